@@ -8,7 +8,7 @@ use rules::{DomainDocuments, LoadedRules, Problems};
 use store::clock::{Clock, SystemClock};
 
 use super::load_status::LoadStatus;
-use crate::decide::limiter::{OldRules, Rulebook};
+use crate::decide::limiter::Rulebook;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::telemetry::metrics::{self, Metrics};
 
@@ -109,14 +109,17 @@ impl ActiveRules {
         self.status.lock().load.loads_ok > 0
     }
 
-    /// Puts rules in force. Call it from one thread at a time.
-    pub(super) fn replace(&self, loaded: LoadedRules) -> OldRules {
+    /// Puts rules in force, then calls `on_change`, then frees the old rules, for which it may wait a second. Call it
+    /// from one thread at a time.
+    pub(super) fn replace(&self, loaded: LoadedRules, on_change: impl FnOnce()) {
         let mut next = self.status.lock().clone();
         next.record_loaded(&loaded, SystemClock.now_us());
         let old = self.rulebook.replace(loaded.into_rules());
-        self.report(&next);
+        self.tell_loaded(&next);
+        self.become_ready(next.domains.is_empty());
         *self.status.lock() = next;
-        old
+        on_change();
+        old.free_when_unused();
     }
 
     /// Records that newer rules cannot be used. The caller logs it.
@@ -144,7 +147,8 @@ impl ActiveRules {
         self.status.lock().load.last_error = None;
     }
 
-    fn report(&self, status: &RulesStatus) {
+    /// Tells the log and the metrics which rules are in force.
+    fn tell_loaded(&self, status: &RulesStatus) {
         for warning in status.warnings.all() {
             tracing::warn!("{warning}");
         }
@@ -155,7 +159,11 @@ impl ActiveRules {
         if domains == 0 {
             tracing::warn!("no rules are in force, so every request is admitted");
         }
-        if domains == 0 && self.require_domain {
+    }
+
+    /// Brings readiness up to date with new rules: they are reason enough to be ready, unless a domain is missing.
+    fn become_ready(&self, is_empty: bool) {
+        if is_empty && self.require_domain {
             self.readiness.set(NotReadyReason::NoDomain);
         } else {
             self.readiness.clear(NotReadyReason::NoDomain);

@@ -1,5 +1,5 @@
-//! The background work: applies changes of the rules and of the certificates, waits for Redis, removes
-//! expired counters and denials.
+//! The background work: applies changes of the rules and of the certificates, waits for Redis, watches its outages and
+//! restarts, removes expired counters and denials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ pub(super) struct Background {
     pub(super) rules: RuleWatcher,
     pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
-    pub(super) redis: Option<RedisStore>,
+    /// The Redis store of the HTTP port, for probes: each gRPC worker has one of its own. `None`: memory keeps counters.
+    pub(super) http_store: Option<RedisStore>,
     pub(super) readiness: Readiness,
     /// Whether the process stays ready while Redis does not answer.
     pub(super) ready_in_outage: bool,
@@ -39,11 +40,11 @@ pub(super) struct Background {
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, tls, stores, redis, readiness, ready_in_outage } = self;
+        let Self { rules, tls, stores, http_store, readiness, ready_in_outage } = self;
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
         let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
-            if let Some(redis) = &redis {
+            if let Some(redis) = &http_store {
                 let kept_log = wait_for_store(redis, &readiness, &stores, &rulebook).await;
                 let follow = (!ready_in_outage).then_some(&readiness);
                 tokio::join!(

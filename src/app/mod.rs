@@ -2,6 +2,16 @@
 //!
 //! Start: metrics, rules, stores, ports; then everything serves (`run.rs`). Stop: report not ready, go on answering for
 //! the drain time, close the gRPC port, finish the calls in flight, then stop the HTTP ports and the background work.
+//!
+//! `run` serves all ports, and `background` does the work that no request waits for. `bounds` has what the process asks
+//! of the system, and the bounds of its ports.
+//!
+//! Rules: `rules` reads them from files and applies changes, `xds_rules` takes them from an xDS server, `active_rules`
+//! puts them in force. `load_status` records the attempts to load rules and certificates. Counters: `stores` makes what
+//! the process shares, `worker_store` the store of one worker. TLS: `tls` loads the certificates and puts changed ones
+//! in force.
+//!
+//! The admin port: `endpoints` names its paths, `status` makes its JSON pages, `tls_page` the page about certificates.
 
 mod active_rules;
 mod background;

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use engine::ValueHashing;
-use rules::{self, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems, Reloader, RuleDirectory};
+use rules::{self, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems, Reloader};
 use store::clock::monotonic;
 use tls::poll_blocking;
 
@@ -64,28 +64,28 @@ impl RuleWatcher {
         metrics: &Metrics,
         readiness: &Readiness,
     ) -> Result<Self, RuleStartError> {
-        let settings = &settings.rules;
-        let active = ActiveRules::without_rules(metrics, readiness, settings.require_domain);
-        if let Some(xds) = &settings.xds {
+        let rules = &settings.rules;
+        let active = ActiveRules::without_rules(metrics, readiness, rules.require_domain);
+        if let Some(xds) = &rules.xds {
             if !xds.start_without_rules {
                 readiness.set(NotReadyReason::NoRules);
             }
             let source = RuleSource::Xds(Box::new(XdsSource::new(xds.clone(), options, metrics)));
             return Ok(Self { active, source });
         }
-        let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.path), options);
+        let (reloader, loaded) = Reloader::start(std::slice::from_ref(&rules.path), options);
         match loaded {
-            // No request has met the rules before.
-            Ok(loaded) => drop(active.replace(loaded)),
-            Err(problems) if settings.directory != RuleDirectory::YamlFiles => {
+            // Nothing is to be told: no request has met rules before.
+            Ok(loaded) => active.replace(loaded, || {}),
+            Err(problems) if rules.directory.may_start_without_rules() => {
                 readiness.set(NotReadyReason::NoRules);
                 record_failure(&active, problems);
             }
             Err(problems) => {
-                return Err(RuleStartError::Unusable { path: settings.path.clone(), problems });
+                return Err(RuleStartError::Unusable { path: rules.path.clone(), problems });
             }
         }
-        let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: settings.watch };
+        let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: rules.watch };
         Ok(Self { active, source })
     }
 
@@ -119,11 +119,7 @@ fn apply(active: &ActiveRules, change: Change, on_change: &impl Fn()) {
             }
         }
         Change::Loaded(result) => match *result {
-            Ok(loaded) => {
-                let old = active.replace(loaded);
-                on_change();
-                old.free_when_unused();
-            }
+            Ok(loaded) => active.replace(loaded, on_change),
             Err(problems) => record_failure(active, problems),
         },
     }

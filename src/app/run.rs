@@ -47,9 +47,9 @@ impl App {
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
-        let (redis, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
+        let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
-        let admin = self.http_service(Port::Admin, self.admin_router(redis.clone()), &unfinished);
+        let admin = self.http_service(Port::Admin, self.admin_router(http_store.clone()), &unfinished);
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
@@ -58,7 +58,7 @@ impl App {
         let ready_in_outage = settings.store.ready_in_outage;
         let handshakes = tls.handshakes.take();
         let background =
-            Background { rules, tls, stores, redis, readiness: readiness.clone(), ready_in_outage };
+            Background { rules, tls, stores, http_store, readiness: readiness.clone(), ready_in_outage };
         let shutdown = Shutdown::default();
 
         let serve_grpc = async {

@@ -53,9 +53,7 @@ impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
         let XdsRules { active, on_change } = &self.rules;
         match rules::load_resources(resources, &self.load_options) {
             Ok(loaded) => {
-                let old = active.replace(loaded);
-                on_change();
-                old.free_when_unused();
+                active.replace(loaded, on_change);
                 Ok(())
             }
             Err(problems) => {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use rules::{LoadOptions, Problems, load, load_stream};
 
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 use crate::app::load_options;
 use crate::reference::{LoadedSettings, load_settings};
 use crate::settings::Settings;
@@ -45,7 +45,7 @@ pub(super) fn check_config(words: &[String]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(CheckFailure { text, code: BAD_TEXT }) => {
-            report(format_args!("{PROGRAM}: {text}"));
+            print_error(format_args!("{PROGRAM}: {text}"));
             ExitCode::from(BAD_TEXT)
         }
         Err(CheckFailure { text, code }) => {
@@ -158,7 +158,7 @@ impl Stop {
 
     /// Prints the text, and returns the exit code.
     fn report(&self) -> ExitCode {
-        report(self.text.trim_end());
+        print_error(self.text.trim_end());
         ExitCode::from(self.code)
     }
 }

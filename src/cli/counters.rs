@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::{end, print, readable_duration, report};
+use super::output::{end, print, print_error, readable_duration};
 use super::service_connection::{
     AdminPort, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, parse_admin_port, root_cause,
 };
@@ -122,7 +122,7 @@ pub fn run(args: &CountersArgs) -> ExitCode {
     match posted.and_then(|answer| answer_text(args, answer)) {
         Ok(text) => end(print(&text), ExitCode::SUCCESS),
         Err(error) => {
-            report(format_args!("ratelimitd counters: {error}"));
+            print_error(format_args!("ratelimitd counters: {error}"));
             ExitCode::from(FAILED)
         }
     }

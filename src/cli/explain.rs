@@ -9,7 +9,7 @@ use engine::{Caller, Descriptor, Request};
 use rules::{Description, describe, load};
 
 use super::descriptor::DescriptorArg;
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 use super::rule_options::{RuleOptions, settings_rules};
 use crate::app::ReadRules;
 
@@ -49,7 +49,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
             end(print(&text), if matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Err(error) => {
-            report(error);
+            print_error(error);
             ExitCode::FAILURE
         }
     }

@@ -10,7 +10,7 @@ use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
 use tls::{Protocol, ServerCheck};
 
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 use super::service_connection::{
     HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url, root_cause,
     with_path,
@@ -82,7 +82,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            report(format_args!("ratelimitd health: {error}"));
+            print_error(format_args!("ratelimitd health: {error}"));
             ExitCode::FAILURE
         }
     }

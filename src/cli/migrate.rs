@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rules::Problems;
 
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 use super::rule_options::{SettingsRulesError, settings_rules};
 use crate::app::{ReadRules, load_options};
 use crate::reference::{LoadedSettings, load_settings, reference_variables};
@@ -35,7 +35,7 @@ pub fn run(args: &MigrateArgs) -> ExitCode {
     let loaded = match load_settings(None, Some("ratelimit")) {
         Ok(loaded) => loaded,
         Err(error) => {
-            report(format_args!("ratelimitd migrate: {error}"));
+            print_error(format_args!("ratelimitd migrate: {error}"));
             return ExitCode::FAILURE;
         }
     };

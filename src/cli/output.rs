@@ -19,8 +19,8 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes a line to standard error.
-pub(crate) fn report(line: impl Display) {
+/// Writes a line to standard error: a problem, or a remark that is no part of the output.
+pub(crate) fn print_error(line: impl Display) {
     // There is no other place to report to; the exit code remains.
     let _ = writeln!(io::stderr(), "{line}");
 }
@@ -30,7 +30,7 @@ pub(crate) fn report(line: impl Display) {
 pub(crate) fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            report(format_args!("ratelimitd: standard output cannot be written: {error}"));
+            print_error(format_args!("ratelimitd: standard output cannot be written: {error}"));
             ExitCode::from(NOT_WRITTEN)
         }
         _ => code,

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rules::load;
 use simulate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 
-use super::output::{end, report};
+use super::output::{end, print_error};
 use super::rule_options::RuleOptions;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -72,7 +72,7 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
     };
     match run_replay(args, &rules) {
         Ok(summary) => {
-            report(summary.to_string().trim_end());
+            print_error(summary.to_string().trim_end());
             ExitCode::SUCCESS
         }
         Err(ReplayError::Write(error)) => end(Err(error), ExitCode::SUCCESS),
@@ -81,7 +81,7 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
 }
 
 fn fail(code: u8, problem: &dyn std::fmt::Display) -> ExitCode {
-    report(problem);
+    print_error(problem);
     ExitCode::from(code)
 }
 
@@ -92,7 +92,9 @@ fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError
             let summary = with_progress(args, rules, &mut store)?;
             if store.stats().evictions > 0 {
                 let evictions = store.stats().evictions;
-                report(format_args!("warning: {evictions} counters were evicted because the store was full"));
+                print_error(format_args!(
+                    "warning: {evictions} counters were evicted because the store was full"
+                ));
             }
             Ok(summary)
         }

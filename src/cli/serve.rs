@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::output::report;
+use super::output::print_error;
 use super::stop_signals::StopSignals;
 use crate::app::{self, App, AppError, LogQueue};
 use crate::reference::{EnvironmentUse, LoadedSettings, load_settings};
@@ -51,7 +51,7 @@ fn end(loaded: Result<LoadedSettings, SettingsError>, ignored: &[OsString]) -> E
     match serve(loaded, ignored) {
         Ok(code) => code,
         Err(error) => {
-            report(format_args!("ratelimitd: {error}"));
+            print_error(format_args!("ratelimitd: {error}"));
             ExitCode::FAILURE
         }
     }

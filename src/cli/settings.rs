@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 use crate::reference::{LoadedSettings, load_settings};
 
 /// Print the settings in force with the source of each: default, file or environment variable.
@@ -35,7 +35,7 @@ pub fn run(args: &SettingsArgs) -> ExitCode {
     match load_settings(args.config.as_deref(), None) {
         Ok(found) => end(print(&text(&found, args.changed)), ExitCode::SUCCESS),
         Err(error) => {
-            report(format_args!("ratelimitd settings: {error}"));
+            print_error(format_args!("ratelimitd settings: {error}"));
             ExitCode::FAILURE
         }
     }

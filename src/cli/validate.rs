@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rules::{LoadOptions, LoadedRules, Problems, load, load_stream, schema};
 
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 use super::rule_options::{RuleOptions, SettingsRulesError, settings_rules};
 use crate::settings::Settings;
 
@@ -44,23 +44,23 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     let (settings, options) = match args.options.load() {
         Ok(loaded) => loaded,
         Err(error) => {
-            report(error);
+            print_error(error);
             return ExitCode::FAILURE;
         }
     };
     let loaded = match load_rules(args, &settings, options) {
         Ok(loaded) => loaded,
         Err(Unusable { text, counts }) => {
-            report(text);
-            counts.into_iter().for_each(report);
+            print_error(text);
+            counts.into_iter().for_each(print_error);
             return ExitCode::FAILURE;
         }
     };
     for warning in loaded.warnings.all() {
-        report(warning);
+        print_error(warning);
     }
     if args.strict && loaded.warnings.warnings() > 0 {
-        report(problem_counts(&loaded.warnings));
+        print_error(problem_counts(&loaded.warnings));
         return ExitCode::FAILURE;
     }
     let counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));

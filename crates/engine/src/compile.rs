@@ -1,4 +1,5 @@
-//! Compiles specs to a [`RuleSet`].
+//! From the specs of domains to a [`RuleSet`]: builds the tree of nodes, numbers the rules and limits, and hides secret
+//! values in their names.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use super::wildcards::{Pattern, Wildcards};
 
 impl RuleSet {
-    /// Compiles specs.
+    /// The rules of `specs`, one domain each.
     ///
     /// # Errors
     /// [`CompileError`] for the first spec that is not valid.

@@ -69,9 +69,10 @@ impl Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Charging {
-    /// When it fits: a denied hit changes nothing.
+    /// A hit is recorded when it fits: a denied hit changes nothing.
     Prepaid,
-    /// Always, admitted or not. At most twice the limit (or burst) is recorded, so the debt is at most one limit.
+    /// A hit is always recorded, admitted or not. At most twice the limit (or burst) is recorded, so the debt is at
+    /// most one limit.
     Postpaid,
 }
 
@@ -119,10 +120,10 @@ impl FailurePolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Refill {
-    /// Evenly, fractions included.
+    /// Tokens are added evenly, fractions included.
     #[default]
     Continuous,
-    /// All at once, at the end of each period.
+    /// Tokens are added all at once, at the end of each period.
     Interval,
 }
 
@@ -141,19 +142,19 @@ pub struct LimitSpec {
     pub requests_per_unit: u32,
     /// The time in which `requests_per_unit` are admitted. Ignored when `unlimited`.
     pub period: Period,
-    /// Never counted, always admitted.
+    /// Whether the limit is never counted and always admits.
     pub unlimited: bool,
     pub algorithm: Algorithm,
     /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
     /// [`Algorithm::has_burst`].
     pub burst: Option<u32>,
-    /// Token buckets only.
+    /// The refill of a token bucket. Other algorithms ignore it.
     pub refill: Refill,
-    /// Leaky buckets only.
+    /// What a leaky bucket does with a hit that has to wait. Other algorithms ignore it.
     pub pacing: Pacing,
     pub charging: Charging,
     pub on_store_failure: FailurePolicy,
-    /// Copied to the answer; label of the limit's metrics; what `replaces` refers to.
+    /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
     pub replaces: Vec<String>,
@@ -190,13 +191,13 @@ pub enum Quantity {
 /// A checked limit with its kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its position in the rule set. All overrides share the position after the last limit.
+    /// The position of the limit in the rule set. All overrides share the position after the last limit.
     pub id: LimitId,
-    /// As the rule file or the request describes it, defaults filled in.
+    /// The limit as the rule file or the request describes it, defaults filled in.
     pub spec: LimitSpec,
     /// The kernel, computed from `spec`.
     pub quantity: Quantity,
-    /// Whether it is counted and reported, but denies nothing: its rule is in shadow mode.
+    /// Whether the limit is counted and reported, but denies nothing: its rule is in shadow mode.
     pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,

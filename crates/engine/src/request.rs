@@ -8,13 +8,13 @@ const MAX_UNITS: u64 = 1 << 32;
 /// Asks whether something may proceed. The answer has a status per descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Selects the rules.
+    /// The name of the domain, which selects the rules.
     pub domain: String,
     /// Units for every descriptor without `hits` of its own; 0 means 1.
     pub hits_addend: u32,
     /// What is limited, in the order of the statuses in the answer.
     pub descriptors: Vec<Descriptor>,
-    /// Changes no decision.
+    /// The connection of the request, for the turns of a store's queue. It changes no decision.
     pub caller: Caller,
 }
 
@@ -35,7 +35,7 @@ impl Request {
 /// A list of entries that names one thing to limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Matched in order, from the root of the rule tree. Without entries no rule matches.
+    /// The entries, which are matched in order from the root of the rule tree. Without entries no rule matches.
     pub entries: Vec<Entry>,
     /// The override: a limit sent with the request, which replaces the limits of the rules.
     pub limit: Option<LimitOverride>,
@@ -48,9 +48,9 @@ pub struct Descriptor {
 /// A key and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// May be empty: only a wildcard without a key matches it.
+    /// The key, which may be empty: only a wildcard without a key matches it.
     pub key: String,
-    /// May be empty.
+    /// The value, which may be empty.
     pub value: String,
 }
 

@@ -8,9 +8,9 @@ use super::limit::Limit;
 /// All rules of one domain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainSpec {
-    /// Not empty.
+    /// The name of the domain, not empty.
     pub domain: String,
-    /// For rules that do not set it, and for limits that come with a request.
+    /// The sharding of rules that do not set it, and of limits that come with a request.
     pub shard_by: ShardBy,
     /// The first level of the tree.
     pub descriptors: Vec<NodeSpec>,
@@ -19,9 +19,9 @@ pub struct DomainSpec {
 /// One node of the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSpec {
-    /// Not empty.
+    /// The key of an entry, not empty.
     pub key: String,
-    /// Empty: any value, each with its own counter. May contain `*`.
+    /// The value of an entry, with `*` for any text. Empty: any value, each with its own counter.
     pub value: String,
     /// Whether all values that match the wildcard share one counter.
     pub share_threshold: bool,
@@ -38,13 +38,13 @@ pub struct NodeSpec {
 /// The rule of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleSpec {
-    /// Not empty. All of them apply.
+    /// The limits, at least one. All of them apply.
     pub limits: Vec<Limit>,
     pub shadow: bool,
     pub quota: bool,
     /// Whether envoyproxy/ratelimit counts hits under the value of the request at every level.
     pub detailed_metric: bool,
-    /// `None`: that of the domain.
+    /// The sharding; `None`: that of the domain.
     pub shard_by: Option<ShardBy>,
     pub metadata: Option<Metadata>,
 }

@@ -5,7 +5,7 @@
 //!
 //! `load` takes the steps: `source` finds the files and reads their bytes, `text` decodes them, `yaml` parses the text
 //! to a tree, `read` turns the tree into drafts by the table of `keys` (the limits of a draft are those of the engine,
-//! built once), `lint` compares the drafts with each other, `upgrade` changes limits as the settings say, and the
+//! built once), `lint` checks each domain as a whole, `upgrade` changes limits as the settings say, and the
 //! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
 //! and the other steps are the same.
 //!

@@ -1,4 +1,5 @@
-//! Checks that compare descriptors with each other: repeated nodes, unreachable nodes, names of limits.
+//! Checks of a whole domain: repeated and unreachable nodes, names of limits, values that look like credentials, and
+//! bounds of its size.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +28,7 @@ const CREDENTIAL_REASON: &str = "the value looks like a credential, and values o
 /// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
 const ANY_TEXT: &str = "\u{10FFFF}";
 
-/// Reports the problems of a domain as a whole.
+/// Reports the problems of a domain that only show when all its descriptors are known.
 pub(super) fn check_domain(domain: &DomainDraft, problems: &mut ProblemCollector) {
     let mut secret_keys = HashSet::new();
     collect_secret_keys(&domain.nodes, &mut secret_keys);

@@ -14,7 +14,7 @@ use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
 use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
 use super::text::{NotText, decode, looks_like_rules};
-use super::upgrade::{Upgrade, UpgradedLimit, apply};
+use super::upgrade::{self, Upgrade, UpgradedLimit};
 use crate::yaml;
 
 /// Settings that change the meaning of rule files.
@@ -80,7 +80,7 @@ impl LoadedRules {
     }
 }
 
-/// Loads the rules at `paths`: files, or directories with `*.yaml` and `*.yml` files.
+/// Loads the rules at `paths`: files, or directories of which `options.directory` says which files are read.
 ///
 /// # Errors
 /// All problems of all files, warnings included, if at least one is an error.
@@ -106,7 +106,7 @@ pub fn load_resources(
     options: &LoadOptions,
 ) -> Result<LoadedRules, Problems> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
-    let checked = on_own_thread(|| {
+    let finished = on_own_thread(|| {
         let names: Vec<Arc<str>> = resources.iter().map(|resource| Arc::clone(&resource.name)).collect();
         let mut problems = ProblemCollector::default();
         let mut drafts = Vec::with_capacity(resources.len());
@@ -115,13 +115,13 @@ pub fn load_resources(
             problems.append(found);
             drafts.extend(draft);
         }
-        check_drafts(
+        finish_drafts(
             Drafts { domains: drafts, problems, listed: names.clone(), names },
             options,
             Warnings::Dropped,
         )
     })?;
-    compile_checked(checked, options)
+    compile_finished(finished, options)
 }
 
 /// `in_force`: the names of the files whose rules are in force. Each of them is read as a rule file, whatever its text:
@@ -131,9 +131,9 @@ pub(super) fn compile(
     options: &LoadOptions,
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
-    let checked =
-        on_own_thread(|| check_drafts(read_drafts(sources, options, in_force), options, Warnings::Kept))?;
-    compile_checked(checked, options)
+    let finished =
+        on_own_thread(|| finish_drafts(read_drafts(sources, options, in_force), options, Warnings::Kept))?;
+    compile_finished(finished, options)
 }
 
 /// Runs `work`, which needs many times the memory of the rules, on a thread that ends with it, and waits for it.
@@ -153,8 +153,8 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     .expect("the work is done here if it was not done there")
 }
 
-fn compile_checked(checked: CheckedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
-    let CheckedDrafts { specs, documents, upgrades, warnings, names } = checked;
+fn compile_finished(finished: FinishedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
+    let FinishedDrafts { specs, documents, upgrades, warnings, names } = finished;
     let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
         // The checks of the drafts find these errors first, with file and line.
         Problems::one_error(Location::file("rules".into()), error.to_string())
@@ -173,7 +173,7 @@ struct Drafts {
 }
 
 /// Rules without errors, before they are compiled.
-struct CheckedDrafts {
+struct FinishedDrafts {
     specs: Vec<DomainSpec>,
     documents: Vec<DomainDocuments>,
     upgrades: AppliedUpgrades,
@@ -226,12 +226,13 @@ fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
     }
 }
 
-/// Compares the drafts with each other.
-fn check_drafts(
+/// Joins the drafts of each domain, checks the domains, applies the upgrades, and makes the specs of the engine. Reports
+/// the problems of all steps, sorted.
+fn finish_drafts(
     drafts: Drafts,
     options: &LoadOptions,
     warnings: Warnings,
-) -> Result<CheckedDrafts, Problems> {
+) -> Result<FinishedDrafts, Problems> {
     let Drafts { domains, mut problems, listed, names } = drafts;
     let mut domains = join_domains(domains, options.merge_domains, &mut problems);
     domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
@@ -239,7 +240,7 @@ fn check_drafts(
         problems.drop_warnings();
     }
     let rows = &options.upgrades;
-    let limits = apply(&mut domains, rows, options.defaults, &mut problems);
+    let limits = upgrade::apply(&mut domains, rows, options.defaults, &mut problems);
     let problems = Problems::sorted(problems, &listed);
     if problems.has_errors() {
         return Err(problems);
@@ -247,7 +248,7 @@ fn check_drafts(
     let documents = domains.iter().map(DomainDocuments::of_domain).collect();
     let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
     let upgrades = AppliedUpgrades { rows: rows.len(), limits };
-    Ok(CheckedDrafts { specs, documents, upgrades, warnings: problems, names })
+    Ok(FinishedDrafts { specs, documents, upgrades, warnings: problems, names })
 }
 
 fn read_draft(

@@ -1,4 +1,5 @@
-//! Detects changes of rule files and loads the files again.
+//! Detects changes of rule files and loads the files again: when two readings agree and differ from the one in force.
+//! `tls::WatchedFiles` has the same rule for certificates.
 //!
 //! The owner of a [`Reloader`] calls [`Reloader::check_files`] at intervals, as long as changes should take effect.
 //! Notifications (inotify) would be faster on a local disk, but they behave differently for renames, swapped links,
@@ -42,13 +43,13 @@ struct Unsettled {
 pub struct Reloader {
     source: Source,
     options: LoadOptions,
-    /// The state at the last check.
-    last_state: SourceState,
+    /// The state of the last reading.
+    last_read: SourceState,
     /// `None` if the last check found no change.
     unsettled: Option<Unsettled>,
-    /// The state of the files loaded last. `None` after the start: a change within the same tick of the file system's
+    /// The state of the reading that was loaded last. `None` after the start: a change within the same tick of the file system's
     /// clock leaves the state as it was, so the first check compares the content.
-    loaded_state: Option<SourceState>,
+    last_loaded: Option<SourceState>,
     /// The content of the files loaded last.
     loaded_files: SourceFiles,
     /// The names of the files whose rules are in force.
@@ -61,12 +62,12 @@ impl Reloader {
     pub fn start(paths: &[PathBuf], options: LoadOptions) -> (Self, Result<LoadedRules, Problems>) {
         let source = Source::new(paths, options.directory);
         // Before the files are read, so that a later change differs from this state.
-        let last_state = source.state();
+        let last_read = source.state();
         let loaded_files = source.read_files();
         let loaded = compile(&loaded_files, &options, &[]);
         let in_force = loaded.as_ref().map(|loaded| loaded.names.clone()).unwrap_or_default();
         let reloader =
-            Self { source, options, last_state, unsettled: None, loaded_state: None, loaded_files, in_force };
+            Self { source, options, last_read, unsettled: None, last_loaded: None, loaded_files, in_force };
         (reloader, loaded)
     }
 
@@ -74,22 +75,22 @@ impl Reloader {
     /// file system; thousands of rules take long to load.
     pub fn check_files(&mut self, now: Instant) -> Change {
         let state = self.source.state();
-        if state != self.last_state {
+        if state != self.last_read {
             return self.wait_for_writer(state, now);
         }
-        if self.loaded_state.as_ref() == Some(&state) {
+        if self.last_loaded.as_ref() == Some(&state) {
             self.unsettled = None;
             return Change::Unchanged;
         }
         let files = self.source.read_files();
         // The files may have changed while they were read.
         let state = self.source.state();
-        if state != self.last_state {
+        if state != self.last_read {
             return self.wait_for_writer(state, now);
         }
         self.unsettled = None;
         let is_same = files == self.loaded_files;
-        self.loaded_state = Some(state);
+        self.last_loaded = Some(state);
         self.loaded_files = files;
         if is_same {
             return Change::Unchanged;
@@ -102,7 +103,7 @@ impl Reloader {
     }
 
     fn wait_for_writer(&mut self, state: SourceState, now: Instant) -> Change {
-        self.last_state = state;
+        self.last_read = state;
         let unsettled = self.unsettled.get_or_insert(Unsettled { since: now, is_reported: false });
         let is_overdue = !unsettled.is_reported && now.duration_since(unsettled.since) >= REPORT_AFTER;
         unsettled.is_reported |= is_overdue;

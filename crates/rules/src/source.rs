@@ -50,6 +50,14 @@ pub enum RuleDirectory {
     Optional,
 }
 
+impl RuleDirectory {
+    /// Whether a service starts without rules, not ready, when its first rules are not valid.
+    #[must_use]
+    pub fn may_start_without_rules(self) -> bool {
+        self != Self::YamlFiles
+    }
+}
+
 /// How a directory is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryOptions {

@@ -71,7 +71,7 @@ impl Bounds {
     #[must_use]
     pub fn check(&self, report: &Report) -> Vec<BoundCheck> {
         let max_denied = self.max_denied.map(|most| {
-            let broken = report.rules.iter().filter(|rule| is_above(rule.over, rule.asked, most));
+            let broken = report.limits.iter().filter(|rule| is_above(rule.over, rule.asked, most));
             let sentence = broken.map(|rule| {
                 let share = percent(share_ppm(rule.over, rule.asked));
                 format!(
@@ -83,7 +83,7 @@ impl Bounds {
         });
         let good = report.totals.good.unwrap_or(0);
         let max_good_denied = self.max_good_denied.map(|most| {
-            let denied = report.rules.iter().map(|rule| (rule, rule.good_over.unwrap_or(0)));
+            let denied = report.limits.iter().map(|rule| (rule, rule.good_over.unwrap_or(0)));
             let broken = denied.filter(|(_, denied)| is_above(*denied, good, most));
             let sentence = broken.map(|(rule, denied)| {
                 let share = percent(share_ppm(denied, good));
@@ -94,7 +94,7 @@ impl Bounds {
         let max_keys_hit = self.max_keys_hit.map(|most| {
             // A key of a sample stands for this many keys.
             let one_in = u64::from(report.method.sample.one_in);
-            let broken = report.rules.iter().filter(|rule| rule.keys_over.saturating_mul(one_in) > most);
+            let broken = report.limits.iter().filter(|rule| rule.keys_over.saturating_mul(one_in) > most);
             let sentence = broken.map(|rule| {
                 let of_sample =
                     if one_in > 1 { format!(" of a sample of 1/{one_in}") } else { String::new() };
@@ -120,7 +120,7 @@ fn bound_check(bound: String, broken_by: Vec<String>) -> BoundCheck {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{RuleReport, Totals};
+    use super::super::report::{LimitReport, Totals};
     use super::*;
 
     #[test]
@@ -143,18 +143,18 @@ mod tests {
 
     #[test]
     fn a_broken_bound_names_the_rule() {
-        let rule = |name: &str, over, good_over, keys_over| RuleReport {
+        let rule = |name: &str, over, good_over, keys_over| LimitReport {
             rule: name.to_owned(),
             asked: 1_000,
             over,
             good_over: Some(good_over),
             keys: 50,
             keys_over,
-            ..RuleReport::default()
+            ..LimitReport::default()
         };
         let totals = Totals { good: Some(10_000), ..Totals::default() };
         let report =
-            Report { rules: vec![rule("a", 5, 1, 2), rule("b", 6, 0, 3)], totals, ..Report::default() };
+            Report { limits: vec![rule("a", 5, 1, 2), rule("b", 6, 0, 3)], totals, ..Report::default() };
         let bounds = Bounds {
             max_denied: Some(Share(5_000)),
             max_good_denied: Some(Share(100)),

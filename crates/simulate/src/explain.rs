@@ -5,7 +5,7 @@ use std::path::Path;
 use engine::Request;
 
 use super::log::{BlockReader, Format, Input, InputError, lines};
-use super::map::{Map, MappedLine, Mapping, MappingError, NotMapped};
+use super::map::{FileMapping, Map, MappedLine, Mapping, MappingError, NotMapped};
 
 /// Why a line cannot be explained.
 #[derive(Debug, thiserror::Error)]
@@ -46,15 +46,12 @@ pub fn explain_line(
     let name = input.name.clone();
     let failed = |reason: &str| ExplainError::Read(format!("{name}: {reason}"));
     let mut reader = BlockReader::new(input.stream);
-    let mut mapping: Option<Mapping> = None;
+    let mut of_file = FileMapping { name: &name, format, map, decided: None };
     while let Some(mut block) = reader.next_block().map_err(|error| failed(&error.to_string()))? {
-        if mapping.is_none() {
-            mapping = Mapping::of_first_block(&mut block, &name, format, map)?;
-        }
-        let Some(mapping) = &mapping else { continue };
+        let Some(mapping) = of_file.of_block(&mut block)? else { continue };
         if let Some((_, line)) = lines(&block).find(|(found, _)| *found == number) {
             let text = String::from_utf8_lossy(line).into_owned();
-            return Ok(explained(mapping, text));
+            return Ok(explained(&mapping, text));
         }
     }
     Err(failed(&format!("there is no line {number}, or it is blank or the header")))

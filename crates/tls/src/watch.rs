@@ -1,4 +1,5 @@
-//! Notices that the content of some files has changed, and that the writer has finished. Has the loop of every file
+//! Notices that the content of some files has changed, and that the writer has finished: when two readings agree and
+//! differ from the one in force. `rules::Reloader` has the same rule for rule files. Has the loop of every file
 //! that is watched: certificates, and the rule files of `rules`, which knows no runtime.
 //!
 //! The loop and [`on_blocking_thread`] are of use outside TLS, too. They stay here, in the lowest crate that knows a
@@ -28,9 +29,9 @@ type Fingerprint = Result<[u8; 32], FileError>;
 pub struct WatchedFiles {
     paths: Vec<PathBuf>,
     /// The fingerprints of the last reading.
-    last: Vec<Fingerprint>,
-    /// The fingerprints of the reading that was returned last.
-    taken: Vec<Fingerprint>,
+    last_read: Vec<Fingerprint>,
+    /// The fingerprints of the reading that was loaded last: returned to the caller.
+    last_loaded: Vec<Fingerprint>,
 }
 
 impl WatchedFiles {
@@ -38,8 +39,8 @@ impl WatchedFiles {
     #[must_use]
     pub fn open(paths: Vec<PathBuf>) -> (Self, Vec<Content>) {
         let contents = read_all(&paths);
-        let last = fingerprints(&contents);
-        (Self { paths, taken: last.clone(), last }, contents)
+        let last_read = fingerprints(&contents);
+        (Self { paths, last_loaded: last_read.clone(), last_read }, contents)
     }
 
     /// Reads the files. Returns the contents if they differ from those returned last and equal those of the last
@@ -48,13 +49,13 @@ impl WatchedFiles {
     pub fn check(&mut self) -> Option<Vec<Content>> {
         let contents = read_all(&self.paths);
         let now = fingerprints(&contents);
-        let is_settled = now == self.last;
-        let is_new = now != self.taken;
-        self.last = now;
+        let is_settled = now == self.last_read;
+        let is_new = now != self.last_loaded;
+        self.last_read = now;
         if !(is_settled && is_new) {
             return None;
         }
-        self.taken = self.last.clone();
+        self.last_loaded = self.last_read.clone();
         Some(contents)
     }
 }

@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 use super::service_connection::{TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause};
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
@@ -121,7 +121,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         Ok(()) => Ok(()),
         Err(CheckError::Print(error)) => Err(error),
         Err(error) => {
-            report(format_args!("ratelimitd check: {error}"));
+            print_error(format_args!("ratelimitd check: {error}"));
             return ExitCode::from(FAILED);
         }
     };
@@ -143,7 +143,7 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
         print(&answer_text(args, &answer)).map_err(CheckError::Print)?;
         if call == 0 && is_without_limit(&answer) && !is_domain_known(&mut client, &request).await {
             let domain = &args.domain;
-            report(format_args!(
+            print_error(format_args!(
                 "ratelimitd check: no rule file has the domain {domain:?}, so no limit applies"
             ));
         }

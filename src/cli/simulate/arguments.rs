@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -91,8 +92,8 @@ pub struct SimulateArgs {
     pub max_keys_hit: Option<u64>,
 
     /// Accept that a bound has not been tested: the log has no requests, or none that meet some of the rules
-    #[arg(long)]
-    pub allow_unmet: bool,
+    #[arg(long = "allow-unmet")]
+    pub allow_untested: bool,
 
     /// Accept any number of lines that cannot be read, and files that are cut
     #[arg(long)]
@@ -144,15 +145,32 @@ impl SimulateArgs {
     }
 }
 
-/// The exit code if the log, the map or the output has problems, or a bound has tested nothing.
-pub(super) const LOG: u8 = 2;
+/// The exit codes other than 0.
+#[derive(Clone, Copy)]
+pub(super) enum Exit {
+    /// The rules have problems.
+    Rules = 1,
+    /// The log, the map or the output has problems, or a bound has tested nothing.
+    Log = 2,
+    /// A rule breaks a bound.
+    Bound = 3,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
 
 /// The exit code, and what is wrong.
-pub(super) struct Failure(pub(super) u8, pub(super) String);
+pub(super) struct Failure {
+    pub(super) exit: Exit,
+    pub(super) problem: String,
+}
 
 impl Failure {
-    pub(super) fn new(code: u8, problem: impl Display) -> Self {
-        Self(code, problem.to_string())
+    pub(super) fn new(exit: Exit, problem: impl Display) -> Self {
+        Self { exit, problem: problem.to_string() }
     }
 }
 

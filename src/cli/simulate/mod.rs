@@ -20,16 +20,12 @@ use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use simulate::report::{FileDigest, Report};
 use simulate::variants::variants;
 
-use super::output::{end, print, report};
+use super::output::{end, print, print_error};
 pub use arguments::SimulateArgs;
 
-use arguments::{Failure, LOG};
+use arguments::{Exit, Failure};
 use progress::{LogProgress, on_interrupt};
 
-/// The exit code if the rules have problems.
-const RULES: u8 = 1;
-/// The exit code if a rule breaks a bound.
-const BOUND: u8 = 3;
 /// The largest share of unreadable lines of a log, in parts per million.
 const MAX_UNREADABLE_PPM: u64 = 10_000;
 
@@ -38,23 +34,25 @@ const MAX_UNREADABLE_PPM: u64 = 10_000;
 pub fn run(args: &SimulateArgs) -> ExitCode {
     match run_simulation(args) {
         Ok(code) => code,
-        Err(Failure(code, problem)) => {
-            report(problem);
-            ExitCode::from(code)
+        Err(Failure { exit, problem }) => {
+            print_error(problem);
+            exit.into()
         }
     }
 }
 
 fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
-    let (_, options) = args.options.load().map_err(|error| Failure::new(LOG, error))?;
-    let judged = load(&args.rules, options.clone()).map_err(|problems| Failure::new(RULES, problems))?;
-    let map = args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(LOG, error))?;
+    let (_, options) = args.options.load().map_err(|error| Failure::new(Exit::Log, error))?;
+    let judged =
+        load(&args.rules, options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))?;
+    let map =
+        args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(Exit::Log, error))?;
     if let Some(number) = args.explain_line {
         return explain(args, number, &judged, map.as_ref());
     }
     if args.max_good_denied.is_some() && !map.as_ref().is_some_and(Map::has_good) {
         let reason = "--max-good-denied needs a map with `good`, which says which requests are good";
-        return Err(Failure::new(LOG, reason));
+        return Err(Failure::new(Exit::Log, reason));
     }
     let mut digests = digests("rules", &rule_files(&judged))?;
     let in_force = in_force(args, options.clone(), &mut digests)?;
@@ -77,9 +75,11 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let bounds = args.bounds();
     report.bounds = bounds.check(&report);
     if bounds.lacks_good_requests(&report) {
-        report.untested.push("no false positive is tested: the map's `good` holds for no request".to_owned());
+        report
+            .untested_reasons
+            .push("no false positive is tested: the map's `good` holds for no request".to_owned());
     }
-    show(args, &report)
+    write_report(args, &report)
 }
 
 /// The arguments of this process, for the report. A name of a file may be bytes that are no text.
@@ -96,7 +96,7 @@ fn in_force(
     if args.compare.is_empty() {
         return Ok(None);
     }
-    let loaded = load(&args.compare, options).map_err(|problems| Failure::new(RULES, problems))?;
+    let loaded = load(&args.compare, options).map_err(|problems| Failure::new(Exit::Rules, problems))?;
     known.extend(digests("compare", &rule_files(&loaded))?);
     Ok(Some(loaded.into_rules()))
 }
@@ -109,7 +109,7 @@ fn rule_sets(
 ) -> Result<RuleSets, Failure> {
     let variants = match args.algorithms {
         true => variants(&judged.specs, &judged.rules, options.defaults, options.hashing)
-            .map_err(|error| Failure::new(RULES, error))?,
+            .map_err(|error| Failure::new(Exit::Rules, error))?,
         false => Vec::new(),
     };
     Ok(RuleSets { judged: judged.into_rules(), in_force, variants })
@@ -132,7 +132,7 @@ fn digests(role: &str, files: &[PathBuf]) -> Result<Vec<FileDigest>, Failure> {
 
 fn digest(role: &str, file: &Path) -> Result<FileDigest, Failure> {
     let name = file.display().to_string();
-    let bytes = fs::read(file).map_err(|error| Failure::new(LOG, format_args!("{name}: {error}")))?;
+    let bytes = fs::read(file).map_err(|error| Failure::new(Exit::Log, format_args!("{name}: {error}")))?;
     let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(FileDigest { role: role.to_owned(), name, sha256 })
 }
@@ -144,7 +144,7 @@ fn simulated(
     options: &PassOptions,
 ) -> Result<Report, Failure> {
     let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>, _>>();
-    let inputs = inputs.map_err(|error| Failure::new(LOG, error))?;
+    let inputs = inputs.map_err(|error| Failure::new(Exit::Log, error))?;
     let stop = AtomicBool::new(false);
     let mut shown = LogProgress::new(&inputs);
     let streams: Vec<StopReading> = inputs.iter().map(|input| input.stop.clone()).collect();
@@ -156,56 +156,61 @@ fn simulated(
         simulate(rules, map, inputs, options, &stop, &mut |progress| shown.update(progress))
     });
     shown.finish();
-    let simulated = simulated.map_err(|error| Failure::new(LOG, error))?;
-    simulated.map_err(|error| Failure::new(LOG, error))
+    let simulated = simulated.map_err(|error| Failure::new(Exit::Log, error))?;
+    simulated.map_err(|error| Failure::new(Exit::Log, error))
 }
 
-/// Writes the report, and ends with the code that says what it found.
-fn show(args: &SimulateArgs, found: &Report) -> Result<ExitCode, Failure> {
+/// Writes the report where the arguments say.
+fn write_report(args: &SimulateArgs, report: &Report) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.report {
-        write_file(path, page::html(found))?;
+        write_file(path, page::html(report))?;
     }
     if let Some(path) = &args.report_json {
-        let text = serde_json::to_string(found).map_err(|error| Failure::new(LOG, error))? + "\n";
+        let text = serde_json::to_string(report).map_err(|error| Failure::new(Exit::Log, error))? + "\n";
         if path.as_os_str() == "-" {
-            return Ok(end(print(&text), code(args, found)));
+            return Ok(printed(args, report, &text));
         }
         write_file(path, text)?;
     }
-    Ok(end(print(&table::table(found, args.show_keys)), code(args, found)))
+    Ok(printed(args, report, &table::table(report, args.show_keys)))
 }
 
 fn write_file(path: &Path, text: String) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::new(LOG, format_args!("{}: {error}", path.display())))
+    fs::write(path, text)
+        .map_err(|error| Failure::new(Exit::Log, format_args!("{}: {error}", path.display())))
 }
 
-fn code(args: &SimulateArgs, found: &Report) -> ExitCode {
-    let method = &found.method;
+/// Prints the report as `text`, then the problems that it found, and returns the exit code that tells them.
+fn printed(args: &SimulateArgs, report: &Report, text: &str) -> ExitCode {
+    let is_printed = print(text);
+    let problems = problems(args, report);
+    problems.iter().for_each(|problem| print_error(&problem.problem));
+    end(is_printed, problems.last().map_or(ExitCode::SUCCESS, |last| last.exit.into()))
+}
+
+/// What keeps the report from being accepted. The last problem has the exit code.
+fn problems(args: &SimulateArgs, report: &Report) -> Vec<Failure> {
+    let method = &report.method;
     let is_cut = method.inputs.iter().any(|input| input.cut.is_some());
     let most = u128::from(method.lines) * u128::from(MAX_UNREADABLE_PPM);
     if !args.lenient && (is_cut || u128::from(method.unreadable) * 1_000_000 > most) {
         let (unreadable, lines) = (method.unreadable, method.lines);
-        report(format_args!(
-            "{unreadable} of {lines} lines could not be read{}; --lenient accepts that",
-            if is_cut { ", and a file is cut" } else { "" }
-        ));
-        return ExitCode::from(LOG);
+        let cut = if is_cut { ", and a file is cut" } else { "" };
+        let problem =
+            format_args!("{unreadable} of {lines} lines could not be read{cut}; --lenient accepts that");
+        return vec![Failure::new(Exit::Log, problem)];
     }
-    let mut code = ExitCode::SUCCESS;
+    let mut problems = Vec::new();
     // Without bounds nothing is to be tested.
-    if !args.bounds().is_empty() && !args.allow_unmet {
-        for reason in &found.untested {
-            report(format_args!("{reason}; --allow-unmet accepts that"));
-            code = ExitCode::from(LOG);
-        }
+    if !args.bounds().is_empty() && !args.allow_untested {
+        let untested = |reason| Failure::new(Exit::Log, format_args!("{reason}; --allow-unmet accepts that"));
+        problems.extend(report.untested_reasons.iter().map(untested));
     }
-    let broken = found.bounds.iter().filter(|bound| !bound.is_kept);
-    let sentences = broken.flat_map(|bound| bound.broken_by.iter().map(move |rule| (&bound.bound, rule)));
-    for (bound, rule) in sentences {
-        report(format_args!("{bound} is broken by {rule}"));
-        code = ExitCode::from(BOUND);
+    for check in report.bounds.iter().filter(|check| !check.is_kept) {
+        let broken = |limit| Failure::new(Exit::Bound, format_args!("{} is broken by {limit}", check.bound));
+        problems.extend(check.broken_by.iter().map(broken));
     }
-    code
+    problems
 }
 
 /// `--explain-line`: prints what a line becomes, and which limits it meets.
@@ -215,8 +220,9 @@ fn explain(
     rules: &LoadedRules,
     map: Option<&Map>,
 ) -> Result<ExitCode, Failure> {
-    let path = args.logs.first().ok_or_else(|| Failure::new(LOG, "no log"))?;
-    let line = explain_line(path, number, args.format(), map).map_err(|error| Failure::new(LOG, error))?;
+    let path = args.logs.first().ok_or_else(|| Failure::new(Exit::Log, "no log"))?;
+    let line =
+        explain_line(path, number, args.format(), map).map_err(|error| Failure::new(Exit::Log, error))?;
     let mut text = format!("line {number} ({}): {}\n", line.format.name(), line.text);
     for (name, value) in &line.fields {
         text += &format!("  {name}: {}\n", value.as_deref().unwrap_or("(none)"));
@@ -226,7 +232,7 @@ fn explain(
         Ok((t_us, request)) => {
             text += &shown_request(*t_us, request, &line, map);
             let described = describe(&rules.rules, &rules.upgrades, request);
-            text += &described.map_err(|error| Failure::new(LOG, error))?.text;
+            text += &described.map_err(|error| Failure::new(Exit::Log, error))?.text;
         }
     }
     Ok(end(print(&text), ExitCode::SUCCESS))

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use simulate::report::{Agreement, Method, Recommendation, Report, RuleReport, percent};
+use simulate::report::{Agreement, LimitReport, Method, Recommendation, Report, percent};
 
 const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";
@@ -26,10 +26,10 @@ fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
         text += &paint(RED, "Interrupted: this is the report of the lines read until then.");
         text += "\n\n";
     }
-    if !report.rules.is_empty() {
+    if !report.limits.is_empty() {
         let rows = rows(report);
         for (index, line) in aligned(&rows).iter().enumerate() {
-            let is_over = index > 0 && report.rules.get(index - 1).is_some_and(|rule| rule.over > 0);
+            let is_over = index > 0 && report.limits.get(index - 1).is_some_and(|rule| rule.over > 0);
             let style = if index == 0 { Some(BOLD) } else { is_over.then_some(RED) };
             text += &style.map_or_else(|| line.clone(), |style| paint(style, line));
             text.push('\n');
@@ -37,7 +37,7 @@ fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
         text.push('\n');
     }
     if shows_keys {
-        report.rules.iter().for_each(|rule| text += &keys_over(rule));
+        report.limits.iter().for_each(|rule| text += &keys_over(rule));
     }
     for note in notes(report) {
         text += &note;
@@ -49,7 +49,7 @@ fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
 }
 
 /// The keys of one limit with most requests over it.
-fn keys_over(rule: &RuleReport) -> String {
+fn keys_over(rule: &LimitReport) -> String {
     if rule.top_denied.is_empty() {
         return String::new();
     }
@@ -77,16 +77,17 @@ fn shown_key(key: &str) -> String {
 
 /// The header and a row for each limit.
 fn rows(report: &Report) -> Vec<Vec<String>> {
-    let has = |find: fn(&RuleReport) -> bool| report.rules.iter().any(find);
-    let (has_old, has_good) = (has(|rule| rule.old.is_some()), has(|rule| rule.good_over.is_some()));
+    let has = |find: fn(&LimitReport) -> bool| report.limits.iter().any(find);
+    let (has_in_force, has_good) =
+        (has(|rule| rule.in_force.is_some()), has(|rule| rule.good_over.is_some()));
     let has_recommendation = has(|rule| rule.recommendation.is_some());
     let mut header = vec!["rule", "limit", "asked", "over", "over %"];
-    header.extend(has_old.then_some("old over %"));
+    header.extend(has_in_force.then_some("old over %"));
     header.extend(["keys", "keys over"]);
     header.extend(has_good.then_some("good over"));
     header.extend(has_recommendation.then_some("recommended"));
     let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
-    for rule in &report.rules {
+    for rule in &report.limits {
         let mut row = vec![
             rule.rule.clone(),
             limit(rule),
@@ -94,8 +95,12 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
             rule.over.to_string(),
             percent(rule.over_share_ppm),
         ];
-        if has_old {
-            row.push(rule.old.as_ref().map_or_else(|| "-".to_owned(), |old| percent(old.over_share_ppm)));
+        if has_in_force {
+            row.push(
+                rule.in_force
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), |in_force| percent(in_force.over_share_ppm)),
+            );
         }
         row.extend([rule.keys.to_string(), rule.keys_over.to_string()]);
         if has_good {
@@ -109,7 +114,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     rows
 }
 
-fn limit(rule: &RuleReport) -> String {
+fn limit(rule: &LimitReport) -> String {
     let shadow = if rule.shadow { " shadow" } else { "" };
     if rule.algorithm.is_empty() {
         return "of requests".to_owned();
@@ -142,19 +147,19 @@ fn aligned(rows: &[Vec<String>]) -> Vec<String> {
 /// What a reader must know before the numbers are believed.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
-    if !report.unmet_rules.is_empty() {
-        notes.push(format!("Never met: {}. Is a name misspelt?", report.unmet_rules.join(", ")));
+    if !report.untested_rules.is_empty() {
+        notes.push(format!("Never met: {}. Is a name misspelt?", report.untested_rules.join(", ")));
     }
     let coarse: Vec<&str> =
-        report.rules.iter().filter(|rule| !rule.is_resolved).map(|rule| rule.rule.as_str()).collect();
+        report.limits.iter().filter(|rule| !rule.is_resolved).map(|rule| rule.rule.as_str()).collect();
     if !coarse.is_empty() {
         let resolution = report.method.clock_resolution_us;
         notes.push(format!("Times have steps of {resolution} us: do not trust {}.", coarse.join(", ")));
     }
     notes.extend(notes_of_sample(report));
-    notes.extend(report.rules.iter().filter_map(note_of_recommendation));
+    notes.extend(report.limits.iter().filter_map(note_of_recommendation));
     // Limits of one rule may have one label.
-    for (rule, found) in report.rules.iter().zip(&report.algorithms) {
+    for (rule, found) in report.limits.iter().zip(&report.algorithms) {
         let over = |is_own| {
             let counts = found.algorithms.iter().filter(move |counts| counts.is_own == is_own);
             counts.map(|counts| format!("{} {}", counts.label, counts.over)).collect::<Vec<_>>().join(", ")
@@ -173,7 +178,7 @@ fn notes(report: &Report) -> Vec<String> {
 }
 
 /// Why there is no recommendation, or what it holds.
-fn note_of_recommendation(rule: &RuleReport) -> Option<String> {
+fn note_of_recommendation(rule: &LimitReport) -> Option<String> {
     let recommendation = rule.recommendation.as_ref()?;
     let held = rule.what_if.held_burst.map(|burst| format!("with the burst of {burst}"));
     match (&recommendation.no_recommendation, held) {
@@ -198,7 +203,7 @@ fn notes_of_sample(report: &Report) -> Vec<String> {
         report.method.sample.left_out
     )];
     let thinned: Vec<&str> =
-        report.rules.iter().filter(|rule| rule.is_thinned).map(|rule| rule.rule.as_str()).collect();
+        report.limits.iter().filter(|rule| rule.is_thinned).map(|rule| rule.rule.as_str()).collect();
     if !thinned.is_empty() {
         notes.push(format!(
             "Not by the sampled key, so decided as 1/{one_in} of the limit, a rough estimate: {}.",
@@ -240,8 +245,8 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
     if reordering.was_shortened {
         notes.push("Too many requests were within --reorder: it was shorter at times.".to_owned());
     }
-    if method.sampling.level > 0 {
-        let error = percent(method.sampling.key_error_ppm);
+    if method.key_sampling.level > 0 {
+        let error = percent(method.key_sampling.key_error_ppm);
         notes.push(format!("Counts of keys are estimates, with a standard error of {error} %."));
     }
     if method.evictions > 0 {
@@ -273,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_table_is_aligned_and_coloured_only_on_a_terminal() {
-        let rule = |name: &str, over| RuleReport {
+        let rule = |name: &str, over| LimitReport {
             rule: name.to_owned(),
             algorithm: "gcra".to_owned(),
             limit: 60,
@@ -282,11 +287,11 @@ mod tests {
             asked: 1_000,
             over,
             over_share_ppm: over * 1_000,
-            ..RuleReport::default()
+            ..LimitReport::default()
         };
         let report = Report {
-            rules: vec![rule("per-client", 5), rule("b", 0)],
-            unmet_rules: vec!["edge.slow".to_owned()],
+            limits: vec![rule("per-client", 5), rule("b", 0)],
+            untested_rules: vec!["edge.slow".to_owned()],
             verdict: "All is well.".to_owned(),
             ..Report::default()
         };

@@ -5,7 +5,7 @@ mod sample;
 
 use ::simulate::page;
 use ::simulate::report::{
-    BoundCheck, FileDigest, InputReport, Recommendation, Report, RuleReport, UnreadableLine,
+    BoundCheck, FileDigest, InputReport, LimitReport, Recommendation, Report, UnreadableLine,
 };
 
 #[test]
@@ -40,16 +40,16 @@ fn the_page_names_no_address_to_load_from() {
 pub(super) fn hostile(text: &str) -> Report {
     let text = || text.to_owned();
     let mut report = sample::report(&sample::samples());
-    let labels: Vec<String> = (0..report.rules.len()).map(|rule| format!("{}{rule}", text())).collect();
-    for (rule, label) in report.rules.iter_mut().zip(&labels) {
+    let labels: Vec<String> = (0..report.limits.len()).map(|rule| format!("{}{rule}", text())).collect();
+    for (rule, label) in report.limits.iter_mut().zip(&labels) {
         rule.rule.clone_from(label);
         (rule.path, rule.algorithm) = (text(), text());
         rule.top_denied.iter_mut().for_each(|key| key.key = text());
-        rule.old.iter_mut().for_each(|old| old.algorithm = text());
+        rule.in_force.iter_mut().for_each(|in_force| in_force.algorithm = text());
     }
-    report.rules[2].recommendation =
+    report.limits[2].recommendation =
         Some(Recommendation { no_recommendation: Some(text()), ..Recommendation::default() });
-    report.rules.push(RuleReport { rule: text(), is_resolved: false, ..RuleReport::default() });
+    report.limits.push(LimitReport { rule: text(), is_resolved: false, ..LimitReport::default() });
     for (rule, label) in report.algorithms.iter_mut().zip(labels) {
         rule.rule = label;
         rule.algorithms.iter_mut().for_each(|counts| counts.label = text());
@@ -59,10 +59,10 @@ pub(super) fn hostile(text: &str) -> Report {
         key.algorithms.iter_mut().for_each(|count| count.label = text());
     }
     let comparison = report.comparison.as_mut().expect("a comparison");
-    (comparison.only_in_new, comparison.only_in_old) = (vec![text()], vec![text()]);
+    (comparison.only_in_judged, comparison.only_in_force) = (vec![text()], vec![text()]);
     report.verdict = text();
     report.method.agreement.as_mut().expect("an agreement").summary = text();
-    (report.unmet_rules, report.untested) = (vec![text()], vec![text()]);
+    (report.untested_rules, report.untested_reasons) = (vec![text()], vec![text()]);
     report.bounds = vec![BoundCheck { bound: text(), is_kept: false, broken_by: vec![text()] }];
     report.method.program_version = text();
     report.method.command_line = vec![text()];

@@ -2,10 +2,10 @@
 //! burst stands out. Numbers fit each other: the curve at the limit gives the denied requests of the rule.
 
 use ::simulate::report::{
-    Agreement, AlgorithmCounts, AlgorithmsOfRule, BoundCheck, Comparison, ComparisonTimeline, DemandPoint,
-    DeniedKey, FileDigest, InputReport, KeyAlgorithmCount, KeyByAlgorithm, KeySampling, Method, OldCounts,
-    PeakWindow, Percentiles, REPORT_VERSION, Recommendation, Reordering, Report, RuleReport, ShiftCount,
-    Timeline, Totals, WhatIf, WhatIfPoint, share_ppm,
+    Agreement, AlgorithmCounts, AlgorithmsOfLimit, BoundCheck, Comparison, ComparisonTimeline, DemandPoint,
+    DeniedKey, FileDigest, InForceCounts, InputReport, KeyAlgorithmCount, KeyByAlgorithm, KeySampling,
+    LimitReport, Method, PeakWindow, Percentiles, REPORT_VERSION, Recommendation, Reordering, Report,
+    ShiftCount, Timeline, Totals, WhatIf, WhatIfPoint, share_ppm,
 };
 
 /// Monday, 16 November 2026, 00:00 UTC.
@@ -36,7 +36,7 @@ impl Sample {
         (1..=self.keys).map(|rank| self.demand(rank)).collect()
     }
 
-    pub fn rule(&self) -> RuleReport {
+    pub fn rule(&self) -> LimitReport {
         let demands = self.demands();
         let what_if = self.what_if(&demands);
         let at = |limit: u64| *what_if.points.iter().find(|point| point.limit == limit).expect("a point");
@@ -44,7 +44,7 @@ impl Sample {
         let asked = demands.iter().sum::<u64>() * 40;
         let timeline =
             self.timeline(asked, judged.denied, self.old_limit.map(|limit| at(limit.into()).denied));
-        let old = self.old_limit.map(|limit| OldCounts {
+        let in_force = self.old_limit.map(|limit| InForceCounts {
             limit,
             period_s: self.period_s,
             algorithm: "fixed_window".to_owned(),
@@ -54,7 +54,7 @@ impl Sample {
             keys_newly_over: judged.keys_over.saturating_sub(at(limit.into()).keys_over),
             keys_freed: 0,
         });
-        RuleReport {
+        LimitReport {
             rule: self.label.to_owned(),
             path: format!("edge.{}", self.label),
             algorithm: self.algorithm.to_owned(),
@@ -75,10 +75,10 @@ impl Sample {
             peaks: [1, 10, 60, 300, 3_600, 86_400].map(|window_s| self.peaks(&demands, window_s)).into(),
             own_peaks: percentiles(&demands),
             recommendation: Some(self.recommendation(&demands)),
-            top_denied: self.top_denied(&demands, old.as_ref()),
-            old,
+            top_denied: self.top_denied(&demands, in_force.as_ref()),
+            in_force,
             what_if,
-            ..RuleReport::default()
+            ..LimitReport::default()
         }
     }
 
@@ -123,7 +123,7 @@ impl Sample {
         PeakWindow { window_s, percentiles: percentiles(&demands.iter().map(scaled).collect::<Vec<_>>()) }
     }
 
-    fn timeline(&self, asked: u64, over: u64, old_over: Option<u64>) -> Timeline {
+    fn timeline(&self, asked: u64, over: u64, in_force_over: Option<u64>) -> Timeline {
         let step_s = 900;
         let by_day = |step: usize| {
             let hour = (step as u64 * step_s) as f64 / 3_600.0;
@@ -139,11 +139,11 @@ impl Sample {
             step_s,
             asked: spread(asked, self.steps, by_day),
             over: spread(over, self.steps, with_burst),
-            old_over: old_over.map_or_else(Vec::new, |over| spread(over, self.steps, with_burst)),
+            in_force_over: in_force_over.map_or_else(Vec::new, |over| spread(over, self.steps, with_burst)),
         }
     }
 
-    fn top_denied(&self, demands: &[u64], old: Option<&OldCounts>) -> Vec<DeniedKey> {
+    fn top_denied(&self, demands: &[u64], in_force: Option<&InForceCounts>) -> Vec<DeniedKey> {
         let over = demands.iter().enumerate().take_while(|(_, units)| **units > self.limit.into()).take(50);
         let key = |(rank, units): (usize, &u64)| DeniedKey {
             key: format!("{:016x}", (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
@@ -151,7 +151,7 @@ impl Sample {
             good_over: Some(units / 50),
             asked: Some(units * 40),
             units: Some(units * 40),
-            old_over: old.map(|old| units.saturating_sub(old.limit.into()) * 2),
+            in_force_over: in_force.map(|in_force| units.saturating_sub(in_force.limit.into()) * 2),
             first_over_us: Some(START_US + HOUR_US * (rank as u64 % 30)),
             last_over_us: Some(START_US + HOUR_US * (60 + rank as u64 % 30)),
             longest_denial_us: Some(1_500_000 * (units % 90 + 1)),
@@ -224,13 +224,13 @@ pub fn samples() -> Vec<Sample> {
 
 /// A report with all parts.
 pub fn report(samples: &[Sample]) -> Report {
-    let mut rules: Vec<RuleReport> = samples.iter().map(Sample::rule).collect();
+    let mut rules: Vec<LimitReport> = samples.iter().map(Sample::rule).collect();
     if let Some(last) = rules.last_mut() {
         last.shadow = true;
     }
-    let sum = |count: fn(&RuleReport) -> u64| rules.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&LimitReport) -> u64| rules.iter().map(count).sum::<u64>();
     let (requests, denied) = (sum(|rule| rule.asked), sum(|rule| rule.over));
-    let old_denied = sum(|rule| rule.old.as_ref().map_or(0, |old| old.over));
+    let in_force_denied = sum(|rule| rule.in_force.as_ref().map_or(0, |in_force| in_force.over));
     let good_denied = sum(|rule| rule.good_over.unwrap_or(0));
     let steps = rules[0].timeline.over.len() as u64;
     let totals = Totals {
@@ -247,58 +247,60 @@ pub fn report(samples: &[Sample]) -> Report {
         last_us: START_US + steps * rules[0].timeline.step_s * 1_000_000 - 1_000,
         shadow_denied: 0,
     };
-    let comparison = comparison(&rules, requests, old_denied);
+    let comparison = comparison(&rules, requests, in_force_denied);
     Report {
         version: REPORT_VERSION,
         verdict: format!(
             "The new rules deny {:.2} % of requests, those in force {:.2} %. {} keys are newly over a limit, {} of them with good requests only.",
             denied as f64 * 100.0 / requests as f64,
-            old_denied as f64 * 100.0 / requests as f64,
+            in_force_denied as f64 * 100.0 / requests as f64,
             comparison.keys_newly_over,
             comparison.keys_newly_over_good_only.unwrap_or(0),
         ),
         totals,
-        unmet_rules: vec!["edge.api_kye".to_owned()],
+        untested_rules: vec!["edge.api_kye".to_owned()],
         algorithms: rules.iter().map(algorithms).collect(),
         worst_keys: worst_keys(&rules[0]),
         bounds: bounds(&rules[0]),
         comparison: Some(comparison),
         method: method(requests),
-        rules,
+        limits: rules,
         ..Report::default()
     }
 }
 
-fn comparison(rules: &[RuleReport], requests: u64, old_denied: u64) -> Comparison {
-    let both = &rules[0].timeline.old_over;
-    let only_new: Vec<u64> = rules[0].timeline.over.iter().zip(both).map(|(new, old)| new - old).collect();
+fn comparison(rules: &[LimitReport], requests: u64, in_force_denied: u64) -> Comparison {
+    let both = &rules[0].timeline.in_force_over;
+    let only_new: Vec<u64> =
+        rules[0].timeline.over.iter().zip(both).map(|(new, in_force)| new - in_force).collect();
     let only_old: Vec<u64> = both.iter().map(|count| count / 12).collect();
     let sum = |list: &[u64]| list.iter().sum::<u64>();
-    let newly_over = rules.iter().filter_map(|rule| rule.old.as_ref()).map(|old| old.keys_newly_over).sum();
+    let newly_over =
+        rules.iter().filter_map(|rule| rule.in_force.as_ref()).map(|in_force| in_force.keys_newly_over).sum();
     Comparison {
         both_admit: requests - sum(both) - sum(&only_new) - sum(&only_old),
-        only_old_denies: sum(&only_old),
-        only_new_denies: sum(&only_new),
+        only_in_force_denies: sum(&only_old),
+        only_judged_denies: sum(&only_new),
         both_deny: sum(both),
-        old_denied,
-        old_denied_share_ppm: share_ppm(old_denied, requests),
-        good_only_new_denies: Some(sum(&only_new) / 50),
+        in_force_denied,
+        in_force_denied_share_ppm: share_ppm(in_force_denied, requests),
+        good_only_judged_denies: Some(sum(&only_new) / 50),
         keys_newly_over: newly_over,
         keys_newly_over_good_only: Some(newly_over / 4),
         keys_freed: 2,
-        only_in_new: vec!["path_/export.api_key".to_owned()],
-        only_in_old: Vec::new(),
+        only_in_judged: vec!["path_/export.api_key".to_owned()],
+        only_in_force: Vec::new(),
         timeline: ComparisonTimeline {
             start_us: START_US,
             step_s: rules[0].timeline.step_s,
-            only_old_denies: only_old,
-            only_new_denies: only_new,
+            only_in_force_denies: only_old,
+            only_judged_denies: only_new,
             both_deny: both.clone(),
         },
     }
 }
 
-fn algorithms(rule: &RuleReport) -> AlgorithmsOfRule {
+fn algorithms(rule: &LimitReport) -> AlgorithmsOfLimit {
     let counts = |(algorithm, burst, percent): (&str, u32, u64), is_own: bool| {
         let over_by_step: Vec<u64> = rule.timeline.over.iter().map(|over| over * percent / 100).collect();
         let over = over_by_step.iter().sum();
@@ -323,10 +325,10 @@ fn algorithms(rule: &RuleReport) -> AlgorithmsOfRule {
     ];
     let own = counts((&rule.algorithm, rule.burst, 100), true);
     let others = others.into_iter().map(|other| counts(other, false));
-    AlgorithmsOfRule { rule: rule.rule.clone(), algorithms: [own].into_iter().chain(others).collect() }
+    AlgorithmsOfLimit { rule: rule.rule.clone(), algorithms: [own].into_iter().chain(others).collect() }
 }
 
-fn worst_keys(rule: &RuleReport) -> Vec<KeyByAlgorithm> {
+fn worst_keys(rule: &LimitReport) -> Vec<KeyByAlgorithm> {
     let count = |over: u64, (algorithm, percent): (&str, u64)| KeyAlgorithmCount {
         label: algorithm.to_owned(),
         algorithm: algorithm.to_owned(),
@@ -343,7 +345,7 @@ fn worst_keys(rule: &RuleReport) -> Vec<KeyByAlgorithm> {
     keys.collect()
 }
 
-fn bounds(rule: &RuleReport) -> Vec<BoundCheck> {
+fn bounds(rule: &LimitReport) -> Vec<BoundCheck> {
     let broken = format!("{} denies {} of {} requests", rule.rule, rule.over, rule.asked);
     vec![
         BoundCheck { bound: "--max-denied 2%".to_owned(), is_kept: true, broken_by: Vec::new() },
@@ -386,7 +388,7 @@ fn method(requests: u64) -> Method {
             was_shortened: false,
         },
         clock_resolution_us: 1_000,
-        sampling: KeySampling::default(),
+        key_sampling: KeySampling::default(),
         agreement: Some(Agreement {
             both_deny: 880,
             only_recorded: 14,

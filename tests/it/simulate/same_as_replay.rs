@@ -57,19 +57,19 @@ fn assert_same(report: &Report, summary: &Summary) {
     assert_eq!((report.totals.requests, report.totals.denied), (summary.requests, summary.over_limit));
     // The limits of one rule without names of their own have one label.
     let mut found: BTreeMap<String, LimitCount> = BTreeMap::new();
-    for rule in &report.rules {
+    for rule in &report.limits {
         let count = found.entry(rule.rule.clone()).or_default();
         (count.decided, count.over_limit) = (count.decided + rule.asked, count.over_limit + rule.over);
     }
     assert_eq!(found, summary.limits);
-    for rule in &report.rules {
+    for rule in &report.limits {
         assert_eq!(rule.timeline.asked.iter().sum::<u64>(), rule.asked);
         assert_eq!(rule.timeline.over.iter().sum::<u64>(), rule.over);
         assert_eq!(rule.top_denied.iter().map(|key| key.over).sum::<u64>(), rule.over, "few keys are denied");
-        assert_eq!(rule.old.as_ref().map(|old| old.over), Some(rule.over), "the same rules");
+        assert_eq!(rule.in_force.as_ref().map(|in_force| in_force.over), Some(rule.over), "the same rules");
     }
     let comparison = report.comparison.as_ref().expect("rules in force");
-    assert_eq!((comparison.only_old_denies, comparison.only_new_denies), (0, 0));
+    assert_eq!((comparison.only_in_force_denies, comparison.only_judged_denies), (0, 0));
     assert_eq!((comparison.keys_newly_over, comparison.keys_freed), (0, 0));
 }
 

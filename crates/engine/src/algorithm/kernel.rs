@@ -13,7 +13,8 @@ use super::sliding_log::{Log, LogReading, SlidingLog};
 use super::sliding_window::{BucketState, SlidingWindow};
 use crate::request::Cost;
 
-/// Reports a counter of another kernel than its limit's. The fingerprint in the key keeps such counters apart.
+/// The kernel that reports a counter whose state another kernel left: it blocks. The fingerprint in the key keeps such
+/// counters apart, so that no request meets one.
 const UNKNOWN: Blocked = Blocked::new(1);
 
 /// This many grants of a sliding log take as much memory as a counter with its key.

@@ -221,10 +221,11 @@ impl<'n> FieldValue<'n> {
         match (value_type, scalar.yaml11_value()) {
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), ScalarValue::Float(_)) => {
                 // A value may be secret, and a token of hexadecimal digits may look like 12e34.
-                let what =
+                let subject =
                     if name == "value" { "what".to_owned() } else { format!("{}, which", scalar.text) };
                 Err(format!(
-                    "error checking config: '{name}' is {what} YAML reads as a floating-point number; put text in quotes"
+                    "error checking config: '{name}' is {subject} YAML reads as a floating-point number; put text in \
+                     quotes"
                 ))
             }
             (ValueType::Choice(choices), _) if !choices.contains(&&*scalar.text) => {

@@ -57,8 +57,8 @@ impl From<LineFault> for NotMapped {
     }
 }
 
-/// Lines from which a format is recognized.
-const SAMPLE_LINES: usize = 100;
+/// The first lines of a file, from which its format is recognized.
+const FIRST_LINES: usize = 100;
 
 /// Why the lines of a file cannot become requests.
 #[derive(Debug, thiserror::Error)]
@@ -88,20 +88,39 @@ pub(crate) struct Mapping {
     map: Option<(Arc<Map>, TimeSource)>,
 }
 
-impl Mapping {
-    /// How the lines of a file are mapped, by its first block, from which a header is removed; `None` for blank lines.
-    /// `format`: the format, if it is not to be recognized.
+/// The mapping of one file, which the first block with lines decides.
+pub(crate) struct FileMapping<'a> {
+    pub name: &'a str,
+    /// `None`: the format is to be recognized.
+    pub format: Option<Format>,
+    pub map: Option<&'a Map>,
+    pub decided: Option<Arc<Mapping>>,
+}
+
+impl FileMapping<'_> {
+    /// How the lines of the next block are mapped; `None` while the file has had only blank lines. Removes the header
+    /// from the first block.
     ///
     /// # Errors
     /// [`MappingError`] if the format is not known, or the map does not fit it.
-    pub fn of_first_block(
+    pub fn of_block(&mut self, block: &mut Block) -> Result<Option<Arc<Mapping>>, MappingError> {
+        if self.decided.is_none() {
+            let made = Mapping::of_first_block(block, self.name, self.format, self.map)?;
+            self.decided = made.map(Arc::new);
+        }
+        Ok(self.decided.clone())
+    }
+}
+
+impl Mapping {
+    fn of_first_block(
         block: &mut Block,
         name: &str,
         format: Option<Format>,
         map: Option<&Map>,
     ) -> Result<Option<Self>, MappingError> {
         let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-        let first: Vec<String> = lines(block).take(SAMPLE_LINES).map(|(_, line)| text(line)).collect();
+        let first: Vec<String> = lines(block).take(FIRST_LINES).map(|(_, line)| text(line)).collect();
         let Some(header) = first.first() else { return Ok(None) };
         let format = format.or_else(|| recognize(first.iter().map(String::as_str)));
         let format = format.ok_or_else(|| MappingError::UnknownFormat(name.to_owned()))?;

@@ -12,7 +12,7 @@ mod sent;
 mod yaml_map;
 
 pub use line::MappingError;
-pub(super) use line::{MappedLine, Mapping, NotMapped};
+pub(super) use line::{FileMapping, MappedLine, Mapping, NotMapped};
 pub use read::Map;
 pub(super) use sent::SentDescriptors;
 pub use yaml_map::MapError;

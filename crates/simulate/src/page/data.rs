@@ -6,7 +6,7 @@ use engine::Algorithm;
 use serde::Serialize;
 
 use super::{heat_map, text};
-use crate::report::{Comparison, DemandPoint, DeniedKey, Report, RuleReport, Timeline, WhatIfPoint};
+use crate::report::{Comparison, DemandPoint, DeniedKey, LimitReport, Report, Timeline, WhatIfPoint};
 
 /// Round lengths of a column.
 const STEPS_S: [u64; 18] = [
@@ -31,7 +31,7 @@ pub(super) struct PageData<'r> {
 }
 
 impl<'r> PageData<'r> {
-    pub fn new(report: &Report, rules: &[&'r RuleReport]) -> Self {
+    pub fn new(report: &Report, rules: &[&'r LimitReport]) -> Self {
         let points = points(rules.len());
         Self {
             rules: rules.iter().map(|rule| RuleData::new(rule, points)).collect(),
@@ -72,7 +72,7 @@ pub(super) struct RuleData<'r> {
 }
 
 impl<'r> RuleData<'r> {
-    fn new(rule: &'r RuleReport, points: usize) -> Self {
+    fn new(rule: &'r LimitReport, points: usize) -> Self {
         let top = rule.top_denied.iter().take(KEYS);
         let kept = |key: &DeniedKey| match is_swept(rule) {
             // The key exceeds all limits of the slider.
@@ -107,9 +107,9 @@ pub(super) struct WhatIfData {
 }
 
 impl WhatIfData {
-    fn new(rule: &RuleReport, most: usize) -> Self {
+    fn new(rule: &LimitReport, most: usize) -> Self {
         let mut marks = vec![u64::from(rule.limit)];
-        marks.extend(rule.old.as_ref().map(|old| u64::from(old.limit)));
+        marks.extend(rule.in_force.as_ref().map(|in_force| u64::from(in_force.limit)));
         marks.extend(recommended(rule));
         let points = &rule.what_if.points;
         let is_kept = |point: &WhatIfPoint| marks.contains(&point.limit);
@@ -133,14 +133,14 @@ impl WhatIfData {
 }
 
 /// The limit that is recommended, if there is one.
-pub(super) fn recommended(rule: &RuleReport) -> Option<u64> {
+pub(super) fn recommended(rule: &LimitReport) -> Option<u64> {
     let recommendation = rule.recommendation.as_ref()?;
     recommendation.no_recommendation.is_none().then_some(recommendation.limit)
 }
 
 /// Whether each point of the curve was decided by the algorithm of the limit. The points of a fixed window are read off
 /// the peaks of the keys.
-pub(super) fn is_swept(rule: &RuleReport) -> bool {
+pub(super) fn is_swept(rule: &LimitReport) -> bool {
     rule.algorithm != Algorithm::FixedWindow.name()
 }
 
@@ -213,8 +213,8 @@ impl Series {
 
 fn rule_columns(timeline: &Timeline, most: usize) -> Series {
     let mut lists = vec![("Requests", timeline.asked.as_slice()), ("Over the limit", &timeline.over)];
-    if !timeline.old_over.is_empty() {
-        lists.push(("Over the limit in force", &timeline.old_over));
+    if !timeline.in_force_over.is_empty() {
+        lists.push(("Over the limit in force", &timeline.in_force_over));
     }
     Series::new((timeline.start_us, timeline.step_s), &lists, most)
 }
@@ -223,8 +223,8 @@ fn comparison_columns(comparison: &Comparison, most: usize) -> Series {
     let timeline = &comparison.timeline;
     let lists = [
         ("Denied by both", timeline.both_deny.as_slice()),
-        ("Denied only by the new rules", &timeline.only_new_denies),
-        ("Denied only by the rules in force", &timeline.only_old_denies),
+        ("Denied only by the new rules", &timeline.only_judged_denies),
+        ("Denied only by the rules in force", &timeline.only_in_force_denies),
     ];
     Series::new((timeline.start_us, timeline.step_s), &lists, most)
 }
@@ -259,7 +259,7 @@ mod tests {
         let points =
             (1..=500).map(|limit| WhatIfPoint { limit, denied: 500 - limit, ..WhatIfPoint::default() });
         let what_if = crate::report::WhatIf { points: points.collect(), ..Default::default() };
-        let data = WhatIfData::new(&RuleReport { limit: 77, what_if, ..RuleReport::default() }, 110);
+        let data = WhatIfData::new(&LimitReport { limit: 77, what_if, ..LimitReport::default() }, 110);
         assert_eq!((data.limit[data.start], data.denied[data.start]), (77, 423));
         assert_eq!(data.place(77), Some(data.start));
         assert!(data.limit.len() < 120 && data.good.is_empty());

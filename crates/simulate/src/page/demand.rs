@@ -5,7 +5,7 @@ use super::data::{RuleData, is_swept, recommended};
 use super::scale::{Coordinate, Scale};
 use super::text::{self, grouped};
 use crate::markup::Markup;
-use crate::report::RuleReport;
+use crate::report::LimitReport;
 
 const WIDTH: u32 = 520;
 const HEIGHT: u32 = 300;
@@ -13,7 +13,7 @@ const X: (f64, f64) = (50.0, 505.0);
 const Y: (f64, f64) = (255.0, 30.0);
 
 /// Demand against rank, both logarithmic.
-pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Markup {
+pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Markup {
     let x = Scale::logarithmic(rule.keys, X);
     let y = demand_scale(rule, Y);
     let title = format!("Keys of {} by demand, descending", rule.rule);
@@ -52,8 +52,8 @@ pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
         }
         svg.fill(r##"<use class="curve" href="#demand-{}" clip-path="url(#ranks-{})"/>"##, &[&place, &place]);
     }
-    let old = rule.old.as_ref().filter(|old| old.period_s == rule.period_s).map(|old| u64::from(old.limit));
-    let marks = [("old", "in force", old), ("recommended", "recommended", recommended(rule))];
+    let in_force = rule.units_in_force();
+    let marks = [("old", "in force", in_force), ("recommended", "recommended", recommended(rule))];
     let marks = || marks.iter().filter_map(|(class, name, limit)| Some((*class, *name, (*limit)?)));
     for (class, _, limit) in marks() {
         mark_line(&mut svg, class, y.at(limit));
@@ -71,11 +71,11 @@ pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
 }
 
 /// The axis of units, which holds all demands and all limits.
-pub(super) fn demand_scale(rule: &RuleReport, ends: (f64, f64)) -> Scale {
-    let old = rule.old.as_ref().map_or(0, |old| u64::from(old.limit));
+pub(super) fn demand_scale(rule: &LimitReport, ends: (f64, f64)) -> Scale {
+    let in_force = rule.in_force.as_ref().map_or(0, |in_force| u64::from(in_force.limit));
     let points = rule.what_if.points.last().map_or(0, |point| point.limit);
     let demands = rule.keys_by_demand.first().map_or(0, |point| point.units);
-    let limits = u64::from(rule.limit).max(old).max(recommended(rule).unwrap_or(0));
+    let limits = u64::from(rule.limit).max(in_force).max(recommended(rule).unwrap_or(0));
     Scale::logarithmic(points.max(demands).max(limits), ends)
 }
 
@@ -96,7 +96,7 @@ fn mark_label(svg: &mut Markup, class: &'static str, at: Coordinate, label: &str
     );
 }
 
-fn description(rule: &RuleReport) -> String {
+fn description(rule: &LimitReport) -> String {
     let most = rule.keys_by_demand.first().map_or(0, |point| point.units);
     format!(
         "{}. The key with the highest demand asked for {} units in one period of {}; the limit is {}. Half of the keys never asked for more than {}.",

@@ -6,7 +6,7 @@ use super::demand::demand_scale;
 use super::scale::{Coordinate, Scale};
 use super::text::{self, grouped};
 use crate::markup::Markup;
-use crate::report::{Percentiles, RuleReport, share_ppm};
+use crate::report::{LimitReport, Percentiles, share_ppm};
 
 const WIDTH: u32 = 520;
 const HEIGHT: u32 = 300;
@@ -15,7 +15,7 @@ const Y: (f64, f64) = (255.0, 62.0);
 
 /// The share of keys that stay within a limit. Those that stay within a fixed window never asked for more units in one
 /// period, so the curve is that of their peaks.
-pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Markup {
+pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Markup {
     let x = demand_scale(rule, X);
     // Hundredths of a percent: integers that are fine enough for a picture.
     let y = Scale::linear((0, 10_000), Y);
@@ -68,10 +68,12 @@ pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
 }
 
 /// The limits as vertical lines, each label in a row of its own above the picture.
-fn marks(svg: &mut Markup, rule: &RuleReport, x: &Scale) {
-    let old = rule.old.as_ref().filter(|old| old.period_s == rule.period_s).map(|old| u64::from(old.limit));
-    let lines =
-        [("mark old", "in force", old, 28.0), ("mark recommended", "recommended", recommended(rule), 41.0)];
+fn marks(svg: &mut Markup, rule: &LimitReport, x: &Scale) {
+    let in_force = rule.units_in_force();
+    let lines = [
+        ("mark old", "in force", in_force, 28.0),
+        ("mark recommended", "recommended", recommended(rule), 41.0),
+    ];
     for (class, name, limit, row) in lines {
         let Some(limit) = limit else { continue };
         let at = x.at(limit);
@@ -123,14 +125,14 @@ fn named(peaks: &Percentiles) -> [(&'static str, u64, u64); 5] {
     ]
 }
 
-fn description(rule: &RuleReport) -> String {
+fn description(rule: &LimitReport) -> String {
     let parts =
         named(&rule.own_peaks).map(|(name, peak, _)| format!("{name} of keys: at most {}", grouped(peak)));
     format!("Most units of a key in one period of {}. {}.", text::period(rule.period_s), parts.join("; "))
 }
 
 /// Percentiles for windows of all lengths; the limit's own period first.
-pub(super) fn table(rule: &RuleReport) -> Markup {
+pub(super) fn table(rule: &LimitReport) -> Markup {
     let mut html = Markup::default();
     html.fill(
         r#"<div class="scroll" tabindex="0" role="region" aria-label="Peaks of keys of {}"><table class="peaks"><caption>Most units of a key in one window: the value that this share of keys does not exceed</caption>"#,

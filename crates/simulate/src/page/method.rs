@@ -69,7 +69,7 @@ fn keys(html: &mut Markup, method: &Method) {
         );
         entry(html, "Sample", &text);
     }
-    let sampling = &method.sampling;
+    let sampling = &method.key_sampling;
     let text = if sampling.level == 0 {
         "all keys counted: exact".to_owned()
     } else {
@@ -154,7 +154,7 @@ fn limits_of_the_method(html: &mut Markup) {
 /// What to do until the rules are enforced. Shadow rules must run for two periods of the slowest limit and for one
 /// cycle of the traffic.
 fn checklist(html: &mut Markup, report: &Report) {
-    let longest_s = report.rules.iter().map(|rule| rule.period_s).max().unwrap_or(0);
+    let longest_s = report.limits.iter().map(|rule| rule.period_s).max().unwrap_or(0);
     html.raw(r#"<h3>Until the rules are enforced</h3><ul class="checklist">"#);
     html.raw(
         "<li>Every rule that has to limit something is in the table, and none is listed as never met.</li>",

@@ -23,7 +23,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use self::data::PageData;
-use super::report::{Report, RuleReport};
+use super::report::{LimitReport, Report};
 use crate::markup::Markup;
 
 const SKELETON: &str = include_str!("page.html");
@@ -41,9 +41,14 @@ const DETAILED: usize = 20;
 /// If the skeleton does not have its places: a defect of the program.
 #[must_use]
 pub fn html(report: &Report) -> String {
-    let places = places(&report.rules);
-    let rules: Vec<&RuleReport> =
-        report.rules.iter().zip(&places).filter(|(_, place)| place.is_some()).map(|(rule, _)| rule).collect();
+    let places = places(&report.limits);
+    let rules: Vec<&LimitReport> = report
+        .limits
+        .iter()
+        .zip(&places)
+        .filter(|(_, place)| place.is_some())
+        .map(|(rule, _)| rule)
+        .collect();
     let data = PageData::new(report, &rules);
     let mut skeleton = SKELETON.split("<!-- place -->");
     let mut part = || skeleton.next().expect("the skeleton has five parts");
@@ -55,7 +60,7 @@ pub fn html(report: &Report) -> String {
 }
 
 /// The place of each rule among those with a section.
-fn places(rules: &[RuleReport]) -> Vec<Option<usize>> {
+fn places(rules: &[LimitReport]) -> Vec<Option<usize>> {
     let mut order: Vec<usize> = (0..rules.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse((rules[*index].over, rules[*index].asked)));
     order.truncate(DETAILED);
@@ -63,12 +68,12 @@ fn places(rules: &[RuleReport]) -> Vec<Option<usize>> {
     (0..rules.len()).map(|index| order.binary_search(&index).ok()).collect()
 }
 
-fn body(report: &Report, places: &[Option<usize>], (rules, data): (&[&RuleReport], &PageData)) -> Markup {
+fn body(report: &Report, places: &[Option<usize>], (rules, data): (&[&LimitReport], &PageData)) -> Markup {
     let mut html = Markup::default();
     header(&mut html, report);
     html.append(&verdict::section(report, data));
     html.append(&rule_table::section(report, places));
-    if rules.len() < report.rules.len() {
+    if rules.len() < report.limits.len() {
         html.fill("<p>Only the {} rules with most requests over the limit have pictures.</p>", &[&DETAILED]);
     }
     for (place, (rule, data)) in rules.iter().zip(data.rules()).enumerate() {
@@ -125,8 +130,8 @@ mod tests {
 
     #[test]
     fn the_rules_with_most_denials_have_sections() {
-        let rule = |over| RuleReport { over, asked: 1_000, ..RuleReport::default() };
-        let rules: Vec<RuleReport> = (0..50).map(rule).collect();
+        let rule = |over| LimitReport { over, asked: 1_000, ..LimitReport::default() };
+        let rules: Vec<LimitReport> = (0..50).map(rule).collect();
         let places = places(&rules);
         assert_eq!(places.iter().flatten().count(), DETAILED);
         assert_eq!((places[29], places[30], places[49]), (None, Some(0), Some(19)));

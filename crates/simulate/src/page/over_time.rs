@@ -20,13 +20,13 @@ const TIME_STEPS: [u64; 14] = [
 /// Requests over the judged limit as an area, over the limit in force as a line: one request can be over both, so the
 /// two are not stacked.
 pub(super) fn rule_picture(place: usize, rule: &str, columns: &Series) -> Markup {
-    let (over, old) = (&columns.counts[1], columns.counts.get(2));
-    let most = over.iter().chain(old.into_iter().flatten()).max().copied().unwrap_or(0);
+    let (over, in_force) = (&columns.counts[1], columns.counts.get(2));
+    let most = over.iter().chain(in_force.into_iter().flatten()).max().copied().unwrap_or(0);
     let title = format!("Requests over the limit of {rule} per {}", text::period(columns.step));
     let (mut svg, x, y) = start("time", (place, &title), columns, most);
     area(&mut svg, "over", columns, (over, &vec![0; over.len()]), (&x, &y));
-    if let Some(old) = old {
-        let line = chart::steps(points(columns, old, &x, &y), Coordinate(X.1));
+    if let Some(in_force) = in_force {
+        let line = chart::steps(points(columns, in_force, &x, &y), Coordinate(X.1));
         svg.fill(r#"<path class="line old" d="{}"/>"#, &[&line]);
     }
     svg.raw("</svg>");

@@ -5,10 +5,10 @@ use super::rule_table::{badges, limit};
 use super::text::{self, counted, grouped, share};
 use super::{demand, distribution, over_time};
 use crate::markup::Markup;
-use crate::report::{Recommendation, RuleReport, percent, share_ppm};
+use crate::report::{LimitReport, Recommendation, percent, share_ppm};
 
 /// `place` is the place of the rule in the JSON block.
-pub(super) fn section(place: usize, rule: &RuleReport, data: &RuleData) -> Markup {
+pub(super) fn section(place: usize, rule: &LimitReport, data: &RuleData) -> Markup {
     let mut html = Markup::default();
     html.fill(
         r#"<section class="rule" id="rule-{}" aria-labelledby="rule-{}-h" data-rule="{}"><h2 id="rule-{}-h">{}"#,
@@ -16,11 +16,12 @@ pub(super) fn section(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
     );
     badges(&mut html, rule);
     html.fill(r#"</h2><p class="limit-text"><code>{}</code> · {}"#, &[&rule.path, &limit(rule)]);
-    if let Some(old) = &rule.old {
-        let old_limit = format!("{} per {}", grouped(old.limit.into()), text::period(old.period_s));
+    if let Some(in_force) = &rule.in_force {
+        let limit_in_force =
+            format!("{} per {}", grouped(in_force.limit.into()), text::period(in_force.period_s));
         html.fill(
             r#" · in force: {}, {} ({} over)"#,
-            &[&old_limit, &old.algorithm, &share(old.over, old.over_share_ppm)],
+            &[&limit_in_force, &in_force.algorithm, &share(in_force.over, in_force.over_share_ppm)],
         );
     }
     html.raw("</p>");
@@ -36,7 +37,7 @@ pub(super) fn section(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
     html
 }
 
-fn recommend(html: &mut Markup, rule: &RuleReport, recommendation: &Recommendation) {
+fn recommend(html: &mut Markup, rule: &LimitReport, recommendation: &Recommendation) {
     if let Some(reason) = &recommendation.no_recommendation {
         html.fill("<p>No recommendation{}: {}.</p>", &[&with_burst(rule), reason]);
         return;
@@ -61,14 +62,14 @@ fn recommend(html: &mut Markup, rule: &RuleReport, recommendation: &Recommendati
 }
 
 /// `, with the burst of 20`: what all points of the curve have.
-fn with_burst(rule: &RuleReport) -> String {
+fn with_burst(rule: &LimitReport) -> String {
     let held = rule.what_if.held_burst;
     held.map_or_else(String::new, |burst| format!(", with the burst of {}", grouped(burst.into())))
 }
 
 /// The slider stands on the points of the what-if curve, so that every number it shows was counted. Without the script
 /// it stays hidden, and the effect of the judged limit is shown.
-fn slider(html: &mut Markup, place: usize, rule: &RuleReport, data: &RuleData) {
+fn slider(html: &mut Markup, place: usize, rule: &LimitReport, data: &RuleData) {
     let what_if = &data.what_if;
     if what_if.limit.is_empty() {
         return;
@@ -79,8 +80,8 @@ fn slider(html: &mut Markup, place: usize, rule: &RuleReport, data: &RuleData) {
         &[&place, &text::period(rule.period_s), &place, &(what_if.limit.len() - 1), &what_if.start, &place],
     );
     html.raw(r#"<span class="marks">"#);
-    let old = rule.old.as_ref().filter(|old| old.period_s == rule.period_s).map(|old| u64::from(old.limit));
-    let marks = [("judged", Some(data.limit)), ("in force", old), ("recommended", recommended(rule))];
+    let in_force = rule.units_in_force();
+    let marks = [("judged", Some(data.limit)), ("in force", in_force), ("recommended", recommended(rule))];
     for (name, limit) in marks {
         let Some((limit, point)) = limit.and_then(|limit| Some((limit, what_if.place(limit)?))) else {
             continue;
@@ -112,7 +113,7 @@ fn slider(html: &mut Markup, place: usize, rule: &RuleReport, data: &RuleData) {
 }
 
 /// The same sentence as the script makes for the other points.
-fn effect(rule: &RuleReport, data: &RuleData) -> Markup {
+fn effect(rule: &LimitReport, data: &RuleData) -> Markup {
     let (what_if, point) = (&data.what_if, data.what_if.start);
     let (denied, keys) = (what_if.denied[point], what_if.keys[point]);
     let mut html = Markup::default();
@@ -132,7 +133,7 @@ fn effect(rule: &RuleReport, data: &RuleData) -> Markup {
     html
 }
 
-fn pictures(html: &mut Markup, place: usize, rule: &RuleReport, data: &RuleData) {
+fn pictures(html: &mut Markup, place: usize, rule: &LimitReport, data: &RuleData) {
     html.raw(r#"<div class="pair"><figure><figcaption><h3>Keys by demand</h3></figcaption>"#);
     html.append(&demand::picture(place, rule, data));
     numbers(html, place, "demand");
@@ -148,8 +149,8 @@ fn pictures(html: &mut Markup, place: usize, rule: &RuleReport, data: &RuleData)
     }
     html.raw("</div>");
     html.append(&distribution::table(rule));
-    let old_over = rule.old.as_ref().map_or(0, |old| old.over);
-    if rule.over == 0 && old_over == 0 {
+    let in_force_over = rule.in_force.as_ref().map_or(0, |in_force| in_force.over);
+    if rule.over == 0 && in_force_over == 0 {
         html.raw("<p>No request was over this limit.</p>");
         return;
     }

@@ -3,32 +3,32 @@
 use super::data::recommended;
 use super::text::{self, NONE, grouped, grouped_or_none, share};
 use crate::markup::Markup;
-use crate::report::{Report, RuleReport};
+use crate::report::{LimitReport, Report};
 
 /// `places` are those of the rules in the JSON block; a rule without one has no section of its own.
 pub(super) fn section(report: &Report, places: &[Option<usize>]) -> Markup {
     let columns = RuleColumns::new(report);
     let mut html = Markup::default();
     html.raw(r#"<section id="rules" aria-labelledby="rules-h"><h2 id="rules-h">Rules</h2>"#);
-    if report.rules.is_empty() {
+    if report.limits.is_empty() {
         html.raw(r#"<p class="warning">No request met a limit.</p>"#);
     } else {
         html.raw(r#"<div class="scroll" tabindex="0" role="region" aria-labelledby="rules-h"><table class="sortable" id="rule-table"><caption>Limits that requests met</caption>"#);
         columns.head(&mut html);
         html.raw("<tbody>");
-        for (rule, place) in report.rules.iter().zip(places) {
+        for (rule, place) in report.limits.iter().zip(places) {
             columns.row(&mut html, rule, *place);
         }
         html.raw("</tbody></table></div>");
     }
-    unmet(&mut html, &report.unmet_rules);
+    untested(&mut html, &report.untested_rules);
     html.raw("</section>");
     html
 }
 
 /// Which optional columns the table has.
 struct RuleColumns {
-    has_old: bool,
+    has_in_force: bool,
     has_good: bool,
     has_recommendation: bool,
 }
@@ -36,9 +36,9 @@ struct RuleColumns {
 impl RuleColumns {
     fn new(report: &Report) -> Self {
         Self {
-            has_old: report.comparison.is_some(),
+            has_in_force: report.comparison.is_some(),
             has_good: report.totals.good.is_some(),
-            has_recommendation: report.rules.iter().any(|rule| rule.recommendation.is_some()),
+            has_recommendation: report.limits.iter().any(|rule| rule.recommendation.is_some()),
         }
     }
 
@@ -50,7 +50,7 @@ impl RuleColumns {
         number("Requests");
         number("Over");
         number("Share over");
-        if self.has_old {
+        if self.has_in_force {
             number("In force");
         }
         if self.has_good {
@@ -58,7 +58,7 @@ impl RuleColumns {
         }
         number("Keys");
         number("Keys over");
-        if self.has_old {
+        if self.has_in_force {
             number("Newly over");
         }
         if self.has_recommendation {
@@ -67,7 +67,7 @@ impl RuleColumns {
         html.raw("</tr></thead>");
     }
 
-    fn row(&self, html: &mut Markup, rule: &RuleReport, place: Option<usize>) {
+    fn row(&self, html: &mut Markup, rule: &LimitReport, place: Option<usize>) {
         html.raw(r#"<tr><th scope="row">"#);
         match place {
             Some(place) => html.fill(r##"<a href="#rule-{}">{}</a>"##, &[&place, &rule.rule]),
@@ -81,9 +81,12 @@ impl RuleColumns {
         number(&grouped(rule.asked));
         number(&grouped(rule.over));
         number(&share(rule.over, rule.over_share_ppm));
-        if self.has_old {
+        if self.has_in_force {
             number(
-                &rule.old.as_ref().map_or_else(|| NONE.to_owned(), |old| share(old.over, old.over_share_ppm)),
+                &rule.in_force.as_ref().map_or_else(
+                    || NONE.to_owned(),
+                    |in_force| share(in_force.over, in_force.over_share_ppm),
+                ),
             );
         }
         if self.has_good {
@@ -91,8 +94,8 @@ impl RuleColumns {
         }
         number(&grouped(rule.keys));
         number(&grouped(rule.keys_over));
-        if self.has_old {
-            number(&grouped_or_none(rule.old.as_ref().map(|old| old.keys_newly_over)));
+        if self.has_in_force {
+            number(&grouped_or_none(rule.in_force.as_ref().map(|in_force| in_force.keys_newly_over)));
         }
         if self.has_recommendation {
             number(&grouped_or_none(recommended(rule)));
@@ -102,7 +105,7 @@ impl RuleColumns {
 }
 
 /// `100 per 1 min, gcra, burst 10`.
-pub(super) fn limit(rule: &RuleReport) -> String {
+pub(super) fn limit(rule: &LimitReport) -> String {
     let rate = format!("{} per {}", grouped(rule.limit.into()), text::period(rule.period_s));
     let burst = if rule.burst == rule.limit {
         String::new()
@@ -113,7 +116,7 @@ pub(super) fn limit(rule: &RuleReport) -> String {
 }
 
 /// What a reader must know about a rule beside its numbers.
-pub(super) fn badges(html: &mut Markup, rule: &RuleReport) {
+pub(super) fn badges(html: &mut Markup, rule: &LimitReport) {
     if rule.shadow {
         html.raw(r#" <span class="badge" title="shadow_mode: its denials deny nothing">shadow</span>"#);
     }
@@ -124,7 +127,7 @@ pub(super) fn badges(html: &mut Markup, rule: &RuleReport) {
     }
 }
 
-fn unmet(html: &mut Markup, paths: &[String]) {
+fn untested(html: &mut Markup, paths: &[String]) {
     if paths.is_empty() {
         return;
     }

@@ -4,7 +4,7 @@ use super::data::{PageData, Series};
 use super::over_time;
 use super::text::{self, counted, grouped, share};
 use crate::markup::Markup;
-use crate::report::{AlgorithmsOfRule, KeyByAlgorithm, Report};
+use crate::report::{AlgorithmsOfLimit, KeyByAlgorithm, Report};
 
 /// Rules whose curves are drawn: those with most requests over the limit.
 const DRAWN: usize = 3;
@@ -19,7 +19,7 @@ pub(super) fn section(report: &Report, data: &PageData) -> Markup {
         r#"<section id="algorithms" aria-labelledby="algorithms-h"><h2 id="algorithms-h">Algorithms side by side</h2><p>The same traffic and the same limits, with all limits of the rule set as one algorithm. The pictures show the keys and the rules with most requests over the limit.</p>"#,
     );
     table(&mut html, report);
-    keys(&mut html, &report.worst_keys, report.method.sampling.level > 0);
+    keys(&mut html, &report.worst_keys, report.method.key_sampling.level > 0);
     for (place, rule) in worst(&report.algorithms).into_iter().enumerate() {
         picture(&mut html, (place, rule), report, data.points());
     }
@@ -27,9 +27,9 @@ pub(super) fn section(report: &Report, data: &PageData) -> Markup {
     html
 }
 
-fn worst(rules: &[AlgorithmsOfRule]) -> Vec<&AlgorithmsOfRule> {
-    let over = |rule: &AlgorithmsOfRule| rule.algorithms.iter().map(|counts| counts.over).max().unwrap_or(0);
-    let mut rules: Vec<&AlgorithmsOfRule> = rules.iter().filter(|rule| over(rule) > 0).collect();
+fn worst(rules: &[AlgorithmsOfLimit]) -> Vec<&AlgorithmsOfLimit> {
+    let over = |rule: &AlgorithmsOfLimit| rule.algorithms.iter().map(|counts| counts.over).max().unwrap_or(0);
+    let mut rules: Vec<&AlgorithmsOfLimit> = rules.iter().filter(|rule| over(rule) > 0).collect();
     rules.sort_by_key(|rule| std::cmp::Reverse(over(rule)));
     rules.truncate(DRAWN);
     rules
@@ -40,7 +40,7 @@ fn table(html: &mut Markup, report: &Report) {
         r#"<div class="scroll" tabindex="0" role="region" aria-labelledby="algorithms-h"><table class="sortable" id="algorithm-table"><caption>Requests over each limit, by algorithm</caption><thead><tr><th scope="col">Rule</th><th scope="col">Algorithm</th><th scope="col" class="n">Burst</th><th scope="col" class="n">Requests</th><th scope="col" class="n">Over</th><th scope="col" class="n">Share over</th><th scope="col" class="n">Keys over</th></tr></thead><tbody>"#,
     );
     // Limits of one rule may have one label.
-    for (rule, found) in report.rules.iter().zip(&report.algorithms) {
+    for (rule, found) in report.limits.iter().zip(&report.algorithms) {
         let limit =
             format!("{} {} per {}", rule.rule, grouped(rule.limit.into()), text::period(rule.period_s));
         for counts in &found.algorithms {
@@ -97,9 +97,9 @@ fn keys(html: &mut Markup, keys: &[KeyByAlgorithm], are_sampled: bool) {
     html.raw("</div>");
 }
 
-fn picture(html: &mut Markup, (place, rule): (usize, &AlgorithmsOfRule), report: &Report, points: usize) {
+fn picture(html: &mut Markup, (place, rule): (usize, &AlgorithmsOfLimit), report: &Report, points: usize) {
     // All rules have the same steps.
-    let Some(timeline) = report.rules.first().map(|rule| &rule.timeline) else { return };
+    let Some(timeline) = report.limits.first().map(|rule| &rule.timeline) else { return };
     let lists: Vec<(&'static str, &[u64])> =
         rule.algorithms.iter().map(|counts| ("", counts.over_by_step.as_slice())).collect();
     let columns = Series::new((timeline.start_us, timeline.step_s), &lists, points);

@@ -14,7 +14,7 @@ pub(super) fn section(report: &Report, data: &PageData) -> Markup {
     }
     html.fill(r#"<p class="verdict">{}</p>"#, &[&report.verdict]);
     counts(&mut html, report);
-    bounds(&mut html, &report.bounds, &report.untested);
+    bounds(&mut html, &report.bounds, &report.untested_reasons);
     if let Some(comparison) = &report.comparison {
         side_by_side(&mut html, report, comparison);
         if let Some(columns) =
@@ -44,10 +44,10 @@ fn counts(html: &mut Markup, report: &Report) {
     tile("Requests", grouped(totals.requests), format!("in {span}"));
     tile("Denied", share(totals.denied, totals.denied_share_ppm), counted(totals.denied, "request"));
     if let Some(comparison) = &report.comparison {
-        let denied = comparison.old_denied;
+        let denied = comparison.in_force_denied;
         tile(
             "Denied by rules in force",
-            share(denied, comparison.old_denied_share_ppm),
+            share(denied, comparison.in_force_denied_share_ppm),
             counted(denied, "request"),
         );
     }
@@ -92,8 +92,8 @@ fn side_by_side(html: &mut Markup, report: &Report, comparison: &Comparison) {
     );
     let rows = [
         ("both admit", comparison.both_admit),
-        ("only the new rules deny", comparison.only_new_denies),
-        ("only the rules in force deny", comparison.only_old_denies),
+        ("only the new rules deny", comparison.only_judged_denies),
+        ("only the rules in force deny", comparison.only_in_force_denies),
         ("both deny", comparison.both_deny),
     ];
     for (decision, count) in rows {
@@ -109,12 +109,12 @@ fn side_by_side(html: &mut Markup, report: &Report, comparison: &Comparison) {
         html.fill(", {} of them with good requests only", &[&grouped(good)]);
     }
     html.fill("</li><li>{} no longer over a limit</li>", &[&counted(comparison.keys_freed, "key")]);
-    if let Some(good) = comparison.good_only_new_denies {
+    if let Some(good) = comparison.good_only_judged_denies {
         html.fill("<li>{} denied only by the new rules</li>", &[&counted(good, "good request")]);
     }
     let lists = [
-        ("Limits only in the new rules", &comparison.only_in_new),
-        ("Limits only in force", &comparison.only_in_old),
+        ("Limits only in the new rules", &comparison.only_in_judged),
+        ("Limits only in force", &comparison.only_in_force),
     ];
     for (name, labels) in lists.into_iter().filter(|(_, labels)| !labels.is_empty()) {
         html.fill("<li>{}: {}</li>", &[&name, &labels.join(", ")]);

@@ -13,7 +13,7 @@ use super::top_keys::{Shown, top_denied};
 use super::untested::{self, Mapped};
 use crate::map::Map;
 use crate::report::{
-    KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf,
+    InForceCounts, KeySampling, LimitReport, Method, REPORT_VERSION, Report, Timeline, Totals, WhatIf,
     WhatIfPoint, percent, share_ppm,
 };
 
@@ -29,7 +29,7 @@ pub(super) fn assemble(
     options: &PassOptions,
 ) -> Report {
     let has_good = mapped.map.is_some_and(Map::has_good);
-    method.sampling = sampling(&tally.keys);
+    method.key_sampling = sampling(&tally.keys);
     let compared = if rules.in_force.is_some() { "compare" } else { "rules" };
     method.agreement = tally.agreement.as_ref().and_then(|tally| tally.agreement(compared));
     let context = Context {
@@ -47,33 +47,33 @@ pub(super) fn assemble(
         .flat_map(|rule| rule.limits.iter().map(|limit| (limit.id.0 as usize, Some(&**rule), &**limit)));
     let reports = limits
         .filter(|(index, ..)| tally.rows[*index].asked > 0)
-        .map(|(index, rule, limit)| context.rule_report(index, rule, limit));
-    let unmet = rules
+        .map(|(index, rule, limit)| context.limit_report(index, rule, limit));
+    let untested = rules
         .judged
         .rules()
         .iter()
         .filter(|rule| rule.limits.iter().all(|limit| !tally.rows[limit.id.0 as usize].is_met));
-    let unmet: Vec<&Rule> = unmet.map(|rule| &**rule).collect();
-    let untested = match tally.sums.requests {
+    let untested: Vec<&Rule> = untested.map(|rule| &**rule).collect();
+    let untested_reasons = match tally.sums.requests {
         0 => vec![untested::without_requests(&method, mapped)],
-        _ => untested::unmet_rules(&rules.judged, &unmet, mapped),
+        _ => untested::of_rules(&rules.judged, &untested, mapped),
     };
     let mut report = Report {
         version: REPORT_VERSION,
         totals: totals(&tally.sums, &tally.keys, has_good),
-        rules: reports.collect(),
-        unmet_rules: unmet.iter().map(|rule| rule.path.to_string()).collect(),
-        untested,
+        limits: reports.collect(),
+        untested_rules: untested.iter().map(|rule| rule.path.to_string()).collect(),
+        untested_reasons,
         comparison: rules
             .in_force
             .as_ref()
-            .map(|old| comparison(tally, &rules.judged, old, context.axis, has_good)),
+            .map(|in_force| comparison(tally, &rules.judged, in_force, context.axis, has_good)),
         algorithms: algorithms(rules, tally, context.axis),
         worst_keys: worst_keys(rules, tally, options.show_keys),
         method,
         ..Report::default()
     };
-    report.rules.extend(context.overrides());
+    report.limits.extend(context.overrides());
     report.verdict = verdict(&report);
     report
 }
@@ -116,11 +116,11 @@ struct Context<'a> {
 
 impl Context<'_> {
     /// The report of the limits that came with requests, if there were any.
-    fn overrides(&self) -> Option<RuleReport> {
+    fn overrides(&self) -> Option<LimitReport> {
         let index = self.rules.judged.limits().len();
         let row = self.tally.rows.get(index).filter(|row| row.asked > 0)?;
         let peaks = self.peaks(index);
-        Some(RuleReport {
+        Some(LimitReport {
             rule: "override".to_owned(),
             path: "override".to_owned(),
             is_resolved: true,
@@ -129,7 +129,7 @@ impl Context<'_> {
         })
     }
 
-    fn rule_report(&self, index: usize, rule: Option<&Rule>, limit: &Limit) -> RuleReport {
+    fn limit_report(&self, index: usize, rule: Option<&Rule>, limit: &Limit) -> LimitReport {
         let row = &self.tally.rows[index];
         let peaks = self.peaks(index);
         let is_swept = is_swept(&limit.spec);
@@ -143,9 +143,9 @@ impl Context<'_> {
             .options
             .recommend
             .map(|bounds| recommend(row, &peaks, &curve, self.tally.sums.span_us, self.has_good, bounds));
-        let old = self.old_counts(index);
+        let in_force = self.in_force_counts(index);
         let mut marks = vec![u64::from(limit.spec.requests_per_unit)];
-        marks.extend(old.iter().map(|old| u64::from(old.limit)));
+        marks.extend(in_force.iter().map(|in_force| u64::from(in_force.limit)));
         marks.extend(recommendation.iter().flat_map(|found| [found.needed, found.limit]));
         let is_exact = !row.has_other_denials
             && !row.is_thinned
@@ -156,7 +156,7 @@ impl Context<'_> {
             held_burst: limit.spec.burst.filter(|_| limit.spec.algorithm.has_burst()),
             points: curve.points(&marks),
         };
-        RuleReport {
+        LimitReport {
             rule: limit.label.to_string(),
             path: rule.map_or_else(String::new, |rule| rule.path.to_string()),
             algorithm: limit.spec.algorithm.name().to_owned(),
@@ -167,7 +167,7 @@ impl Context<'_> {
             is_resolved: limit.spec.period.us() >= MIN_TICKS * self.resolution_us,
             what_if,
             recommendation,
-            old,
+            in_force,
             ..self.counts(index, row, &peaks, swept)
         }
     }
@@ -197,7 +197,13 @@ impl Context<'_> {
     }
 
     /// What does not depend on the limit.
-    fn counts(&self, index: usize, row: &Row, peaks: &SortedPeaks, swept: Option<&SweptLimit>) -> RuleReport {
+    fn counts(
+        &self,
+        index: usize,
+        row: &Row,
+        peaks: &SortedPeaks,
+        swept: Option<&SweptLimit>,
+    ) -> LimitReport {
         let weight = self.tally.keys.weight();
         let count = |holds: &dyn Fn(&KeyStatistics) -> bool| {
             self.judged_keys(index).filter(|key| holds(key)).count() as u64 * weight
@@ -205,10 +211,10 @@ impl Context<'_> {
         let shown = Shown {
             keys: self.options.show_keys,
             good: self.has_good,
-            old: self.rules.in_force.is_some(),
+            in_force: self.rules.in_force.is_some(),
             swept,
         };
-        RuleReport {
+        LimitReport {
             is_thinned: row.is_thinned,
             asked: row.asked,
             units: row.units,
@@ -223,36 +229,40 @@ impl Context<'_> {
             peaks: peaks.windows(),
             own_peaks: peaks.own(),
             top_denied: top_denied(index, row, &self.tally.keys, shown),
-            ..RuleReport::default()
+            ..LimitReport::default()
         }
     }
 
     fn timeline(&self, row: &Row) -> Timeline {
-        let has_old = row.old_asked > 0;
+        let has_in_force = row.in_force_asked > 0;
         Timeline {
             start_us: self.axis.start_s * 1_000_000,
             step_s: self.axis.step_s,
             asked: row.asked_by_minute.steps(&self.axis),
             over: row.over_by_minute.steps(&self.axis),
-            old_over: if has_old { row.old_over_by_minute.steps(&self.axis) } else { Vec::new() },
+            in_force_over: if has_in_force {
+                row.in_force_over_by_minute.steps(&self.axis)
+            } else {
+                Vec::new()
+            },
         }
     }
 
     /// The limit in force with the label of the judged one.
-    fn old_counts(&self, index: usize) -> Option<OldCounts> {
+    fn in_force_counts(&self, index: usize) -> Option<InForceCounts> {
         let limit = self.tally.limit_in_force(self.rules, index)?;
         let row = &self.tally.rows[index];
         let weight = self.tally.keys.weight();
         let keys = |holds: fn(&KeyStatistics) -> bool| {
             self.tally.keys.keys_of(index).filter(|key| holds(key)).count() as u64 * weight
         };
-        Some(OldCounts {
+        Some(InForceCounts {
             limit: limit.spec.requests_per_unit,
             period_s: limit.spec.period.seconds(),
             algorithm: limit.spec.algorithm.name().to_owned(),
-            asked: row.old_asked,
-            over: row.old_over,
-            over_share_ppm: share_ppm(row.old_over, row.old_asked),
+            asked: row.in_force_asked,
+            over: row.in_force_over,
+            over_share_ppm: share_ppm(row.in_force_over, row.in_force_asked),
             keys_newly_over: keys(KeyStatistics::is_newly_over),
             keys_freed: keys(KeyStatistics::is_freed),
         })
@@ -273,8 +283,8 @@ fn verdict(report: &Report) -> String {
     };
     let mut text = format!("{rules} deny {} of {} requests ({share} %)", totals.denied, totals.requests);
     if let Some(comparison) = &report.comparison {
-        let old = percent(comparison.old_denied_share_ppm);
-        text += &format!("; the rules in force deny {} ({old} %)", comparison.old_denied);
+        let share = percent(comparison.in_force_denied_share_ppm);
+        text += &format!("; the rules in force deny {} ({share} %)", comparison.in_force_denied);
     }
     text += ". ";
     text += &match &report.comparison {

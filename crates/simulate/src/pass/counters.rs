@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use store::clock::SystemClock;
 use store::memory::{MemoryOptions, MemoryStore};
 
-use super::options::RuleSets;
+use super::options::{Places, RuleSets};
 use super::planned::{PlannedRequest, RequestPlan};
 
 /// The most counters of a rule set, in about 440 MB: a simulation by one rule set takes less than 1 GB.
@@ -28,7 +28,7 @@ pub(super) struct Decided<'r> {
 /// The decisions about one request, in the order of [`RuleSets::all`].
 pub(super) struct Decisions<'r> {
     by_rule_set: SmallVec<[Decided<'r>; 1]>,
-    has_rules_in_force: bool,
+    places: Places,
 }
 
 impl Decided<'_> {
@@ -51,16 +51,16 @@ impl<'r> Decisions<'r> {
     }
 
     pub fn in_force(&self) -> Option<&Decided<'r>> {
-        self.has_rules_in_force.then(|| &self.by_rule_set[1])
+        self.places.in_force().map(|place| &self.by_rule_set[place])
     }
 
     pub fn variants(&self) -> &[Decided<'r>] {
-        &self.by_rule_set[1 + usize::from(self.has_rules_in_force)..]
+        &self.by_rule_set[self.places.first_variant()..]
     }
 
-    /// The decision to compare with that in the log: the log was written under the rules in force.
-    pub fn recorded(&self) -> &Decided<'r> {
-        self.in_force().unwrap_or_else(|| self.judged())
+    /// The decision to compare with the one in the log: that of [`RuleSets::of_log`].
+    pub fn of_log(&self) -> &Decided<'r> {
+        &self.by_rule_set[self.places.of_log()]
     }
 }
 
@@ -88,19 +88,19 @@ impl Counters {
 /// The counters of all rule sets, in the order of [`RuleSets::all`].
 pub(super) struct AllCounters {
     by_rule_set: Vec<Counters>,
-    has_rules_in_force: bool,
+    places: Places,
 }
 
 impl AllCounters {
     pub fn new(rules: &RuleSets) -> Self {
         let by_rule_set = rules.all().map(|_| Counters::new()).collect();
-        Self { by_rule_set, has_rules_in_force: rules.in_force.is_some() }
+        Self { by_rule_set, places: rules.places() }
     }
 
-    /// The rules whose decisions the log has: their counters, and their plan of a request.
-    pub fn recorded<'r>(&self, request: &'r PlannedRequest) -> (&Counters, &'r RequestPlan) {
-        let rule_set = usize::from(self.has_rules_in_force);
-        (&self.by_rule_set[rule_set], &request.plans[rule_set])
+    /// The counters of [`RuleSets::of_log`], and its plan of a request.
+    pub fn of_log<'r>(&self, request: &'r PlannedRequest) -> (&Counters, &'r RequestPlan) {
+        let place = self.places.of_log();
+        (&self.by_rule_set[place], &request.plans[place])
     }
 
     /// Decides a request by all rule sets.
@@ -111,7 +111,7 @@ impl AllCounters {
             Decided { plan, is_denied: charges.is_denied(|index| outcomes.is_over(index)), outcomes }
         };
         let by_rule_set = self.by_rule_set.iter().zip(&request.plans).map(decide).collect();
-        Decisions { by_rule_set, has_rules_in_force: self.has_rules_in_force }
+        Decisions { by_rule_set, places: self.places }
     }
 
     pub fn evictions(&self) -> u64 {

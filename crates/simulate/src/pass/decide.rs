@@ -24,8 +24,9 @@ pub(super) struct Pass<'a> {
     method: Method,
     /// The descriptors of the map that a line had.
     sent: SentDescriptors,
-    /// A bit for each kind of step that times of the log have: below a second, below a millisecond.
+    /// Whether a time of the log is no whole second.
     has_millis: bool,
+    /// Whether a time of the log is no whole millisecond.
     has_micros: bool,
 }
 
@@ -90,12 +91,12 @@ impl<'a> Pass<'a> {
     fn decide(&mut self, t_us: u64, request: &mut PlannedRequest) {
         request.seen.t_us = t_us;
         let seen = request.seen;
-        let (counters, plan) = self.counters.recorded(request);
+        let (counters, plan) = self.counters.of_log(request);
         let earlier_denial = if seen.was_limited { earlier_denial(counters, plan, t_us) } else { None };
         let decisions = self.counters.decide(request);
         if let Some(agreement) = &mut self.tally.agreement {
-            let rules = self.rules.in_force.as_ref().unwrap_or(&self.rules.judged);
-            agreement.count(seen, rules.limits(), decisions.recorded(), earlier_denial);
+            let limits = self.rules.of_log().limits();
+            agreement.count(seen, limits, decisions.of_log(), earlier_denial);
         }
         self.tally.count(seen, &decisions);
     }

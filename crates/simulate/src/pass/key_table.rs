@@ -47,7 +47,7 @@ pub(super) struct Denials {
     pub key: Box<str>,
     pub over: u64,
     pub good_over: u64,
-    pub old_over: u64,
+    pub in_force_over: u64,
     pub first_us: u64,
     pub last_us: u64,
     /// The first request over the limit since one fitted.
@@ -217,11 +217,11 @@ impl KeyStatistics {
     }
 
     pub fn is_newly_over(&self) -> bool {
-        self.denials.as_ref().is_some_and(|denials| denials.over > 0 && denials.old_over == 0)
+        self.denials.as_ref().is_some_and(|denials| denials.over > 0 && denials.in_force_over == 0)
     }
 
     pub fn is_freed(&self) -> bool {
-        self.denials.as_ref().is_some_and(|denials| denials.over == 0 && denials.old_over > 0)
+        self.denials.as_ref().is_some_and(|denials| denials.over == 0 && denials.in_force_over > 0)
     }
 }
 

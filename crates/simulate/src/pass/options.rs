@@ -31,6 +31,36 @@ impl RuleSets {
         let variants = self.variants.iter().map(|variant| &variant.rules);
         [&self.judged].into_iter().chain(&self.in_force).chain(variants)
     }
+
+    /// The rules under which the log was written: those in force, if they are given, else the judged ones.
+    pub(super) fn of_log(&self) -> &RuleSet {
+        self.in_force.as_ref().unwrap_or(&self.judged)
+    }
+
+    pub(super) fn places(&self) -> Places {
+        Places { has_in_force: self.in_force.is_some() }
+    }
+}
+
+/// The places of the rule sets in the order of [`RuleSets::all`]; the judged rules are the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    has_in_force: bool,
+}
+
+impl Places {
+    pub fn in_force(self) -> Option<usize> {
+        self.has_in_force.then_some(1)
+    }
+
+    /// The place of [`RuleSets::of_log`].
+    pub fn of_log(self) -> usize {
+        self.in_force().unwrap_or(0)
+    }
+
+    pub fn first_variant(self) -> usize {
+        1 + usize::from(self.has_in_force)
+    }
 }
 
 /// How to read a log, and what to report.

@@ -1,6 +1,5 @@
 //! The threads of a pass: one reads, several parse, the caller's thread sorts, decides and counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
@@ -10,7 +9,7 @@ use super::options::{PassOptions, RuleSets};
 use super::parse::{BlockParser, Job, Parsed};
 use super::planned::BoxedRequest;
 use crate::log::{BlockReader, Format, Input};
-use crate::map::{Map, Mapping, MappingError};
+use crate::map::{FileMapping, Map, MappingError};
 use crate::report::{InputReport, Report};
 
 /// Blocks that wait for one parser, and parsed blocks that wait to be decided.
@@ -131,13 +130,13 @@ impl Dealer<'_> {
     fn deal_input(&mut self, index: usize, input: Input) -> Result<InputReport, PassError> {
         let Input { name, read_bytes, stream, .. } = input;
         let mut report = InputReport {
-            name,
+            name: name.clone(),
             is_recognized: self.options.format.is_none(),
-            format: self.options.format.map_or("", Format::name).to_owned(),
             ..InputReport::default()
         };
         let mut reader = BlockReader::new(stream);
-        let mut mapping: Option<Arc<Mapping>> = None;
+        let (format, map) = (self.options.format, self.map);
+        let mut of_file = FileMapping { name: &name, format, map, decided: None };
         while !self.stop.load(Ordering::Relaxed) {
             reader.reuse(self.used.try_iter());
             let mut block = match reader.next_block() {
@@ -150,20 +149,13 @@ impl Dealer<'_> {
                     continue;
                 }
             };
-            let mapping = match &mapping {
-                Some(mapping) => Arc::clone(mapping),
-                None => {
-                    let made =
-                        Mapping::of_first_block(&mut block, &report.name, self.options.format, self.map)?;
-                    let Some(made) = made else { continue };
-                    report.format = made.format().name().to_owned();
-                    Arc::clone(mapping.insert(Arc::new(made)))
-                }
-            };
+            let Some(mapping) = of_file.of_block(&mut block)? else { continue };
             if !self.send(Job { input: index, mapping, block }) {
                 break;
             }
         }
+        let format = of_file.decided.map(|mapping| mapping.format()).or(format);
+        report.format = format.map_or("", Format::name).to_owned();
         report.bytes = read_bytes.get();
         Ok(report)
     }

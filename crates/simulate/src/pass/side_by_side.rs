@@ -11,7 +11,7 @@ use super::options::RuleSets;
 use super::tally::Tally;
 use super::top_keys::shown_key;
 use crate::report::{
-    AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
+    AlgorithmCounts, AlgorithmsOfLimit, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
     share_ppm,
 };
 use crate::variants::own_label;
@@ -24,7 +24,7 @@ pub(super) fn comparison(
     axis: TimeAxis,
     has_good: bool,
 ) -> Comparison {
-    let [[both_admit, only_new_denies], [only_old_denies, both_deny]] = tally.sums.compared;
+    let [[both_admit, only_judged_denies], [only_in_force_denies, both_deny]] = tally.sums.compared;
     let weight = tally.keys.weight();
     let keys = |holds: &dyn Fn(&KeyStatistics) -> bool| {
         tally.keys.keys().filter(|key| holds(key)).count() as u64 * weight
@@ -32,33 +32,33 @@ pub(super) fn comparison(
     let labels = |rules: &RuleSet| -> BTreeSet<String> {
         rules.limits().iter().map(|limit| limit.label.to_string()).collect()
     };
-    let (new_labels, old_labels) = (labels(judged), labels(in_force));
+    let (judged_labels, in_force_labels) = (labels(judged), labels(in_force));
     Comparison {
         both_admit,
-        only_old_denies,
-        only_new_denies,
+        only_in_force_denies,
+        only_judged_denies,
         both_deny,
-        old_denied: only_old_denies + both_deny,
-        old_denied_share_ppm: share_ppm(only_old_denies + both_deny, tally.sums.requests),
-        good_only_new_denies: has_good.then_some(tally.sums.good_only_new),
+        in_force_denied: only_in_force_denies + both_deny,
+        in_force_denied_share_ppm: share_ppm(only_in_force_denies + both_deny, tally.sums.requests),
+        good_only_judged_denies: has_good.then_some(tally.sums.good_only_judged),
         keys_newly_over: keys(&KeyStatistics::is_newly_over),
         keys_newly_over_good_only: has_good
             .then(|| keys(&|key| key.is_newly_over() && key.is_over_good_only())),
         keys_freed: keys(&KeyStatistics::is_freed),
-        only_in_new: new_labels.difference(&old_labels).cloned().collect(),
-        only_in_old: old_labels.difference(&new_labels).cloned().collect(),
+        only_in_judged: judged_labels.difference(&in_force_labels).cloned().collect(),
+        only_in_force: in_force_labels.difference(&judged_labels).cloned().collect(),
         timeline: ComparisonTimeline {
             start_us: axis.start_s * 1_000_000,
             step_s: axis.step_s,
-            only_old_denies: tally.sums.only_old_by_minute.steps(&axis),
-            only_new_denies: tally.sums.only_new_by_minute.steps(&axis),
+            only_in_force_denies: tally.sums.only_in_force_by_minute.steps(&axis),
+            only_judged_denies: tally.sums.only_judged_by_minute.steps(&axis),
             both_deny: tally.sums.both_deny_by_minute.steps(&axis),
         },
     }
 }
 
 /// Each judged limit that was met, as itself and as every algorithm.
-pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec<AlgorithmsOfRule> {
+pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec<AlgorithmsOfLimit> {
     if rules.variants.is_empty() {
         return Vec::new();
     }
@@ -95,7 +95,7 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
                 ..counts(variant.label(&limit.spec), &limit.spec, found.asked, found.over)
             })
         });
-        AlgorithmsOfRule {
+        AlgorithmsOfLimit {
             rule: limit.label.to_string(),
             algorithms: [own].into_iter().chain(others).collect(),
         }

@@ -123,11 +123,12 @@ impl SweptLimit {
 fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u32, Kernel)> {
     let spec = &limit.spec;
     let judged = u64::from(spec.requests_per_unit.max(1));
-    let in_force = in_force.filter(|old| !old.spec.unlimited && old.spec.period == spec.period);
+    let in_force =
+        in_force.filter(|in_force| !in_force.spec.unlimited && in_force.spec.period == spec.period);
     let mut numbers: Vec<u32> = EIGHTHS
         .iter()
         .map(|eighths| u32::try_from((judged * eighths).div_ceil(8)).unwrap_or(u32::MAX))
-        .chain(in_force.map(|old| old.spec.requests_per_unit.max(1)))
+        .chain(in_force.map(|in_force| in_force.spec.requests_per_unit.max(1)))
         .collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -159,8 +160,8 @@ mod tests {
     #[test]
     fn numbers_are_spread_around_the_judged_one() {
         let gcra = limit(Algorithm::Gcra, 2, Some(20));
-        let old = limit(Algorithm::FixedWindow, 5, None);
-        assert_eq!(numbers(&gcra, Some(&old)), [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]);
+        let in_force = limit(Algorithm::FixedWindow, 5, None);
+        assert_eq!(numbers(&gcra, Some(&in_force)), [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]);
         assert_eq!(numbers(&limit(Algorithm::Gcra, u32::MAX, None), None).last(), Some(&u32::MAX));
         // More entries than a log may have.
         assert_eq!(numbers(&limit(Algorithm::SlidingLog, 6_000, None), None).last(), Some(&9_000));

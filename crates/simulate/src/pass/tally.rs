@@ -28,9 +28,9 @@ pub(super) struct Row {
     pub asked_by_minute: MinuteCounts,
     pub over_by_minute: MinuteCounts,
     /// Counts of the limit in force with the same label.
-    pub old_asked: u64,
-    pub old_over: u64,
-    pub old_over_by_minute: MinuteCounts,
+    pub in_force_asked: u64,
+    pub in_force_over: u64,
+    pub in_force_over_by_minute: MinuteCounts,
     /// By algorithm.
     pub variants: Vec<VariantCounts>,
     /// Requests by the units of their key in the window of the limit's period, theirs included: those above a number
@@ -69,9 +69,9 @@ pub(super) struct Sums {
     pub span_us: Option<(u64, u64)>,
     /// `[in force denies][judged denies]`.
     pub compared: [[u64; 2]; 2],
-    pub good_only_new: u64,
-    pub only_old_by_minute: MinuteCounts,
-    pub only_new_by_minute: MinuteCounts,
+    pub good_only_judged: u64,
+    pub only_in_force_by_minute: MinuteCounts,
+    pub only_judged_by_minute: MinuteCounts,
     pub both_deny_by_minute: MinuteCounts,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Tally {
     /// If the log has decisions.
     pub agreement: Option<AgreementTally>,
     /// The row of each limit in force.
-    old_rows: Vec<usize>,
+    in_force_rows: Vec<usize>,
 }
 
 /// A label and how often it was used before: the limits of one rule without names have one label.
@@ -116,18 +116,18 @@ impl Tally {
             .collect();
         // The limits of requests have different periods: their keys have no window of their own.
         rows.push(Row { period_s: 60, variants: variants(), ..Row::default() });
-        let mut old_rows = Vec::new();
+        let mut in_force_rows = Vec::new();
         if let Some(in_force) = &rules.in_force {
             let by_label: HashMap<LabelUse<'_>, usize> =
                 label_uses(judged).enumerate().map(|(row, label)| (label, row)).collect();
             for (limit, label) in in_force.limits().iter().zip(label_uses(in_force.limits())) {
-                old_rows.push(by_label.get(&label).copied().unwrap_or_else(|| {
+                in_force_rows.push(by_label.get(&label).copied().unwrap_or_else(|| {
                     rows.push(Row { period_s: limit.spec.period.seconds(), ..Row::default() });
                     rows.len() - 1
                 }));
             }
             // The limits of requests.
-            old_rows.push(judged.len());
+            in_force_rows.push(judged.len());
         }
         let mut tally = Self {
             rows,
@@ -135,7 +135,7 @@ impl Tally {
             sums: Sums::default(),
             sweep: None,
             agreement: None,
-            old_rows,
+            in_force_rows,
         };
         tally.sweep = sweeps.then(|| Sweep::new(rules, |row| tally.limit_in_force(rules, row)));
         tally
@@ -144,13 +144,13 @@ impl Tally {
     /// The limit in force with the label of a judged one.
     pub fn limit_in_force<'r>(&self, rules: &'r RuleSets, row: usize) -> Option<&'r Limit> {
         let limits = rules.in_force.as_ref()?.limits();
-        let position = self.old_rows.iter().position(|found| *found == row)?;
+        let position = self.in_force_rows.iter().position(|found| *found == row)?;
         limits.get(position).map(|limit| &**limit)
     }
 
     /// The row of a limit in force.
-    pub fn old_row(&self, limit: usize) -> Option<usize> {
-        self.old_rows.get(limit).copied()
+    pub fn in_force_row(&self, limit: usize) -> Option<usize> {
+        self.in_force_rows.get(limit).copied()
     }
 
     /// Counts the decisions about one request.
@@ -169,7 +169,7 @@ impl Tally {
         self.sums.count(seen, decisions);
         if let Some(in_force) = decisions.in_force() {
             for counter in &in_force.plan.counters {
-                if let Some(row) = self.old_row(counter.limit) {
+                if let Some(row) = self.in_force_row(counter.limit) {
                     self.count_in_force(seen, row, in_force, counter);
                 }
             }
@@ -220,13 +220,13 @@ impl Tally {
 
     fn count_in_force(&mut self, seen: Observation, index: usize, in_force: &Decided<'_>, counter: &Counter) {
         let row = &mut self.rows[index];
-        row.old_asked += 1;
+        row.in_force_asked += 1;
         if in_force.is_over(counter.charge) {
-            row.old_over += 1;
-            row.old_over_by_minute.count(seen.t_us);
+            row.in_force_over += 1;
+            row.in_force_over_by_minute.count(seen.t_us);
             let key = in_force.plan.key(counter);
             if let Some(statistics) = self.keys.entry(index, key_hash(index, key)) {
-                statistics.denials_mut(key).old_over += 1;
+                statistics.denials_mut(key).in_force_over += 1;
             }
         }
     }
@@ -257,12 +257,12 @@ impl Sums {
         let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
         self.span_us = Some((first_us, seen.t_us));
         let Some(in_force) = decisions.in_force() else { return };
-        let old_denies = in_force.is_denied;
-        self.compared[usize::from(old_denies)][usize::from(is_denied)] += 1;
-        self.good_only_new += u64::from(seen.is_good && is_denied && !old_denies);
-        match (old_denies, is_denied) {
-            (true, false) => self.only_old_by_minute.count(seen.t_us),
-            (false, true) => self.only_new_by_minute.count(seen.t_us),
+        let in_force_denies = in_force.is_denied;
+        self.compared[usize::from(in_force_denies)][usize::from(is_denied)] += 1;
+        self.good_only_judged += u64::from(seen.is_good && is_denied && !in_force_denies);
+        match (in_force_denies, is_denied) {
+            (true, false) => self.only_in_force_by_minute.count(seen.t_us),
+            (false, true) => self.only_judged_by_minute.count(seen.t_us),
             (true, true) => self.both_deny_by_minute.count(seen.t_us),
             (false, false) => {}
         }

@@ -17,7 +17,7 @@ pub(super) struct Shown<'a> {
     /// Keys as they are, not hashed.
     pub keys: bool,
     pub good: bool,
-    pub old: bool,
+    pub in_force: bool,
     /// The tried numbers of the limit, unless it is a fixed window.
     pub swept: Option<&'a SweptLimit>,
 }
@@ -59,7 +59,7 @@ fn denied_key(
         good_over: denials.filter(|_| shown.good).map(|denials| denials.good_over),
         asked: statistics.map(|key| u64::from(key.asked)),
         units: statistics.map(|key| key.units),
-        old_over: denials.filter(|_| shown.old).map(|denials| denials.old_over),
+        in_force_over: denials.filter(|_| shown.in_force).map(|denials| denials.in_force_over),
         first_over_us: denials.map(|denials| denials.first_us),
         last_over_us: denials.map(|denials| denials.last_us),
         longest_denial_us: denials.map(Denials::longest_us),

@@ -32,12 +32,12 @@ pub(super) fn without_requests(method: &Method, mapped: Mapped<'_>) -> String {
     format!("no rule is tested: {reason}")
 }
 
-/// A sentence for each rule of `unmet`, which no request has met; one for all rules of a domain that the map does not
-/// send.
-pub(super) fn unmet_rules(rules: &RuleSet, unmet: &[&Rule], mapped: Mapped<'_>) -> Vec<String> {
+/// A sentence for each rule of `untested`, which no request has met; one for all rules of a domain that the map does
+/// not send.
+pub(super) fn of_rules(rules: &RuleSet, untested: &[&Rule], mapped: Mapped<'_>) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     let mut named = 0;
-    for rule in unmet {
+    for rule in untested {
         let sentence = match mapped.map.filter(|map| map.domain() != &*rule.domain) {
             Some(map) => format!(
                 "no rule of the domain {} is tested: the map sends the domain {}",

@@ -2,21 +2,26 @@
 
 use serde::Serialize;
 
-/// The judged rules (new) against those in force (old), request by request.
+/// The judged rules against those in force, request by request. JSON calls them new and old.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Comparison {
     pub both_admit: u64,
     /// Requests that only the rules in force deny.
-    pub only_old_denies: u64,
+    #[serde(rename = "only_old_denies")]
+    pub only_in_force_denies: u64,
     /// Requests that only the judged rules deny.
-    pub only_new_denies: u64,
+    #[serde(rename = "only_new_denies")]
+    pub only_judged_denies: u64,
     pub both_deny: u64,
     /// Requests that the rules in force deny.
-    pub old_denied: u64,
-    /// `old_denied` of all requests.
-    pub old_denied_share_ppm: u64,
+    #[serde(rename = "old_denied")]
+    pub in_force_denied: u64,
+    /// `in_force_denied` of all requests.
+    #[serde(rename = "old_denied_share_ppm")]
+    pub in_force_denied_share_ppm: u64,
     /// Good requests that only the judged rules deny; `None` without `good`.
-    pub good_only_new_denies: Option<u64>,
+    #[serde(rename = "good_only_new_denies")]
+    pub good_only_judged_denies: Option<u64>,
     /// Keys that were never over a limit in force and are over the judged one of the same label, or over a new limit.
     pub keys_newly_over: u64,
     /// Keys over `keys_newly_over` whose requests over the limit were all good; `None` without `good`.
@@ -24,8 +29,10 @@ pub struct Comparison {
     /// Keys that were over a limit in force and never are over the judged one.
     pub keys_freed: u64,
     /// Labels of limits that only the judged rules have, and that only the rules in force have.
-    pub only_in_new: Vec<String>,
-    pub only_in_old: Vec<String>,
+    #[serde(rename = "only_in_new")]
+    pub only_in_judged: Vec<String>,
+    #[serde(rename = "only_in_old")]
+    pub only_in_force: Vec<String>,
     pub timeline: ComparisonTimeline,
 }
 
@@ -34,14 +41,16 @@ pub struct Comparison {
 pub struct ComparisonTimeline {
     pub start_us: u64,
     pub step_s: u64,
-    pub only_old_denies: Vec<u64>,
-    pub only_new_denies: Vec<u64>,
+    #[serde(rename = "only_old_denies")]
+    pub only_in_force_denies: Vec<u64>,
+    #[serde(rename = "only_new_denies")]
+    pub only_judged_denies: Vec<u64>,
     pub both_deny: Vec<u64>,
 }
 
 /// One limit as every algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct AlgorithmsOfRule {
+pub struct AlgorithmsOfLimit {
     /// The label of the limit.
     pub rule: String,
     /// The limit itself first, then the others.

@@ -25,7 +25,8 @@ pub struct Method {
     pub reordering: Reordering,
     /// The smallest step between times in the log: 1,000,000 if all are whole seconds, 1,000 or 1.
     pub clock_resolution_us: u64,
-    pub sampling: KeySampling,
+    #[serde(rename = "sampling")]
+    pub key_sampling: KeySampling,
     pub sample: RequestSample,
     /// Counters evicted because memory was full: after that, limits admit too much. 0 in an exact report.
     pub evictions: u64,

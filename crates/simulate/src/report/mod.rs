@@ -1,24 +1,25 @@
 //! The report of a simulation: the contract between the pass, the terminal, the page and `--report-json`.
 //!
 //! Knows plain numbers and texts. Every number is an integer with its unit in its name; times are microseconds since
-//! the epoch, shares are parts per million, rounded down. docs/simulate-report.schema.json describes the JSON.
+//! the epoch, shares are parts per million, rounded down. docs/simulate-report.schema.json describes the JSON, which
+//! keeps its names: a field that is named otherwise here is renamed for it.
 
 mod comparison;
+mod limit;
 mod method;
-mod rule;
 
 use serde::Serialize;
 
 pub use comparison::{
-    AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
+    AlgorithmCounts, AlgorithmsOfLimit, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
+};
+pub use limit::{
+    DemandPoint, DeniedKey, InForceCounts, LimitReport, PeakWindow, Percentiles, Recommendation, Timeline,
+    WhatIf, WhatIfPoint,
 };
 pub use method::{
     Agreement, BoundCheck, FileDigest, InputReport, KeySampling, Method, Reordering, RequestSample,
     ShiftCount, UnreadableLine,
-};
-pub use rule::{
-    DemandPoint, DeniedKey, OldCounts, PeakWindow, Percentiles, Recommendation, RuleReport, Timeline, WhatIf,
-    WhatIfPoint,
 };
 
 /// The version of the JSON. It grows when a field changes its meaning or goes; a new field does not change it.
@@ -36,17 +37,20 @@ pub struct Report {
     pub totals: Totals,
     /// One for each limit of the judged rules that a request has met, in the order of the rule files. Limits that came
     /// with requests are the last one, `override`.
-    pub rules: Vec<RuleReport>,
-    /// The paths of rules with a limit that no request has met, in the order of the rule files. A typing error in a
-    /// rule file or a map looks like that.
-    pub unmet_rules: Vec<String>,
+    #[serde(rename = "rules")]
+    pub limits: Vec<LimitReport>,
+    /// The paths of untested rules: with a limit, but no request has met it, in the order of the rule files. A typing
+    /// error in a rule file or a map looks like that.
+    #[serde(rename = "unmet_rules")]
+    pub untested_rules: Vec<String>,
     /// Why the log says nothing about these rules, one sentence each: the log has no requests, the map sends another
     /// domain or no such descriptor. With `--max-good-denied` also that no request is good.
-    pub untested: Vec<String>,
+    #[serde(rename = "untested")]
+    pub untested_reasons: Vec<String>,
     /// With `--compare`: the judged rules against those in force.
     pub comparison: Option<Comparison>,
-    /// With `--algorithms`: each limit as every algorithm, in the order of `rules`; else empty.
-    pub algorithms: Vec<AlgorithmsOfRule>,
+    /// With `--algorithms`: each limit as every algorithm, in the order of `limits`; else empty.
+    pub algorithms: Vec<AlgorithmsOfLimit>,
     /// With `--algorithms`: the three keys of all limits that are over their limit most often, as every algorithm; else
     /// empty. Of the keys in the sample, if [`KeySampling::level`] is not 0.
     pub worst_keys: Vec<KeyByAlgorithm>,

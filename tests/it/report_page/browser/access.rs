@@ -20,7 +20,7 @@ fn a_screen_reader_gets_a_name_for_everything() {
         nodes.map(|node| node["name"]["value"].as_str().unwrap_or_default().to_owned()).collect()
     };
     let pictures = [named("image"), named("img")].concat();
-    assert!(pictures.len() > 2 * report.rules.len(), "{pictures:?}");
+    assert!(pictures.len() > 2 * report.limits.len(), "{pictures:?}");
     for (role, names) in [
         ("picture", pictures),
         ("slider", named("slider")),
@@ -38,7 +38,7 @@ fn a_screen_reader_gets_a_name_for_everything() {
             .into_iter()
             .any(|property| property["name"] == "live" && property["value"]["value"] == "polite")
     });
-    assert!(live.count() > report.rules.len(), "the effects of the sliders and the sorting are announced");
+    assert!(live.count() > report.limits.len(), "the effects of the sliders and the sorting are announced");
 }
 
 /// What has the focus: its place among all elements, whether its outline shows, and what it is.
@@ -70,7 +70,7 @@ fn the_tab_key_reaches_every_control_in_the_order_of_the_page() {
     }
     let count = |name: &str| reached.iter().filter(|found| *found == name).count();
     assert_eq!(reached.first().map(String::as_str), Some("a"), "the link that skips to the rules");
-    assert_eq!(count("slider"), report.rules.len(), "{reached:?}");
+    assert_eq!(count("slider"), report.limits.len(), "{reached:?}");
     let expected = browser.evaluate(
         "[...document.querySelectorAll('a, button, summary, [tabindex=\"0\"]')].filter((e) => e.checkVisibility()).length",
     );
@@ -95,8 +95,8 @@ fn a_printed_page_is_light_and_has_all_rules_without_controls() {
     for hidden in ["nav", "input", "details", ".marks button"] {
         assert_eq!(shown(&mut browser, hidden), 0, "{hidden}");
     }
-    assert_eq!(shown(&mut browser, "section.rule"), report.rules.len());
-    assert_eq!(shown(&mut browser, "output"), report.rules.len(), "the effect of the judged limit");
+    assert_eq!(shown(&mut browser, "section.rule"), report.limits.len());
+    assert_eq!(shown(&mut browser, "output"), report.limits.len(), "the effect of the judged limit");
     // No table is wider than the paper: what does not fit would be cut off.
     let cut = "[...document.querySelectorAll('table, svg')].filter((e) => e.checkVisibility())
         .filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.className + e.id)";

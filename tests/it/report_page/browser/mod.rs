@@ -87,18 +87,18 @@ fn the_numbers_of_the_page_are_those_of_the_report() {
     let report = report();
     let mut browser = Chromium::open(&page::html(&report), Colors::Light);
     let rows = browser.texts("#rule-table tbody tr");
-    assert_eq!(rows.len(), report.rules.len());
-    for (place, rule) in report.rules.iter().enumerate() {
+    assert_eq!(rows.len(), report.limits.len());
+    for (place, rule) in report.limits.iter().enumerate() {
         let cells = browser.texts(&format!("#rule-table tbody tr:nth-child({}) > *", place + 1));
         assert!(cells[0].starts_with(&rule.rule), "{cells:?}");
         assert_eq!(
             (digits(&cells[2]), digits(&cells[3]), ppm(&cells[4])),
             (rule.asked, rule.over, rule.over_share_ppm)
         );
-        if let Some(old) = &rule.old {
+        if let Some(in_force) = &rule.in_force {
             assert_eq!(
                 (ppm(&cells[5]), digits(&cells[9])),
-                (old.over_share_ppm, old.keys_newly_over),
+                (in_force.over_share_ppm, in_force.keys_newly_over),
                 "{cells:?}"
             );
         }
@@ -125,7 +125,7 @@ fn the_numbers_of_the_page_are_those_of_the_report() {
         assert_eq!(bars, json!(expected.iter().map(|over| over * 1_000 / most).collect::<Vec<u64>>()));
     }
     let by_hour = browser.texts("#rule-0 .heat tbody tr:first-child td");
-    let over = report.rules[0].timeline.over.iter();
+    let over = report.limits[0].timeline.over.iter();
     // 15 minutes a step; Monday is the first day of the sample.
     let noon: u64 = over.skip(12 * 4).take(4).sum();
     assert!(noon >= 1_000, "{noon}");
@@ -134,15 +134,19 @@ fn the_numbers_of_the_page_are_those_of_the_report() {
     assert_eq!((digits(&tiles[0]), ppm(&tiles[1])), (report.totals.requests, report.totals.denied_share_ppm));
     let comparison = report.comparison.as_ref().expect("a comparison");
     let decisions = browser.texts("#verdict tbody td:nth-child(2)");
-    let counted =
-        [comparison.both_admit, comparison.only_new_denies, comparison.only_old_denies, comparison.both_deny];
+    let counted = [
+        comparison.both_admit,
+        comparison.only_judged_denies,
+        comparison.only_in_force_denies,
+        comparison.both_deny,
+    ];
     assert_eq!(decisions.iter().map(|cell| digits(cell)).collect::<Vec<_>>(), counted);
     assert_eq!(browser.complaints(), [&Value::Null; 0]);
 }
 
 /// The sentence under the slider for a point of the report.
 fn effect(report: &Report, point: WhatIfPoint) -> String {
-    let rule = &report.rules[0];
+    let rule = &report.limits[0];
     let share = share_ppm(point.denied, rule.asked);
     let percent = format!("{}.{:04}", share / 10_000, share % 10_000);
     let percent = percent.trim_end_matches('0').trim_end_matches('.');
@@ -160,7 +164,7 @@ fn effect(report: &Report, point: WhatIfPoint) -> String {
 fn the_slider_works_with_the_keyboard() {
     let report = report();
     let mut browser = Chromium::open(&page::html(&report), Colors::Light);
-    let rule = &report.rules[0];
+    let rule = &report.limits[0];
     let points = &rule.what_if.points;
     let judged =
         *points.iter().find(|point| point.limit == u64::from(rule.limit)).expect("the limit is a point");
@@ -196,10 +200,10 @@ fn the_slider_works_with_the_keyboard() {
 
     browser.evaluate("document.querySelector('#rule-0 .marks button:nth-child(2)').focus()");
     browser.press("Enter", ENTER);
-    let old = rule.old.as_ref().expect("a limit in force");
-    assert_eq!(shown(&mut browser), (old.limit.into(), expected(old.limit.into())));
+    let in_force = rule.in_force.as_ref().expect("a limit in force");
+    assert_eq!(shown(&mut browser), (in_force.limit.into(), expected(in_force.limit.into())));
     let whom = browser.texts("#rule-0 .whom").remove(0);
-    let hit = rule.top_denied[..10].iter().filter(|key| key.own_peak > Some(old.limit.into())).count();
+    let hit = rule.top_denied[..10].iter().filter(|key| key.own_peak > Some(in_force.limit.into())).count();
     assert!(
         whom.contains(&format!("the 10 keys most often over the judged limit, {hit} would be hit: ")),
         "{whom}"

@@ -1,10 +1,10 @@
-//! What one limit did.
+//! What one limit did. JSON and the page speak of rules, as their readers do.
 
 use serde::Serialize;
 
 /// One limit of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RuleReport {
+pub struct LimitReport {
     /// The label of the limit: its name, or the path of its rule. The same as the label `rule` of the metrics.
     pub rule: String,
     /// The path of the rule, `domain.key_value.key`; `override` for limits that came with requests.
@@ -33,15 +33,16 @@ pub struct RuleReport {
     pub over_share_ppm: u64,
     /// Good requests over the limit; `None` without `good` in the map.
     pub good_over: Option<u64>,
-    /// Different keys (counters) that met the limit. An estimate if `method.sampling.level` is not 0, as all counts of
-    /// keys.
+    /// Different keys (counters) that met the limit. An estimate if `method.key_sampling.level` is not 0, as all counts
+    /// of keys.
     pub keys: u64,
     /// Keys with at least one request over the limit.
     pub keys_over: u64,
     /// Keys over the limit whose requests over it were all good: users, rather than an attacker. `None` without `good`.
     pub keys_over_good_only: Option<u64>,
     /// With `--compare` and a limit of the same label in force: its counts.
-    pub old: Option<OldCounts>,
+    #[serde(rename = "old")]
+    pub in_force: Option<InForceCounts>,
     pub timeline: Timeline,
     /// Keys by demand, descending: points of the curve at ranks that grow by about a twentieth. Demand is the most
     /// units of the key in one window of the limit's own period, windows aligned to the epoch.
@@ -57,9 +58,17 @@ pub struct RuleReport {
     pub top_denied: Vec<DeniedKey>,
 }
 
+impl LimitReport {
+    /// Units per period of the limit in force, if it has the same period.
+    pub(crate) fn units_in_force(&self) -> Option<u64> {
+        let in_force = self.in_force.as_ref().filter(|in_force| in_force.period_s == self.period_s)?;
+        Some(in_force.limit.into())
+    }
+}
+
 /// A limit with the same label in the rules in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OldCounts {
+pub struct InForceCounts {
     /// Units per period.
     pub limit: u32,
     pub period_s: u64,
@@ -79,12 +88,13 @@ pub struct Timeline {
     pub start_us: u64,
     /// 60, unless this would be more than 1,500 steps: then 300, 900, 3,600 or 86,400.
     pub step_s: u64,
-    /// Requests that met the limit, per step. All lists have the same length, and `rules` the same steps.
+    /// Requests that met the limit, per step. All lists have the same length, and all limits the same steps.
     pub asked: Vec<u64>,
     /// Requests over the judged limit, per step.
     pub over: Vec<u64>,
     /// Requests over the limit in force, per step; empty without one.
-    pub old_over: Vec<u64>,
+    #[serde(rename = "old_over")]
+    pub in_force_over: Vec<u64>,
 }
 
 /// One point of the curve of keys by demand.
@@ -125,11 +135,11 @@ pub struct WhatIf {
     /// The burst that the rule file writes: all points have it. `None` if the burst of each point is its limit, or the
     /// algorithm has none.
     pub held_burst: Option<u32>,
-    /// By rising limit, each decided by the algorithm of the limit, without the other limits. The limit itself, the old
-    /// limit of the same period and the recommendation are points. A fixed window has a point every 4 %, and the last
-    /// one denies nothing; for a limit between two points, `denied` and `keys_over` lie between those of the points.
-    /// Other algorithms have up to 17 points, from an eighth of the limit to 32 times the limit. Empty for a limit that
-    /// is not by the key of `--sample`.
+    /// By rising limit, each decided by the algorithm of the limit, without the other limits. The limit itself, the
+    /// limit in force of the same period and the recommendation are points. A fixed window has a point every 4 %, and
+    /// the last one denies nothing; for a limit between two points, `denied` and `keys_over` lie between those of the
+    /// points. Other algorithms have up to 17 points, from an eighth of the limit to 32 times the limit. Empty for a
+    /// limit that is not by the key of `--sample`.
     pub points: Vec<WhatIfPoint>,
 }
 
@@ -181,7 +191,8 @@ pub struct DeniedKey {
     pub asked: Option<u64>,
     pub units: Option<u64>,
     /// With `--compare`: requests over the limit in force.
-    pub old_over: Option<u64>,
+    #[serde(rename = "old_over")]
+    pub in_force_over: Option<u64>,
     /// The times of the first and last request over the limit.
     pub first_over_us: Option<u64>,
     pub last_over_us: Option<u64>,
