@@ -16,7 +16,7 @@ pub(super) struct KernelLayout {
     /// The Lua names of the parameters, which follow the mode in a request as doubles.
     pub(super) parameters: &'static [&'static str],
     pub(super) counter: CounterFormat,
-    /// `None` if equal charges are sent one by one.
+    /// `None` if equal charges are sent one by one. A kernel with a rule has a branch in lua/room.lua.
     pub(super) repeat: Option<RepeatRule>,
 }
 
@@ -115,13 +115,26 @@ const INTERVAL_BUCKET: &KernelLayout = &KERNELS[4];
 pub(super) const SLIDING_LOG: &KernelLayout = &KERNELS[5];
 const BLOCKED: &KernelLayout = &KERNELS[6];
 
+/// The parameters of a kernel are `one` to `five` in the batch script.
+const MOST_PARAMETERS: usize = 5;
+/// The numbers of a counter are in the tables A, B and C of the batch script.
+const MOST_NUMBERS: usize = 3;
+
 const _: () = {
     let mut index = 0;
     while index < KERNELS.len() {
-        let KernelLayout { number, counter, repeat, .. } = &KERNELS[index];
+        let KernelLayout { number, parameters, counter, repeat, .. } = &KERNELS[index];
         assert!(*number as usize == index + 1, "Lua uses the numbers as indices");
-        let is_text = matches!(counter, CounterFormat::Numbers(_));
-        assert!(is_text == repeat.is_some(), "a kernel whose counter is text has its room in room.lua");
+        assert!(
+            parameters.len() <= MOST_PARAMETERS,
+            "lua/equal.lua and lua/alike.lua would drop a parameter"
+        );
+        match counter {
+            CounterFormat::Numbers(numbers) => {
+                assert!(!numbers.is_empty() && numbers.len() <= MOST_NUMBERS, "lua/batch.lua has A, B and C");
+            }
+            _ => assert!(repeat.is_none(), "lua/equal.lua adds to the numbers of a counter"),
+        }
         index += 1;
     }
     assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");

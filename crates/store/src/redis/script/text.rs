@@ -54,9 +54,9 @@ pub(super) struct ScriptText {
 /// Decides any call.
 pub(super) static BATCH: LazyLock<ScriptText> = LazyLock::new(|| ScriptText::new(batch_text()));
 
-/// The plain scripts of the kernels that have counters, in the order of [`KERNELS`].
-static PLAIN: LazyLock<Vec<ScriptText>> =
-    LazyLock::new(|| KERNELS.iter().filter_map(plain_text).map(ScriptText::new).collect());
+/// The plain script of each kernel in the order of [`KERNELS`]; `None` for a kernel without a counter.
+static PLAIN: LazyLock<Vec<Option<ScriptText>>> =
+    LazyLock::new(|| KERNELS.iter().map(|kernel| plain_text(kernel).map(ScriptText::new)).collect());
 
 impl ScriptText {
     fn new(lua: String) -> Self {
@@ -67,7 +67,7 @@ impl ScriptText {
 
 /// The script that decides one charge of this kernel; `None` if the kernel has no counter.
 pub(super) fn plain(kernel: &KernelLayout) -> Option<&'static ScriptText> {
-    PLAIN.get(usize::from(kernel.number) - 1)
+    PLAIN.get(usize::from(kernel.number).checked_sub(1)?)?.as_ref()
 }
 
 /// The SHA1 of the batch script, by which `EVALSHA` names it.
@@ -79,7 +79,7 @@ pub fn script_sha1() -> &'static str {
 /// The commands that load all scripts into a server.
 pub(crate) fn load() -> Pipeline {
     let mut commands = Pipeline::new();
-    for script in PLAIN.iter().chain([&*BATCH]) {
+    for script in PLAIN.iter().flatten().chain([&*BATCH]) {
         commands.cmd("SCRIPT").arg("LOAD").arg(&script.lua).ignore();
     }
     commands
@@ -287,7 +287,7 @@ mod tests {
 
     /// All scripts.
     fn scripts() -> impl Iterator<Item = &'static str> {
-        PLAIN.iter().chain([&*BATCH]).map(|script| script.lua.as_str())
+        PLAIN.iter().flatten().chain([&*BATCH]).map(|script| script.lua.as_str())
     }
 
     #[test]

@@ -222,15 +222,24 @@ fn reply_width(charges: &Charges) -> usize {
 
 /// The id under which the script knows a grant, from the counter that the grant left.
 fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
-    match (granted.reading, charge.kernel) {
-        (CounterReading::Window(state), _) => Some(state.index),
-        (CounterReading::Buckets(state), _) => Some(state.index),
-        (CounterReading::Log(log), _) => Some(log.newest_us),
-        (CounterReading::Tat(tat), Kernel::Gcra(kernel)) => {
+    match (charge.kernel, granted.reading) {
+        (Kernel::FixedWindow(_), CounterReading::Window(state)) => Some(state.index),
+        (Kernel::SlidingWindow(_), CounterReading::Buckets(state)) => Some(state.index),
+        (Kernel::SlidingLog(_), CounterReading::Log(log)) => Some(log.newest_us),
+        (Kernel::Gcra(kernel), CounterReading::Tat(tat)) => {
             Some(kernel.grant_base_us(tat, charge.cost.taken()))
         }
-        (CounterReading::Tokens(state), _) => Some(state.start_us),
-        (CounterReading::Tat(_) | CounterReading::Nothing, _) => None,
+        (Kernel::IntervalBucket(_), CounterReading::Tokens(state)) => Some(state.start_us),
+        (Kernel::Blocked(_), _) => None,
+        // The reading of another kernel. The kernels are named, because a kernel without an id is never undone.
+        (
+            Kernel::FixedWindow(_)
+            | Kernel::SlidingWindow(_)
+            | Kernel::SlidingLog(_)
+            | Kernel::Gcra(_)
+            | Kernel::IntervalBucket(_),
+            _,
+        ) => None,
     }
 }
 

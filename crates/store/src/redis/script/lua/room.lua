@@ -37,7 +37,7 @@ elseif kernel == GCRA then
     latest, latest_part = latest + 1, latest_part - denominator
   end
   fitting, counted = costs_before(NOW + burst, burst_part), costs_before(latest, latest_part)
-else -- SLIDING_WINDOW
+elseif kernel == SLIDING_WINDOW then
   DEFINE_AT_MOST
   local units, limit, window = one, two, three
   local remaining = (a + 1) * window - NOW
@@ -52,4 +52,6 @@ else -- SLIDING_WINDOW
   while (fitting + 1) * units <= room and at_most(c, remaining, room - (fitting + 1) * units, window) do
     fitting = fitting + 1
   end
+else
+  error('no room for kernel ' .. kernel)
 end
