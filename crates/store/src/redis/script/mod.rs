@@ -1,15 +1,15 @@
 //! A call of a script: requests as one command, and the reply to it as an answer for each request.
 //!
 //! The usual call has one request with one charge, and a plain script decides it (lua/plain.lua). Another call has the
-//! batch script (lua/batch.lua): `batch` finds what its requests can share. `wire` makes a request of charges and
+//! batch script (lua/batch.lua): `batch` finds what its requests can share. `encoding` makes a request of charges and
 //! outcomes of its answer, `layout` has the facts that Rust and Lua share, and `text` puts the scripts together.
 
 mod batch;
+mod encoding;
 mod layout;
 #[cfg(test)]
 mod tests;
 mod text;
-mod wire;
 
 use engine::StoreError;
 use redis::Cmd;
@@ -17,9 +17,9 @@ use redis::Cmd;
 use self::batch::{RequestBundles, ScriptArgument};
 use self::text::{BATCH, ScriptText};
 
+pub(crate) use self::encoding::{Answer, EncodedRequest, outcome, undone};
 pub(crate) use self::text::load;
 pub use self::text::script_sha1;
-pub(crate) use self::wire::{Answer, EncodedRequest, outcome, undone};
 
 /// The time at which a batch is decided, and how long its counters are kept after they equal unused counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use smallvec::SmallVec;
 
+use crate::redis::script::encoding::{Answer, EncodedRequest};
 use crate::redis::script::layout::RepeatRule;
-use crate::redis::script::wire::{Answer, EncodedRequest};
 
 #[derive(Debug)]
 pub(crate) struct RequestBundles {

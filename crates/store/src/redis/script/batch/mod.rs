@@ -4,8 +4,8 @@
 //! is sent; without them a batch costs Redis more, and is decided the same.
 
 use super::When;
+use super::encoding::EncodedRequest;
 use super::layout::{ALIKE, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_ONE_BY_ONE};
-use super::wire::EncodedRequest;
 
 mod bundles;
 #[cfg(test)]
