@@ -43,7 +43,7 @@ use crate::breaker::BreakerState;
 use crate::clock::SystemClock;
 use crate::observer::Observer;
 
-pub use backends::{BackendStatus, ProbeFailure};
+pub use backends::{BackendStatus, StoreFailure};
 pub use error::OptionsError;
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
@@ -124,7 +124,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// The backends that do not decide, with the error that a decision would return.
-    pub async fn probe_backends(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+    pub async fn probe_backends(&self, needs_log: bool) -> Result<(), StoreFailure> {
         self.handle.backends.probe(needs_log).await
     }
 

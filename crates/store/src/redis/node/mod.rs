@@ -38,7 +38,7 @@ use crate::breaker::BreakerState;
 use crate::redis::connect::{ConnectionPool, Target, connection_pool};
 use crate::redis::error::{ended_without_answer, shut_down};
 use crate::redis::options::{RedisOptions, Topology};
-use crate::redis::script::{Answer, EncodedRequest};
+use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::tasks::Tasks;
 
 /// After its deadline a call yields to the other tasks this many times: the task that reads the socket has to run, and
@@ -133,7 +133,7 @@ impl Node {
         request: EncodedRequest,
         mode: CallMode,
         deadline: Instant,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<RequestReply, CallError> {
         if let Err(open) = self.state.breaker.admit() {
             return Err(CallError::not_sent(request, open));
         }
@@ -191,8 +191,8 @@ impl Drop for Node {
 /// Reads the answer of a call after its deadline, if it has arrived. When the system does not run a worker for a while,
 /// the deadlines of its calls pass before it reads their answers.
 async fn unread_answer(
-    answer: &mut oneshot::Receiver<Result<Answer, CallError>>,
-) -> Option<Result<Answer, CallError>> {
+    answer: &mut oneshot::Receiver<Result<RequestReply, CallError>>,
+) -> Option<Result<RequestReply, CallError>> {
     for _ in 0..YIELDS_FOR_ANSWER {
         yield_now().await;
         if let Ok(answer) = answer.try_recv() {

@@ -269,13 +269,13 @@ fn role_number(charge: &Charge) -> u16 {
 
 /// The script's reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct RequestReply {
     /// Time of the decision, microseconds since the epoch.
     pub(crate) now_us: u64,
     pub(crate) numbers: SmallVec<[i64; 4]>,
 }
 
-impl Answer {
+impl RequestReply {
     /// The answer to a reset: whether the counter existed.
     ///
     /// # Errors
@@ -330,7 +330,7 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
 /// # Errors
 /// [`StoreError::Refused`] if the script could not undo the grant, [`StoreError::Malformed`] if it cannot have returned
 /// these numbers.
-pub(crate) fn undone(charge: &Charge, answer: &Answer) -> Result<Outcome, StoreError> {
+pub(crate) fn undone(charge: &Charge, answer: &RequestReply) -> Result<Outcome, StoreError> {
     let outcome = outcome(charge, &answer.numbers, answer.now_us)?;
     match outcome.verdict {
         Verdict::Fits => Ok(outcome),

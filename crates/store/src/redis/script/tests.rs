@@ -147,7 +147,7 @@ fn a_reset_is_a_mark_and_a_key() {
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k"]);
     let answers = [(vec![0], Some(true)), (vec![-1], Some(false)), (vec![1], None), (vec![], None)];
     for (numbers, expected) in answers {
-        let answer = Answer { now_us: 0, numbers: numbers.into() };
+        let answer = RequestReply { now_us: 0, numbers: numbers.into() };
         assert_eq!(answer.was_reset().ok(), expected);
     }
 }
@@ -274,24 +274,24 @@ fn numbers_out_of_range_are_malformed() {
 #[test]
 fn a_reply_of_another_length_is_malformed() {
     let requests = [EncodedRequest::new(&charges([taken(window())]), ""), EncodedRequest::reset("k", "")];
-    let order = BatchLayout::new(requests.iter());
-    let answers = order.split_reply(requests.iter(), &[-7, 1, 2, 0]).expect("a good reply");
+    let plan = BatchPlan::new(requests.iter());
+    let answers = plan.split_reply(requests.iter(), &[-7, 1, 2, 0]).expect("a good reply");
     let split: Vec<_> = answers.into_iter().map(|answer| (answer.now_us, answer.numbers.to_vec())).collect();
     assert_eq!(split, [(0, vec![1, 2]), (0, vec![0])], "a clock before 1970 counts as 1970");
     for numbers in [vec![], vec![1], vec![1, 1, 2], vec![1, 1, 2, 0, 0]] {
-        let failure = order.split_reply(requests.iter(), &numbers).expect_err("another length");
+        let failure = plan.split_reply(requests.iter(), &numbers).expect_err("another length");
         assert_eq!(failure, StoreError::Malformed(format!("{} numbers instead of 4", numbers.len())));
     }
     let two = charges([taken(window()), taken(window())]);
     for numbers in [vec![1, 2, 1], vec![1, 2, 1, 2, 1]] {
-        let answer = Answer { now_us: T0, numbers: numbers.into() };
+        let answer = RequestReply { now_us: T0, numbers: numbers.into() };
         assert!(matches!(answer.outcomes(&two), Err(StoreError::Malformed(_))), "{answer:?}");
     }
 }
 
 /// The command for these requests.
 fn words(requests: &[EncodedRequest], when: When, script: ScriptRef) -> Vec<Vec<u8>> {
-    let command = BatchLayout::new(requests.iter()).command(requests.iter(), when, script);
+    let command = BatchPlan::new(requests.iter()).command(requests.iter(), when, script);
     let words = command.args_iter().map(|word| match word {
         redis::Arg::Simple(word) => word.to_vec(),
         redis::Arg::Cursor => panic!("no cursor"),

@@ -14,7 +14,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use smallvec::SmallVec;
 
-use crate::redis::script::encoding::{Answer, EncodedRequest};
+use crate::redis::script::encoding::{EncodedRequest, RequestReply};
 use crate::redis::script::layout::RepeatRule;
 
 #[derive(Debug)]
@@ -119,14 +119,16 @@ impl RequestBundles {
         requests: &[&EncodedRequest],
         now_us: u64,
         numbers: &[i64],
-    ) -> Option<Vec<Answer>> {
+    ) -> Option<Vec<RequestReply>> {
         let mut rest = numbers;
         let mut replies = Vec::with_capacity(self.bundles.len());
         for bundle in &self.bundles {
             replies.push(BundleReply::split_off(&mut rest, requests[bundle.first], bundle.size)?);
         }
-        let answers =
-            self.bundle_of.iter().map(|&bundle| Answer { now_us, numbers: replies[bundle].next_answer() });
+        let answers = self
+            .bundle_of
+            .iter()
+            .map(|&bundle| RequestReply { now_us, numbers: replies[bundle].next_answer() });
         rest.is_empty().then(|| answers.collect())
     }
 }

@@ -4,7 +4,7 @@ use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
 use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role, StoreError};
 
 use super::bundles::RequestBundles;
-use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
+use crate::redis::script::{BatchPlan, EncodedRequest, RequestReply, ScriptRef, When};
 
 fn window(limit: u64) -> Kernel {
     Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
@@ -31,7 +31,7 @@ fn cost(key: &str, cost: Cost) -> EncodedRequest {
 
 /// The bundles in the order in which they are sent, each with the indices of its requests.
 fn bundles(requests: &[EncodedRequest]) -> Vec<Vec<usize>> {
-    let Some(RequestBundles { bundles, bundle_of }) = BatchLayout::new(requests.iter()).bundles else {
+    let Some(RequestBundles { bundles, bundle_of }) = BatchPlan::new(requests.iter()).bundles else {
         return (0..requests.len()).map(|index| vec![index]).collect();
     };
     let members = |bundle| (0..requests.len()).filter(|&index| bundle_of[index] == bundle).collect();
@@ -50,9 +50,8 @@ fn equal_charges_on_one_counter_are_sent_once_where_the_first_was() {
 
 #[test]
 fn bundles_are_counted() {
-    let bundles = |keys: &[&str]| {
-        BatchLayout::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).bundles()
-    };
+    let bundles =
+        |keys: &[&str]| BatchPlan::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).bundles();
     assert_eq!(bundles(&["a", "b", "a", "a", "b"]), Some(2));
     assert_eq!((bundles(&["a", "b", "c"]), bundles(&["a"])), (None, None));
 }
@@ -60,7 +59,7 @@ fn bundles_are_counted() {
 #[test]
 fn requests_without_a_repetition_keep_their_order() {
     for requests in [vec![], vec![hit("a")], vec![hit("a"), hit("b"), cost("a", Cost::take(2))]] {
-        assert!(BatchLayout::new(requests.iter()).bundles.is_none(), "{requests:?}");
+        assert!(BatchPlan::new(requests.iter()).bundles.is_none(), "{requests:?}");
     }
 }
 
@@ -86,7 +85,7 @@ fn the_script_learns_whether_it_gets_a_key_twice() {
         (vec![hit("a"), hit("a"), cost("b", Cost::refund(1)), cost("b", Cost::refund(1))], true),
     ];
     for (requests, expected) in cases {
-        assert_eq!(BatchLayout::new(requests.iter()).keys_repeat, expected, "{requests:?}");
+        assert_eq!(BatchPlan::new(requests.iter()).keys_repeat, expected, "{requests:?}");
     }
 }
 
@@ -147,7 +146,7 @@ fn a_bundle_has_no_more_requests_than_its_number_holds() {
 #[test]
 fn a_bundle_is_one_key_and_one_record_with_its_number() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a")];
-    let command = BatchLayout::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+    let command = BatchPlan::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words = command.args_iter().map(|word| match word {
         redis::Arg::Simple(word) => word.to_vec(),
         _ => panic!("an argument of another kind"),
@@ -199,7 +198,7 @@ fn sent_records(requests: &[EncodedRequest]) -> Vec<u8> {
 
 /// The last word of the command for these requests.
 fn records(requests: &[EncodedRequest]) -> Vec<u8> {
-    let command = BatchLayout::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+    let command = BatchPlan::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words: Vec<_> = command.args_iter().collect();
     match words[words.len() - 1] {
         redis::Arg::Simple(records) => records.to_vec(),
@@ -277,8 +276,7 @@ fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
         [vec![0], vec![3], vec![7], vec![1], vec![2], vec![8], vec![4, 5], vec![6]]
     );
     let reply = [9, 1, 10, 1, 13, 1, 17, 11, 0, 0, 0, 1, 12, 1, 18, 2, 1, 14, 16, 0, 0, 0];
-    let answers =
-        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let answers = BatchPlan::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
     let numbers: Vec<_> = answers.iter().map(|answer| answer.numbers.to_vec()).collect();
     let expected: [&[i64]; 9] = [
         &[1, 10],
@@ -313,10 +311,12 @@ fn each_request_has_the_answer_of_its_place_among_equal_ones() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a"), hit("a"), hit("a")];
     // Two fit, from a count of 59 on; a third would be counted, and two more change nothing.
     let reply = [7, 2, 4, 59, 1, -5, 61, -2, -5, 62, 9, 1];
-    let answers =
-        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let answers = BatchPlan::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
     let expected = [[4, 59], [9, 1], [4, 60], [-5, 61], [-5, 62], [-5, 62]];
-    assert_eq!(answers, expected.map(|numbers| Answer { now_us: 7, numbers: numbers.as_slice().into() }));
+    assert_eq!(
+        answers,
+        expected.map(|numbers| RequestReply { now_us: 7, numbers: numbers.as_slice().into() })
+    );
 }
 
 #[test]
@@ -325,8 +325,7 @@ fn fractions_carry() {
     let kernel = Kernel::Gcra(Gcra::new(7, 60_000_000, 7, Pacing::Meter));
     let gcra = request(&[("a", kernel, Cost::take(1), Charging::Prepaid)]);
     let requests = [gcra.clone(), gcra.clone(), gcra];
-    let answers =
-        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &[0, 3, 10, 2]).expect("good");
+    let answers = BatchPlan::new(requests.iter()).split_reply(requests.iter(), &[0, 3, 10, 2]).expect("good");
     let numbers = answers.into_iter().map(|answer| answer.numbers.to_vec()).collect::<Vec<_>>();
     assert_eq!(numbers, [[10, 2], [8_571_438, 6], [17_142_867, 3]]);
 }
@@ -334,15 +333,15 @@ fn fractions_carry() {
 #[test]
 fn a_reply_of_another_shape_is_malformed() {
     let requests = [hit("a"), hit("a"), hit("b")];
-    let order = BatchLayout::new(requests.iter());
+    let plan = BatchPlan::new(requests.iter());
     let good = [0, 2, 4, 1, 4, 1];
-    order.split_reply(requests.iter(), &good).expect("a good reply");
+    plan.split_reply(requests.iter(), &good).expect("a good reply");
     let (one_run_of, missing, more): (fn(i64) -> Vec<i64>, _, _) =
         (|charges| vec![0, charges, 4, 1, 4, 1], good[..5].to_vec(), [good.as_slice(), &[1]].concat());
     let numbers =
         [vec![], vec![0], missing, more, one_run_of(0), one_run_of(1), one_run_of(3), one_run_of(i64::MIN)];
     for numbers in numbers {
-        let failure = order.split_reply(requests.iter(), &numbers).expect_err("malformed");
+        let failure = plan.split_reply(requests.iter(), &numbers).expect_err("malformed");
         let expected = format!("{} numbers that are no reply to these requests", numbers.len());
         assert_eq!(failure, StoreError::Malformed(expected), "{numbers:?}");
     }
