@@ -97,7 +97,7 @@ impl RequestBundles {
         let places = self.bundles.iter().enumerate().map(|(index, bundle)| {
             let request = requests[bundle.first];
             let is_gathered = bundle.size == 1 && request.may_be_alike();
-            if is_gathered { *place_of.entry(request.record()).or_insert(index) } else { index }
+            if is_gathered { *place_of.entry(request.bytes()).or_insert(index) } else { index }
         });
         let places: Vec<usize> = places.collect();
         let mut order: Vec<usize> = (0..places.len()).collect();
@@ -133,11 +133,11 @@ impl RequestBundles {
     }
 }
 
-/// Whether there may be requests with the same record that are not next to each other.
+/// Whether there may be requests with the same bytes that are not next to each other.
 fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest> + Clone) -> bool {
-    let mut records = requests.clone().map(EncodedRequest::record);
-    let first = records.next();
-    records.any(|record| Some(record) != first)
+    let mut all = requests.clone().map(EncodedRequest::bytes);
+    let first = all.next();
+    all.any(|bytes| Some(bytes) != first)
         && requests.filter(|request| request.may_be_alike()).nth(1).is_some()
 }
 
@@ -199,7 +199,7 @@ impl<'a> UsedCounters<'a> {
 impl OpenBundle<'_> {
     /// Whether a request with the same key is equal, and there is room for it.
     fn accepts(&self, request: &EncodedRequest) -> bool {
-        self.first.record() == request.record() && self.size < u16::MAX
+        self.first.bytes() == request.bytes() && self.size < u16::MAX
     }
 }
 

@@ -42,7 +42,7 @@ impl ScriptArgument {
                 argument.push_equal(request, size);
             } else if !keys_repeat && request.may_be_alike() {
                 let is_alike =
-                    |&(next, size): &(&EncodedRequest, u16)| size == 1 && next.record() == request.record();
+                    |&(next, size): &(&EncodedRequest, u16)| size == 1 && next.bytes() == request.bytes();
                 let mut number = 1;
                 while number < u16::MAX && requests.next_if(is_alike).is_some() {
                     number += 1;
@@ -60,7 +60,7 @@ impl ScriptArgument {
         self.features |= FEATURE_EQUAL | request.features();
         self.bytes.push(EQUAL);
         self.bytes.extend_from_slice(&size.to_le_bytes());
-        self.bytes.extend_from_slice(request.record());
+        self.bytes.extend_from_slice(request.bytes());
     }
 
     /// Adds requests that differ from this one in their keys only. `number` counts this one too.
@@ -70,7 +70,7 @@ impl ScriptArgument {
                 self.features |= request.alike_features();
                 self.bytes.push(ALIKE);
                 self.bytes.extend_from_slice([number, keys, width].map(u16::to_le_bytes).as_flattened());
-                self.bytes.extend_from_slice(request.record());
+                self.bytes.extend_from_slice(request.bytes());
             }
             _ => (0..number).for_each(|_| self.push_one(request)),
         }
@@ -78,6 +78,6 @@ impl ScriptArgument {
 
     fn push_one(&mut self, request: &EncodedRequest) {
         self.features |= FEATURE_ONE_BY_ONE | request.features();
-        self.bytes.extend_from_slice(request.record());
+        self.bytes.extend_from_slice(request.bytes());
     }
 }

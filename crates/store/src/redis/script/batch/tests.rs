@@ -144,7 +144,7 @@ fn a_bundle_has_no_more_requests_than_its_number_holds() {
 }
 
 #[test]
-fn a_bundle_is_one_key_and_one_record_with_its_number() {
+fn a_bundle_is_one_key_and_one_charge_with_its_number() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a")];
     let command = BatchPlan::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words = command.args_iter().map(|word| match word {
@@ -152,13 +152,12 @@ fn a_bundle_is_one_key_and_one_record_with_its_number() {
         _ => panic!("an argument of another kind"),
     });
     let words: Vec<_> = words.collect();
-    let record =
-        [&[102, 3, 0], requests[0].record(), &[103, 1, 0, 1, 0, 2, 0], requests[1].record()].concat();
-    let records = [header(-1.0, 1e3, 8 + 512), record].concat();
-    assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &records]);
+    let bytes = [&[102, 3, 0], requests[0].bytes(), &[103, 1, 0, 1, 0, 2, 0], requests[1].bytes()].concat();
+    let argument = [header(-1.0, 1e3, 8 + 512), bytes].concat();
+    assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &argument]);
 }
 
-/// What is in front of the records.
+/// What is in front of the requests.
 fn header(time: f64, grace_ms: f64, features: u16) -> Vec<u8> {
     [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features.to_le_bytes()].concat()
 }
@@ -186,22 +185,22 @@ fn the_script_defines_only_the_functions_that_a_call_needs() {
         (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 8 | 1_024 | 2_048),
     ];
     for (requests, expected) in cases {
-        let features = &records(&requests)[16..18];
+        let features = &argument(&requests)[16..18];
         assert_eq!(features, u16::to_le_bytes(expected), "{requests:?}");
     }
 }
 
 /// What the command for these requests has of them beside their keys, without the header.
-fn sent_records(requests: &[EncodedRequest]) -> Vec<u8> {
-    records(requests)[18..].to_vec()
+fn sent_bytes(requests: &[EncodedRequest]) -> Vec<u8> {
+    argument(requests)[18..].to_vec()
 }
 
 /// The last word of the command for these requests.
-fn records(requests: &[EncodedRequest]) -> Vec<u8> {
+fn argument(requests: &[EncodedRequest]) -> Vec<u8> {
     let command = BatchPlan::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words: Vec<_> = command.args_iter().collect();
     match words[words.len() - 1] {
-        redis::Arg::Simple(records) => records.to_vec(),
+        redis::Arg::Simple(argument) => argument.to_vec(),
         _ => panic!("an argument of another kind"),
     }
 }
@@ -213,7 +212,7 @@ fn pair(first: &str, second: &str) -> EncodedRequest {
 }
 
 #[test]
-fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
+fn requests_that_differ_in_their_keys_only_are_sent_once_with_their_number() {
     let (single, double) = (hit("a"), pair("a", "b"));
     let requests = [
         pair("a", "b"),
@@ -230,15 +229,15 @@ fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
     let expected = [
         // Number, keys and integers of the reply.
         &[103, 2, 0, 2, 0, 4, 0],
-        double.record(),
+        double.bytes(),
         &[103, 4, 0, 1, 0, 2, 0],
-        single.record(),
+        single.bytes(),
         &[103, 1, 0, 1, 0, 2, 0],
-        requests[6].record(),
+        requests[6].bytes(),
         &[103, 3, 0, 1, 0, 2, 0],
-        requests[7].record(),
+        requests[7].bytes(),
     ];
-    assert_eq!(sent_records(&requests), expected.concat());
+    assert_eq!(sent_bytes(&requests), expected.concat());
 }
 
 #[test]
@@ -249,8 +248,8 @@ fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
     let key_twice = [pair("a", "b"), pair("c", "d"), pair("e", "f"), pair("a", "g")];
     for requests in [logs, resets, key_twice] {
         assert_eq!(
-            sent_records(&requests),
-            requests.each_ref().map(EncodedRequest::record).concat(),
+            sent_bytes(&requests),
+            requests.each_ref().map(EncodedRequest::bytes).concat(),
             "{requests:?}"
         );
     }
@@ -259,9 +258,9 @@ fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
 #[test]
 fn alike_requests_stand_beside_equal_charges() {
     let requests = [hit("a"), hit("b"), hit("c"), hit("d"), hit("e"), hit("e")];
-    let record = requests[0].record();
-    let expected = [&[103, 4, 0, 1, 0, 2, 0], record, &[102, 2, 0], record];
-    assert_eq!(sent_records(&requests), expected.concat());
+    let bytes = requests[0].bytes();
+    let expected = [&[103, 4, 0, 1, 0, 2, 0], bytes, &[102, 2, 0], bytes];
+    assert_eq!(sent_bytes(&requests), expected.concat());
 }
 
 #[test]
@@ -301,9 +300,9 @@ fn requests_keep_their_order_if_a_key_is_sent_twice() {
 #[test]
 fn no_more_requests_are_alike_than_their_number_holds() {
     let requests: Vec<_> = (0..65_539).map(|number| hit(&number.to_string())).collect();
-    let record = requests[0].record();
-    let expected = [&[103, 255, 255, 1, 0, 2, 0], record, &[103, 4, 0, 1, 0, 2, 0], record];
-    assert_eq!(sent_records(&requests), expected.concat());
+    let bytes = requests[0].bytes();
+    let expected = [&[103, 255, 255, 1, 0, 2, 0], bytes, &[103, 4, 0, 1, 0, 2, 0], bytes];
+    assert_eq!(sent_bytes(&requests), expected.concat());
 }
 
 #[test]
