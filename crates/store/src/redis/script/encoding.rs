@@ -27,8 +27,8 @@ pub(crate) struct EncodedRequest {
     reply_width: usize,
     /// The functions of the script that the request needs if it is decided alone.
     features: u16,
-    /// The functions of the script that it needs as an alike request.
-    alike_features: u16,
+    /// The functions of the script that it needs if it is decided with others of the same shape.
+    same_shape_features: u16,
     /// The caller whose turn the request takes in a queue. It is not sent.
     caller: Caller,
 }
@@ -119,7 +119,7 @@ impl EncodedRequest {
 
     /// Whether the script can decide a request together with others that differ from it in their keys only: it has
     /// charges, none of them to a sliding log.
-    pub(super) fn may_be_alike(&self) -> bool {
+    pub(super) fn may_share_shape(&self) -> bool {
         self.bytes.first().is_some_and(|&mark| mark < RESET) && !self.has_log()
     }
 
@@ -141,9 +141,9 @@ impl EncodedRequest {
         self.features
     }
 
-    /// The functions of the script that the request needs as an alike one, as bits.
-    pub(super) fn alike_features(&self) -> u16 {
-        self.alike_features
+    /// The functions of the script that the request needs if it is decided with others of the same shape, as bits.
+    pub(super) fn same_shape_features(&self) -> u16 {
+        self.same_shape_features
     }
 
     /// How many integers the script returns for the request.
@@ -163,7 +163,7 @@ impl EncodedRequest {
             self.features |= FEATURE_LOG_REFUNDS;
         }
         if !layout.is_decided_inline() {
-            self.alike_features |= layout.feature();
+            self.same_shape_features |= layout.feature();
         }
         self.bytes.extend_from_slice(&[layout.number, mode as u8]);
     }

@@ -127,7 +127,7 @@ const _: () = {
         assert!(*number as usize == index + 1, "Lua uses the numbers as indices");
         assert!(
             parameters.len() <= MOST_PARAMETERS,
-            "lua/equal.lua and lua/alike.lua would drop a parameter"
+            "lua/equal.lua and lua/same_shape.lua would drop a parameter"
         );
         match counter {
             CounterFormat::Numbers(numbers) => {
@@ -151,7 +151,7 @@ pub(super) const GRANT: u8 = 101;
 pub(super) const EQUAL: u8 = 102;
 /// Before requests that differ in their keys only: the number of the requests follows, then how many keys each has, and
 /// how many integers the reply to each has.
-pub(super) const ALIKE: u8 = 103;
+pub(super) const SAME_SHAPE: u8 = 103;
 
 /// In the features of a request: it has several charges.
 pub(super) const FEATURE_SEVERAL: u16 = 1;
@@ -161,7 +161,7 @@ pub(super) const FEATURE_RESET: u16 = 2;
 pub(super) const FEATURE_EQUAL: u16 = FEATURE_RESET << (KERNELS.len() + 1);
 /// In the features of a call: a key occurs more than once.
 pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
-/// In the features of a call: it has a request that is neither equal nor alike.
+/// In the features of a call: it has a request that is decided neither by lua/equal.lua nor by lua/same_shape.lua.
 pub(super) const FEATURE_ONE_BY_ONE: u16 = FEATURE_KEYS_REPEAT << 1;
 /// In the features of a request: it gives units of a sliding log back.
 pub(super) const FEATURE_LOG_REFUNDS: u16 = FEATURE_ONE_BY_ONE << 1;
@@ -211,7 +211,7 @@ impl KernelLayout {
         KERNELS.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// Whether the script decides a charge of an alike request without the kernel's function.
+    /// Whether lua/same_shape.lua decides a charge without the kernel's function.
     pub(super) fn is_decided_inline(&self) -> bool {
         *self == *BLOCKED || *self == *GCRA_WHOLE
     }

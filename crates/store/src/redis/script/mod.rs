@@ -73,8 +73,8 @@ impl BatchPlan {
         self.bundles.as_ref().map(RequestBundles::count)
     }
 
-    /// The command that decides the requests, the same as those given to [`BatchPlan::new`]. Here it is chosen which
-    /// script decides them.
+    /// The command that decides the requests, the same as those given to [`BatchPlan::new`]: a call of the plain script
+    /// of the kernel for a single charge, of the batch script otherwise.
     pub(crate) fn command<'a>(
         &self,
         requests: impl Iterator<Item = &'a EncodedRequest> + Clone,

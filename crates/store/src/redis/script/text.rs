@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 use redis::{Pipeline, Script};
 
 use super::layout::{
-    ALIKE, ChargeMode, CounterFormat, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_LOG_REFUNDS,
+    ChargeMode, CounterFormat, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_LOG_REFUNDS,
     FEATURE_ONE_BY_ONE, FEATURE_RESET, FEATURE_SEVERAL, GCRA_WHOLE, GRANT, KERNELS, KernelLayout, RESET,
-    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SEVERAL, SLIDING_LOG,
+    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SAME_SHAPE, SEVERAL, SLIDING_LOG,
 };
 
 const PLAIN_LUA: &str = include_str!("lua/plain.lua");
@@ -33,7 +33,7 @@ const PIECES: [(&str, &str); 9] = [
     ("DEFINE_DECIDE_ONE", include_str!("lua/decide.lua")),
     ("DECIDE_EQUAL", include_str!("lua/equal.lua")),
     ("SET_ROOM", include_str!("lua/room.lua")),
-    ("DECIDE_ALIKE", include_str!("lua/alike.lua")),
+    ("DECIDE_SAME_SHAPE", include_str!("lua/same_shape.lua")),
     ("DEFINE_AT_MOST", include_str!("lua/at_most.lua")),
 ];
 
@@ -166,7 +166,7 @@ fn constants() -> Names {
         ("RESET", RESET.into()),
         ("GRANT", GRANT.into()),
         ("EQUAL", EQUAL.into()),
-        ("ALIKE", ALIKE.into()),
+        ("SAME_SHAPE", SAME_SHAPE.into()),
         ("PEEK", ChargeMode::Peek as u64),
         ("TAKE", ChargeMode::Take as u64),
         ("RECORD", ChargeMode::Record as u64),

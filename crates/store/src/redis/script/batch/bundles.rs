@@ -55,7 +55,7 @@ impl RequestBundles {
         }
         if !counters.keys_repeat && (bundles.is_some() || are_mixed(requests.clone())) {
             let requests: Vec<&EncodedRequest> = requests.collect();
-            bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_alike(&requests);
+            bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_same_shape(&requests);
         }
         (bundles, counters.keys_repeat)
     }
@@ -92,11 +92,11 @@ impl RequestBundles {
 
     /// Moves bundles of a single request that differ in their keys only next to each other, to the place of the first
     /// of them.
-    fn gather_alike(&mut self, requests: &[&EncodedRequest]) {
+    fn gather_same_shape(&mut self, requests: &[&EncodedRequest]) {
         let mut place_of = HashMap::with_capacity(self.bundles.len());
         let places = self.bundles.iter().enumerate().map(|(index, bundle)| {
             let request = requests[bundle.first];
-            let is_gathered = bundle.size == 1 && request.may_be_alike();
+            let is_gathered = bundle.size == 1 && request.may_share_shape();
             if is_gathered { *place_of.entry(request.bytes()).or_insert(index) } else { index }
         });
         let places: Vec<usize> = places.collect();
@@ -138,7 +138,7 @@ fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest> + Clone) -> 
     let mut all = requests.clone().map(EncodedRequest::bytes);
     let first = all.next();
     all.any(|bytes| Some(bytes) != first)
-        && requests.filter(|request| request.may_be_alike()).nth(1).is_some()
+        && requests.filter(|request| request.may_share_shape()).nth(1).is_some()
 }
 
 /// The counters that the requests so far use.

@@ -241,7 +241,7 @@ fn requests_that_differ_in_their_keys_only_are_sent_once_with_their_number() {
 }
 
 #[test]
-fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
+fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_together() {
     let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
     let logs = ["a", "b", "c", "d"].map(|key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]));
     let resets = ["a", "b", "c", "d"].map(|key| EncodedRequest::reset(key, ""));
@@ -256,7 +256,7 @@ fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
 }
 
 #[test]
-fn alike_requests_stand_beside_equal_charges() {
+fn requests_of_the_same_shape_stand_beside_equal_charges() {
     let requests = [hit("a"), hit("b"), hit("c"), hit("d"), hit("e"), hit("e")];
     let bytes = requests[0].bytes();
     let expected = [&[103, 4, 0, 1, 0, 2, 0], bytes, &[102, 2, 0], bytes];
@@ -264,7 +264,7 @@ fn alike_requests_stand_beside_equal_charges() {
 }
 
 #[test]
-fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
+fn requests_of_the_same_shape_are_sent_next_to_each_other_and_each_has_its_answer() {
     let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
     let logged = |key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]);
     let two = |key| cost(key, Cost::take(2));
@@ -298,7 +298,7 @@ fn requests_keep_their_order_if_a_key_is_sent_twice() {
 }
 
 #[test]
-fn no_more_requests_are_alike_than_their_number_holds() {
+fn no_more_requests_of_the_same_shape_are_sent_as_one_than_their_number_holds() {
     let requests: Vec<_> = (0..65_539).map(|number| hit(&number.to_string())).collect();
     let bytes = requests[0].bytes();
     let expected = [&[103, 255, 255, 1, 0, 2, 0], bytes, &[103, 4, 0, 1, 0, 2, 0], bytes];
@@ -347,7 +347,7 @@ fn a_reply_of_another_shape_is_malformed() {
 }
 
 #[test]
-fn alike_requests_come_together_although_others_are_between_them() {
+fn requests_of_the_same_shape_come_together_although_others_are_between_them() {
     let log = |key| {
         request(&[(
             key,

@@ -13,8 +13,8 @@ elseif kernel == INTERVAL_BUCKET then
   fitting, counted = math.floor(b / units), math.floor((b + capacity) / units)
 elseif kernel == GCRA then
   local cost, cost_part, burst, burst_part, denominator = one, two, three, four, five
-  -- The largest number of costs, at most 65,535 as there are equal charges, that fit before a time. The fractions add
-  -- up to less than 2^49.
+  -- The largest number of costs that fit before a time. It is at most 65,535, because no more charges are sent as
+  -- equal ones. So the fractions add up to less than 2^49.
   local function costs_before(last, last_part)
     local function is_before(number)
       local parts = b + number * cost_part
