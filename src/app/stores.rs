@@ -159,7 +159,7 @@ impl Stores {
         self.availability.look(|name| nodes.iter().any(|(known, _)| known == name));
     }
 
-    /// Why no worker sends a call to any server of a group; `None` while for each group one worker does.
+    /// Why the breakers of all workers are open for all servers of a group; `None` while each group has a closed one.
     pub(super) fn failure(&self) -> Option<StoreFailure> {
         let workers = self.workers.lock();
         let backends = workers.iter().map(RedisStore::backends).reduce(|some, others| {

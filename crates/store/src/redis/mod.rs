@@ -162,7 +162,8 @@ impl RedisStore {
         self.handle.backends.nodes()
     }
 
-    /// Whether the breakers let the store send calls: one entry for each backend.
+    /// One entry for each backend: whether the breakers of all its servers are open. Calls are still sent if the
+    /// breakers are switched off.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendStatus> {
         self.handle.backends.status()
