@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::StoreError;
-use store::redis::{ProbeFailure, RedisStore, ServerReport};
+use store::redis::{RedisStore, ServerReport, StoreFailure};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -106,7 +106,7 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
     let kept_log = loop {
         let needs_log = rulebook.rules().has_sliding_log();
         let Err(failure) = redis.probe_backends(needs_log).await else { break needs_log };
-        let ProbeFailure { backends, error } = &failure;
+        let StoreFailure { backends, error } = &failure;
         tracing::debug!(%error, groups = backends, "Redis does not decide yet");
         readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
         let found = not_ready_reason(error.root());
@@ -182,7 +182,7 @@ fn looks() -> Interval {
 
 /// The servers that do not decide, where there are two groups, and the cause. The HTTP port shows it, so it has no
 /// address.
-fn shown(failure: &ProbeFailure) -> String {
+fn shown(failure: &StoreFailure) -> String {
     let cause = failure.error.brief();
     failure.backends.as_ref().map_or_else(|| cause.to_owned(), |backends| format!("{backends}: {cause}"))
 }

@@ -13,7 +13,7 @@ use store::fallback::{Fallback, Local};
 use store::memory::{MemoryStats, MemoryStore};
 use store::observer::Observed;
 use store::redis::{
-    BackendStatus, OptionsError, ProbeFailure, RedisOptions, RedisStore, RedisUrl, ServerReport, Topology,
+    BackendStatus, OptionsError, RedisOptions, RedisStore, RedisUrl, ServerReport, StoreFailure, Topology,
     script_sha1,
 };
 
@@ -159,15 +159,15 @@ impl Stores {
         self.availability.look(|name| nodes.iter().any(|(known, _)| known == name));
     }
 
-    /// Why no worker sends a call to any server of a group; `None` while for each group one worker does.
-    pub(super) fn failure(&self) -> Option<ProbeFailure> {
+    /// Why the breakers of all workers are open for all servers of a group; `None` while each group has a closed one.
+    pub(super) fn failure(&self) -> Option<StoreFailure> {
         let workers = self.workers.lock();
         let backends = workers.iter().map(RedisStore::backends).reduce(|some, others| {
             let both = some.into_iter().zip(others);
             both.map(|(one, other)| BackendStatus { failure: one.failure.and(other.failure), ..one })
                 .collect()
         });
-        ProbeFailure::of_backends(&backends?)
+        StoreFailure::of_backends(&backends?)
     }
 
     /// Takes over new descriptions of the servers. A server that did not describe itself keeps its last description.

@@ -1,8 +1,8 @@
 //! The stores that keep counters, and the layers that wrap any store.
 //!
-//! Every store implements [`engine::Store`] and knows nothing of requests, rules, transports or telemetry. The service
-//! chooses the store and stacks the layers. A request to Redis passes [`fallback`], [`deny_cache`], [`observer`] and
-//! then [`redis`].
+//! Every store implements [`engine::Store`]. It knows nothing of Envoy's requests, and nothing of rules, transports or
+//! telemetry. The service chooses the store and stacks the layers. A request to Redis passes [`fallback`],
+//! [`deny_cache`], [`observer`] and then [`redis`].
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod availability;

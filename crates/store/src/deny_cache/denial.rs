@@ -80,11 +80,12 @@ pub(super) fn is_repeatable(charge: &Charge, reading: &CounterReading) -> bool {
     }
 }
 
-/// Each counter uses one of this many instants, chosen by its hash. A collision only means that one denial is not kept.
+/// [`ForgottenDenials`] keeps this many times. The hash of a counter chooses its time, so counters may share one: then a
+/// denial may be dropped that could have been kept.
 const PLACES: usize = 256;
 
-/// When denials of a counter were last forgotten because units are given back. A denial that was sent before that time
-/// may be received later, and must not be kept then.
+/// When denials of a counter were last forgotten because units were given back. The denial of a request that was sent
+/// before that time may be received later, and must then not be kept.
 #[derive(Debug)]
 pub(super) struct ForgottenDenials {
     hasher: RandomState,
@@ -97,12 +98,12 @@ impl ForgottenDenials {
         Self { hasher: RandomState::new(), after_us: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Records that denials of the counter that were sent until now are void.
+    /// Records that denials of the counter are void if their requests were sent before now or now.
     pub(super) fn record(&self, key: &str, now_us: u64) {
         self.place(key).fetch_max(now_us.saturating_add(1), Ordering::SeqCst);
     }
 
-    /// Whether a denial of the counter that was sent at this time is void.
+    /// Whether a denial of the counter is void, because units were given back after its request was sent at this time.
     pub(super) fn is_void(&self, key: &str, sent_us: u64) -> bool {
         sent_us < self.place(key).load(Ordering::SeqCst)
     }

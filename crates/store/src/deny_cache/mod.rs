@@ -129,7 +129,7 @@ impl DenyCache {
         now_us < self.expires_us.load(Ordering::Relaxed)
     }
 
-    /// How long a denial is used after it was sent.
+    /// How long a denial is used after its request was sent.
     fn usable_us(&self, denial: &Denial) -> u64 {
         if self.store_reserves {
             self.max_age_us.min(denial.sent_us - denial.first_sent_us)

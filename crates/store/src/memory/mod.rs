@@ -1,4 +1,4 @@
-//! Counters in this process's memory: the embedded default, and the reference that the Redis store is tested against.
+//! Counters in this process's memory: the default store. Tests compare the Redis store with it.
 //!
 //! A sharded map. A request locks the shards of all its keys, in order, so nothing changes while it is decided;
 //! requests without a common shard do not wait for each other.

@@ -13,7 +13,7 @@ use super::error::OptionsError;
 use super::node::{CallMode, Node, QueueDepth, check_writes};
 use super::options::{RedisOptions, Topology};
 use super::reserve::RouteError;
-use super::script::{Answer, EncodedRequest};
+use super::script::{EncodedRequest, RequestReply};
 use super::tasks::{TaskError, Tasks};
 use crate::breaker::BreakerState;
 use crate::observer::Observer;
@@ -58,7 +58,7 @@ impl Backend {
         request: EncodedRequest,
         slot: Option<u16>,
         deadline: Instant,
-    ) -> Result<Answer, RouteError> {
+    ) -> Result<RequestReply, RouteError> {
         match self {
             Self::One(node, _) => {
                 let answer = node.call(request, CallMode::Batched(None), deadline).await;
@@ -73,7 +73,7 @@ impl Backend {
         &self,
         request: EncodedRequest,
         deadline: Instant,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<RequestReply, StoreError> {
         match self {
             Self::One(node, _) => Ok(node.call(request, CallMode::Batched(None), deadline).await?),
             Self::Cluster(cluster) => cluster.submit(request, deadline).await,

@@ -15,7 +15,7 @@ use super::error::OptionsError;
 use super::node::Node;
 use super::options::RedisOptions;
 use super::reserve::{self, Places, RouteError};
-use super::script::{Answer, EncodedRequest};
+use super::script::{EncodedRequest, RequestReply};
 use super::slot::slot_of_key;
 use super::tasks::{TaskError, Tasks};
 use crate::breaker::BreakerState;
@@ -57,14 +57,14 @@ pub struct BackendStatus {
 
 /// Why a store does not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeFailure {
+pub struct StoreFailure {
     /// The names of the backends that do not decide; `None` where the store has one backend.
     pub backends: Option<String>,
     /// The error of the first of these backends.
     pub error: StoreError,
 }
 
-impl ProbeFailure {
+impl StoreFailure {
     /// `None` if each backend decides.
     #[must_use]
     pub fn of_backends(backends: &[BackendStatus]) -> Option<Self> {
@@ -76,7 +76,7 @@ impl ProbeFailure {
     }
 }
 
-impl From<StoreError> for ProbeFailure {
+impl From<StoreError> for StoreFailure {
     fn from(error: StoreError) -> Self {
         Self { backends: None, error }
     }
@@ -130,12 +130,12 @@ impl Backends {
     }
 
     /// Asks every server for a decision on a counter of its own, and on a sliding log if one is needed.
-    pub(super) async fn probe(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+    pub(super) async fn probe(&self, needs_log: bool) -> Result<(), StoreFailure> {
         let probes = self.all().map(async |(name, backend)| {
             let failure = backend.probe(&self.options, needs_log).await.err();
             BackendStatus { name, failure }
         });
-        ProbeFailure::of_backends(&join_all(probes).await).map_or(Ok(()), Err)
+        StoreFailure::of_backends(&join_all(probes).await).map_or(Ok(()), Err)
     }
 
     /// For each backend, why the breakers of all its servers are open.
@@ -152,7 +152,7 @@ impl Backends {
         &self,
         charge: &Charge,
         request: EncodedRequest,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<RequestReply, StoreError> {
         self.backend(is_per_second(charge)).submit(request, self.deadline()).await
     }
 
@@ -225,7 +225,7 @@ impl Places for Backends {
         request: EncodedRequest,
         place: Option<CounterPlace>,
         deadline: Instant,
-    ) -> Result<Answer, RouteError> {
+    ) -> Result<RequestReply, RouteError> {
         let place = place.unwrap_or(CounterPlace { is_per_second: false, slot: None });
         self.backend(place.is_per_second).call(request, place.slot, deadline).await
     }

@@ -14,8 +14,8 @@ use super::url::RedisUrlError;
 /// Error codes that mean: this client may not use the server.
 const FORBIDDEN_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
 
-/// The same for errors without such a code: of SELECT redis-rs keeps only the message, and a command that the user may
-/// not use in a script has the code ERR.
+/// Messages that mean the same without such a code: redis-rs keeps only the message of an error of SELECT, and Redis
+/// reports a command that the user may not use in a script with the code ERR.
 const FORBIDDEN_MESSAGES: [&str; 4] = [
     "DB index is out of range",
     "Authentication required",

@@ -43,7 +43,7 @@ use crate::breaker::BreakerState;
 use crate::clock::SystemClock;
 use crate::observer::Observer;
 
-pub use backends::{BackendStatus, ProbeFailure};
+pub use backends::{BackendStatus, StoreFailure};
 pub use error::OptionsError;
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
@@ -124,7 +124,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// The backends that do not decide, with the error that a decision would return.
-    pub async fn probe_backends(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+    pub async fn probe_backends(&self, needs_log: bool) -> Result<(), StoreFailure> {
         self.handle.backends.probe(needs_log).await
     }
 
@@ -162,7 +162,8 @@ impl RedisStore {
         self.handle.backends.nodes()
     }
 
-    /// Whether the breakers let the store send calls: one entry for each backend.
+    /// One entry for each backend: whether the breakers of all its servers are open. Calls are still sent if the
+    /// breakers are switched off.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendStatus> {
         self.handle.backends.status()

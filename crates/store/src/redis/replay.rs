@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connection, Target};
 use super::error::OptionsError;
 use super::options::RedisOptions;
-use super::script::{self, BatchLayout, EncodedRequest, ScriptRef, When};
+use super::script::{self, BatchPlan, EncodedRequest, ScriptRef, When};
 
 /// Long, because no caller's request waits for the reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -65,16 +65,16 @@ impl ReplayClient {
             // A pipeline without commands is an error of the client.
             return Ok(Vec::new());
         }
-        let encode = |batch: &TimedBatch<'_>| -> (Vec<EncodedRequest>, BatchLayout) {
+        let encode = |batch: &TimedBatch<'_>| -> (Vec<EncodedRequest>, BatchPlan) {
             let requests: Vec<_> =
                 batch.requests.iter().map(|charges| EncodedRequest::new(charges, &self.key_prefix)).collect();
-            let order = BatchLayout::new(requests.iter());
-            (requests, order)
+            let plan = BatchPlan::new(requests.iter());
+            (requests, plan)
         };
         let encoded: Vec<_> = batches.iter().map(encode).collect();
         let mut calls = Pipeline::with_capacity(batches.len());
-        for (batch, (requests, order)) in batches.iter().zip(&encoded) {
-            calls.add_command(order.command(requests.iter(), When::At(batch.now_us), ScriptRef::Sha1));
+        for (batch, (requests, plan)) in batches.iter().zip(&encoded) {
+            calls.add_command(plan.command(requests.iter(), When::At(batch.now_us), ScriptRef::Sha1));
         }
         let deadline = Instant::now() + REPLY_TIMEOUT;
         let replies: Vec<Vec<i64>> =
@@ -83,8 +83,8 @@ impl ReplayClient {
             return Err(StoreError::Malformed("not one reply for each call".to_owned()));
         }
         let sent = batches.iter().zip(&encoded).zip(&replies);
-        sent.map(|((batch, (requests, order)), numbers)| {
-            let answers = order.split_reply(requests.iter(), numbers)?;
+        sent.map(|((batch, (requests, plan)), numbers)| {
+            let answers = plan.split_reply(requests.iter(), numbers)?;
             answers.iter().zip(batch.requests).map(|(answer, charges)| answer.outcomes(charges)).collect()
         })
         .collect()
@@ -109,11 +109,11 @@ impl ReplayClient {
                 outcomes.by_charge.push(*before);
                 continue;
             };
-            let order = BatchLayout::default();
-            let call = order.command(std::iter::once(&undo), When::At(now_us), ScriptRef::Sha1);
+            let plan = BatchPlan::default();
+            let call = plan.command(std::iter::once(&undo), When::At(now_us), ScriptRef::Sha1);
             let deadline = Instant::now() + REPLY_TIMEOUT;
             let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
-            for answer in order.split_reply(std::iter::once(&undo), &numbers)? {
+            for answer in plan.split_reply(std::iter::once(&undo), &numbers)? {
                 outcomes.by_charge.push(Some(script::outcome(charge, &answer.numbers, answer.now_us)?));
             }
         }

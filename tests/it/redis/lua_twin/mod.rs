@@ -18,9 +18,9 @@ use observable::observable;
 use sequence::{LONGEST_US, Sequence};
 use strategies::{everyday, largest, sequence, small};
 
-mod alike;
 mod equal_charges;
 mod observable;
+mod same_shape;
 pub(crate) mod sequence;
 pub(crate) mod strategies;
 

@@ -28,7 +28,7 @@ use crate::redis::node::QueueDepth;
 use crate::redis::node::check_writes;
 use crate::redis::options::RedisOptions;
 use crate::redis::reserve::{self, Places, RouteError};
-use crate::redis::script::{Answer, EncodedRequest};
+use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::slot::slot_of_key;
 use crate::redis::tasks::{TaskError, Tasks};
 
@@ -110,7 +110,7 @@ impl Cluster {
         &self,
         request: EncodedRequest,
         deadline: Instant,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<RequestReply, StoreError> {
         let slot = request.keys().next().map(slot_of_key);
         Ok(self.call(request, slot, deadline).await?)
     }
@@ -121,7 +121,7 @@ impl Cluster {
         request: EncodedRequest,
         slot: Option<u16>,
         deadline: Instant,
-    ) -> Result<Answer, RouteError> {
+    ) -> Result<RequestReply, RouteError> {
         self.router.call(request, slot, deadline).await
     }
 

@@ -20,7 +20,7 @@ use crate::redis::node::QueueDepth;
 use crate::redis::node::{CallError, CallMode, Cause, Node, NotExecuted};
 use crate::redis::options::RedisOptions;
 use crate::redis::reserve::{Places, RouteError};
-use crate::redis::script::{Answer, EncodedRequest};
+use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::slot::slot_of_key;
 use crate::redis::tasks::Tasks;
 
@@ -117,7 +117,7 @@ impl Router {
         request: EncodedRequest,
         slot: Option<u16>,
         deadline: Instant,
-    ) -> Result<Answer, RouteError> {
+    ) -> Result<RequestReply, RouteError> {
         let mut primary = self.owner(slot, deadline).await?;
         let (mut request, mut mode) = (request, CallMode::Batched(slot));
         for _ in 0..MAX_ATTEMPTS {
@@ -278,7 +278,7 @@ impl Places for Router {
         request: EncodedRequest,
         slot: Option<u16>,
         deadline: Instant,
-    ) -> Result<Answer, RouteError> {
+    ) -> Result<RequestReply, RouteError> {
         Self::call(self, request, slot, deadline).await
     }
 

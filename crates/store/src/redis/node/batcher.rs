@@ -24,16 +24,16 @@ const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
 /// A batcher sends without further delay when this many requests wait. A larger call would save Redis little, and Redis
 /// is idle meanwhile.
-const ENOUGH_REQUESTS: usize = 64;
-/// The same after a batch with several requests for each counter: they share a record, so a call with twice as many of
-/// them takes Redis little longer.
+const ENOUGH_TO_GATHER: usize = 64;
+/// The same after a batch with several requests for each counter: equal charges are sent once, so a call with twice as
+/// many of them takes Redis little longer.
 const ENOUGH_FOR_HOT_COUNTERS: usize = 128;
 
 /// Sends batches until the queue is closed and empty.
 pub(super) async fn run(node: Arc<NodeState>) {
     // Connects before the first request arrives.
     drop(node.pool.get().await);
-    let mut is_away = false;
+    let mut has_failed = false;
     loop {
         if node.queue.is_empty() {
             node.forget_load();
@@ -46,10 +46,10 @@ pub(super) async fn run(node: Arc<NodeState>) {
                 // outage is noticed without requests.
                 let started = Instant::now();
                 let failure = keep_alive(&node).await.err();
-                if let Some(failure) = failure.as_ref().filter(|_| is_away) {
+                if let Some(failure) = failure.as_ref().filter(|_| has_failed) {
                     node.record_result(started, Err(failure));
                 }
-                is_away = failure.is_some();
+                has_failed = failure.is_some();
                 continue;
             }
         }
@@ -111,7 +111,7 @@ fn fail_waiting(node: &NodeState, started: Instant, failure: &StoreError) {
 /// Lets other tasks run until they add no more requests, or enough requests wait.
 async fn gather(node: &NodeState) {
     let is_hot = node.is_hot.load(Ordering::Relaxed);
-    let enough = node.max_batch.min(if is_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_REQUESTS });
+    let enough = node.max_batch.min(if is_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_TO_GATHER });
     let mut waiting = 0;
     loop {
         let before = std::mem::replace(&mut waiting, node.queue.len());
@@ -141,7 +141,7 @@ async fn send_batch(node: &NodeState, connection: &mut Connection) {
         if node.linger.is_set() {
             node.linger.record_batch(Instant::now(), requests.len());
         }
-        node.queue_depth.observer().batch(requests.len());
+        node.observer.batch(requests.len());
         let calls = measured_send(node, connection, requests).await;
         calls::answer_calls(calls);
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::redis::connect::Connection;
 use crate::redis::error::{CommandError, Redirect};
-use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
+use crate::redis::script::{BatchPlan, EncodedRequest, RequestReply, ScriptRef, When};
 
 /// The counters of a batch are hot if it has at least this many requests for each bundle that is sent, on average.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
@@ -22,7 +22,7 @@ pub(super) struct QueuedRequest {
     pub(super) mode: CallMode,
     /// The caller stops waiting at this time.
     pub(super) deadline: Instant,
-    pub(super) reply: oneshot::Sender<Result<Answer, CallError>>,
+    pub(super) reply: oneshot::Sender<Result<RequestReply, CallError>>,
 }
 
 /// Which requests may share a script call.
@@ -66,7 +66,7 @@ impl QueuedRequest {
         self.reply.is_closed()
     }
 
-    pub(super) fn answer(self, answer: Result<Answer, CallError>) {
+    pub(super) fn answer(self, answer: Result<RequestReply, CallError>) {
         // It fails only when the caller is gone.
         drop(self.reply.send(answer));
     }
@@ -80,7 +80,7 @@ impl QueuedRequest {
 }
 
 /// Answers the requests of one script call.
-fn answer_all(requests: Vec<QueuedRequest>, result: Result<Vec<Answer>, CommandError>) {
+fn answer_all(requests: Vec<QueuedRequest>, result: Result<Vec<RequestReply>, CommandError>) {
     match result {
         Ok(answers) => {
             for (request, answer) in requests.into_iter().zip(answers) {
@@ -128,21 +128,21 @@ impl From<CallError> for StoreError {
 }
 
 /// Requests that share one script call.
-struct Call {
+struct ScriptCall {
     /// In the order of arrival.
     requests: Vec<QueuedRequest>,
     /// How they are sent.
-    layout: BatchLayout,
+    plan: BatchPlan,
 }
 
 /// A call and its result.
 pub(super) struct FinishedCall {
-    call: Call,
+    call: ScriptCall,
     result: CallResult,
 }
 
 /// The answers to the requests of a call.
-type CallResult = Result<Vec<Answer>, CommandError>;
+type CallResult = Result<Vec<RequestReply>, CommandError>;
 
 /// The calls of a batch: one, on a standalone server.
 pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
@@ -150,10 +150,10 @@ pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
 /// The numbers that a call returned.
 type Numbers = Result<Vec<i64>, CommandError>;
 
-impl Call {
+impl ScriptCall {
     fn new(requests: Vec<QueuedRequest>) -> Self {
-        let layout = BatchLayout::new(requests.iter().map(|request| &request.encoded));
-        Self { requests, layout }
+        let plan = BatchPlan::new(requests.iter().map(|request| &request.encoded));
+        Self { requests, plan }
     }
 
     /// Whether the script needs the list commands for it.
@@ -171,13 +171,13 @@ impl Call {
     }
 
     fn command(&self, script: ScriptRef) -> Cmd {
-        self.layout.command(self.encoded(), When::Now, script)
+        self.plan.command(self.encoded(), When::Now, script)
     }
 
     /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
     /// another call.
     fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
-        self.layout.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
+        self.plan.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
             connection.mark_broken();
             CommandError::Failed(malformed)
         })
@@ -206,7 +206,7 @@ pub(super) async fn send(
 ) -> FinishedCalls {
     let calls = split_into_calls(requests, logs_apart);
     let results = {
-        let sent: SmallVec<[&Call; 1]> = calls.iter().collect();
+        let sent: SmallVec<[&ScriptCall; 1]> = calls.iter().collect();
         round_trip(connection, &sent, ScriptRef::Sha1, deadline).await
     };
     let mut finished: FinishedCalls =
@@ -221,7 +221,7 @@ pub(super) async fn send(
 
 /// Repeats the calls that met NOSCRIPT, with the text of the script.
 async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCalls, deadline: Instant) {
-    let repeated: Vec<&Call> =
+    let repeated: Vec<&ScriptCall> =
         finished.iter().filter(|call| call.met_noscript()).map(|finished| &finished.call).collect();
     let results = round_trip(connection, &repeated, ScriptRef::Text, deadline).await;
     for (finished, result) in finished.iter_mut().filter(|call| call.met_noscript()).zip(results) {
@@ -258,7 +258,7 @@ pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
 
 /// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
 pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
-    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.layout.bundles()));
+    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.plan.bundles()));
     let (requests, bundles) = sizes.fold((0, 0), |(requests, bundles), (of_call, sent)| {
         (requests + of_call, bundles + sent.unwrap_or(of_call))
     });
@@ -272,7 +272,7 @@ pub(super) fn answer_calls(calls: FinishedCalls) {
 }
 
 /// Requests of a slot share a call and keep their order. With `logs_apart` the requests to logs have a second call.
-fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[Call; 1]> {
+fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[ScriptCall; 1]> {
     let is_batched = |request: &QueuedRequest| matches!(request.mode, CallMode::Batched(_));
     let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.has_log();
     let share_call = |one: &QueuedRequest, other: &QueuedRequest| {
@@ -280,7 +280,7 @@ fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<
     };
     // The usual case is one call. A standalone server seldom has another.
     if requests.iter().all(|request| is_batched(request) && share_call(request, &requests[0])) {
-        return SmallVec::from_iter([Call::new(requests)]);
+        return SmallVec::from_iter([ScriptCall::new(requests)]);
     }
     let (mut batched, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_batched);
     let slot = |request: &QueuedRequest| if let CallMode::Batched(slot) = request.mode { slot } else { None };
@@ -293,13 +293,13 @@ fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<
         }
     }
     calls.extend(others.into_iter().map(|request| vec![request]));
-    calls.into_iter().map(Call::new).collect()
+    calls.into_iter().map(ScriptCall::new).collect()
 }
 
 /// Sends calls and returns a result for each.
 async fn round_trip(
     connection: &mut Connection,
-    calls: &[&Call],
+    calls: &[&ScriptCall],
     script: ScriptRef,
     deadline: Instant,
 ) -> SmallVec<[CallResult; 1]> {
@@ -316,7 +316,7 @@ async fn round_trip(
 /// Sends calls as one pipeline. Returns the reply to each.
 async fn query_calls(
     connection: &mut Connection,
-    calls: &[&Call],
+    calls: &[&ScriptCall],
     script: ScriptRef,
     deadline: Instant,
 ) -> Vec<Numbers> {

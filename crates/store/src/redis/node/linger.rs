@@ -7,10 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A wait may take at most this part of the time that the oldest request in the queue has left.
-const PART_OF_TIME_LEFT: u32 = 8;
-/// A batch this large saves little by one more request.
-const ENOUGH_TO_SEND: usize = 16;
+/// A batcher waits only if the oldest request in the queue has at least this many times the wait left.
+const LEAST_WAITS_LEFT: u32 = 8;
+/// A batcher does not wait with this many requests: one more would save little.
+const ENOUGH_TO_LINGER: usize = 16;
 
 /// The wait of the batchers of one node.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Linger {
 #[derive(Debug)]
 struct Arrivals {
     last_batch: Option<Instant>,
-    /// The time from one request to the next: the mean, in which each batch counts for an eighth.
+    /// The time from one request to the next: a moving average, in which a new batch has the weight 1/8.
     gap: Duration,
 }
 
@@ -40,10 +40,10 @@ impl Linger {
     /// How long to wait before a batch of `waiting` requests is sent, the first of which ends at `deadline`; `None`:
     /// send at once.
     pub(super) fn wait(&self, now: Instant, waiting: usize, deadline: Option<Instant>) -> Option<Duration> {
-        if waiting >= ENOUGH_TO_SEND {
+        if waiting >= ENOUGH_TO_LINGER {
             return None;
         }
-        let has_time = deadline? - now >= self.wait * PART_OF_TIME_LEFT;
+        let has_time = deadline? - now >= self.wait * LEAST_WAITS_LEFT;
         (has_time && self.arrivals.lock().gap <= self.wait).then_some(self.wait)
     }
 
@@ -97,7 +97,7 @@ mod tests {
         }
         assert_eq!(linger.wait(now, 1, Some(now + 8 * WAIT)), Some(WAIT));
         assert_eq!(linger.wait(now, 1, Some(now + 7 * WAIT)), None);
-        assert_eq!(linger.wait(now, ENOUGH_TO_SEND, Some(now + TIMEOUT)), None);
+        assert_eq!(linger.wait(now, ENOUGH_TO_LINGER, Some(now + TIMEOUT)), None);
         assert_eq!(linger.wait(now, 0, None), None, "the queue is empty");
     }
 }

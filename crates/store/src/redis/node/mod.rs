@@ -35,10 +35,11 @@ use self::queue::{Queue, Refusal};
 use self::queue_control::QueueControl;
 use self::shared_breaker::SharedBreaker;
 use crate::breaker::BreakerState;
+use crate::observer::Observer;
 use crate::redis::connect::{ConnectionPool, Target, connection_pool};
 use crate::redis::error::{ended_without_answer, shut_down};
 use crate::redis::options::{RedisOptions, Topology};
-use crate::redis::script::{Answer, EncodedRequest};
+use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::tasks::Tasks;
 
 /// After its deadline a call yields to the other tasks this many times: the task that reads the socket has to run, and
@@ -69,6 +70,7 @@ struct NodeState {
     /// A slot of the node, for the key of the probe; `None` without a cluster.
     probe_slot: Mutex<Option<u16>>,
     probe_mode: CallMode,
+    observer: Arc<dyn Observer>,
     queue_depth: QueueDepth,
     linger: Linger,
     max_batch: usize,
@@ -91,12 +93,13 @@ impl Node {
         let closing = CancellationToken::new();
         let watch = target.watch();
         let connections_opened = Arc::default();
+        let observer = Arc::clone(queue_depth.observer());
         let state = Arc::new(NodeState {
             pool: connection_pool(target.clone(), options.connections, Arc::clone(&connections_opened)),
             connections_opened,
             target,
             queue: Queue::new(options.max_queue),
-            breaker: SharedBreaker::new(name, options.breaker, Arc::clone(queue_depth.observer())),
+            breaker: SharedBreaker::new(name, options.breaker, Arc::clone(&observer)),
             queue_control: Mutex::new(QueueControl::new(options.timeout)),
             is_hot: AtomicBool::new(false),
             logs_apart: AtomicBool::new(false),
@@ -106,6 +109,7 @@ impl Node {
                 Topology::Standalone | Topology::Sentinel(_) => CallMode::Batched(None),
                 Topology::Cluster => CallMode::Single,
             },
+            observer,
             queue_depth,
             linger: Linger::new(options.linger),
             max_batch: options.max_batch,
@@ -133,7 +137,7 @@ impl Node {
         request: EncodedRequest,
         mode: CallMode,
         deadline: Instant,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<RequestReply, CallError> {
         if let Err(open) = self.state.breaker.admit() {
             return Err(CallError::not_sent(request, open));
         }
@@ -191,8 +195,8 @@ impl Drop for Node {
 /// Reads the answer of a call after its deadline, if it has arrived. When the system does not run a worker for a while,
 /// the deadlines of its calls pass before it reads their answers.
 async fn unread_answer(
-    answer: &mut oneshot::Receiver<Result<Answer, CallError>>,
-) -> Option<Result<Answer, CallError>> {
+    answer: &mut oneshot::Receiver<Result<RequestReply, CallError>>,
+) -> Option<Result<RequestReply, CallError>> {
     for _ in 0..YIELDS_FOR_ANSWER {
         yield_now().await;
         if let Ok(answer) = answer.try_recv() {
@@ -248,7 +252,8 @@ impl NodeState {
         taken.items
     }
 
-    /// Records the result of a call that was sent at `sent`. If it opens the breaker, all waiting requests fail.
+    /// Records the result of a call that was sent at `sent`. If it opens a breaker that refuses calls, all waiting
+    /// requests fail.
     fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
         if let Err(open) = self.breaker.record(sent, result) {
             fail_unsent(self.drain(), &open);

@@ -12,7 +12,7 @@ use super::NodeState;
 use super::calls;
 use super::calls::QueuedRequest;
 use crate::redis::connect::{checkout, checkout_timeout};
-use crate::redis::script::{Answer, EncodedRequest};
+use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::slot::tag_for_slot;
 
 /// Long enough for several round trips. Redis keeps the counter of a probe for a second or two longer.
@@ -88,7 +88,7 @@ fn log_requests(key_prefix: &str, slot: Option<u16>) -> [EncodedRequest; 3] {
 ///
 /// # Errors
 /// The first error of a call.
-pub(crate) async fn check_writes<F: Future<Output = Result<Answer, StoreError>>>(
+pub(crate) async fn check_writes<F: Future<Output = Result<RequestReply, StoreError>>>(
     key_prefix: &str,
     slot: Option<u16>,
     needs_log: bool,

@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep_until};
 use crate::breaker::{Breaker, BreakerOptions, BreakerState};
 use crate::observer::{BreakerTransition, Observer};
 
-/// Lets calls through, or says why not.
+/// Lets calls through, or says why not. A breaker that the settings switch off opens and closes like any other, but lets
+/// every call through.
 pub(super) struct SharedBreaker {
     /// The name of the server, for the observer.
     node: String,
     breaker: Mutex<Breaker>,
-    /// False if the settings switch the breaker off. It then lets every call through, and only notices outages.
+    /// False if the settings switch the breaker off.
     may_refuse: bool,
     /// Whether calls are refused. A copy of the breaker's state that every call can read without its lock.
     refuses_calls: AtomicBool,
@@ -43,7 +44,7 @@ impl SharedBreaker {
     /// Whether a call may be made.
     ///
     /// # Errors
-    /// [`StoreError::Open`] with the cause while the breaker is open.
+    /// [`StoreError::Open`] with the cause while the breaker is open, unless the settings switch it off.
     pub(super) fn admit(&self) -> Result<(), StoreError> {
         if !self.refuses_calls.load(Ordering::Relaxed) {
             return Ok(());
@@ -55,7 +56,7 @@ impl SharedBreaker {
     /// Records the result of a call that was sent at `sent`.
     ///
     /// # Errors
-    /// [`StoreError::Open`] if this result opened the breaker.
+    /// [`StoreError::Open`] if this result opened the breaker, unless the settings switch it off.
     pub(super) fn record(&self, sent: Instant, result: Result<(), &StoreError>) -> Result<(), StoreError> {
         if self.is_retired.load(Ordering::Relaxed) {
             return Ok(());

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::part::RequestPart;
 use self::request::SplitRequest;
 use super::error::{Redirect, ended_without_answer};
-use super::script::{Answer, EncodedRequest};
+use super::script::{EncodedRequest, RequestReply};
 use super::tasks::Tasks;
 
 /// Why a request has no answer.
@@ -42,7 +42,7 @@ pub(super) trait Places: Send + Sync + 'static {
         request: EncodedRequest,
         place: Option<Self::Place>,
         deadline: Instant,
-    ) -> impl Future<Output = Result<Answer, RouteError>> + Send;
+    ) -> impl Future<Output = Result<RequestReply, RouteError>> + Send;
 
     /// The prefix of every key.
     fn key_prefix(&self) -> &str;

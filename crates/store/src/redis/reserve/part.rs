@@ -95,7 +95,7 @@ mod tests {
     use super::super::first_place;
     use super::super::{RouteError, have_one_place};
     use super::*;
-    use crate::redis::script::Answer;
+    use crate::redis::script::RequestReply;
     use crate::redis::slot::slot_of_key;
     use engine::algorithm::{Blocked, FixedWindow, Kernel};
     use engine::{Caller, FailurePolicy};
@@ -135,7 +135,7 @@ mod tests {
             _request: EncodedRequest,
             _place: Option<u16>,
             _deadline: Instant,
-        ) -> Result<Answer, RouteError> {
+        ) -> Result<RequestReply, RouteError> {
             Err(RouteError::SlotMigrating)
         }
 

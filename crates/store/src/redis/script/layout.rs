@@ -16,7 +16,7 @@ pub(super) struct KernelLayout {
     /// The Lua names of the parameters, which follow the mode in a request as doubles.
     pub(super) parameters: &'static [&'static str],
     pub(super) counter: CounterFormat,
-    /// `None` if equal charges are sent one by one.
+    /// `None` if equal charges are sent one by one. A kernel with a rule has a branch in lua/room.lua.
     pub(super) repeat: Option<RepeatRule>,
 }
 
@@ -115,13 +115,26 @@ const INTERVAL_BUCKET: &KernelLayout = &KERNELS[4];
 pub(super) const SLIDING_LOG: &KernelLayout = &KERNELS[5];
 const BLOCKED: &KernelLayout = &KERNELS[6];
 
+/// The parameters of a kernel are `one` to `five` in the batch script.
+const MOST_PARAMETERS: usize = 5;
+/// The numbers of a counter are in the tables A, B and C of the batch script.
+const MOST_NUMBERS: usize = 3;
+
 const _: () = {
     let mut index = 0;
     while index < KERNELS.len() {
-        let KernelLayout { number, counter, repeat, .. } = &KERNELS[index];
+        let KernelLayout { number, parameters, counter, repeat, .. } = &KERNELS[index];
         assert!(*number as usize == index + 1, "Lua uses the numbers as indices");
-        let is_text = matches!(counter, CounterFormat::Numbers(_));
-        assert!(is_text == repeat.is_some(), "a kernel whose counter is text has its room in room.lua");
+        assert!(
+            parameters.len() <= MOST_PARAMETERS,
+            "lua/equal.lua and lua/same_shape.lua would drop a parameter"
+        );
+        match counter {
+            CounterFormat::Numbers(numbers) => {
+                assert!(!numbers.is_empty() && numbers.len() <= MOST_NUMBERS, "lua/batch.lua has A, B and C");
+            }
+            _ => assert!(repeat.is_none(), "lua/equal.lua adds to the numbers of a counter"),
+        }
         index += 1;
     }
     assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
@@ -138,7 +151,7 @@ pub(super) const GRANT: u8 = 101;
 pub(super) const EQUAL: u8 = 102;
 /// Before requests that differ in their keys only: the number of the requests follows, then how many keys each has, and
 /// how many integers the reply to each has.
-pub(super) const ALIKE: u8 = 103;
+pub(super) const SAME_SHAPE: u8 = 103;
 
 /// In the features of a request: it has several charges.
 pub(super) const FEATURE_SEVERAL: u16 = 1;
@@ -148,7 +161,7 @@ pub(super) const FEATURE_RESET: u16 = 2;
 pub(super) const FEATURE_EQUAL: u16 = FEATURE_RESET << (KERNELS.len() + 1);
 /// In the features of a call: a key occurs more than once.
 pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
-/// In the features of a call: it has a request that is neither equal nor alike.
+/// In the features of a call: it has a request that is decided neither by lua/equal.lua nor by lua/same_shape.lua.
 pub(super) const FEATURE_ONE_BY_ONE: u16 = FEATURE_KEYS_REPEAT << 1;
 /// In the features of a request: it gives units of a sliding log back.
 pub(super) const FEATURE_LOG_REFUNDS: u16 = FEATURE_ONE_BY_ONE << 1;
@@ -198,7 +211,7 @@ impl KernelLayout {
         KERNELS.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// Whether the script decides a charge of an alike request without the kernel's function.
+    /// Whether lua/same_shape.lua decides a charge without the kernel's function.
     pub(super) fn is_decided_inline(&self) -> bool {
         *self == *BLOCKED || *self == *GCRA_WHOLE
     }

@@ -1,15 +1,15 @@
 //! A call of a script: requests as one command, and the reply to it as an answer for each request.
 //!
 //! The usual call has one request with one charge, and a plain script decides it (lua/plain.lua). Another call has the
-//! batch script (lua/batch.lua): `batch` finds what its requests can share. `wire` makes a request of charges and
+//! batch script (lua/batch.lua): `batch` finds what its requests can share. `encoding` makes a request of charges and
 //! outcomes of its answer, `layout` has the facts that Rust and Lua share, and `text` puts the scripts together.
 
 mod batch;
+mod encoding;
 mod layout;
 #[cfg(test)]
 mod tests;
 mod text;
-mod wire;
 
 use engine::StoreError;
 use redis::Cmd;
@@ -17,9 +17,9 @@ use redis::Cmd;
 use self::batch::{RequestBundles, ScriptArgument};
 use self::text::{BATCH, ScriptText};
 
+pub(crate) use self::encoding::{EncodedRequest, RequestReply, outcome, undone};
 pub(crate) use self::text::load;
 pub use self::text::script_sha1;
-pub(crate) use self::wire::{Answer, EncodedRequest, outcome, undone};
 
 /// The time at which a batch is decided, and how long its counters are kept after they equal unused counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) enum ScriptRef {
 
 /// How the requests of one call are sent.
 #[derive(Debug, Default)]
-pub(crate) struct BatchLayout {
+pub(crate) struct BatchPlan {
     /// `None` if each request is sent alone, in the order of arrival.
     bundles: Option<RequestBundles>,
     /// Whether a key is sent more than once.
@@ -61,8 +61,8 @@ impl When {
     }
 }
 
-impl BatchLayout {
-    /// The layout for these requests, which are given in the order of arrival.
+impl BatchPlan {
+    /// The plan for these requests, which are given in the order of arrival.
     pub(crate) fn new<'a>(requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone) -> Self {
         let (bundles, keys_repeat) = RequestBundles::find(requests);
         Self { bundles, keys_repeat }
@@ -73,8 +73,8 @@ impl BatchLayout {
         self.bundles.as_ref().map(RequestBundles::count)
     }
 
-    /// The command that decides the requests, the same as those given to [`BatchLayout::new`]. Here it is chosen which
-    /// script decides them.
+    /// The command that decides the requests, the same as those given to [`BatchPlan::new`]: a call of the plain script
+    /// of the kernel for a single charge, of the batch script otherwise.
     pub(crate) fn command<'a>(
         &self,
         requests: impl Iterator<Item = &'a EncodedRequest> + Clone,
@@ -117,7 +117,7 @@ impl BatchLayout {
         &self,
         requests: impl Iterator<Item = &'a EncodedRequest> + Clone,
         numbers: &[i64],
-    ) -> Result<Vec<Answer>, StoreError> {
+    ) -> Result<Vec<RequestReply>, StoreError> {
         let answers = numbers.split_first().and_then(|(&now, rest)| {
             // A server's clock may be before 1970.
             let now_us = now.max(0).unsigned_abs();
@@ -164,13 +164,13 @@ fn split_in_order<'a>(
     requests: impl Iterator<Item = &'a EncodedRequest>,
     now_us: u64,
     numbers: &[i64],
-) -> Option<Vec<Answer>> {
+) -> Option<Vec<RequestReply>> {
     let mut rest = numbers;
     let mut answers = Vec::with_capacity(requests.size_hint().0);
     for request in requests {
         let (answer, after) = rest.split_at_checked(request.reply_width())?;
         rest = after;
-        answers.push(Answer { now_us, numbers: answer.into() });
+        answers.push(RequestReply { now_us, numbers: answer.into() });
     }
     rest.is_empty().then_some(answers)
 }

@@ -59,8 +59,8 @@ fn window() -> Kernel {
     kernel(Algorithm::FixedWindow, 60, Refill::Continuous)
 }
 
-/// A record's bytes.
-fn record(marks: &[u8], numbers: &[f64]) -> Vec<u8> {
+/// The bytes of a charge: marks, then doubles.
+fn charge_bytes(marks: &[u8], numbers: &[f64]) -> Vec<u8> {
     let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
     marks.iter().copied().chain(numbers).collect()
 }
@@ -71,8 +71,8 @@ fn every_kernel_is_encoded_as_its_layout_says() {
     for kernel in kernels() {
         let layout = KernelLayout::for_kernel(&kernel);
         let encoded = EncodedRequest::new(&charges([taken(kernel)]), "p:");
-        assert_eq!(encoded.record()[..2], [layout.number, ChargeMode::Take as u8], "{kernel:?}");
-        assert_eq!(encoded.record().len(), 2 + layout.parameters_size(), "{kernel:?}");
+        assert_eq!(encoded.bytes()[..2], [layout.number, ChargeMode::Take as u8], "{kernel:?}");
+        assert_eq!(encoded.bytes().len(), 2 + layout.parameters_size(), "{kernel:?}");
         assert_eq!(encoded.key_count(), usize::from(layout.parameters_size() > 0), "{kernel:?}");
         assert_eq!((encoded.reply_width(), encoded.features()), (layout.reply_width(), layout.feature()));
         seen |= layout.feature();
@@ -94,12 +94,12 @@ fn a_single_charge_is_its_kernel_its_mode_and_its_parameters() {
     ];
     for (cost, charging, mode, units) in cases {
         let encoded = EncodedRequest::new(&charges([charge(window(), cost, charging, Role::Enforce)]), "p:");
-        assert_eq!(encoded.record(), record(&[2, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
+        assert_eq!(encoded.bytes(), charge_bytes(&[2, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
         assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k0"]);
     }
     let gcra = EncodedRequest::new(&charges([taken(kernel(Algorithm::Gcra, 7, Refill::Continuous))]), "");
     // 60 s / 7 = 8571428 4/7 us a unit, 7 of which fill the bucket.
-    assert_eq!(gcra.record(), record(&[3, 1], &[8_571_428.0, 4.0, 60e6, 0.0, 7.0]));
+    assert_eq!(gcra.bytes(), charge_bytes(&[3, 1], &[8_571_428.0, 4.0, 60e6, 0.0, 7.0]));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn prepaid_charges_of_a_request_that_is_known_to_be_denied_are_only_asked() {
         let mut denied = charges([charge(window(), cost, charging, Role::Enforce)]);
         denied.set_denied();
         let encoded = EncodedRequest::new(&denied, "");
-        assert_eq!(encoded.record(), record(&[2, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
+        assert_eq!(encoded.bytes(), charge_bytes(&[2, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
     }
 }
 
@@ -130,12 +130,12 @@ fn several_charges_have_roles() {
     let encoded = EncodedRequest::new(&several, "");
     let parts = [
         vec![0, 4, 0, 2, 0], // several: 4 charges, 2 quota groups
-        record(&[2, 1, 0, 0], &[1.0, 60.0, 60e6]),
+        charge_bytes(&[2, 1, 0, 0], &[1.0, 60.0, 60e6]),
         vec![7, 1, 1, 0],
-        record(&[2, 1, 3, 0], &[2.0, 60.0, 60e6]),
-        record(&[2, 0, 1, 0], &[0.0, 60.0, 60e6]), // changes nothing, denies nothing
+        charge_bytes(&[2, 1, 3, 0], &[2.0, 60.0, 60e6]),
+        charge_bytes(&[2, 0, 1, 0], &[0.0, 60.0, 60e6]), // changes nothing, denies nothing
     ];
-    assert_eq!(encoded.record(), parts.concat());
+    assert_eq!(encoded.bytes(), parts.concat());
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["k0", "k2", "k3"], "a blocked limit has no key");
     assert_eq!((encoded.reply_width(), encoded.features()), (2 + 1 + 2 + 2, 1 | 8 | 256));
 }
@@ -143,11 +143,11 @@ fn several_charges_have_roles() {
 #[test]
 fn a_reset_is_a_mark_and_a_key() {
     let encoded = EncodedRequest::reset("k", "p:");
-    assert_eq!((encoded.record(), encoded.features(), encoded.reply_width()), ([100].as_slice(), 2, 1));
+    assert_eq!((encoded.bytes(), encoded.features(), encoded.reply_width()), ([100].as_slice(), 2, 1));
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k"]);
     let answers = [(vec![0], Some(true)), (vec![-1], Some(false)), (vec![1], None), (vec![], None)];
     for (numbers, expected) in answers {
-        let answer = Answer { now_us: 0, numbers: numbers.into() };
+        let answer = RequestReply { now_us: 0, numbers: numbers.into() };
         assert_eq!(answer.was_reset().ok(), expected);
     }
 }
@@ -168,8 +168,8 @@ fn an_undo_names_its_grant() {
         let refunds = if algorithm == Algorithm::SlidingLog { FEATURE_LOG_REFUNDS } else { 0 };
         let whole = EncodedRequest::new(&charges([charge.clone()]), "");
         let expected =
-            [record(&[101], &[grant_id]), vec![layout.number, 5], whole.record()[2..].to_vec()].concat();
-        assert_eq!(undo.record(), expected, "{algorithm}");
+            [charge_bytes(&[101], &[grant_id]), vec![layout.number, 5], whole.bytes()[2..].to_vec()].concat();
+        assert_eq!(undo.bytes(), expected, "{algorithm}");
         assert_eq!(
             (undo.features(), undo.reply_width()),
             (layout.feature() | refunds, layout.reply_width()),
@@ -274,24 +274,24 @@ fn numbers_out_of_range_are_malformed() {
 #[test]
 fn a_reply_of_another_length_is_malformed() {
     let requests = [EncodedRequest::new(&charges([taken(window())]), ""), EncodedRequest::reset("k", "")];
-    let order = BatchLayout::new(requests.iter());
-    let answers = order.split_reply(requests.iter(), &[-7, 1, 2, 0]).expect("a good reply");
+    let plan = BatchPlan::new(requests.iter());
+    let answers = plan.split_reply(requests.iter(), &[-7, 1, 2, 0]).expect("a good reply");
     let split: Vec<_> = answers.into_iter().map(|answer| (answer.now_us, answer.numbers.to_vec())).collect();
     assert_eq!(split, [(0, vec![1, 2]), (0, vec![0])], "a clock before 1970 counts as 1970");
     for numbers in [vec![], vec![1], vec![1, 1, 2], vec![1, 1, 2, 0, 0]] {
-        let failure = order.split_reply(requests.iter(), &numbers).expect_err("another length");
+        let failure = plan.split_reply(requests.iter(), &numbers).expect_err("another length");
         assert_eq!(failure, StoreError::Malformed(format!("{} numbers instead of 4", numbers.len())));
     }
     let two = charges([taken(window()), taken(window())]);
     for numbers in [vec![1, 2, 1], vec![1, 2, 1, 2, 1]] {
-        let answer = Answer { now_us: T0, numbers: numbers.into() };
+        let answer = RequestReply { now_us: T0, numbers: numbers.into() };
         assert!(matches!(answer.outcomes(&two), Err(StoreError::Malformed(_))), "{answer:?}");
     }
 }
 
 /// The command for these requests.
 fn words(requests: &[EncodedRequest], when: When, script: ScriptRef) -> Vec<Vec<u8>> {
-    let command = BatchLayout::new(requests.iter()).command(requests.iter(), when, script);
+    let command = BatchPlan::new(requests.iter()).command(requests.iter(), when, script);
     let words = command.args_iter().map(|word| match word {
         redis::Arg::Simple(word) => word.to_vec(),
         redis::Arg::Cursor => panic!("no cursor"),
@@ -308,7 +308,7 @@ fn one_charge_is_a_call_of_the_plain_script_of_its_kernel() {
             let charge = charge(kernel, cost, Charging::Postpaid, Role::Enforce);
             let request = EncodedRequest::new(&charges([charge]), "p:");
             let argument =
-                [&5_f64.to_le_bytes()[..], &3.6e6_f64.to_le_bytes(), &request.record()[1..]].concat();
+                [&5_f64.to_le_bytes()[..], &3.6e6_f64.to_le_bytes(), &request.bytes()[1..]].concat();
             let expected = [b"EVALSHA".as_slice(), script.sha1.as_bytes(), b"1", b"p:k0", &argument];
             assert_eq!(
                 words(slice::from_ref(&request), When::At(5), ScriptRef::Sha1),
@@ -347,14 +347,14 @@ fn all_other_calls_have_the_batch_script() {
 fn a_batch_is_one_command() {
     let requests = [EncodedRequest::new(&charges([taken(window())]), "p:"), EncodedRequest::reset("r", "p:")];
     let words = |when, script| words(&requests, when, script);
-    let record = [&[103, 1, 0, 1, 0, 2, 0], requests[0].record(), requests[1].record()].concat();
+    let bytes = [&[103, 1, 0, 1, 0, 2, 0], requests[0].bytes(), requests[1].bytes()].concat();
     let start = [b"EVALSHA".as_slice(), script_sha1().as_bytes(), b"2", b"p:k0", b"p:r"];
-    let records = |time: f64, grace_ms: f64| {
+    let argument = |time: f64, grace_ms: f64| {
         let features = (8_u16 | 2 | 2_048).to_le_bytes();
-        [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features, &record].concat()
+        [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features, &bytes].concat()
     };
-    assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &[&records(-1.0, 1e3)]].concat());
+    assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &[&argument(-1.0, 1e3)]].concat());
     let timed = words(When::At(5), ScriptRef::Text);
     assert_eq!(timed[..2], [b"EVAL".as_slice(), BATCH.lua.as_bytes()]);
-    assert_eq!(timed[5..], [records(5.0, 3.6e6)]);
+    assert_eq!(timed[5..], [argument(5.0, 3.6e6)]);
 }

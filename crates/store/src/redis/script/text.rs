@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 use redis::{Pipeline, Script};
 
 use super::layout::{
-    ALIKE, ChargeMode, CounterFormat, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_LOG_REFUNDS,
+    ChargeMode, CounterFormat, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_LOG_REFUNDS,
     FEATURE_ONE_BY_ONE, FEATURE_RESET, FEATURE_SEVERAL, GCRA_WHOLE, GRANT, KERNELS, KernelLayout, RESET,
-    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SEVERAL, SLIDING_LOG,
+    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SAME_SHAPE, SEVERAL, SLIDING_LOG,
 };
 
 const PLAIN_LUA: &str = include_str!("lua/plain.lua");
@@ -33,7 +33,7 @@ const PIECES: [(&str, &str); 9] = [
     ("DEFINE_DECIDE_ONE", include_str!("lua/decide.lua")),
     ("DECIDE_EQUAL", include_str!("lua/equal.lua")),
     ("SET_ROOM", include_str!("lua/room.lua")),
-    ("DECIDE_ALIKE", include_str!("lua/alike.lua")),
+    ("DECIDE_SAME_SHAPE", include_str!("lua/same_shape.lua")),
     ("DEFINE_AT_MOST", include_str!("lua/at_most.lua")),
 ];
 
@@ -54,9 +54,9 @@ pub(super) struct ScriptText {
 /// Decides any call.
 pub(super) static BATCH: LazyLock<ScriptText> = LazyLock::new(|| ScriptText::new(batch_text()));
 
-/// The plain scripts of the kernels that have counters, in the order of [`KERNELS`].
-static PLAIN: LazyLock<Vec<ScriptText>> =
-    LazyLock::new(|| KERNELS.iter().filter_map(plain_text).map(ScriptText::new).collect());
+/// The plain script of each kernel in the order of [`KERNELS`]; `None` for a kernel without a counter.
+static PLAIN: LazyLock<Vec<Option<ScriptText>>> =
+    LazyLock::new(|| KERNELS.iter().map(|kernel| plain_text(kernel).map(ScriptText::new)).collect());
 
 impl ScriptText {
     fn new(lua: String) -> Self {
@@ -67,7 +67,7 @@ impl ScriptText {
 
 /// The script that decides one charge of this kernel; `None` if the kernel has no counter.
 pub(super) fn plain(kernel: &KernelLayout) -> Option<&'static ScriptText> {
-    PLAIN.get(usize::from(kernel.number) - 1)
+    PLAIN.get(usize::from(kernel.number).checked_sub(1)?)?.as_ref()
 }
 
 /// The SHA1 of the batch script, by which `EVALSHA` names it.
@@ -79,7 +79,7 @@ pub fn script_sha1() -> &'static str {
 /// The commands that load all scripts into a server.
 pub(crate) fn load() -> Pipeline {
     let mut commands = Pipeline::new();
-    for script in PLAIN.iter().chain([&*BATCH]) {
+    for script in PLAIN.iter().flatten().chain([&*BATCH]) {
         commands.cmd("SCRIPT").arg("LOAD").arg(&script.lua).ignore();
     }
     commands
@@ -166,7 +166,7 @@ fn constants() -> Names {
         ("RESET", RESET.into()),
         ("GRANT", GRANT.into()),
         ("EQUAL", EQUAL.into()),
-        ("ALIKE", ALIKE.into()),
+        ("SAME_SHAPE", SAME_SHAPE.into()),
         ("PEEK", ChargeMode::Peek as u64),
         ("TAKE", ChargeMode::Take as u64),
         ("RECORD", ChargeMode::Record as u64),
@@ -287,7 +287,7 @@ mod tests {
 
     /// All scripts.
     fn scripts() -> impl Iterator<Item = &'static str> {
-        PLAIN.iter().chain([&*BATCH]).map(|script| script.lua.as_str())
+        PLAIN.iter().flatten().chain([&*BATCH]).map(|script| script.lua.as_str())
     }
 
     #[test]

@@ -31,20 +31,20 @@ fn halves() -> Slots {
 }
 
 /// How a node answers a script call: `None` grants all charges.
-type Answering = dyn Fn(&ScriptCall) -> Option<Reply> + Send + Sync;
+type Answering = dyn Fn(&ReceivedCall) -> Option<Reply> + Send + Sync;
 
 /// The header of a call, before its requests: the server's time (-1.0, the end of which is one replaced character), the
 /// time for which counters are kept, and the features.
 const HEADER_CHARS: usize = 7 + 8 + 2;
 
 /// A script call as a node sees it.
-struct ScriptCall {
+struct ReceivedCall {
     /// The node that got the call.
     host: &'static str,
     words: Vec<String>,
 }
 
-impl ScriptCall {
+impl ReceivedCall {
     /// The requests of the call, see lua/batch.lua: an undo starts with the mark 101.
     fn record(&self) -> String {
         self.words[self.words.len() - 1].chars().skip(HEADER_CHARS).collect()
@@ -105,13 +105,13 @@ fn slots_reply(slots: &Slots) -> Reply {
     Reply::Array(slots.iter().map(range).collect())
 }
 
-fn case(answering: impl Fn(&ScriptCall) -> Option<Reply> + Send + Sync + 'static) -> TestCluster {
+fn case(answering: impl Fn(&ReceivedCall) -> Option<Reply> + Send + Sync + 'static) -> TestCluster {
     let (slots, answering): (_, Arc<Answering>) = (Arc::new(Mutex::new(halves())), Arc::new(answering));
     let nodes = ["a.test", "b.test"].map(|host| {
         let (slots, answering) = (Arc::clone(&slots), Arc::clone(&answering));
         FakeServer::listen(host, 7_000, move |command| match command[0].as_str() {
             "CLUSTER" => Some(slots_reply(&slots.lock())),
-            "EVALSHA" => answering(&ScriptCall { host, words: command.to_vec() }),
+            "EVALSHA" => answering(&ReceivedCall { host, words: command.to_vec() }),
             _ => None,
         })
     });

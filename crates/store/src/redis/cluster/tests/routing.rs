@@ -3,7 +3,7 @@
 use super::*;
 
 /// The error of the other node for a slot, `MOVED 100 b.test:7000`.
-fn redirect(code: &'static str, call: &ScriptCall) -> Reply {
+fn redirect(code: &'static str, call: &ReceivedCall) -> Reply {
     Reply::Error(match (code, call.host) {
         ("MOVED", "a.test") => "MOVED 100 b.test:7000",
         ("MOVED", _) => "MOVED 100 a.test:7000",

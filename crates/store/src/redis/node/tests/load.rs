@@ -29,7 +29,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, answer: &Result<Answer, StoreError>) {
+    fn add(&mut self, answer: &Result<RequestReply, StoreError>) {
         match answer {
             Ok(_) => self.decided += 1,
             Err(StoreError::Overloaded) => self.overloaded += 1,
@@ -192,7 +192,7 @@ async fn a_queue_that_is_full_of_requests_has_room_for_undos() {
 
 /// Sends a request that waits 5 ms for a call of 6 ms, and then has 3 ms left. Returns the answer and the sizes of the
 /// calls.
-async fn hurried(max_batch: usize) -> (Result<Answer, StoreError>, Vec<usize>) {
+async fn hurried(max_batch: usize) -> (Result<RequestReply, StoreError>, Vec<usize>) {
     let server = deciding(|call| Reply::After(6 * MS, Box::new(Reply::granted(call))));
     let case = case(&RedisOptions { max_batch, ..options() }, NoopObserver);
     case.decide().await.expect("an answer");

@@ -62,12 +62,12 @@ fn script_calls(
 
 impl Case {
     /// Sends a request for one counter.
-    async fn call(&self, mode: CallMode, within: Duration) -> Result<Answer, CallError> {
+    async fn call(&self, mode: CallMode, within: Duration) -> Result<RequestReply, CallError> {
         self.node.call(probe_request("test:", None), mode, Instant::now() + within).await
     }
 
     /// Sends a request for one counter in a batch and with the default timeout.
-    async fn decide(&self) -> Result<Answer, StoreError> {
+    async fn decide(&self) -> Result<RequestReply, StoreError> {
         Ok(self.call(CallMode::Batched(None), 15 * MS).await?)
     }
 }

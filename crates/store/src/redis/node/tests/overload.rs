@@ -40,7 +40,7 @@ impl Callers {
         let caller = async || {
             for _ in 0..TIMES {
                 let asked = Instant::now();
-                let answer: Result<Answer, StoreError> =
+                let answer: Result<RequestReply, StoreError> =
                     case.call(CallMode::Batched(None), TIMEOUT).await.map_err(Into::into);
                 let refused = answer == Err(StoreError::Overloaded);
                 tally.lock().add(&answer, asked.elapsed());
@@ -53,7 +53,7 @@ impl Callers {
         tally.into_inner()
     }
 
-    fn add(&mut self, answer: &Result<Answer, StoreError>, waited: Duration) {
+    fn add(&mut self, answer: &Result<RequestReply, StoreError>, waited: Duration) {
         match answer {
             Ok(_) => self.decided += 1,
             Err(StoreError::Overloaded) => {

@@ -36,7 +36,7 @@ fn server_with_calls_of(time: Duration) -> FakeServer {
 }
 
 impl Case {
-    async fn decide_for(&self, caller: Caller) -> Result<Answer, StoreError> {
+    async fn decide_for(&self, caller: Caller) -> Result<RequestReply, StoreError> {
         let deadline = Instant::now() + 15 * MS;
         Ok(self.node.call(request_of(caller), CallMode::Batched(None), deadline).await?)
     }
@@ -87,7 +87,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, answer: &Result<Answer, StoreError>) {
+    fn add(&mut self, answer: &Result<RequestReply, StoreError>) {
         match answer {
             Ok(_) => self.decided += 1,
             Err(StoreError::Overloaded) => self.refused += 1,

@@ -14,8 +14,8 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use smallvec::SmallVec;
 
+use crate::redis::script::encoding::{EncodedRequest, RequestReply};
 use crate::redis::script::layout::RepeatRule;
-use crate::redis::script::wire::{Answer, EncodedRequest};
 
 #[derive(Debug)]
 pub(crate) struct RequestBundles {
@@ -55,7 +55,7 @@ impl RequestBundles {
         }
         if !counters.keys_repeat && (bundles.is_some() || are_mixed(requests.clone())) {
             let requests: Vec<&EncodedRequest> = requests.collect();
-            bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_alike(&requests);
+            bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_same_shape(&requests);
         }
         (bundles, counters.keys_repeat)
     }
@@ -92,12 +92,12 @@ impl RequestBundles {
 
     /// Moves bundles of a single request that differ in their keys only next to each other, to the place of the first
     /// of them.
-    fn gather_alike(&mut self, requests: &[&EncodedRequest]) {
+    fn gather_same_shape(&mut self, requests: &[&EncodedRequest]) {
         let mut place_of = HashMap::with_capacity(self.bundles.len());
         let places = self.bundles.iter().enumerate().map(|(index, bundle)| {
             let request = requests[bundle.first];
-            let is_gathered = bundle.size == 1 && request.may_be_alike();
-            if is_gathered { *place_of.entry(request.record()).or_insert(index) } else { index }
+            let is_gathered = bundle.size == 1 && request.may_share_shape();
+            if is_gathered { *place_of.entry(request.bytes()).or_insert(index) } else { index }
         });
         let places: Vec<usize> = places.collect();
         let mut order: Vec<usize> = (0..places.len()).collect();
@@ -119,24 +119,26 @@ impl RequestBundles {
         requests: &[&EncodedRequest],
         now_us: u64,
         numbers: &[i64],
-    ) -> Option<Vec<Answer>> {
+    ) -> Option<Vec<RequestReply>> {
         let mut rest = numbers;
         let mut replies = Vec::with_capacity(self.bundles.len());
         for bundle in &self.bundles {
             replies.push(BundleReply::split_off(&mut rest, requests[bundle.first], bundle.size)?);
         }
-        let answers =
-            self.bundle_of.iter().map(|&bundle| Answer { now_us, numbers: replies[bundle].next_answer() });
+        let answers = self
+            .bundle_of
+            .iter()
+            .map(|&bundle| RequestReply { now_us, numbers: replies[bundle].next_answer() });
         rest.is_empty().then(|| answers.collect())
     }
 }
 
-/// Whether there may be requests with the same record that are not next to each other.
+/// Whether there may be requests with the same bytes that are not next to each other.
 fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest> + Clone) -> bool {
-    let mut records = requests.clone().map(EncodedRequest::record);
-    let first = records.next();
-    records.any(|record| Some(record) != first)
-        && requests.filter(|request| request.may_be_alike()).nth(1).is_some()
+    let mut all = requests.clone().map(EncodedRequest::bytes);
+    let first = all.next();
+    all.any(|bytes| Some(bytes) != first)
+        && requests.filter(|request| request.may_share_shape()).nth(1).is_some()
 }
 
 /// The counters that the requests so far use.
@@ -197,7 +199,7 @@ impl<'a> UsedCounters<'a> {
 impl OpenBundle<'_> {
     /// Whether a request with the same key is equal, and there is room for it.
     fn accepts(&self, request: &EncodedRequest) -> bool {
-        self.first.record() == request.record() && self.size < u16::MAX
+        self.first.bytes() == request.bytes() && self.size < u16::MAX
     }
 }
 

@@ -4,8 +4,8 @@
 //! is sent; without them a batch costs Redis more, and is decided the same.
 
 use super::When;
-use super::layout::{ALIKE, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_ONE_BY_ONE};
-use super::wire::EncodedRequest;
+use super::encoding::EncodedRequest;
+use super::layout::{EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_ONE_BY_ONE, SAME_SHAPE};
 
 mod bundles;
 #[cfg(test)]
@@ -40,14 +40,14 @@ impl ScriptArgument {
         while let Some((request, size)) = requests.next() {
             if size > 1 {
                 argument.push_equal(request, size);
-            } else if !keys_repeat && request.may_be_alike() {
-                let is_alike =
-                    |&(next, size): &(&EncodedRequest, u16)| size == 1 && next.record() == request.record();
+            } else if !keys_repeat && request.may_share_shape() {
+                let has_same_shape =
+                    |&(next, size): &(&EncodedRequest, u16)| size == 1 && next.bytes() == request.bytes();
                 let mut number = 1;
-                while number < u16::MAX && requests.next_if(is_alike).is_some() {
+                while number < u16::MAX && requests.next_if(has_same_shape).is_some() {
                     number += 1;
                 }
-                argument.push_alike(request, number);
+                argument.push_same_shape(request, number);
             } else {
                 argument.push_one(request);
             }
@@ -60,17 +60,17 @@ impl ScriptArgument {
         self.features |= FEATURE_EQUAL | request.features();
         self.bytes.push(EQUAL);
         self.bytes.extend_from_slice(&size.to_le_bytes());
-        self.bytes.extend_from_slice(request.record());
+        self.bytes.extend_from_slice(request.bytes());
     }
 
     /// Adds requests that differ from this one in their keys only. `number` counts this one too.
-    fn push_alike(&mut self, request: &EncodedRequest, number: u16) {
+    fn push_same_shape(&mut self, request: &EncodedRequest, number: u16) {
         match (u16::try_from(request.key_count()), u16::try_from(request.reply_width())) {
             (Ok(keys), Ok(width)) => {
-                self.features |= request.alike_features();
-                self.bytes.push(ALIKE);
+                self.features |= request.same_shape_features();
+                self.bytes.push(SAME_SHAPE);
                 self.bytes.extend_from_slice([number, keys, width].map(u16::to_le_bytes).as_flattened());
-                self.bytes.extend_from_slice(request.record());
+                self.bytes.extend_from_slice(request.bytes());
             }
             _ => (0..number).for_each(|_| self.push_one(request)),
         }
@@ -78,6 +78,6 @@ impl ScriptArgument {
 
     fn push_one(&mut self, request: &EncodedRequest) {
         self.features |= FEATURE_ONE_BY_ONE | request.features();
-        self.bytes.extend_from_slice(request.record());
+        self.bytes.extend_from_slice(request.bytes());
     }
 }

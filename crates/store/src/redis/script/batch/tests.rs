@@ -4,7 +4,7 @@ use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
 use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role, StoreError};
 
 use super::bundles::RequestBundles;
-use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
+use crate::redis::script::{BatchPlan, EncodedRequest, RequestReply, ScriptRef, When};
 
 fn window(limit: u64) -> Kernel {
     Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
@@ -31,7 +31,7 @@ fn cost(key: &str, cost: Cost) -> EncodedRequest {
 
 /// The bundles in the order in which they are sent, each with the indices of its requests.
 fn bundles(requests: &[EncodedRequest]) -> Vec<Vec<usize>> {
-    let Some(RequestBundles { bundles, bundle_of }) = BatchLayout::new(requests.iter()).bundles else {
+    let Some(RequestBundles { bundles, bundle_of }) = BatchPlan::new(requests.iter()).bundles else {
         return (0..requests.len()).map(|index| vec![index]).collect();
     };
     let members = |bundle| (0..requests.len()).filter(|&index| bundle_of[index] == bundle).collect();
@@ -50,9 +50,8 @@ fn equal_charges_on_one_counter_are_sent_once_where_the_first_was() {
 
 #[test]
 fn bundles_are_counted() {
-    let bundles = |keys: &[&str]| {
-        BatchLayout::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).bundles()
-    };
+    let bundles =
+        |keys: &[&str]| BatchPlan::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).bundles();
     assert_eq!(bundles(&["a", "b", "a", "a", "b"]), Some(2));
     assert_eq!((bundles(&["a", "b", "c"]), bundles(&["a"])), (None, None));
 }
@@ -60,7 +59,7 @@ fn bundles_are_counted() {
 #[test]
 fn requests_without_a_repetition_keep_their_order() {
     for requests in [vec![], vec![hit("a")], vec![hit("a"), hit("b"), cost("a", Cost::take(2))]] {
-        assert!(BatchLayout::new(requests.iter()).bundles.is_none(), "{requests:?}");
+        assert!(BatchPlan::new(requests.iter()).bundles.is_none(), "{requests:?}");
     }
 }
 
@@ -86,7 +85,7 @@ fn the_script_learns_whether_it_gets_a_key_twice() {
         (vec![hit("a"), hit("a"), cost("b", Cost::refund(1)), cost("b", Cost::refund(1))], true),
     ];
     for (requests, expected) in cases {
-        assert_eq!(BatchLayout::new(requests.iter()).keys_repeat, expected, "{requests:?}");
+        assert_eq!(BatchPlan::new(requests.iter()).keys_repeat, expected, "{requests:?}");
     }
 }
 
@@ -145,21 +144,20 @@ fn a_bundle_has_no_more_requests_than_its_number_holds() {
 }
 
 #[test]
-fn a_bundle_is_one_key_and_one_record_with_its_number() {
+fn a_bundle_is_one_key_and_one_charge_with_its_number() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a")];
-    let command = BatchLayout::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+    let command = BatchPlan::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words = command.args_iter().map(|word| match word {
         redis::Arg::Simple(word) => word.to_vec(),
         _ => panic!("an argument of another kind"),
     });
     let words: Vec<_> = words.collect();
-    let record =
-        [&[102, 3, 0], requests[0].record(), &[103, 1, 0, 1, 0, 2, 0], requests[1].record()].concat();
-    let records = [header(-1.0, 1e3, 8 + 512), record].concat();
-    assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &records]);
+    let bytes = [&[102, 3, 0], requests[0].bytes(), &[103, 1, 0, 1, 0, 2, 0], requests[1].bytes()].concat();
+    let argument = [header(-1.0, 1e3, 8 + 512), bytes].concat();
+    assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &argument]);
 }
 
-/// What is in front of the records.
+/// What is in front of the requests.
 fn header(time: f64, grace_ms: f64, features: u16) -> Vec<u8> {
     [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features.to_le_bytes()].concat()
 }
@@ -187,22 +185,22 @@ fn the_script_defines_only_the_functions_that_a_call_needs() {
         (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 8 | 1_024 | 2_048),
     ];
     for (requests, expected) in cases {
-        let features = &records(&requests)[16..18];
+        let features = &argument(&requests)[16..18];
         assert_eq!(features, u16::to_le_bytes(expected), "{requests:?}");
     }
 }
 
 /// What the command for these requests has of them beside their keys, without the header.
-fn sent_records(requests: &[EncodedRequest]) -> Vec<u8> {
-    records(requests)[18..].to_vec()
+fn sent_bytes(requests: &[EncodedRequest]) -> Vec<u8> {
+    argument(requests)[18..].to_vec()
 }
 
 /// The last word of the command for these requests.
-fn records(requests: &[EncodedRequest]) -> Vec<u8> {
-    let command = BatchLayout::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+fn argument(requests: &[EncodedRequest]) -> Vec<u8> {
+    let command = BatchPlan::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words: Vec<_> = command.args_iter().collect();
     match words[words.len() - 1] {
-        redis::Arg::Simple(records) => records.to_vec(),
+        redis::Arg::Simple(argument) => argument.to_vec(),
         _ => panic!("an argument of another kind"),
     }
 }
@@ -214,7 +212,7 @@ fn pair(first: &str, second: &str) -> EncodedRequest {
 }
 
 #[test]
-fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
+fn requests_that_differ_in_their_keys_only_are_sent_once_with_their_number() {
     let (single, double) = (hit("a"), pair("a", "b"));
     let requests = [
         pair("a", "b"),
@@ -231,42 +229,42 @@ fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
     let expected = [
         // Number, keys and integers of the reply.
         &[103, 2, 0, 2, 0, 4, 0],
-        double.record(),
+        double.bytes(),
         &[103, 4, 0, 1, 0, 2, 0],
-        single.record(),
+        single.bytes(),
         &[103, 1, 0, 1, 0, 2, 0],
-        requests[6].record(),
+        requests[6].bytes(),
         &[103, 3, 0, 1, 0, 2, 0],
-        requests[7].record(),
+        requests[7].bytes(),
     ];
-    assert_eq!(sent_records(&requests), expected.concat());
+    assert_eq!(sent_bytes(&requests), expected.concat());
 }
 
 #[test]
-fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
+fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_together() {
     let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
     let logs = ["a", "b", "c", "d"].map(|key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]));
     let resets = ["a", "b", "c", "d"].map(|key| EncodedRequest::reset(key, ""));
     let key_twice = [pair("a", "b"), pair("c", "d"), pair("e", "f"), pair("a", "g")];
     for requests in [logs, resets, key_twice] {
         assert_eq!(
-            sent_records(&requests),
-            requests.each_ref().map(EncodedRequest::record).concat(),
+            sent_bytes(&requests),
+            requests.each_ref().map(EncodedRequest::bytes).concat(),
             "{requests:?}"
         );
     }
 }
 
 #[test]
-fn alike_requests_stand_beside_equal_charges() {
+fn requests_of_the_same_shape_stand_beside_equal_charges() {
     let requests = [hit("a"), hit("b"), hit("c"), hit("d"), hit("e"), hit("e")];
-    let record = requests[0].record();
-    let expected = [&[103, 4, 0, 1, 0, 2, 0], record, &[102, 2, 0], record];
-    assert_eq!(sent_records(&requests), expected.concat());
+    let bytes = requests[0].bytes();
+    let expected = [&[103, 4, 0, 1, 0, 2, 0], bytes, &[102, 2, 0], bytes];
+    assert_eq!(sent_bytes(&requests), expected.concat());
 }
 
 #[test]
-fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
+fn requests_of_the_same_shape_are_sent_next_to_each_other_and_each_has_its_answer() {
     let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
     let logged = |key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]);
     let two = |key| cost(key, Cost::take(2));
@@ -277,8 +275,7 @@ fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
         [vec![0], vec![3], vec![7], vec![1], vec![2], vec![8], vec![4, 5], vec![6]]
     );
     let reply = [9, 1, 10, 1, 13, 1, 17, 11, 0, 0, 0, 1, 12, 1, 18, 2, 1, 14, 16, 0, 0, 0];
-    let answers =
-        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let answers = BatchPlan::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
     let numbers: Vec<_> = answers.iter().map(|answer| answer.numbers.to_vec()).collect();
     let expected: [&[i64]; 9] = [
         &[1, 10],
@@ -301,11 +298,11 @@ fn requests_keep_their_order_if_a_key_is_sent_twice() {
 }
 
 #[test]
-fn no_more_requests_are_alike_than_their_number_holds() {
+fn no_more_requests_of_the_same_shape_are_sent_as_one_than_their_number_holds() {
     let requests: Vec<_> = (0..65_539).map(|number| hit(&number.to_string())).collect();
-    let record = requests[0].record();
-    let expected = [&[103, 255, 255, 1, 0, 2, 0], record, &[103, 4, 0, 1, 0, 2, 0], record];
-    assert_eq!(sent_records(&requests), expected.concat());
+    let bytes = requests[0].bytes();
+    let expected = [&[103, 255, 255, 1, 0, 2, 0], bytes, &[103, 4, 0, 1, 0, 2, 0], bytes];
+    assert_eq!(sent_bytes(&requests), expected.concat());
 }
 
 #[test]
@@ -313,10 +310,12 @@ fn each_request_has_the_answer_of_its_place_among_equal_ones() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a"), hit("a"), hit("a")];
     // Two fit, from a count of 59 on; a third would be counted, and two more change nothing.
     let reply = [7, 2, 4, 59, 1, -5, 61, -2, -5, 62, 9, 1];
-    let answers =
-        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let answers = BatchPlan::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
     let expected = [[4, 59], [9, 1], [4, 60], [-5, 61], [-5, 62], [-5, 62]];
-    assert_eq!(answers, expected.map(|numbers| Answer { now_us: 7, numbers: numbers.as_slice().into() }));
+    assert_eq!(
+        answers,
+        expected.map(|numbers| RequestReply { now_us: 7, numbers: numbers.as_slice().into() })
+    );
 }
 
 #[test]
@@ -325,8 +324,7 @@ fn fractions_carry() {
     let kernel = Kernel::Gcra(Gcra::new(7, 60_000_000, 7, Pacing::Meter));
     let gcra = request(&[("a", kernel, Cost::take(1), Charging::Prepaid)]);
     let requests = [gcra.clone(), gcra.clone(), gcra];
-    let answers =
-        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &[0, 3, 10, 2]).expect("good");
+    let answers = BatchPlan::new(requests.iter()).split_reply(requests.iter(), &[0, 3, 10, 2]).expect("good");
     let numbers = answers.into_iter().map(|answer| answer.numbers.to_vec()).collect::<Vec<_>>();
     assert_eq!(numbers, [[10, 2], [8_571_438, 6], [17_142_867, 3]]);
 }
@@ -334,22 +332,22 @@ fn fractions_carry() {
 #[test]
 fn a_reply_of_another_shape_is_malformed() {
     let requests = [hit("a"), hit("a"), hit("b")];
-    let order = BatchLayout::new(requests.iter());
+    let plan = BatchPlan::new(requests.iter());
     let good = [0, 2, 4, 1, 4, 1];
-    order.split_reply(requests.iter(), &good).expect("a good reply");
+    plan.split_reply(requests.iter(), &good).expect("a good reply");
     let (one_run_of, missing, more): (fn(i64) -> Vec<i64>, _, _) =
         (|charges| vec![0, charges, 4, 1, 4, 1], good[..5].to_vec(), [good.as_slice(), &[1]].concat());
     let numbers =
         [vec![], vec![0], missing, more, one_run_of(0), one_run_of(1), one_run_of(3), one_run_of(i64::MIN)];
     for numbers in numbers {
-        let failure = order.split_reply(requests.iter(), &numbers).expect_err("malformed");
+        let failure = plan.split_reply(requests.iter(), &numbers).expect_err("malformed");
         let expected = format!("{} numbers that are no reply to these requests", numbers.len());
         assert_eq!(failure, StoreError::Malformed(expected), "{numbers:?}");
     }
 }
 
 #[test]
-fn alike_requests_come_together_although_others_are_between_them() {
+fn requests_of_the_same_shape_come_together_although_others_are_between_them() {
     let log = |key| {
         request(&[(
             key,

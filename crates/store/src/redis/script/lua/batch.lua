@@ -16,10 +16,10 @@
 --              a charge to undo   u8 GRANT, the id of the grant as a double; then the charge with mode UNDO
 --              a reset counter    u8 RESET
 --              equal charges      u8 EQUAL, u16 charges; then the charge, which each of several requests makes
---              alike requests     u8 ALIKE, u16 requests, u16 keys and u16 integers of the reply of each; then what one
---                                 of them is, a charge or several: the other requests have the same record and other
---                                 keys. No key of the call occurs twice, and none of the charges is to a log. One
---                                 request may be alike, too
+--              a shape            u8 SAME_SHAPE, u16 requests, u16 keys and u16 integers of the reply of each; then what
+--                                 one of the requests is, a charge or several. All of these requests differ in their
+--                                 keys only; there may be one of them or more. No key of the call occurs twice, and
+--                                 none of the charges is to a log
 -- Returns  integers: the time in us, then for each charge those of plain.lua; 0 for a blocked limit and for a reset.
 --          The first integer x of an undo that cannot be made is also returned as -1 - x. For equal charges equal.lua
 --          says what is returned.
@@ -35,7 +35,8 @@
 -- A peek, a charge that does not fit and a denied request write nothing, except for postpaid charges.
 --
 -- decide.lua decides one request after another, and could decide all of them. Two kinds of requests are common, and
--- cost Redis less when they are decided together: equal charges (equal.lua) and alike requests (alike.lua).
+-- cost Redis less when they are decided together: equal charges (equal.lua) and requests of the same shape
+-- (same_shape.lua).
 local KEYS, REQUESTS = KEYS, ARGV[1]
 local call, byte, pack, unpack_from = redis.call, string.byte, struct.pack, struct.unpack
 local NOW, GRACE_MS, FEATURES, FIRST_REQUEST = unpack_from('<ddI2', REQUESTS)
@@ -108,8 +109,8 @@ while at <= length do
     at = at + 9
   elseif mark == EQUAL then
     DECIDE_EQUAL
-  elseif mark == ALIKE then
-    DECIDE_ALIKE
+  elseif mark == SAME_SHAPE then
+    DECIDE_SAME_SHAPE
   else
     error('no request ' .. mark)
   end

@@ -28,6 +28,17 @@
 -- unused, and in `fits` whether the charge fits. If the charge changes the counter, NEW_NUMBERS and `unused_from` are
 -- the counter after it and its time. (In batch.lua an earlier charge may have left NUMBERS.)
 --
+-- Contract of a kernel, beyond this:
+--   - The first of NUMBERS is never negative, because -1 - x means that the charge does not fit. There are at most 3
+--     NUMBERS and 5 PARAMETERS.
+--   - `text` is read only `if not NUMBER`, where NUMBER is the first of NUMBERS: they may be set already, see above.
+--   - `fits` is true at first. It stays true for REFUND, REFUND_RECORDED and UNDO.
+--   - A kernel uses `math` and, of the script, only the names above, EXACT and unpack_from. The first use of at_most
+--     follows DEFINE_AT_MOST. All other variables are `local`.
+--   - text.rs replaces every whole word in capitals that it knows, also a kernel's name; and in batch.lua
+--     `stored_unused_from`, by an element of a table: a kernel sets it, and neither reads nor declares it.
+--   - text.rs cuts a line at its first two hyphens in a row, which begin a comment: a string must not have them.
+--
 -- A value that cannot come from the limit (another type, another length, numbers out of range) counts as missing, and
 -- the next grant replaces it. Numbers are doubles. All quantities are below 2^53 and therefore exact.
 local call, pack, unpack_from = redis.call, struct.pack, struct.unpack

@@ -13,8 +13,8 @@ elseif kernel == INTERVAL_BUCKET then
   fitting, counted = math.floor(b / units), math.floor((b + capacity) / units)
 elseif kernel == GCRA then
   local cost, cost_part, burst, burst_part, denominator = one, two, three, four, five
-  -- The largest number of costs, at most 65,535 as there are equal charges, that fit before a time. The fractions add
-  -- up to less than 2^49.
+  -- The largest number of costs that fit before a time. It is at most 65,535, because no more charges are sent as
+  -- equal ones. So the fractions add up to less than 2^49.
   local function costs_before(last, last_part)
     local function is_before(number)
       local parts = b + number * cost_part
@@ -37,7 +37,7 @@ elseif kernel == GCRA then
     latest, latest_part = latest + 1, latest_part - denominator
   end
   fitting, counted = costs_before(NOW + burst, burst_part), costs_before(latest, latest_part)
-else -- SLIDING_WINDOW
+elseif kernel == SLIDING_WINDOW then
   DEFINE_AT_MOST
   local units, limit, window = one, two, three
   local remaining = (a + 1) * window - NOW
@@ -52,4 +52,6 @@ else -- SLIDING_WINDOW
   while (fitting + 1) * units <= room and at_most(c, remaining, room - (fitting + 1) * units, window) do
     fitting = fitting + 1
   end
+else
+  error('no room for kernel ' .. kernel)
 end

@@ -1,4 +1,4 @@
--- A piece of plain.lua, batch.lua and alike.lua: writes a counter that has changed and is stored as text.
+-- A piece of plain.lua, batch.lua and same_shape.lua: writes a counter that has changed and is stored as text.
 --   KEY, STORED_TEXT    its key, and the stored text or false
 --   stored_unused_from  the time in us from which the stored counter is unused, or nil
 --   unused_from         the same time of the new counter

@@ -22,12 +22,13 @@ pub(crate) struct EncodedRequest {
     /// All keys, one after the other.
     keys: String,
     key_ends: SmallVec<[u32; 2]>,
-    record: SmallVec<[u8; 64]>,
+    /// What the script reads of the request beside its keys; lua/batch.lua describes it.
+    bytes: SmallVec<[u8; 64]>,
     reply_width: usize,
     /// The functions of the script that the request needs if it is decided alone.
     features: u16,
-    /// The functions of the script that it needs as an alike request.
-    alike_features: u16,
+    /// The functions of the script that it needs if it is decided with others of the same shape.
+    same_shape_features: u16,
     /// The caller whose turn the request takes in a queue. It is not sent.
     caller: Caller,
 }
@@ -40,7 +41,7 @@ impl EncodedRequest {
         let is_single = charges.len() == 1;
         if !is_single {
             encoded.features |= FEATURE_SEVERAL;
-            encoded.record.push(SEVERAL);
+            encoded.bytes.push(SEVERAL);
             // The bounds on requests keep the number far below this maximum.
             encoded.push_u16(u16::try_from(charges.len()).unwrap_or(u16::MAX));
             encoded.push_u16(charges.quota_groups());
@@ -65,7 +66,7 @@ impl EncodedRequest {
         let grant_id = grant_id(charge, snapshot)?;
         let reply_width = KernelLayout::for_kernel(&charge.kernel).reply_width();
         let mut encoded = Self { reply_width, ..Self::default() };
-        encoded.record.push(GRANT);
+        encoded.bytes.push(GRANT);
         encoded.push_f64s([grant_id]);
         encoded.push_kernel(&charge.kernel, ChargeMode::Undo);
         encoded.push_counter(key, charge, prefix);
@@ -75,14 +76,14 @@ impl EncodedRequest {
     /// Encodes the reset of a counter.
     pub(crate) fn reset(key: &str, prefix: &str) -> Self {
         let mut encoded = Self { reply_width: 1, features: FEATURE_RESET, ..Self::default() };
-        encoded.record.push(RESET);
+        encoded.bytes.push(RESET);
         encoded.push_key(prefix, key);
         encoded
     }
 
     /// Whether the request undoes a charge.
     pub(crate) fn is_undo(&self) -> bool {
-        self.record.first() == Some(&GRANT)
+        self.bytes.first() == Some(&GRANT)
     }
 
     pub(crate) fn caller(&self) -> Caller {
@@ -98,28 +99,28 @@ impl EncodedRequest {
         starts.zip(&self.key_ends).map(|(start, &end)| &self.keys[start as usize..end as usize])
     }
 
-    pub(crate) fn record(&self) -> &[u8] {
-        &self.record
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The plain script that decides the request, and its argument after the time: the mode and the parameters. `None`
     /// unless the request is a single charge to a counter, and no undo.
     pub(super) fn plain_charge(&self) -> Option<(&'static ScriptText, &[u8])> {
-        let (&number, charge) = self.record.split_first()?;
+        let (&number, charge) = self.bytes.split_first()?;
         Some((text::plain(KernelLayout::by_number(number)?)?, charge))
     }
 
     /// What each of several equal charges adds to the counter. `None` unless the request is a single charge in mode
     /// Peek, Take or Record of a kernel that repeats charges.
     pub(super) fn repeat_rule(&self) -> Option<RepeatRule> {
-        let &[number, mode, ..] = self.record.as_slice() else { return None };
+        let &[number, mode, ..] = self.bytes.as_slice() else { return None };
         KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.repeat
     }
 
     /// Whether the script can decide a request together with others that differ from it in their keys only: it has
     /// charges, none of them to a sliding log.
-    pub(super) fn may_be_alike(&self) -> bool {
-        self.record.first().is_some_and(|&mark| mark < RESET) && !self.has_log()
+    pub(super) fn may_share_shape(&self) -> bool {
+        self.bytes.first().is_some_and(|&mark| mark < RESET) && !self.has_log()
     }
 
     /// Whether a charge of the request is to a sliding log, for which the script needs the list commands.
@@ -129,7 +130,7 @@ impl EncodedRequest {
 
     /// The parameter with this index of a single charge. Its kernel must have that many.
     pub(super) fn parameter(&self, index: usize) -> i64 {
-        let parameters = &self.record[2..];
+        let parameters = &self.bytes[2..];
         let bytes = parameters.as_chunks().0[index];
         // Whole numbers below 2^53, see `push_f64s`.
         f64::from_le_bytes(bytes) as i64
@@ -140,9 +141,9 @@ impl EncodedRequest {
         self.features
     }
 
-    /// The functions of the script that the request needs as an alike one, as bits.
-    pub(super) fn alike_features(&self) -> u16 {
-        self.alike_features
+    /// The functions of the script that the request needs if it is decided with others of the same shape, as bits.
+    pub(super) fn same_shape_features(&self) -> u16 {
+        self.same_shape_features
     }
 
     /// How many integers the script returns for the request.
@@ -152,7 +153,7 @@ impl EncodedRequest {
 
     /// About how many bytes the request adds to a command.
     pub(crate) fn size(&self) -> usize {
-        self.keys.len() + self.record.len() + 8 * self.key_ends.len()
+        self.keys.len() + self.bytes.len() + 8 * self.key_ends.len()
     }
 
     fn push_kernel(&mut self, kernel: &Kernel, mode: ChargeMode) {
@@ -162,15 +163,15 @@ impl EncodedRequest {
             self.features |= FEATURE_LOG_REFUNDS;
         }
         if !layout.is_decided_inline() {
-            self.alike_features |= layout.feature();
+            self.same_shape_features |= layout.feature();
         }
-        self.record.extend_from_slice(&[layout.number, mode as u8]);
+        self.bytes.extend_from_slice(&[layout.number, mode as u8]);
     }
 
     /// Adds the parameters of the kernel, and the key unless the kernel has no counter.
     fn push_counter(&mut self, key: &str, charge: &Charge, prefix: &str) {
         let units = charge.cost.needed() + charge.cost.refunded();
-        let start = self.record.len();
+        let start = self.bytes.len();
         match charge.kernel {
             Kernel::FixedWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
             Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
@@ -180,7 +181,7 @@ impl EncodedRequest {
             Kernel::Blocked(_) => return,
         }
         debug_assert_eq!(
-            self.record.len() - start,
+            self.bytes.len() - start,
             KernelLayout::for_kernel(&charge.kernel).parameters_size()
         );
         self.push_key(prefix, key);
@@ -207,11 +208,11 @@ impl EncodedRequest {
     /// Adds numbers as Lua has them. The engine keeps each below 2^53, so the doubles are exact.
     fn push_f64s<const N: usize>(&mut self, numbers: [u64; N]) {
         let bytes = numbers.map(|number| (number as f64).to_le_bytes());
-        self.record.extend_from_slice(bytes.as_flattened());
+        self.bytes.extend_from_slice(bytes.as_flattened());
     }
 
     fn push_u16(&mut self, number: u16) {
-        self.record.extend_from_slice(&number.to_le_bytes());
+        self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 }
 
@@ -222,15 +223,24 @@ fn reply_width(charges: &Charges) -> usize {
 
 /// The id under which the script knows a grant, from the counter that the grant left.
 fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
-    match (granted.reading, charge.kernel) {
-        (CounterReading::Window(state), _) => Some(state.index),
-        (CounterReading::Buckets(state), _) => Some(state.index),
-        (CounterReading::Log(log), _) => Some(log.newest_us),
-        (CounterReading::Tat(tat), Kernel::Gcra(kernel)) => {
+    match (charge.kernel, granted.reading) {
+        (Kernel::FixedWindow(_), CounterReading::Window(state)) => Some(state.index),
+        (Kernel::SlidingWindow(_), CounterReading::Buckets(state)) => Some(state.index),
+        (Kernel::SlidingLog(_), CounterReading::Log(log)) => Some(log.newest_us),
+        (Kernel::Gcra(kernel), CounterReading::Tat(tat)) => {
             Some(kernel.grant_base_us(tat, charge.cost.taken()))
         }
-        (CounterReading::Tokens(state), _) => Some(state.start_us),
-        (CounterReading::Tat(_) | CounterReading::Nothing, _) => None,
+        (Kernel::IntervalBucket(_), CounterReading::Tokens(state)) => Some(state.start_us),
+        (Kernel::Blocked(_), _) => None,
+        // The reading of another kernel. The kernels are named, because a kernel without an id is never undone.
+        (
+            Kernel::FixedWindow(_)
+            | Kernel::SlidingWindow(_)
+            | Kernel::SlidingLog(_)
+            | Kernel::Gcra(_)
+            | Kernel::IntervalBucket(_),
+            _,
+        ) => None,
     }
 }
 
@@ -260,13 +270,13 @@ fn role_number(charge: &Charge) -> u16 {
 
 /// The script's reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct RequestReply {
     /// Time of the decision, microseconds since the epoch.
     pub(crate) now_us: u64,
     pub(crate) numbers: SmallVec<[i64; 4]>,
 }
 
-impl Answer {
+impl RequestReply {
     /// The answer to a reset: whether the counter existed.
     ///
     /// # Errors
@@ -321,7 +331,7 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
 /// # Errors
 /// [`StoreError::Refused`] if the script could not undo the grant, [`StoreError::Malformed`] if it cannot have returned
 /// these numbers.
-pub(crate) fn undone(charge: &Charge, answer: &Answer) -> Result<Outcome, StoreError> {
+pub(crate) fn undone(charge: &Charge, answer: &RequestReply) -> Result<Outcome, StoreError> {
     let outcome = outcome(charge, &answer.numbers, answer.now_us)?;
     match outcome.verdict {
         Verdict::Fits => Ok(outcome),

@@ -108,18 +108,18 @@ fn compare_kernels(kernels: impl Strategy<Value = Kernel>, most: usize) {
 }
 
 #[test]
-fn alike_requests_of_small_limits_are_decided_as_one_by_one() {
+fn requests_of_the_same_shape_of_small_limits_are_decided_as_one_by_one() {
     compare_kernels(small(0), 16);
 }
 
 #[test]
-fn alike_requests_of_everyday_limits_are_decided_as_one_by_one() {
+fn requests_of_the_same_shape_of_everyday_limits_are_decided_as_one_by_one() {
     compare_kernels(everyday(0), 8);
 }
 
 /// What is stored under each of these keys cannot come from the limit, so it counts as missing.
 #[test]
-fn alike_requests_do_not_take_foreign_values_for_counters() {
+fn requests_of_the_same_shape_do_not_take_foreign_values_for_counters() {
     let kernels = [
         Kernel::FixedWindow(FixedWindow::new(3, 60_000_000)),
         Kernel::Gcra(Gcra::new(60, 60_000_000, 3, Pacing::Meter)),

@@ -1,7 +1,7 @@
--- A piece of batch.lua: alike requests. They have the same charges on different counters, and no other charge of the
--- call uses these counters. So their order makes no difference. Each charge is decided for all requests before the next
--- charge. When all charges are decided, each is written for all requests. Until then the reply keeps the new numbers of
--- the counters.
+-- A piece of batch.lua: requests of the same shape, which make the same charges to different counters. No other charge
+-- of the call uses these counters, so the order of the requests makes no difference. Each charge is decided for all
+-- requests before the next charge. When all charges are decided, each is written for all requests. Until then the reply
+-- keeps the new numbers of the counters.
 local requests, keys, reply_width
 requests, keys, reply_width, at = unpack_from('<I2I2I2', REQUESTS, at + 1)
 local charges, groups, head = 1, 0, 2
