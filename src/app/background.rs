@@ -30,7 +30,8 @@ pub(super) struct Background {
     pub(super) rules: RuleWatcher,
     pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
-    /// The Redis store of the HTTP port, for probes: each gRPC worker has one of its own. `None`: memory keeps counters.
+    /// The Redis store of the HTTP port, for probes: each gRPC worker has one of its own. `None`: memory keeps
+    /// counters.
     pub(super) http_store: Option<RedisStore>,
     pub(super) readiness: Readiness,
     /// Whether the process stays ready while Redis does not answer.

@@ -1,7 +1,7 @@
 //! The command line: the sub-commands, one file each.
 //!
-//! The same binary is also two programs of envoyproxy/ratelimit, by the name that it is called as: `ratelimit`, which is
-//! the command `serve` with the environment of that program as its settings, and `ratelimit_config_check`
+//! The same binary is also two programs of envoyproxy/ratelimit, by the name that it is called as: `ratelimit`, which
+//! is the command `serve` with the environment of that program as its settings, and `ratelimit_config_check`
 //! (`config_check`). `migrate` turns such an environment and its rule files into settings of ours.
 
 mod check;

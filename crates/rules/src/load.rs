@@ -226,8 +226,8 @@ fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
     }
 }
 
-/// Joins the drafts of each domain, checks the domains, applies the upgrades, and makes the specs of the engine. Reports
-/// the problems of all steps, sorted.
+/// Joins the drafts of each domain, checks the domains, applies the upgrades, and makes the specs of the engine.
+/// Reports the problems of all steps, sorted.
 fn finish_drafts(
     drafts: Drafts,
     options: &LoadOptions,

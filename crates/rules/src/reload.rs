@@ -47,8 +47,8 @@ pub struct Reloader {
     last_read: SourceState,
     /// `None` if the last check found no change.
     unsettled: Option<Unsettled>,
-    /// The state of the reading that was loaded last. `None` after the start: a change within the same tick of the file system's
-    /// clock leaves the state as it was, so the first check compares the content.
+    /// The state of the reading that was loaded last. `None` after the start: a change within the same tick of the file
+    /// system's clock leaves the state as it was, so the first check compares the content.
     last_loaded: Option<SourceState>,
     /// The content of the files loaded last.
     loaded_files: SourceFiles,

@@ -271,20 +271,18 @@ pub fn report(samples: &[Sample]) -> Report {
 
 fn comparison(rules: &[LimitReport], requests: u64, in_force_denied: u64) -> Comparison {
     let both = &rules[0].timeline.in_force_over;
-    let only_new: Vec<u64> =
-        rules[0].timeline.over.iter().zip(both).map(|(new, in_force)| new - in_force).collect();
-    let only_old: Vec<u64> = both.iter().map(|count| count / 12).collect();
+    let only_judged: Vec<u64> = rules[0].timeline.over.iter().zip(both).map(|(new, old)| new - old).collect();
+    let only_in_force: Vec<u64> = both.iter().map(|count| count / 12).collect();
     let sum = |list: &[u64]| list.iter().sum::<u64>();
-    let newly_over =
-        rules.iter().filter_map(|rule| rule.in_force.as_ref()).map(|in_force| in_force.keys_newly_over).sum();
+    let newly_over = rules.iter().flat_map(|rule| &rule.in_force).map(|counts| counts.keys_newly_over).sum();
     Comparison {
-        both_admit: requests - sum(both) - sum(&only_new) - sum(&only_old),
-        only_in_force_denies: sum(&only_old),
-        only_judged_denies: sum(&only_new),
+        both_admit: requests - sum(both) - sum(&only_judged) - sum(&only_in_force),
+        only_in_force_denies: sum(&only_in_force),
+        only_judged_denies: sum(&only_judged),
         both_deny: sum(both),
         in_force_denied,
         in_force_denied_share_ppm: share_ppm(in_force_denied, requests),
-        good_only_judged_denies: Some(sum(&only_new) / 50),
+        good_only_judged_denies: Some(sum(&only_judged) / 50),
         keys_newly_over: newly_over,
         keys_newly_over_good_only: Some(newly_over / 4),
         keys_freed: 2,
@@ -293,8 +291,8 @@ fn comparison(rules: &[LimitReport], requests: u64, in_force_denied: u64) -> Com
         timeline: ComparisonTimeline {
             start_us: START_US,
             step_s: rules[0].timeline.step_s,
-            only_in_force_denies: only_old,
-            only_judged_denies: only_new,
+            only_in_force_denies: only_in_force,
+            only_judged_denies: only_judged,
             both_deny: both.clone(),
         },
     }
