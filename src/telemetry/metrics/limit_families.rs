@@ -9,8 +9,8 @@ use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
 use super::limits::{HitCounts, LimitCounts, LimitMeters, Meter, RuleHits};
-use super::reference::{Stats, stat_name};
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
+use crate::telemetry::envoy_ratelimit::{Stats, stat_name};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";

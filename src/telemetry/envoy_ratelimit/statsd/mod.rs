@@ -12,7 +12,8 @@ use store::log_throttle::LogThrottle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::metrics::{Metrics, Stat, StatKind, Timing, Timings};
+use crate::telemetry::envoy_ratelimit::{Stat, StatKind};
+use crate::telemetry::metrics::{Metrics, Timing, Timings};
 use connection::Connection;
 use lines::{Lines, Packet};
 

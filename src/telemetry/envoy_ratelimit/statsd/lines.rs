@@ -119,7 +119,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::statsd::Mogrifier;
+    use crate::telemetry::envoy_ratelimit::statsd::Mogrifier;
 
     fn texts(lines: &Lines) -> Vec<String> {
         lines.take_packets().into_iter().map(|packet| packet.text).collect()

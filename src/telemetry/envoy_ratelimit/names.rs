@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::requests::RequestFailure;
-use super::series::{Exposition, labels};
+use crate::telemetry::metrics::RequestFailure;
+use crate::telemetry::metrics::series::{Exposition, labels};
 
 /// The value of one metric under its dotted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum StatKind {
 }
 
 impl StatKind {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
@@ -32,23 +32,23 @@ impl StatKind {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Stats(pub(super) Vec<Stat>);
+pub(crate) struct Stats(pub(crate) Vec<Stat>);
 
 impl Stats {
     /// Adds a counter. Like in envoyproxy/ratelimit, it exists from its first count on.
-    pub(super) fn counter(&mut self, name: impl Into<String>, value: u64) {
+    pub(crate) fn counter(&mut self, name: impl Into<String>, value: u64) {
         if value > 0 {
             self.0.push(Stat { name: name.into(), kind: StatKind::Counter, value });
         }
     }
 
-    pub(super) fn gauge(&mut self, name: impl Into<String>, value: u64) {
+    pub(crate) fn gauge(&mut self, name: impl Into<String>, value: u64) {
         self.0.push(Stat { name: name.into(), kind: StatKind::Gauge, value });
     }
 }
 
 /// The name that envoyproxy/ratelimit has for the reason of a failure.
-pub(super) fn error_type(failure: RequestFailure) -> &'static str {
+pub(crate) fn error_type(failure: RequestFailure) -> &'static str {
     match failure {
         RequestFailure::Store => "redis_error",
         RequestFailure::Invalid
@@ -62,7 +62,7 @@ pub(super) fn error_type(failure: RequestFailure) -> &'static str {
 }
 
 /// A path as it stands in a dotted name: without the separators of statsd, and an address of IPv4 is one level.
-pub(super) fn stat_name(path: &str) -> String {
+pub(crate) fn stat_name(path: &str) -> String {
     with_flat_addresses(&path.replace([':', '|'], "_"))
 }
 
@@ -145,7 +145,7 @@ const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "wit
 type FamilySeries = (StatKind, BTreeMap<String, u64>);
 
 /// Writes the values. Series with the same labels are summed.
-pub(super) fn write_families(stats: &[Stat], exposition: &mut Exposition<'_>) {
+pub(crate) fn write_families(stats: &[Stat], exposition: &mut Exposition<'_>) {
     let mut families: BTreeMap<Cow<'_, str>, FamilySeries> = BTreeMap::new();
     for (name, kind, _) in FAMILIES {
         families.insert(Cow::Borrowed(name), (kind, BTreeMap::new()));
