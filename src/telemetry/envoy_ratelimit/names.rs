@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use store::deny_cache::DenyCacheStats;
+
 use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::metrics::series::{Exposition, labels};
 
@@ -34,7 +36,41 @@ impl StatKind {
 #[derive(Debug, Default)]
 pub(crate) struct Stats(pub(crate) Vec<Stat>);
 
+/// What the service counts for itself and envoyproxy/ratelimit counts, too.
+pub(crate) struct OwnCounts {
+    pub(crate) shadowed_requests: u64,
+    /// In the order of [`RequestFailure::ALL`].
+    pub(crate) failures: [u64; RequestFailure::ALL.len()],
+    pub(crate) successful_rule_loads: u64,
+    pub(crate) failed_rule_loads: u64,
+    pub(crate) rule_files: u64,
+    /// Descriptors of requests for domains without rules.
+    pub(crate) unknown_descriptors: u64,
+    pub(crate) deny_cache: Option<DenyCacheStats>,
+}
+
 impl Stats {
+    pub(crate) fn add_own(&mut self, counts: &OwnCounts) {
+        self.counter("ratelimit.service.global_shadow_mode", counts.shadowed_requests);
+        for error in ["service_error", "redis_error"] {
+            let failures = RequestFailure::ALL.into_iter().zip(counts.failures);
+            let failures = failures.filter(|&(failure, _)| error_type(failure) == error);
+            let name = format!("ratelimit.service.call.should_rate_limit.{error}");
+            self.counter(name, failures.map(|(_, requests)| requests).sum());
+        }
+        self.counter("ratelimit.service.config_load_success", counts.successful_rule_loads);
+        self.counter("ratelimit.service.config_load_error", counts.failed_rule_loads);
+        self.counter("runtime.load_attempts", counts.successful_rule_loads + counts.failed_rule_loads);
+        self.gauge("runtime.num_values", counts.rule_files);
+        self.counter("ratelimit.service.rate_limit.domain_not_found", counts.unknown_descriptors);
+        if let Some(cache) = &counts.deny_cache {
+            self.gauge("ratelimit.localcache.entryCount", cache.keys);
+            self.gauge("ratelimit.localcache.lookupCount", cache.lookups);
+            self.gauge("ratelimit.localcache.hitCount", cache.found);
+            self.gauge("ratelimit.localcache.missCount", cache.lookups.saturating_sub(cache.found));
+        }
+    }
+
     /// Adds a counter. Like in envoyproxy/ratelimit, it exists from its first count on.
     pub(crate) fn counter(&mut self, name: impl Into<String>, value: u64) {
         if value > 0 {
@@ -48,7 +84,7 @@ impl Stats {
 }
 
 /// The name that envoyproxy/ratelimit has for the reason of a failure.
-pub(crate) fn error_type(failure: RequestFailure) -> &'static str {
+fn error_type(failure: RequestFailure) -> &'static str {
     match failure {
         RequestFailure::Store => "redis_error",
         RequestFailure::Invalid

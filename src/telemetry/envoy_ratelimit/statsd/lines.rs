@@ -7,7 +7,7 @@ use cadence::prelude::*;
 use cadence::{MetricSink, StatsdClient, StatsdClientBuilder};
 
 use super::options::{Mogrifiers, StatsdFormat};
-use crate::telemetry::metrics::Timing;
+use super::timings::Timing;
 
 /// The bytes that fit into an Ethernet frame with the headers of IPv6 and UDP.
 const MAX_PACKET_BYTES: usize = 1_432;
