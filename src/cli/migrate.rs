@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use rules::Problems;
 
+use super::load_settings::{LoadedSettings, load_settings};
 use super::output::{end, print, report};
 use super::rule_options::{SettingsRulesError, settings_rules};
 use crate::app::{ReadRules, load_options};
-use crate::reference::{LoadedSettings, load_settings, reference_variables};
+use crate::reference::reference_variables;
 use crate::settings::{SettingInForce, Settings};
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.

@@ -1,5 +1,6 @@
 //! The environment variables of `envoyproxy/ratelimit`, translated to settings of ours, so that the service can replace
-//! it without a change of the environment.
+//! it without a change of the environment. `cli/load_settings.rs` adds them to the settings. What the service exports
+//! like `envoyproxy/ratelimit` is in `telemetry/envoy_ratelimit/`; decision 48 says why that is not in one room.
 //!
 //! [`table`] lists every variable and what it does here; `environment` says whether the variables are read, and which
 //! settings win; the other files translate the values.
@@ -22,54 +23,11 @@ mod tls;
 mod traces;
 mod variable;
 
-use std::path::Path;
-
 pub use environment::EnvironmentUse;
 pub use variable::ReferenceVariable;
 
-use crate::settings::{Settings, SettingsError, SettingsReport, Written, process_variables};
+use crate::settings::Written;
 use draft::{Draft, Translation, Values};
-
-/// Settings that were read with the variables of `envoyproxy/ratelimit`, where they are meant.
-#[derive(Clone, Debug)]
-pub struct LoadedSettings {
-    pub settings: Settings,
-    pub report: SettingsReport,
-    /// Whether the environment was read as one of `envoyproxy/ratelimit`.
-    pub environment: EnvironmentUse,
-    /// The variables of `envoyproxy/ratelimit` that were read.
-    pub variables: Vec<&'static str>,
-}
-
-/// Loads the settings from the file, if one is given, and the process environment. `called_as`: the name of the
-/// program, which may decide whether the variables of `envoyproxy/ratelimit` are read.
-///
-/// # Errors
-/// [`SettingsError`]: the file that cannot be read, or every key that is unknown or malformed.
-pub fn load_settings(file: Option<&Path>, called_as: Option<&str>) -> Result<LoadedSettings, SettingsError> {
-    load_settings_with(file, process_variables(is_known)?, called_as)
-}
-
-/// Like [`load_settings`], with the given environment variables.
-///
-/// # Errors
-/// As [`load_settings`].
-pub fn load_settings_with(
-    file: Option<&Path>,
-    variables: impl IntoIterator<Item = (String, String)>,
-    called_as: Option<&str>,
-) -> Result<LoadedSettings, SettingsError> {
-    let mut written = Written::collect(file, variables)?;
-    let environment = EnvironmentUse::decide(called_as, &written);
-    let mut variables = Vec::new();
-    if environment.is_read() {
-        let texts = written.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let translation = translate(texts);
-        variables = environment::add_translated(&mut written, translation);
-    }
-    let (settings, report) = Settings::load(written)?;
-    Ok(LoadedSettings { settings, report, environment, variables })
-}
 
 /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
 #[must_use]
@@ -78,11 +36,22 @@ pub fn reference_variables() -> Vec<ReferenceVariable> {
 }
 
 /// Whether a variable of this name belongs to `envoyproxy/ratelimit`, or did once.
-fn is_known(name: &str) -> bool {
+pub(crate) fn is_known(name: &str) -> bool {
     table::find(name).is_some()
         || table::find_of_library(name).is_some()
         || name.starts_with(draft::MOGRIFIER_PREFIX)
         || draft::NOT_READ.iter().any(|(known, _)| *known == name)
+}
+
+/// Adds the settings that the variables mean to those that were written. Returns the variables that are set to values
+/// that can be used.
+pub(crate) fn add_translated(written: &mut Written) -> Vec<&'static str> {
+    let variables = written.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let Translation { layer, problems, warnings, variables } = translate(variables);
+    written.problems.extend(problems);
+    written.warnings.extend(warnings);
+    environment::add_layer(written, layer);
+    variables
 }
 
 /// Translates the variables. Those that are not set have the defaults of `envoyproxy/ratelimit` where another default
