@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::reference::{EnvironmentUse, add_translated, is_known};
+use crate::envoy_ratelimit::{EnvironmentUse, add_translated, is_known};
 use crate::settings::{Settings, SettingsError, SettingsReport, Written, process_variables};
 
 /// The settings, and how the environment was read.

@@ -13,7 +13,7 @@ use super::load_settings::{LoadedSettings, load_settings};
 use super::output::report;
 use super::stop_signals::StopSignals;
 use crate::app::{self, App, AppError, LogQueue};
-use crate::reference::EnvironmentUse;
+use crate::envoy_ratelimit::EnvironmentUse;
 use crate::settings::{SettingInForce, Settings, SettingsError, SettingsReport};
 
 /// A reader of the log that has stopped reading must not hold the end of the process.

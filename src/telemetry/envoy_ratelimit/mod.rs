@@ -1,7 +1,7 @@
 //! What the service exports like envoyproxy/ratelimit, beside its own metrics and log: the hits of limits and the
 //! response times, their dotted names and families, statsd, and the lines of the log. What is counted at a request or a
 //! decision is counted by one call of a [`HitMeter`] or of [`OtherForms`]. The variables of envoyproxy/ratelimit are
-//! translated in `src/reference`.
+//! translated in `src/envoy_ratelimit`.
 
 mod hits;
 mod log_lines;

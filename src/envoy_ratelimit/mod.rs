@@ -24,14 +24,14 @@ mod traces;
 mod variable;
 
 pub use environment::EnvironmentUse;
-pub use variable::ReferenceVariable;
+pub use variable::RatelimitVariable;
 
 use crate::settings::Written;
 use draft::{Draft, Translation, Values};
 
 /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
 #[must_use]
-pub fn reference_variables() -> Vec<ReferenceVariable> {
+pub fn ratelimit_variables() -> Vec<RatelimitVariable> {
     table::all().chain(table::of_libraries()).copied().collect()
 }
 
