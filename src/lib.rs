@@ -6,10 +6,10 @@
 pub mod app;
 pub mod cli;
 pub mod decide;
+pub mod envoy_ratelimit;
 pub mod grpc;
 pub mod http;
 pub mod net;
-pub mod reference;
 pub mod settings;
 pub mod telemetry;
 pub mod xds;

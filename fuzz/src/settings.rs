@@ -2,7 +2,7 @@
 //!
 //! Holds: the same text gives the same settings or the same error; neither shows a password.
 
-use ratelimitd::reference::load_settings_with;
+use ratelimitd::cli::load_settings::load_settings_with;
 use ratelimitd::settings::{Settings, SettingsError};
 
 const PASSWORD: (&str, &str) = ("RATELIMITD__STORE__REDIS__PASSWORD", "Kq7-password-of-this-target");

@@ -35,9 +35,9 @@ use crate::grpc::{BoxError, GrpcError};
 use crate::net::tls::HandshakeThreadError;
 use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
+use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
 use crate::telemetry::logging::{self, LoggingError};
-use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin, timing_queue};
-use crate::telemetry::statsd::Statsd;
+use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin};
 use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use rules::{LoadOptions, Problems, load, load_stream};
 
+use super::load_settings::{LoadedSettings, load_settings};
 use super::output::{end, print, print_error};
 use crate::app::load_options;
-use crate::reference::{LoadedSettings, load_settings};
 use crate::settings::Settings;
 
 const PROGRAM: &str = "ratelimit_config_check";

@@ -10,13 +10,13 @@ use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
 use tls::{Protocol, ServerCheck};
 
+use super::load_settings::load_settings;
 use super::output::{end, print, print_error};
 use super::service_connection::{
     HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url, root_cause,
     with_path,
 };
 use crate::net::ListenAddress;
-use crate::reference::load_settings;
 use crate::settings::SettingsError;
 
 /// Ask a running service whether it is ready.

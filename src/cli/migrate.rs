@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use rules::Problems;
 
+use super::load_settings::{LoadedSettings, load_settings};
 use super::output::{end, print, print_error};
 use super::rule_options::{SettingsRulesError, settings_rules};
 use crate::app::{ReadRules, load_options};
-use crate::reference::{LoadedSettings, load_settings, reference_variables};
+use crate::envoy_ratelimit::ratelimit_variables;
 use crate::settings::{SettingInForce, Settings};
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.
@@ -83,7 +84,7 @@ fn setting_line(name: &str, setting: &SettingInForce) -> String {
 /// What the variables that are set do differently here.
 fn differences(found: &LoadedSettings) -> String {
     let mut text = String::new();
-    for variable in reference_variables().iter().filter(|variable| !variable.difference.is_empty()) {
+    for variable in ratelimit_variables().iter().filter(|variable| !variable.difference.is_empty()) {
         let is_set = found.variables.contains(&variable.name);
         if is_set {
             let _ = writeln!(text, "# {}: {}", variable.name, variable.difference.replace('`', ""));

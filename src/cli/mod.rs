@@ -10,6 +10,7 @@ mod counters;
 mod descriptor;
 mod explain;
 mod health;
+pub mod load_settings;
 mod migrate;
 mod output;
 mod replay;

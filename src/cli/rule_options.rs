@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use rules::LoadOptions;
 
+use super::load_settings::load_settings;
 use super::service_connection::block_on;
 use crate::app::{ReadRules, ReadRulesError, load_options, read_rules};
-use crate::reference::load_settings;
 use crate::settings::{KeyFileError, Settings, SettingsError};
 
 /// Options of `validate`, `explain`, `replay` and `simulate`.

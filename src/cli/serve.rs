@@ -9,10 +9,11 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::load_settings::{LoadedSettings, load_settings};
 use super::output::print_error;
 use super::stop_signals::StopSignals;
 use crate::app::{self, App, AppError, LogQueue};
-use crate::reference::{EnvironmentUse, LoadedSettings, load_settings};
+use crate::envoy_ratelimit::EnvironmentUse;
 use crate::settings::{SettingInForce, Settings, SettingsError, SettingsReport};
 
 /// A reader of the log that has stopped reading must not hold the end of the process.

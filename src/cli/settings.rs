@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::load_settings::{LoadedSettings, load_settings};
 use super::output::{end, print, print_error};
-use crate::reference::{LoadedSettings, load_settings};
 
 /// Print the settings in force with the source of each: default, file or environment variable.
 ///

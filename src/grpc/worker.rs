@@ -4,21 +4,17 @@
 //! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They are
 //! started together, watched, stopped together, and joined.
 
-use std::cmp::Reverse;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use engine::Store;
 use futures_util::future::select_all;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Runtime, RuntimeMetrics};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::acceptor::{AcceptedConnection, AcceptedStream, Acceptor, CountedConnection, OpenConnections};
+use super::acceptor::{AcceptedConnection, Acceptor, OpenConnections};
 use super::balance::{BalancedWorker, Balancer, GiveAway, WorkersInUse};
 use super::call::DecisionCalls;
 use super::connection::ConnectionServer;
@@ -26,12 +22,10 @@ use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
 use super::other_services::other_services;
-use super::placement::{MovingConnection, PlacedConnection, Placement};
+use super::placement::{MovingConnection, ServedConnections};
 use super::routed_calls::OpenStreams;
 use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
 use crate::decide::Readiness;
-use crate::net::admission::Admitted;
-use crate::net::socket::{ClientSocket, MovedFlag};
 use crate::net::{PortListener, UnfinishedBytes};
 
 /// Serves `listener` until `stop`, then finishes the calls in flight.
@@ -316,111 +310,6 @@ where
         let all_ended = tokio::time::timeout(self.options.finish_within, self.all_serving.closed());
         if all_ended.await.is_err() {
             tracing::debug!("other workers still serve connections");
-        }
-    }
-}
-
-/// The connections that a worker serves.
-struct ServedConnections<S> {
-    server: Arc<ConnectionServer<S>>,
-    open: OpenConnections,
-    tasks: JoinSet<Option<MovingConnection<S>>>,
-    /// The placements of the open connections, and of some that have ended.
-    placements: Vec<Arc<Placement<S>>>,
-}
-
-/// The placements of ended connections are removed when the list is longer than twice the number of connections plus
-/// this number.
-const ENDED_PLACEMENTS: usize = 16;
-
-impl<S: Store + 'static> ServedConnections<S> {
-    fn new(server: Arc<ConnectionServer<S>>, open: OpenConnections) -> Self {
-        Self { server, open, tasks: JoinSet::new(), placements: Vec::new() }
-    }
-
-    /// Registers the socket of a connection with the runtime of this thread, and serves the connection. Each kind of
-    /// socket has a future of its own type, so that clear text does not pay for TLS.
-    fn start(&mut self, accepted: AcceptedConnection) -> io::Result<()> {
-        let AcceptedConnection { stream, admitted, counted } = accepted;
-        match stream {
-            AcceptedStream::Tcp(socket) => {
-                let socket = ClientSocket::from(TcpStream::from_std(socket)?);
-                self.serve(socket.moved_flag(), socket, admitted, counted);
-            }
-            AcceptedStream::Unix(socket) => {
-                let socket = ClientSocket::from(UnixStream::from_std(socket)?);
-                self.serve(socket.moved_flag(), socket, admitted, counted);
-            }
-            AcceptedStream::Tls(session) => {
-                self.serve(session.get_ref().0.moved_flag(), session, admitted, counted);
-            }
-        }
-        Ok(())
-    }
-
-    fn serve<I>(&mut self, moved: MovedFlag, stream: I, admitted: Admitted, counted: CountedConnection)
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let placement = Placement::new(moved);
-        let server = Arc::clone(&self.server);
-        let serving = server.serve(stream, Arc::clone(&placement), Arc::new(admitted));
-        self.spawn(PlacedConnection::new(Box::pin(serving), placement, counted));
-    }
-
-    /// Continues a connection that another worker has served.
-    fn go_on(&mut self, moving: MovingConnection<S>) {
-        let connection = moving.arrive(Arc::clone(&self.server), self.open.count_one());
-        self.spawn(connection);
-    }
-
-    fn spawn(&mut self, connection: PlacedConnection<S>) {
-        if self.placements.len() > 2 * self.tasks.len() + ENDED_PLACEMENTS {
-            self.forget_ended();
-        }
-        self.placements.push(Arc::clone(connection.placement()));
-        self.tasks.spawn(connection);
-    }
-
-    /// Removes the placements of ended connections. The task of an open connection shares its placement with the list.
-    fn forget_ended(&mut self) {
-        self.placements.retain(|placement| Arc::strong_count(placement) > 1);
-    }
-
-    /// Asks connections to move to another worker, a mix of busy and quiet ones.
-    fn give_away(&mut self, order: GiveAway) {
-        self.forget_ended();
-        // Those of an earlier order may still be here.
-        let leaving = self.tasks.len().saturating_sub(self.placements.len());
-        let connections = order.connections.saturating_sub(leaving);
-        let placements = self.placements.drain(..);
-        let mut busiest_first: Vec<_> =
-            placements.map(|placement| (Reverse(placement.take_polls()), placement)).collect();
-        busiest_first.sort_by_key(|(polls, _)| *polls);
-        let step = (busiest_first.len() / connections.max(1)).max(1);
-        for (index, (_, placement)) in busiest_first.into_iter().enumerate() {
-            if index % step == step - 1 && index / step < connections {
-                placement.move_to(order.to);
-            } else {
-                self.placements.push(placement);
-            }
-        }
-    }
-
-    /// Takes the result of a connection's task: passes on a connection that moves, unless its worker is ending.
-    fn end(
-        &mut self,
-        ended: Result<Option<MovingConnection<S>>, JoinError>,
-        workers: &[mpsc::Sender<MovingConnection<S>>],
-    ) {
-        match ended {
-            Ok(None) => {}
-            Ok(Some(moving)) => {
-                if let Err(refused) = workers[moving.to].try_send(moving) {
-                    self.go_on(refused.into_inner());
-                }
-            }
-            Err(error) => tracing::error!(%error, "a connection ended by a panic"),
         }
     }
 }

@@ -88,7 +88,7 @@ impl Settings {
     }
 
     fn from_reader(reader: &mut Reader) -> Self {
-        // `reference` has decided by it already; here it is checked, and listed.
+        // `envoy_ratelimit` has decided by it already; here it is checked, and listed.
         let is_checked = one_of(["auto", "on", "off"].map(|name| (name, ())));
         reader.take("envoy_ratelimit_environment", "auto", is_checked);
         let mut settings = Self {

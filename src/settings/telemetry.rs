@@ -8,9 +8,11 @@ use super::parsers::{
 };
 use super::reader::{Reader, Row, Table};
 use crate::net::ListenAddress;
+use crate::telemetry::envoy_ratelimit::{
+    Mogrifier, Mogrifiers, ResponseTimeUnit, StatsdOptions, StatsdTarget,
+};
 use crate::telemetry::logging::{Filter, Format};
-use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};
-use crate::telemetry::statsd::{Mogrifier, Mogrifiers, StatsdOptions, StatsdTarget};
+use crate::telemetry::metrics::ExtraTags;
 use crate::telemetry::traces::{OtlpEndpoint, OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{EnvFilter, Layer};
 
-use super::envoy_ratelimit_lines::EnvoyRatelimitLines;
+use super::envoy_ratelimit::EnvoyRatelimitLines;
 use super::log_queue::LogQueue;
 
 /// The lines to write: a level for the process, levels by module, or both, separated by commas.

@@ -1,6 +1,6 @@
 //! The table of the variables of `envoyproxy/ratelimit`.
 
-use ratelimitd::reference::{ReferenceVariable, reference_variables};
+use ratelimitd::envoy_ratelimit::{RatelimitVariable, ratelimit_variables};
 use ratelimitd::settings::Settings;
 
 use crate::compare_or_update;
@@ -12,15 +12,15 @@ fn the_table_of_variables_is_that_of_the_program() {
     let head = "| variable, its default | setting | difference |\n|---|---|---|\n";
     let (before, rest) = page.split_once(head).expect("the head of the table");
     let (_, after) = rest.split_once("\n\n").expect("text follows the table");
-    let variables = reference_variables();
-    let rows: Vec<String> = variables.iter().map(ReferenceVariable::documentation).collect();
+    let variables = ratelimit_variables();
+    let rows: Vec<String> = variables.iter().map(RatelimitVariable::documentation).collect();
     compare_or_update(path, &format!("{before}{head}{}\n\n{after}", rows.join("\n")));
 }
 
 #[test]
 fn the_table_of_variables_names_settings_that_exist() {
     let keys: Vec<&str> = Settings::catalogue().iter().map(|setting| setting.key).collect();
-    for variable in reference_variables() {
+    for variable in ratelimit_variables() {
         let row = variable.documentation();
         let second = row.split('|').nth(2).expect("a second column");
         for key in second.split('`').skip(1).step_by(2) {

@@ -34,7 +34,7 @@ pub(super) const STORE_DURATIONS: [f64; 15] =
     [50e-6, 100e-6, 200e-6, 500e-6, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
 /// The same, and the bounds of envoyproxy/ratelimit, whose histogram is read from ours.
-pub(super) const REQUEST_DURATIONS: [f64; 20] = [
+pub(crate) const REQUEST_DURATIONS: [f64; 20] = [
     50e-6, 100e-6, 200e-6, 500e-6, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
 ];

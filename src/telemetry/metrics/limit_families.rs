@@ -1,5 +1,4 @@
-//! The series of limits: makes the meters of new rules, and shows what they count, as metrics of our own and as hits of
-//! envoyproxy/ratelimit.
+//! The series of limits: makes the meters of new rules, and shows the outcomes that they count.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,15 +7,12 @@ use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
 use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
-use super::limits::{HitCounts, LimitCounts, LimitMeters, Meter, RuleHits};
-use super::reference::{Stats, stat_name};
+use super::limits::{LimitCounts, LimitMeters, Meter};
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
+use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
-
-/// The path of the limits that requests bring.
-const OVERRIDES: &str = "override.override";
 
 const DECISIONS: &str = "ratelimitd_decisions_total";
 
@@ -25,11 +21,9 @@ const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
-    /// The hits by the path of the rule.
-    hits: SeriesTable<Box<str>, RuleHits>,
+    pub(super) hits: HitFamilies,
     shadowed: IntCounter,
     near_limit_ppm: u32,
-    values_per_rule: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,14 +36,13 @@ impl LimitFamilies {
     pub(super) fn new(registry: &Registry, near_limit_ppm: u32, values_per_rule: usize) -> Result<Self> {
         Ok(Self {
             decisions: SeriesTable::default(),
-            hits: SeriesTable::default(),
+            hits: HitFamilies::new(values_per_rule),
             shadowed: counter(
                 registry,
                 "ratelimitd_shadowed_requests_total",
                 "Requests over their limit that were answered OK because of shadow_mode",
             )?,
             near_limit_ppm,
-            values_per_rule,
         })
     }
 
@@ -60,16 +53,11 @@ impl LimitFamilies {
             each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
         }
         let overrides = LimitLabels { domain: OVERRIDE.into(), rule: OVERRIDE.into() };
-        let hits = bindings.hits.counts(OVERRIDES.into());
+        let hits = bindings.hits.override_meter();
         each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
         bindings.decisions.finish();
         bindings.hits.finish();
-        LimitMeters {
-            each,
-            shadowed: self.shadowed.clone(),
-            near_limit_ppm: self.near_limit_ppm,
-            values_per_rule: self.values_per_rule,
-        }
+        LimitMeters { each, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
     }
 
     /// Writes the series of the limits that have met a request.
@@ -99,16 +87,6 @@ impl LimitFamilies {
         }
     }
 
-    /// Adds the hits of the rules in force.
-    pub(super) fn add_hits_to(&self, stats: &mut Stats) {
-        for (path, hits) in self.hits.in_force().iter() {
-            hits.own.add_to(stats, || stat_name(path));
-            for (path, counts) in hits.by_path.lock().iter() {
-                counts.add_to(stats, || stat_name(path));
-            }
-        }
-    }
-
     /// The number of requests that were admitted only because of `shadow_mode`.
     pub(super) fn shadowed(&self) -> u64 {
         self.shadowed.get()
@@ -117,7 +95,7 @@ impl LimitFamilies {
 
 struct Bindings<'f> {
     decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
-    hits: SeriesBinding<'f, Box<str>, RuleHits>,
+    hits: HitBinding<'f>,
 }
 
 impl Bindings<'_> {
@@ -125,14 +103,14 @@ impl Bindings<'_> {
         if limit.quantity == Quantity::Unlimited {
             return None;
         }
-        let hits = self.hits.counts((*rule.path).into());
+        let hits = self.hits.rule_meter(rule);
         let policy = limit.spec.on_store_failure;
         let policy = if limit.shadow { policy.for_non_binding() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
         Some(self.meter(labels, policy, hits))
     }
 
-    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: Arc<RuleHits>) -> Meter {
+    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
         Meter { counts, policy, hits }
@@ -162,28 +140,5 @@ impl LimitCounts {
         let all = FailurePolicy::ALL.iter().zip(&self.by_policy);
         let in_use = all.filter(|(_, counted)| counted.is_in_use.load(Ordering::Relaxed));
         in_use.map(|(policy, counted)| (policy.name(), counted.answers.get()))
-    }
-}
-
-impl HitCounts {
-    fn add_to(&self, stats: &mut Stats, path: impl FnOnce() -> String) {
-        if self.total.get() == 0 {
-            return;
-        }
-        let path = path();
-        let counted = [
-            ("total_hits", &self.total),
-            ("over_limit", &self.over),
-            ("near_limit", &self.near),
-            ("within_limit", &self.within),
-            ("shadow_mode", &self.shadow),
-            ("over_limit_with_local_cache", &self.from_cache),
-        ];
-        for (counter, count) in counted {
-            let units = count.get();
-            if units > 0 {
-                stats.counter(format!("ratelimit.service.rate_limit.{path}.{counter}"), units);
-            }
-        }
     }
 }

@@ -3,17 +3,15 @@
 //! of requests, where a rule asks for them, and a bounded number. A meter holds handles that were looked up beforehand:
 //! counting is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
-mod exports;
-mod family;
+pub(super) mod family;
 mod limit_families;
 mod limits;
 mod options;
 mod ports;
-mod reference;
 mod request_families;
-mod requests;
+pub(super) mod requests;
 mod rules;
-mod series;
+pub(super) mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -25,23 +23,19 @@ use engine::RuleSet;
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
-use exports::lost_lines;
+use crate::telemetry::envoy_ratelimit::{OwnCounts, Stat, Stats, lost_lines, write_families};
 use family::{Reading, counter, pulled};
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies};
-use reference::{Stats, error_type, write_families};
 use request_families::RequestFamilies;
 use rules::RuleFamilies;
 use series::{Count, Exposition};
 use stores::StoreFamilies;
 
-pub use exports::{Timing, TimingQueue, Timings, TraceMeter, timing_queue};
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use ports::{CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter};
-pub use reference::{Stat, StatKind};
-pub use request_families::ResponseTimeUnit;
-pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
+pub use requests::{RequestFailure, RequestMeter, Timer, TraceMeter, Transport};
 pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use stores::{BatchMeter, StoreMeter};
 
@@ -129,38 +123,28 @@ impl Metrics {
         let text = TextEncoder::new().encode_to_string(&self.0.registry.gather())?;
         let mut exposition = Exposition::new(text, &self.0.extra_labels);
         self.0.limits.write(&mut exposition);
-        self.0.requests.write(&mut exposition);
-        write_families(&self.reference_stats(), &mut exposition);
+        self.0.requests.response_times.write(&mut exposition);
+        write_families(&self.envoy_ratelimit_stats(), &mut exposition);
         Ok(exposition.into_text())
     }
 
     /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
     #[must_use]
-    pub fn reference_stats(&self) -> Vec<Stat> {
+    pub fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
         let families = &self.0;
+        let [successful_rule_loads, failed_rule_loads] = families.rules.loads();
         let mut stats = Stats::default();
-        families.limits.add_hits_to(&mut stats);
-        stats.counter("ratelimit.service.global_shadow_mode", families.limits.shadowed());
-        for error in ["service_error", "redis_error"] {
-            let failures = RequestFailure::ALL.into_iter().filter(|failure| error_type(*failure) == error);
-            let name = format!("ratelimit.service.call.should_rate_limit.{error}");
-            stats.counter(name, failures.map(|failure| families.requests.failures(failure)).sum());
-        }
-        for (method, calls) in families.requests.calls() {
-            stats.counter(format!("ratelimit_server.{method}.total_requests"), calls);
-        }
-        let [succeeded, failed] = families.rules.loads();
-        stats.counter("ratelimit.service.config_load_success", succeeded);
-        stats.counter("ratelimit.service.config_load_error", failed);
-        stats.counter("runtime.load_attempts", succeeded + failed);
-        stats.gauge("runtime.num_values", families.rules.files());
-        stats.counter("ratelimit.service.rate_limit.domain_not_found", families.unknown_descriptors.get());
-        if let Some(cache) = families.deny_cache.as_ref().map(|read| read()) {
-            stats.gauge("ratelimit.localcache.entryCount", cache.keys);
-            stats.gauge("ratelimit.localcache.lookupCount", cache.lookups);
-            stats.gauge("ratelimit.localcache.hitCount", cache.found);
-            stats.gauge("ratelimit.localcache.missCount", cache.lookups.saturating_sub(cache.found));
-        }
+        families.limits.hits.add_to(&mut stats);
+        families.requests.response_times.add_calls_to(&mut stats);
+        stats.add_own(&OwnCounts {
+            shadowed_requests: families.limits.shadowed(),
+            failures: families.requests.failures(),
+            successful_rule_loads,
+            failed_rule_loads,
+            rule_files: families.rules.files(),
+            unknown_descriptors: families.unknown_descriptors.get(),
+            deny_cache: families.deny_cache.as_ref().map(|read| read()),
+        });
         stats.0
     }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 
-use super::exports::TimingQueue;
-use super::request_families::ResponseTimeUnit;
 use super::series::labels;
+use crate::telemetry::envoy_ratelimit::{ResponseTimeUnit, TimingQueue};
 
 #[derive(Debug)]
 pub struct MetricsOptions {

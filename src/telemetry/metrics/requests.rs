@@ -1,13 +1,14 @@
-//! What a request counts: its duration, by transport, and its failure. A health check counts, too, because
-//! envoyproxy/ratelimit counts it. `request_families` makes the meters and shows the counts.
+//! What a request counts: its duration, by transport, its failure, and what becomes of its span. A health check counts,
+//! too, because envoyproxy/ratelimit counts it. `request_families` makes the meters and shows the counts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prometheus::{Histogram, IntCounter};
+use prometheus::{Histogram, IntCounter, Registry, Result};
 use store::clock::monotonic;
 
-use super::exports::{Timing, TimingQueue};
+use super::family::counter;
+use crate::telemetry::envoy_ratelimit::OtherForms;
 
 /// The port that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,37 +96,10 @@ pub struct Timer<'m> {
 
 /// Takes the durations of one kind of call.
 #[derive(Clone, Debug)]
-pub(super) struct DurationMeter {
-    pub(super) seconds: Histogram,
+pub(crate) struct DurationMeter {
+    pub(crate) seconds: Histogram,
     /// `None` if seconds are enough.
-    pub(super) others: Option<Arc<OtherForms>>,
-}
-
-/// The forms of a duration that only some settings ask for.
-#[derive(Debug)]
-pub(super) struct OtherForms {
-    pub(super) method: GrpcMethod,
-    pub(super) milliseconds: Option<Histogram>,
-    pub(super) timings: Option<TimingQueue>,
-}
-
-/// The calls that envoyproxy/ratelimit times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GrpcMethod {
-    ShouldRateLimit,
-    /// The method of the health service.
-    Check,
-}
-
-impl GrpcMethod {
-    pub(super) const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::ShouldRateLimit => "ShouldRateLimit",
-            Self::Check => "Check",
-        }
-    }
+    pub(crate) others: Option<Arc<OtherForms>>,
 }
 
 impl RequestMeter {
@@ -164,7 +138,7 @@ impl DurationMeter {
         Self { seconds, others: None }
     }
 
-    pub(super) fn observe(&self, took: Duration) {
+    pub(crate) fn observe(&self, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         if let Some(others) = &self.others {
             others.observe(took);
@@ -172,15 +146,27 @@ impl DurationMeter {
     }
 }
 
-impl OtherForms {
-    fn observe(&self, took: Duration) {
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        if let Some(milliseconds) = &self.milliseconds {
-            // Durations of calls are far below 2^53 ms.
-            milliseconds.observe(took_ms as f64);
-        }
-        if let Some(timings) = &self.timings {
-            timings.push(Timing { method: self.method.name(), took_ms });
-        }
+/// Counts the spans of requests.
+#[derive(Clone, Debug)]
+pub struct TraceMeter {
+    sent: IntCounter,
+    lost: IntCounter,
+}
+
+impl TraceMeter {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let lost = "Spans that were not sent: the collector is not reached, too slow, or refused them";
+        Ok(Self {
+            sent: counter(registry, "ratelimitd_trace_spans_sent_total", "Spans that the collector took")?,
+            lost: counter(registry, "ratelimitd_trace_spans_lost_total", lost)?,
+        })
+    }
+
+    pub fn sent(&self, spans: u64) {
+        self.sent.inc_by(spans);
+    }
+
+    pub fn lost(&self, spans: u64) {
+        self.lost.inc_by(spans);
     }
 }

@@ -88,7 +88,7 @@ pub(crate) struct Exposition<'e> {
 
 impl<'e> Exposition<'e> {
     /// Continues `text`.
-    pub(super) fn new(text: String, extra_labels: &'e str) -> Self {
+    pub(crate) fn new(text: String, extra_labels: &'e str) -> Self {
         Self { text, extra_labels }
     }
 
@@ -109,7 +109,7 @@ impl<'e> Exposition<'e> {
         self.line(format_args!("{name}{all} {value}"));
     }
 
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.text
     }
 

@@ -108,7 +108,7 @@ fn given(draft: &Draft, of_traces: &'static str, of_all: &'static str) -> Option
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::{LoadedSettings, load_settings_with};
+    use crate::cli::load_settings::{LoadedSettings, load_settings_with};
     use crate::settings::SettingsError;
 
     fn read(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {

@@ -2,7 +2,7 @@
 
 /// An environment variable of `envoyproxy/ratelimit`, and what it does here.
 #[derive(Clone, Copy, Debug)]
-pub struct ReferenceVariable {
+pub struct RatelimitVariable {
     pub name: &'static str,
     /// Its default in `envoyproxy/ratelimit`, as it would be written.
     pub default: &'static str,
@@ -59,7 +59,7 @@ impl ValueKind {
     }
 }
 
-impl ReferenceVariable {
+impl RatelimitVariable {
     /// A variable that only `envoyproxy/ratelimit` has.
     pub(super) const fn own(
         name: &'static str,

@@ -124,7 +124,7 @@ fn translate_backoff(draft: &mut Draft) {
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::load_settings_with;
+    use crate::cli::load_settings::load_settings_with;
     use crate::settings::{Settings, SettingsError};
 
     fn load(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {

@@ -171,7 +171,7 @@ fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::{LoadedSettings, load_settings_with};
+    use crate::cli::load_settings::{LoadedSettings, load_settings_with};
     use crate::settings::SettingsError;
 
     /// As the environment of `envoyproxy/ratelimit`, whatever the variables.

@@ -8,7 +8,7 @@ use config::Value;
 
 use super::go_syntax::{parse_duration, parse_flag, parse_map, parse_whole};
 use super::table;
-use super::variable::{Effect, ReferenceVariable, ValueKind};
+use super::variable::{Effect, RatelimitVariable, ValueKind};
 use crate::settings::{Fault, SettingProblem, is_service_link, quoted, variable_origin};
 
 /// Variables that deployments set although `envoyproxy/ratelimit` does not read them, each with the reason.
@@ -106,7 +106,7 @@ impl Draft {
         self.warn_about_each(|name| table::find_of_library(name).filter(|_| name.starts_with(prefix)));
     }
 
-    fn warn_about_each(&mut self, find: impl Fn(&str) -> Option<&'static ReferenceVariable>) {
+    fn warn_about_each(&mut self, find: impl Fn(&str) -> Option<&'static RatelimitVariable>) {
         let set: Vec<_> = self.values.names().filter_map(find).collect();
         for variable in set {
             let name = variable.name;
@@ -167,7 +167,7 @@ impl Values {
         values
     }
 
-    fn add(&mut self, variable: &'static ReferenceVariable, text: &str) {
+    fn add(&mut self, variable: &'static RatelimitVariable, text: &str) {
         let name = variable.name;
         if is_service_link(name, text) {
             let reason = "Kubernetes sets it for a service of that name, so it is passed over";
@@ -189,7 +189,7 @@ impl Values {
         self.add_problem(variable, &text, expected.into());
     }
 
-    fn add_problem(&mut self, variable: &ReferenceVariable, text: &str, expected: String) {
+    fn add_problem(&mut self, variable: &RatelimitVariable, text: &str, expected: String) {
         let found = (!variable.is_secret).then(|| quoted(text));
         self.problems.push(SettingProblem {
             key: variable.name.to_owned(),
@@ -235,7 +235,7 @@ impl Values {
     }
 }
 
-fn known(name: &str) -> Option<&'static ReferenceVariable> {
+fn known(name: &str) -> Option<&'static RatelimitVariable> {
     table::find(name).or_else(|| table::find_of_library(name))
 }
 

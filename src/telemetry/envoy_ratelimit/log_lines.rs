@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Formats an event as one line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EnvoyRatelimitLines;
+pub(crate) struct EnvoyRatelimitLines;
 
 impl<S, N> FormatEvent<S, N> for EnvoyRatelimitLines
 where

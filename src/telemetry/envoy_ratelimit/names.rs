@@ -4,8 +4,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::requests::RequestFailure;
-use super::series::{Exposition, labels};
+use store::deny_cache::DenyCacheStats;
+
+use crate::telemetry::metrics::RequestFailure;
+use crate::telemetry::metrics::series::{Exposition, labels};
 
 /// The value of one metric under its dotted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub enum StatKind {
 }
 
 impl StatKind {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
@@ -32,23 +34,57 @@ impl StatKind {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Stats(pub(super) Vec<Stat>);
+pub(crate) struct Stats(pub(crate) Vec<Stat>);
+
+/// What the service counts for itself and envoyproxy/ratelimit counts, too.
+pub(crate) struct OwnCounts {
+    pub(crate) shadowed_requests: u64,
+    /// In the order of [`RequestFailure::ALL`].
+    pub(crate) failures: [u64; RequestFailure::ALL.len()],
+    pub(crate) successful_rule_loads: u64,
+    pub(crate) failed_rule_loads: u64,
+    pub(crate) rule_files: u64,
+    /// Descriptors of requests for domains without rules.
+    pub(crate) unknown_descriptors: u64,
+    pub(crate) deny_cache: Option<DenyCacheStats>,
+}
 
 impl Stats {
+    pub(crate) fn add_own(&mut self, counts: &OwnCounts) {
+        self.counter("ratelimit.service.global_shadow_mode", counts.shadowed_requests);
+        for error in ["service_error", "redis_error"] {
+            let failures = RequestFailure::ALL.into_iter().zip(counts.failures);
+            let failures = failures.filter(|&(failure, _)| error_type(failure) == error);
+            let name = format!("ratelimit.service.call.should_rate_limit.{error}");
+            self.counter(name, failures.map(|(_, requests)| requests).sum());
+        }
+        self.counter("ratelimit.service.config_load_success", counts.successful_rule_loads);
+        self.counter("ratelimit.service.config_load_error", counts.failed_rule_loads);
+        self.counter("runtime.load_attempts", counts.successful_rule_loads + counts.failed_rule_loads);
+        self.gauge("runtime.num_values", counts.rule_files);
+        self.counter("ratelimit.service.rate_limit.domain_not_found", counts.unknown_descriptors);
+        if let Some(cache) = &counts.deny_cache {
+            self.gauge("ratelimit.localcache.entryCount", cache.keys);
+            self.gauge("ratelimit.localcache.lookupCount", cache.lookups);
+            self.gauge("ratelimit.localcache.hitCount", cache.found);
+            self.gauge("ratelimit.localcache.missCount", cache.lookups.saturating_sub(cache.found));
+        }
+    }
+
     /// Adds a counter. Like in envoyproxy/ratelimit, it exists from its first count on.
-    pub(super) fn counter(&mut self, name: impl Into<String>, value: u64) {
+    pub(crate) fn counter(&mut self, name: impl Into<String>, value: u64) {
         if value > 0 {
             self.0.push(Stat { name: name.into(), kind: StatKind::Counter, value });
         }
     }
 
-    pub(super) fn gauge(&mut self, name: impl Into<String>, value: u64) {
+    pub(crate) fn gauge(&mut self, name: impl Into<String>, value: u64) {
         self.0.push(Stat { name: name.into(), kind: StatKind::Gauge, value });
     }
 }
 
 /// The name that envoyproxy/ratelimit has for the reason of a failure.
-pub(super) fn error_type(failure: RequestFailure) -> &'static str {
+fn error_type(failure: RequestFailure) -> &'static str {
     match failure {
         RequestFailure::Store => "redis_error",
         RequestFailure::Invalid
@@ -62,7 +98,7 @@ pub(super) fn error_type(failure: RequestFailure) -> &'static str {
 }
 
 /// A path as it stands in a dotted name: without the separators of statsd, and an address of IPv4 is one level.
-pub(super) fn stat_name(path: &str) -> String {
+pub(crate) fn stat_name(path: &str) -> String {
     with_flat_addresses(&path.replace([':', '|'], "_"))
 }
 
@@ -145,7 +181,7 @@ const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "wit
 type FamilySeries = (StatKind, BTreeMap<String, u64>);
 
 /// Writes the values. Series with the same labels are summed.
-pub(super) fn write_families(stats: &[Stat], exposition: &mut Exposition<'_>) {
+pub(crate) fn write_families(stats: &[Stat], exposition: &mut Exposition<'_>) {
     let mut families: BTreeMap<Cow<'_, str>, FamilySeries> = BTreeMap::new();
     for (name, kind, _) in FAMILIES {
         families.insert(Cow::Borrowed(name), (kind, BTreeMap::new()));

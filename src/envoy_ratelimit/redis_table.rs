@@ -1,16 +1,16 @@
 //! The variables of the two groups of Redis servers.
 
 use super::variable::Effect::{Meaningless, Sets};
-use super::variable::ReferenceVariable;
+use super::variable::RatelimitVariable;
 use super::variable::ValueKind::{Duration, Flag, Text, Whole};
 
 const SERVERS: &[&str] = &["store.redis.url"];
 
-pub(super) static REDIS: [ReferenceVariable; 20] = [
-    ReferenceVariable::own("REDIS_SOCKET_TYPE", Text, "unix", Sets(SERVERS))
+pub(super) static REDIS: [RatelimitVariable; 20] = [
+    RatelimitVariable::own("REDIS_SOCKET_TYPE", Text, "unix", Sets(SERVERS))
         .but("`tcp` or `unix`; unless set, the form of `REDIS_URL` decides"),
-    ReferenceVariable::common("REDIS_TYPE", Text, "SINGLE", Sets(&["store.redis.topology"])),
-    ReferenceVariable::common(
+    RatelimitVariable::common("REDIS_TYPE", Text, "SINGLE", Sets(&["store.redis.topology"])),
+    RatelimitVariable::common(
         "REDIS_URL",
         Text,
         "/var/run/nutcracker/ratelimit.sock",
@@ -18,58 +18,58 @@ pub(super) static REDIS: [ReferenceVariable; 20] = [
     )
     .but("`rediss://` and `host:port/database` work; never logged with its password")
     .secret(),
-    ReferenceVariable::common("REDIS_POOL_SIZE", Whole, "10", Meaningless(POOL_SIZE)),
-    ReferenceVariable::common(
+    RatelimitVariable::common("REDIS_POOL_SIZE", Whole, "10", Meaningless(POOL_SIZE)),
+    RatelimitVariable::common(
         "REDIS_AUTH",
         Text,
         "",
         Sets(&["store.redis.username", "store.redis.password"]),
     )
     .secret(),
-    ReferenceVariable::common("REDIS_TLS", Flag, "false", Sets(SERVERS)).but("`rediss://` in the URL"),
-    ReferenceVariable::common(
+    RatelimitVariable::common("REDIS_TLS", Flag, "false", Sets(SERVERS)).but("`rediss://` in the URL"),
+    RatelimitVariable::common(
         "REDIS_TLS_CLIENT_CERT",
         Text,
         "",
         Sets(&["store.redis.tls.cert_file", "store.redis.tls.key_file"]),
     ),
-    ReferenceVariable::common(
+    RatelimitVariable::common(
         "REDIS_TLS_CLIENT_KEY",
         Text,
         "",
         Sets(&["store.redis.tls.cert_file", "store.redis.tls.key_file"]),
     ),
-    ReferenceVariable::common(
+    RatelimitVariable::common(
         "REDIS_TLS_CACERT",
         Text,
         "",
         Sets(&["store.redis.tls.ca_file", "store.redis.tls.system_authorities"]),
     ),
-    ReferenceVariable::own(
+    RatelimitVariable::own(
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
         Flag,
         "false",
         Sets(&["store.redis.tls.verify_name"]),
     ),
-    ReferenceVariable::own("REDIS_PIPELINE_WINDOW", Duration, "0", Sets(&["store.redis.linger"]))
+    RatelimitVariable::own("REDIS_PIPELINE_WINDOW", Duration, "0", Sets(&["store.redis.linger"]))
         .but("on all topologies, at most 500us, and only while requests come often"),
-    ReferenceVariable::own("REDIS_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
-    ReferenceVariable::own("REDIS_CLUSTER_PIPELINE_PARALLELISM", Whole, "1", Meaningless(PARALLELISM)),
-    ReferenceVariable::own("REDIS_PERSECOND", Flag, "false", Sets(PER_SECOND_SERVERS))
+    RatelimitVariable::own("REDIS_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
+    RatelimitVariable::own("REDIS_CLUSTER_PIPELINE_PARALLELISM", Whole, "1", Meaningless(PARALLELISM)),
+    RatelimitVariable::own("REDIS_PERSECOND", Flag, "false", Sets(PER_SECOND_SERVERS))
         .but("the limits with a period of one second; a request over both is decided as one"),
-    ReferenceVariable::common(
+    RatelimitVariable::common(
         "REDIS_SENTINEL_AUTH",
         Text,
         "",
         Sets(&["store.redis.sentinel.username", "store.redis.sentinel.password"]),
     )
     .secret(),
-    ReferenceVariable::common("REDIS_TIMEOUT", Duration, "10s", Meaningless(DIAL_TIMEOUT)),
-    ReferenceVariable::own("REDIS_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", Meaningless(NO_POOL))
+    RatelimitVariable::common("REDIS_TIMEOUT", Duration, "10s", Meaningless(DIAL_TIMEOUT)),
+    RatelimitVariable::own("REDIS_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", Meaningless(NO_POOL))
         .but(EMPTY_POOL_VALUES),
-    ReferenceVariable::own("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", STARTUP),
-    ReferenceVariable::own("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", STARTUP),
-    ReferenceVariable::own("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", STARTUP),
+    RatelimitVariable::own("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", STARTUP),
+    RatelimitVariable::own("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", STARTUP),
+    RatelimitVariable::own("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", STARTUP),
 ];
 
 const STARTUP: super::variable::Effect = Meaningless(
@@ -78,16 +78,16 @@ const STARTUP: super::variable::Effect = Meaningless(
 
 const PER_SECOND_SERVERS: &[&str] = &["store.redis.per_second.url"];
 
-pub(super) static REDIS_PER_SECOND: [ReferenceVariable; 12] = [
-    ReferenceVariable::own("REDIS_PERSECOND_SOCKET_TYPE", Text, "unix", Sets(PER_SECOND_SERVERS))
+pub(super) static REDIS_PER_SECOND: [RatelimitVariable; 12] = [
+    RatelimitVariable::own("REDIS_PERSECOND_SOCKET_TYPE", Text, "unix", Sets(PER_SECOND_SERVERS))
         .but("`tcp` or `unix`; unless set, the form of `REDIS_PERSECOND_URL` decides"),
-    ReferenceVariable::own(
+    RatelimitVariable::own(
         "REDIS_PERSECOND_TYPE",
         Text,
         "SINGLE",
         Sets(&["store.redis.per_second.topology"]),
     ),
-    ReferenceVariable::own(
+    RatelimitVariable::own(
         "REDIS_PERSECOND_URL",
         Text,
         "/var/run/nutcracker/ratelimitpersecond.sock",
@@ -95,33 +95,33 @@ pub(super) static REDIS_PER_SECOND: [ReferenceVariable; 12] = [
     )
     .but("as `REDIS_URL`")
     .secret(),
-    ReferenceVariable::own("REDIS_PERSECOND_POOL_SIZE", Whole, "10", Meaningless(POOL_SIZE)),
-    ReferenceVariable::own(
+    RatelimitVariable::own("REDIS_PERSECOND_POOL_SIZE", Whole, "10", Meaningless(POOL_SIZE)),
+    RatelimitVariable::own(
         "REDIS_PERSECOND_AUTH",
         Text,
         "",
         Sets(&["store.redis.per_second.username", "store.redis.per_second.password"]),
     )
     .secret(),
-    ReferenceVariable::own("REDIS_PERSECOND_TLS", Flag, "false", Sets(PER_SECOND_SERVERS))
+    RatelimitVariable::own("REDIS_PERSECOND_TLS", Flag, "false", Sets(PER_SECOND_SERVERS))
         .but("`rediss://` in the URL; the files are those of `REDIS_TLS_*`"),
-    ReferenceVariable::own(
+    RatelimitVariable::own(
         "REDIS_PERSECOND_SENTINEL_AUTH",
         Text,
         "",
         Sets(&["store.redis.per_second.sentinel.username", "store.redis.per_second.sentinel.password"]),
     )
     .secret(),
-    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", Meaningless(WINDOW)),
-    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
-    ReferenceVariable::own(
+    RatelimitVariable::own("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", Meaningless(WINDOW)),
+    RatelimitVariable::own("REDIS_PERSECOND_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
+    RatelimitVariable::own(
         "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
         Whole,
         "1",
         Meaningless(PARALLELISM),
     ),
-    ReferenceVariable::own("REDIS_PERSECOND_TIMEOUT", Duration, "10s", Meaningless(DIAL_TIMEOUT)),
-    ReferenceVariable::own("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", Meaningless(NO_POOL))
+    RatelimitVariable::own("REDIS_PERSECOND_TIMEOUT", Duration, "10s", Meaningless(DIAL_TIMEOUT)),
+    RatelimitVariable::own("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", Meaningless(NO_POOL))
         .but(EMPTY_POOL_VALUES),
 ];
 

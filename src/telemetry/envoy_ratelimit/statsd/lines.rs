@@ -7,7 +7,7 @@ use cadence::prelude::*;
 use cadence::{MetricSink, StatsdClient, StatsdClientBuilder};
 
 use super::options::{Mogrifiers, StatsdFormat};
-use crate::telemetry::metrics::Timing;
+use super::timings::Timing;
 
 /// The bytes that fit into an Ethernet frame with the headers of IPv6 and UDP.
 const MAX_PACKET_BYTES: usize = 1_432;
@@ -119,7 +119,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::statsd::Mogrifier;
+    use crate::telemetry::envoy_ratelimit::statsd::Mogrifier;
 
     fn texts(lines: &Lines) -> Vec<String> {
         lines.take_packets().into_iter().map(|packet| packet.text).collect()

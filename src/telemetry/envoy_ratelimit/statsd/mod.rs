@@ -4,6 +4,7 @@
 mod connection;
 mod lines;
 mod options;
+mod timings;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,11 +13,14 @@ use store::log_throttle::LogThrottle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::metrics::{Metrics, Stat, StatKind, Timing, Timings};
+use crate::telemetry::envoy_ratelimit::{Stat, StatKind};
+use crate::telemetry::metrics::Metrics;
 use connection::Connection;
 use lines::{Lines, Packet};
 
 pub use options::{Mogrifier, Mogrifiers, StatsdFormat, StatsdOptions, StatsdTarget};
+pub(crate) use timings::{Timing, lost_lines};
+pub use timings::{TimingQueue, Timings, timing_queue};
 
 /// Durations that are sent together, at most.
 const TIMINGS_AT_ONCE: usize = 8_192;
@@ -85,7 +89,7 @@ impl Statsd {
     }
 
     fn write_stats(&mut self) {
-        let stats = self.metrics.reference_stats();
+        let stats = self.metrics.envoy_ratelimit_stats();
         for Stat { name, kind, value } in &stats {
             match kind {
                 StatKind::Gauge => self.lines.gauge(name, *value),

@@ -1,7 +1,7 @@
 //! Addresses and credentials of the Redis servers.
 
 use super::{read, values};
-use crate::reference::{LoadedSettings, load_settings_with};
+use crate::cli::load_settings::{LoadedSettings, load_settings_with};
 
 #[test]
 fn addresses_of_redis_are_read_in_all_forms() {

@@ -1,34 +1,7 @@
-//! What leaves the process by itself: spans on their way to a collector, durations of calls on their way to statsd, and
-//! the count of what was lost.
+//! The queue of the durations of calls on their way to statsd, and the count of the lines that were lost.
 
-use prometheus::{IntCounter, Registry, Result};
+use prometheus::IntCounter;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-
-use super::family::counter;
-
-#[derive(Clone, Debug)]
-pub struct TraceMeter {
-    sent: IntCounter,
-    lost: IntCounter,
-}
-
-impl TraceMeter {
-    pub(super) fn new(registry: &Registry) -> Result<Self> {
-        let lost = "Spans that were not sent: the collector is not reached, too slow, or refused them";
-        Ok(Self {
-            sent: counter(registry, "ratelimitd_trace_spans_sent_total", "Spans that the collector took")?,
-            lost: counter(registry, "ratelimitd_trace_spans_lost_total", lost)?,
-        })
-    }
-
-    pub fn sent(&self, spans: u64) {
-        self.sent.inc_by(spans);
-    }
-
-    pub fn lost(&self, spans: u64) {
-        self.lost.inc_by(spans);
-    }
-}
 
 /// Durations that may wait. At 100,000 requests per second the queue is full after 80 ms.
 const CAPACITY: usize = 8_192;
@@ -45,7 +18,7 @@ pub struct Timing {
 #[derive(Clone, Debug)]
 pub struct TimingQueue {
     sender: Sender<Timing>,
-    pub(super) lost: IntCounter,
+    pub(crate) lost: IntCounter,
 }
 
 /// The other end of the queue of durations.
@@ -63,7 +36,7 @@ pub fn timing_queue() -> (TimingQueue, Timings) {
 }
 
 /// Counts what does not reach statsd.
-pub(super) fn lost_lines() -> IntCounter {
+pub(crate) fn lost_lines() -> IntCounter {
     let counter = IntCounter::new(
         "ratelimitd_statsd_lost_lines_total",
         "Lines for statsd that were not sent: it is not reached, or it is too slow",
@@ -72,7 +45,7 @@ pub(super) fn lost_lines() -> IntCounter {
 }
 
 impl TimingQueue {
-    pub(super) fn push(&self, timing: Timing) {
+    pub(crate) fn push(&self, timing: Timing) {
         if self.sender.try_send(timing).is_err() {
             self.lost.inc();
         }

@@ -7,7 +7,8 @@ use ::rules::yaml::{self, Content, Node};
 
 use super::variable::{Effect, ValueKind};
 use super::*;
-use crate::settings::{Settings, SettingsError, SettingsReport, Written};
+use crate::cli::load_settings::{LoadedSettings, load_settings_with};
+use crate::settings::{Settings, SettingsError, SettingsReport};
 use companions::companions;
 
 const RECORDED: &str = include_str!("../../../tests/data/operation/settings.yaml");

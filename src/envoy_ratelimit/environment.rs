@@ -6,7 +6,7 @@ use std::fmt;
 
 use config::{Value, ValueKind};
 
-use super::draft::{Meant, Translation};
+use super::draft::Meant;
 use super::table;
 use crate::settings::{Settings, Written, is_service_link};
 
@@ -39,7 +39,7 @@ pub enum EnvironmentUse {
 
 impl EnvironmentUse {
     /// `called_as`: the name of this program.
-    pub(super) fn decide(called_as: Option<&str>, written: &Written) -> Self {
+    pub(crate) fn decide(called_as: Option<&str>, written: &Written) -> Self {
         let mut set: Vec<_> = written
             .variables
             .iter()
@@ -91,19 +91,9 @@ impl fmt::Display for EnvironmentUse {
     }
 }
 
-/// Adds the settings that the variables mean to those that were written. Returns the variables that are set to values
-/// that can be used.
-pub(super) fn add_translated(written: &mut Written, translation: Translation) -> Vec<&'static str> {
-    let Translation { layer, problems, warnings, variables } = translation;
-    written.problems.extend(problems);
-    written.warnings.extend(warnings);
-    add_layer(written, layer);
-    variables
-}
-
 /// Adds the translated settings. Ours is used where both are set, and a warning says so. A value of the settings file
 /// that only repeats the default does not count as set: the shipped file contains every setting.
-fn add_layer(written: &mut Written, translated: BTreeMap<String, Meant>) {
+pub(super) fn add_layer(written: &mut Written, translated: BTreeMap<String, Meant>) {
     let catalogue = Settings::catalogue();
     let defaults: HashMap<&str, &str> =
         catalogue.iter().map(|setting| (setting.key, setting.default)).collect();

@@ -69,7 +69,7 @@ fn translate_port(draft: &mut Draft, path: String) {
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::{LoadedSettings, load_settings_with};
+    use crate::cli::load_settings::{LoadedSettings, load_settings_with};
     use crate::settings::{Settings, SettingsError};
 
     fn load(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {

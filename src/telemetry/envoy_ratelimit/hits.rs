@@ -1,0 +1,272 @@
+//! The hits of limits, counted with the arithmetic of envoyproxy/ratelimit. Its counters count hits, not decisions, and
+//! overlap: a hit that is near the limit is within it, too.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{ChargedLimit, Charging, Cost, DecidedBy, LimitResult, Rule, Verdict};
+use parking_lot::Mutex;
+
+use super::names::{Stats, stat_name};
+use crate::telemetry::metrics::series::{Count, SeriesBinding, SeriesTable};
+
+/// The path of the limits that requests bring.
+const OVERRIDES: &str = "override.override";
+
+/// A longer path with values of a request is counted under the path of its rule, so that the memory of a series is
+/// bounded.
+const MAX_PATH_BYTES: usize = 512;
+
+/// The hits of the rules in force, by the path of the rule.
+#[derive(Debug)]
+pub(crate) struct HitFamilies {
+    by_rule: SeriesTable<Box<str>, RuleHits>,
+    /// At most this many paths with values for each rule.
+    values_per_rule: usize,
+}
+
+/// The hits of new rules.
+pub(crate) struct HitBinding<'f> {
+    by_rule: SeriesBinding<'f, Box<str>, RuleHits>,
+    values_per_rule: usize,
+}
+
+/// Counts the hits of one rule.
+#[derive(Debug)]
+pub(crate) struct HitMeter {
+    hits: Arc<RuleHits>,
+    values_per_rule: usize,
+}
+
+/// The hits of the rules with one path.
+#[derive(Debug, Default)]
+struct RuleHits {
+    /// The hits under the path of the rule: all hits, or those that have no place in `by_path`.
+    own: HitCounts,
+    /// The hits under paths with values of requests. There are at most `values_per_rule` paths.
+    by_path: Mutex<HashMap<Box<str>, Arc<HitCounts>>>,
+}
+
+/// The hits under one path.
+#[derive(Debug, Default)]
+struct HitCounts {
+    total: Count,
+    over: Count,
+    near: Count,
+    within: Count,
+    shadow: Count,
+    from_cache: Count,
+}
+
+impl HitFamilies {
+    pub(crate) fn new(values_per_rule: usize) -> Self {
+        Self { by_rule: SeriesTable::default(), values_per_rule }
+    }
+
+    /// Starts the hits of new rules. Only one thread may do so at a time.
+    pub(crate) fn bind(&self) -> HitBinding<'_> {
+        HitBinding { by_rule: self.by_rule.bind(), values_per_rule: self.values_per_rule }
+    }
+
+    /// Adds the hits of the rules in force.
+    pub(crate) fn add_to(&self, stats: &mut Stats) {
+        for (path, hits) in self.by_rule.in_force().iter() {
+            hits.own.add_to(stats, || stat_name(path));
+            for (path, counts) in hits.by_path.lock().iter() {
+                counts.add_to(stats, || stat_name(path));
+            }
+        }
+    }
+}
+
+impl HitBinding<'_> {
+    pub(crate) fn rule_meter(&mut self, rule: &Rule) -> HitMeter {
+        self.meter(&rule.path)
+    }
+
+    /// The meter of the limits that requests bring.
+    pub(crate) fn override_meter(&mut self) -> HitMeter {
+        self.meter(OVERRIDES)
+    }
+
+    fn meter(&mut self, path: &str) -> HitMeter {
+        HitMeter { hits: self.by_rule.counts(path.into()), values_per_rule: self.values_per_rule }
+    }
+
+    /// Puts the new rules in force.
+    pub(crate) fn finish(self) {
+        self.by_rule.finish();
+    }
+}
+
+impl HitMeter {
+    /// Counts a decided charge. A hit is near its limit when more units than `near_above` are used.
+    pub(crate) fn record(&self, charged: &ChargedLimit<'_>, result: &LimitResult<'_>, near_above: u64) {
+        self.with_counts(charged.stat_path, |counts| counts.record(result, near_above));
+    }
+
+    /// Counts a charge that was not decided.
+    pub(crate) fn record_undecided(&self, charged: &ChargedLimit<'_>) {
+        self.with_counts(charged.stat_path, |counts| counts.record_undecided(charged.cost));
+    }
+
+    fn with_counts(&self, path: Option<&str>, count: impl FnOnce(&HitCounts)) {
+        match path.and_then(|path| self.hits.of_path(path, self.values_per_rule)) {
+            Some(counts) => count(&counts),
+            None => count(&self.hits.own),
+        }
+    }
+}
+
+impl RuleHits {
+    /// The counts of a path with values; `None` if it is too long, or if there are too many.
+    fn of_path(&self, path: &str, values_per_rule: usize) -> Option<Arc<HitCounts>> {
+        let mut by_path = self.by_path.lock();
+        if let Some(counts) = by_path.get(path) {
+            return Some(Arc::clone(counts));
+        }
+        let has_room = path.len() <= MAX_PATH_BYTES && by_path.len() < values_per_rule;
+        has_room.then(|| Arc::clone(by_path.entry(path.into()).or_default()))
+    }
+}
+
+impl HitCounts {
+    fn record(&self, result: &LimitResult<'_>, near_above: u64) {
+        let hits = hits(&CountBefore::from_result(result), near_above);
+        let shadow = if result.is_shadow() { hits.over } else { 0 };
+        let is_cached = matches!(result.outcome.decided_by, DecidedBy::DenyCache(_));
+        let from_cache = if is_cached { hits.over } else { 0 };
+        let counted = [
+            (&self.total, hits.total),
+            (&self.over, hits.over),
+            (&self.near, hits.near),
+            (&self.within, hits.within),
+            (&self.shadow, shadow),
+            (&self.from_cache, from_cache),
+        ];
+        for (count, hits) in counted.into_iter().filter(|&(_, hits)| hits > 0) {
+            count.add(hits);
+        }
+    }
+
+    /// Counts hits that the store did not decide.
+    fn record_undecided(&self, cost: Cost) {
+        self.total.add(cost.taken());
+    }
+
+    fn add_to(&self, stats: &mut Stats, path: impl FnOnce() -> String) {
+        if self.total.get() == 0 {
+            return;
+        }
+        let path = path();
+        let counted = [
+            ("total_hits", &self.total),
+            ("over_limit", &self.over),
+            ("near_limit", &self.near),
+            ("within_limit", &self.within),
+            ("shadow_mode", &self.shadow),
+            ("over_limit_with_local_cache", &self.from_cache),
+        ];
+        for (counter, count) in counted {
+            let units = count.get();
+            if units > 0 {
+                stats.counter(format!("ratelimit.service.rate_limit.{path}.{counter}"), units);
+            }
+        }
+    }
+}
+
+/// The hits of one decision, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hits {
+    total: u64,
+    over: u64,
+    near: u64,
+    within: u64,
+}
+
+/// The count of a limit before a decision, and the cost that was, or would have been, recorded.
+#[derive(Clone, Copy, Debug)]
+struct CountBefore {
+    limit: u64,
+    before: u64,
+    cost: u64,
+    verdict: Verdict,
+}
+
+impl CountBefore {
+    fn from_result(result: &LimitResult<'_>) -> Self {
+        let (limit, report) = (u64::from(result.limit.spec.capacity()), &result.outcome.report);
+        let cost = result.cost.taken();
+        let used = limit.saturating_sub(report.remaining) + report.over_by;
+        let verdict = result.outcome.verdict;
+        let is_recorded = match (verdict, result.limit.spec.charging) {
+            (Verdict::Fits, _) => true,
+            // The report shows whether the hit was recorded only if there is a debt. Without one the limit was already
+            // used up.
+            (Verdict::Over, Charging::Postpaid) => report.over_by > 0,
+            (Verdict::Over, Charging::Prepaid) => false,
+        };
+        let before = if is_recorded { used.saturating_sub(cost) } else { used };
+        Self { limit, before, cost, verdict }
+    }
+}
+
+fn hits(count: &CountBefore, near_above: u64) -> Hits {
+    let &CountBefore { limit, before, cost, verdict } = count;
+    let after = before + cost;
+    // The part of `before..after` above `from`.
+    let above = |from: u64| after.saturating_sub(before.max(from));
+    let nothing = Hits { total: cost, over: 0, near: 0, within: 0 };
+    match verdict {
+        Verdict::Fits => Hits { near: above(near_above), within: cost, ..nothing },
+        Verdict::Over => {
+            let over = above(limit);
+            Hits { over, near: above(near_above.min(limit)) - over, ..nothing }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_counted_as_envoyproxy_ratelimit_counts_them() {
+        // Limit 20, near above 16.
+        let cases = [
+            // (before, cost, over?, [over, near, within])
+            (0, 1, false, [0, 0, 1]),
+            // Up to the threshold is not near it.
+            (15, 1, false, [0, 0, 1]),
+            (16, 1, false, [0, 1, 1]),
+            // Across the threshold: the part above it is near.
+            (10, 8, false, [0, 2, 8]),
+            (16, 4, false, [0, 4, 4]),
+            // Across the limit: 16 to 20 is near, the rest over.
+            (15, 7, true, [2, 4, 0]),
+            (18, 7, true, [5, 2, 0]),
+            // Used up before: all of it is over.
+            (20, 7, true, [7, 0, 0]),
+            (25, 1, true, [1, 0, 0]),
+            // A peek is no hit.
+            (20, 0, true, [0, 0, 0]),
+            (3, 0, false, [0, 0, 0]),
+        ];
+        for (before, cost, is_over, [over, near, within]) in cases {
+            let verdict = if is_over { Verdict::Over } else { Verdict::Fits };
+            let counted = hits(&CountBefore { limit: 20, before, cost, verdict }, 16);
+            assert_eq!(counted, Hits { total: cost, over, near, within }, "{before} + {cost}");
+        }
+    }
+
+    #[test]
+    fn values_beyond_the_bound_are_counted_under_the_path_of_the_rule() {
+        let hits = RuleHits::default();
+        let count = |path: &str| hits.of_path(path, 2).is_some();
+        assert!(count("shop.user_a") && count("shop.user_b") && count("shop.user_a"));
+        assert!(!count("shop.user_c"), "there are two already");
+        assert!(RuleHits::default().of_path(&"x".repeat(MAX_PATH_BYTES + 1), 2).is_none(), "too long");
+        assert!(RuleHits::default().of_path("shop.user_a", 0).is_none());
+    }
+}

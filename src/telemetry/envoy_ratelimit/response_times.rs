@@ -1,0 +1,166 @@
+//! The durations of gRPC calls as envoyproxy/ratelimit exports them: a histogram with its buckets, in seconds or in
+//! milliseconds, and for statsd each duration by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::core::Metric as _;
+use prometheus::{Histogram, HistogramOpts, Result, proto};
+use strum::{EnumString, VariantNames};
+
+use super::names::Stats;
+use super::statsd::{Timing, TimingQueue};
+use crate::telemetry::metrics::requests::DurationMeter;
+use crate::telemetry::metrics::series::{Exposition, labels};
+
+const NAME: &str = "ratelimit_service_response_time_seconds";
+const HELP: &str = "Duration of calls by gRPC method; in milliseconds if metrics.response_time says so";
+
+/// The upper bounds of the buckets, in seconds or in milliseconds. The histogram of our own has each of them, too.
+const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// The unit of the histogram. Its name is the same for both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum ResponseTimeUnit {
+    #[default]
+    Seconds,
+    /// Whole milliseconds, cut off.
+    Milliseconds,
+}
+
+/// The durations of every method.
+#[derive(Debug)]
+pub(crate) struct ResponseTimes {
+    /// In the order of [`GrpcMethod::ALL`].
+    by_method: [DurationMeter; GrpcMethod::ALL.len()],
+}
+
+/// The forms of a duration that only some settings ask for.
+#[derive(Debug)]
+pub(crate) struct OtherForms {
+    pub(crate) method: GrpcMethod,
+    pub(crate) milliseconds: Option<Histogram>,
+    pub(crate) timings: Option<TimingQueue>,
+}
+
+/// The calls that envoyproxy/ratelimit times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrpcMethod {
+    ShouldRateLimit,
+    /// The method of the health service.
+    Check,
+}
+
+impl GrpcMethod {
+    pub(crate) const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => "ShouldRateLimit",
+            Self::Check => "Check",
+        }
+    }
+}
+
+impl ResponseTimes {
+    /// `decisions` takes the seconds of `ShouldRateLimit`.
+    pub(crate) fn new(
+        decisions: Histogram,
+        unit: ResponseTimeUnit,
+        timings: Option<TimingQueue>,
+    ) -> Result<Self> {
+        let meter = |seconds, method| -> Result<_> {
+            let milliseconds = (unit == ResponseTimeUnit::Milliseconds).then(histogram).transpose()?;
+            let is_needed = milliseconds.is_some() || timings.is_some();
+            let others = OtherForms { method, milliseconds, timings: timings.clone() };
+            Ok(DurationMeter { seconds, others: is_needed.then(|| Arc::new(others)) })
+        };
+        let [first, second] = GrpcMethod::ALL;
+        Ok(Self { by_method: [meter(decisions, first)?, meter(histogram()?, second)?] })
+    }
+
+    pub(crate) fn meter(&self, method: GrpcMethod) -> DurationMeter {
+        self.by_method[method as usize].clone()
+    }
+
+    /// Adds the number of calls of each method.
+    pub(crate) fn add_calls_to(&self, stats: &mut Stats) {
+        for (method, meter) in GrpcMethod::ALL.iter().zip(&self.by_method) {
+            let name = format!("ratelimit_server.{}.total_requests", method.name());
+            stats.counter(name, meter.seconds.get_sample_count());
+        }
+    }
+
+    /// Writes the histograms of the methods that were called.
+    pub(crate) fn write(&self, exposition: &mut Exposition<'_>) {
+        exposition.family(NAME, "histogram", HELP);
+        for (method, meter) in GrpcMethod::ALL.iter().zip(&self.by_method) {
+            let milliseconds = meter.others.as_ref().and_then(|others| others.milliseconds.as_ref());
+            let histogram = milliseconds.unwrap_or(&meter.seconds).metric().get_histogram().clone();
+            if histogram.get_sample_count() > 0 {
+                write_histogram(&histogram, method.name(), exposition);
+            }
+        }
+    }
+}
+
+impl OtherForms {
+    pub(crate) fn observe(&self, took: Duration) {
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if let Some(milliseconds) = &self.milliseconds {
+            // Durations of calls are far below 2^53 ms.
+            milliseconds.observe(took_ms as f64);
+        }
+        if let Some(timings) = &self.timings {
+            timings.push(Timing { method: self.method.name(), took_ms });
+        }
+    }
+}
+
+fn histogram() -> Result<Histogram> {
+    Histogram::with_opts(HistogramOpts::new(NAME, HELP).buckets(BUCKETS.to_vec()))
+}
+
+fn write_histogram(histogram: &proto::Histogram, method: &str, exposition: &mut Exposition<'_>) {
+    let bucket = format!("{NAME}_bucket");
+    for known in histogram.get_bucket().iter().filter(|known| BUCKETS.contains(&known.upper_bound())) {
+        let bound = known.upper_bound().to_string();
+        let labels = labels(&[("grpc_method", method), ("le", &bound)]);
+        exposition.sample(&bucket, &labels, known.cumulative_count());
+    }
+    let count = histogram.get_sample_count();
+    exposition.sample(&bucket, &labels(&[("grpc_method", method), ("le", "+Inf")]), count);
+    let labels = labels(&[("grpc_method", method)]);
+    exposition.sample(&format!("{NAME}_sum"), &labels, histogram.get_sample_sum());
+    exposition.sample(&format!("{NAME}_count"), &labels, count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::family::REQUEST_DURATIONS;
+
+    #[test]
+    fn our_own_histogram_has_the_buckets_of_envoyproxy_ratelimit() {
+        assert!(BUCKETS.iter().all(|bound| REQUEST_DURATIONS.contains(bound)));
+    }
+
+    #[test]
+    fn a_histogram_of_milliseconds_has_whole_milliseconds() {
+        let decisions = histogram().expect("a good histogram");
+        let times = ResponseTimes::new(decisions, ResponseTimeUnit::Milliseconds, None).expect("a histogram");
+        times.meter(GrpcMethod::ShouldRateLimit).observe(Duration::from_micros(7_900));
+        let mut exposition = Exposition::new(String::new(), "");
+        times.write(&mut exposition);
+        let text = exposition.into_text();
+        for line in [
+            r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="5"} 0"#,
+            r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"} 1"#,
+            r#"ratelimit_service_response_time_seconds_sum{grpc_method="ShouldRateLimit"} 7"#,
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("Check"), "a method that was not called has no series");
+    }
+}
