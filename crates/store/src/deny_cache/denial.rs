@@ -80,8 +80,8 @@ pub(super) fn is_repeatable(charge: &Charge, reading: &CounterReading) -> bool {
     }
 }
 
-/// [`ForgottenDenials`] keeps this many times. The hash of a counter chooses its time, so counters may share one: then a
-/// denial may be dropped that could have been kept.
+/// [`ForgottenDenials`] keeps this many times. The hash of a counter chooses its time, so counters may share one: a
+/// denial may then be dropped that could have been kept.
 const PLACES: usize = 256;
 
 /// When denials of a counter were last forgotten because units were given back. The denial of a request that was sent
@@ -98,7 +98,7 @@ impl ForgottenDenials {
         Self { hasher: RandomState::new(), after_us: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Records that denials of the counter are void if their requests were sent before now or now.
+    /// Records that denials of the counter are void if their requests were sent up to now.
     pub(super) fn record(&self, key: &str, now_us: u64) {
         self.place(key).fetch_max(now_us.saturating_add(1), Ordering::SeqCst);
     }

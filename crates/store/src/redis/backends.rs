@@ -51,7 +51,7 @@ pub(super) struct CounterPlace {
 pub struct BackendStatus {
     /// The name; `None` where the store has one backend.
     pub name: Option<&'static str>,
-    /// Why none of the servers decides.
+    /// Why the backend does not decide: the error of a probe, or the error that opened the breakers of all its servers.
     pub failure: Option<StoreError>,
 }
 

@@ -36,8 +36,8 @@ pub struct RedisOptions {
     pub connections: u32,
     /// The most counters of one batch, at least 1. A request with more counters goes alone.
     pub max_batch: usize,
-    /// How long a batch waits for more requests before it is sent, at most 500 µs, while requests come so often that
-    /// another one is likely within this time. Zero: not at all.
+    /// How long a batch waits for more requests before it is sent, at most 500 µs, while requests come often
+    /// enough for another one within this time. Zero: not at all.
     pub linger: Duration,
     /// The most requests that wait for a batch, at least 1. Further requests are refused at once.
     pub max_queue: usize,

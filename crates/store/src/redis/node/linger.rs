@@ -1,5 +1,5 @@
 //! An optional wait before a batch is sent, `store.redis.linger`: requests that arrive meanwhile share the call. A
-//! batcher waits only while requests come so often that another one is likely to arrive within the wait, and only if
+//! batcher waits only while requests come often enough for another one to arrive within the wait, and only if
 //! the requests in the queue have time for it. So an idle service never waits.
 
 use std::time::Duration;

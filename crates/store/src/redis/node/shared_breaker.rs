@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::breaker::{Breaker, BreakerOptions, BreakerState};
 use crate::observer::{BreakerTransition, Observer};
 
-/// Lets calls through, or says why not. A breaker that the settings switch off opens and closes like any other, but lets
-/// every call through.
+/// Lets calls through, or says why not. A breaker that the settings switch off opens and closes like any other, but
+/// lets every call through.
 pub(super) struct SharedBreaker {
     /// The name of the server, for the observer.
     node: String,

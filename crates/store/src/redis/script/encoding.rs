@@ -231,16 +231,9 @@ fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
             Some(kernel.grant_base_us(tat, charge.cost.taken()))
         }
         (Kernel::IntervalBucket(_), CounterReading::Tokens(state)) => Some(state.start_us),
-        (Kernel::Blocked(_), _) => None,
-        // The reading of another kernel. The kernels are named, because a kernel without an id is never undone.
-        (
-            Kernel::FixedWindow(_)
-            | Kernel::SlidingWindow(_)
-            | Kernel::SlidingLog(_)
-            | Kernel::Gcra(_)
-            | Kernel::IntervalBucket(_),
-            _,
-        ) => None,
+        // No counter, or another kernel's reading. All kernels are named: without an id a charge is never undone.
+        (Kernel::FixedWindow(_) | Kernel::SlidingWindow(_) | Kernel::SlidingLog(_), _)
+        | (Kernel::Gcra(_) | Kernel::IntervalBucket(_) | Kernel::Blocked(_), _) => None,
     }
 }
 
