@@ -151,7 +151,9 @@ async fn a_redis_that_was_never_reached_is_not() {
     let mut redis = Redis::start();
     redis.stop();
     let service = Plan::new(RULES).redis(&redis.url()).wait_for_livez().start();
-    assert_eq!(readiness(&service).await, Err(NOT_REACHED.to_owned()));
+    // Before the first attempt has failed, no reason is known.
+    let is_refused = async || (readiness(&service).await == Err(NOT_REACHED.to_owned())).then_some(());
+    assert!(wait::until_async(wait::PATIENCE, is_refused).await.is_some());
     redis.restart();
     assert!(wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok()).await.is_some());
 }
