@@ -15,8 +15,7 @@ use hyper::body::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answering::{send, spawn_decision};
-use super::call::{CallHead, CallStarter, StartedCall};
-use super::connection::ConnectionServer;
+use super::call::{CallHead, CallServer, CallStarter, StartedCall};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
 use super::routed_calls::spawn_routed;
@@ -49,7 +48,7 @@ impl<S: Store + 'static> AcceptedCalls<S> {
     }
 
     /// Starts further calls on another worker. Calls that have started end where they are.
-    pub(super) fn move_to(&mut self, server: &ConnectionServer<S>) {
+    pub(super) fn move_to(&mut self, server: &CallServer<S>) {
         let counts = server.counts.add_connection();
         self.starter.decisions = Arc::clone(&server.decisions);
         self.starter.routed.routes = server.routes.clone();

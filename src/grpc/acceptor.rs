@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::either::Either;
 
-use super::balance::WorkersInUse;
 use crate::net::PortListener;
 use crate::net::admission::{Admission, Admitted};
 use crate::net::listener::PortStream;
@@ -23,6 +22,24 @@ use crate::telemetry::metrics::CloseReason;
 /// The most connections that may wait for one worker. All callers may connect at once, for example after a restart. A
 /// longer queue means that the worker no longer runs.
 const HANDOFF_QUEUE: usize = 1_024;
+
+/// How many workers serve connections: the first ones. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct WorkersInUse(Arc<AtomicUsize>);
+
+impl WorkersInUse {
+    pub(super) fn new(count: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(count)))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, count: usize) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+}
 
 /// The number of open connections of one worker. Clones share it.
 #[derive(Clone, Debug, Default)]

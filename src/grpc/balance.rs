@@ -3,7 +3,6 @@
 //! ([decision 46](../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as
 //! many are used, up to `server.workers`. Connections move between workers while they are served (`placement.rs`).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tokio::runtime::RuntimeMetrics;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::acceptor::OpenConnections;
+use super::acceptor::{OpenConnections, WorkersInUse};
 
 /// How often the load of the workers is measured.
 const TICK: Duration = Duration::from_millis(20);
@@ -35,24 +34,6 @@ pub(super) struct BalancedWorker {
     pub(super) open: OpenConnections,
     pub(super) metrics: Arc<OnceLock<RuntimeMetrics>>,
     pub(super) orders: mpsc::Sender<GiveAway>,
-}
-
-/// How many workers serve connections: the first ones. Clones share it.
-#[derive(Clone, Debug)]
-pub(super) struct WorkersInUse(Arc<AtomicUsize>);
-
-impl WorkersInUse {
-    pub(super) fn new(count: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(count)))
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, count: usize) {
-        self.0.store(count, Ordering::Relaxed);
-    }
 }
 
 /// Measures the load of the workers, and moves connections.

@@ -19,11 +19,12 @@ use futures_util::future::BoxFuture;
 use h2::RecvStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use hyper::body::Bytes;
+use tonic::service::Routes;
 
 use super::answering::{CALL_TIMEOUT, Reply};
 use super::convert::{decode, http_status};
 use super::message::{Arrival, MessageBounds, RequestBody};
-use super::open_calls::ConnectionCounts;
+use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
 use crate::decide::{Handler, NoDecision};
 use crate::net::sending_page::{SEC_FETCH_SITE, SendingPage};
@@ -53,6 +54,13 @@ pub(super) enum StartedCall {
     Reading(BoxFuture<'static, Reply>),
     /// A call of another service.
     Routed(RoutedCall),
+}
+
+/// What the calls of one worker share.
+pub(super) struct CallServer<S> {
+    pub(super) decisions: Arc<DecisionCalls<S>>,
+    pub(super) routes: Routes,
+    pub(super) counts: Arc<WorkerCounts>,
 }
 
 /// Starts the calls of one connection.

@@ -14,12 +14,10 @@ use h2::server::{Builder, Connection};
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
 
 use super::accepted_calls::{AcceptedCalls, MAX_CONCURRENT_STREAMS};
-use super::call::{CallStarter, DecisionCalls};
+use super::call::{CallServer, CallStarter};
 use super::connection_io::{ConnectionIo, MAX_READ_HEADER_BYTES, ReadBudget};
-use super::open_calls::WorkerCounts;
 use super::placement::Placement;
 use super::routed_calls::{OpenStreams, RoutedCalls};
 use super::service::GrpcOptions;
@@ -40,9 +38,7 @@ const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the connections of one worker share.
 pub(super) struct ConnectionServer<S> {
-    pub(super) decisions: Arc<DecisionCalls<S>>,
-    pub(super) routes: Routes,
-    pub(super) counts: Arc<WorkerCounts>,
+    pub(super) calls: Arc<CallServer<S>>,
     /// Shared by all workers.
     pub(super) streams: Arc<OpenStreams>,
     pub(super) options: GrpcOptions,
@@ -62,13 +58,13 @@ impl<S: Store + 'static> ConnectionServer<S> {
     ) where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let counts = self.counts.add_connection();
+        let counts = self.calls.counts.add_connection();
         let closing = self.stop.child_token();
         let starter = CallStarter {
-            decisions: Arc::clone(&self.decisions),
+            decisions: Arc::clone(&self.calls.decisions),
             counts: Arc::clone(&counts),
             routed: RoutedCalls {
-                routes: self.routes.clone(),
+                routes: self.calls.routes.clone(),
                 streams: self.streams.add_connection(),
                 closing: closing.clone(),
                 counts: Arc::clone(&counts),
@@ -76,7 +72,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
         };
         let calls = AcceptedCalls::new(starter, Arc::clone(&counts));
         let budget = ReadBudget::new(self.bytes_per_poll);
-        let unfinished = self.decisions.bounds.unfinished.clone();
+        let unfinished = self.calls.decisions.bounds.unfinished.clone();
         let io = ConnectionIo::new(stream, budget, self.stop.clone(), unfinished, Arc::clone(&counts));
         let idle = IdleWatch::new(Arc::clone(&admitted), closing.clone());
         let opened = Http2Connection::open(io, calls, idle, placement).await;

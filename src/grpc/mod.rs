@@ -3,7 +3,7 @@
 //!
 //! The road of a connection:
 //! - `acceptor`: accepts it, and assigns it to a worker
-//! - `worker`: the thread that serves it
+//! - `worker`: the thread that serves it, among `served_connections`
 //! - `connection`: its life, from the handshake of HTTP/2 to GOAWAY. Its task reads frames and writes answers.
 //! - `connection_io`: its bytes on the way to h2, bounded in time and number (`sent_frames` follows the frames)
 //! - `silence`: PINGs while it has no calls
@@ -37,6 +37,7 @@ mod other_services;
 mod placement;
 mod routed_calls;
 mod sent_frames;
+mod served_connections;
 mod service;
 mod silence;
 #[cfg(test)]

@@ -14,16 +14,17 @@ use tokio::runtime::{Runtime, RuntimeMetrics};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::acceptor::{AcceptedConnection, Acceptor, OpenConnections};
-use super::balance::{BalancedWorker, Balancer, GiveAway, WorkersInUse};
-use super::call::DecisionCalls;
+use super::acceptor::{AcceptedConnection, Acceptor, OpenConnections, WorkersInUse};
+use super::balance::{BalancedWorker, Balancer, GiveAway};
+use super::call::{CallServer, DecisionCalls};
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
 use super::other_services::other_services;
-use super::placement::{MovingConnection, ServedConnections};
+use super::placement::MovingConnection;
 use super::routed_calls::OpenStreams;
+use super::served_connections::ServedConnections;
 use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
 use crate::decide::Readiness;
 use crate::net::{PortListener, UnfinishedBytes};
@@ -248,15 +249,15 @@ where
             (self.make_context)().map_err(WorkerError::StoreSetup)?;
         let bounds =
             MessageBounds { max_bytes: handler.max_message_bytes, unfinished: self.unfinished.clone() };
-        let server = Arc::new(ConnectionServer {
-            counts: Arc::new(WorkerCounts::new(
-                &self.options,
-                handler.failures.clone(),
-                handler.meter.clone(),
-            )),
-            streams: Arc::clone(&self.streams),
+        let counts = WorkerCounts::new(&self.options, handler.failures.clone(), handler.meter.clone());
+        let calls = CallServer {
+            counts: Arc::new(counts),
             decisions: Arc::new(DecisionCalls { handler, bounds }),
             routes: other_services(self.readiness.clone()).map_err(WorkerError::Reflection)?,
+        };
+        let server = Arc::new(ConnectionServer {
+            calls: Arc::new(calls),
+            streams: Arc::clone(&self.streams),
             options: self.options,
             bytes_per_poll: BYTES_PER_POLL,
             stop: self.stop.clone(),

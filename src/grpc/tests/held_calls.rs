@@ -170,7 +170,7 @@ async fn calls_that_were_reset_do_not_fill_the_memory() {
         drop(reset);
         tokio::time::sleep(SETTLE).await;
     }
-    let open = server.server.counts.open_calls() - DECISIONS_AT_ONCE;
+    let open = server.server.calls.counts.open_calls() - DECISIONS_AT_ONCE;
     assert!(open <= 2 * MAX_CONCURRENT_STREAMS as usize, "{open} calls are held");
     assert_eq!(server.asked().await, DECISIONS_AT_ONCE);
 }

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::accepted_calls::MAX_CONCURRENT_STREAMS;
 use super::acceptor::OpenConnections;
 use super::answering::CALL_TIMEOUT;
-use super::call::{self, DecisionCalls};
+use super::call::{self, CallServer, DecisionCalls};
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
@@ -123,11 +123,14 @@ fn server_of<S: Store + 'static>(
         MessageBounds { max_bytes: MAX_MESSAGE_BYTES, unfinished: UnfinishedBytes::new(UNFINISHED_BYTES) };
     let mut counts = WorkerCounts::new(&options, handler.failures.clone(), handler.meter.clone());
     counts.max_open = max_open;
-    Arc::new(ConnectionServer {
+    let calls = CallServer {
         counts: Arc::new(counts),
-        streams: Arc::<OpenStreams>::default(),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
+    };
+    Arc::new(ConnectionServer {
+        calls: Arc::new(calls),
+        streams: Arc::<OpenStreams>::default(),
         options,
         bytes_per_poll: usize::MAX,
         stop: stop.clone(),

@@ -6,6 +6,7 @@
 mod hits;
 mod log_lines;
 mod names;
+mod other_forms;
 mod response_times;
 mod statsd;
 
@@ -19,5 +20,6 @@ pub use statsd::{
 pub(super) use hits::{HitBinding, HitFamilies, HitMeter};
 pub(super) use log_lines::EnvoyRatelimitLines;
 pub(super) use names::{OwnCounts, Stats, write_families};
-pub(super) use response_times::{GrpcMethod, OtherForms, ResponseTimes};
+pub(super) use other_forms::{GrpcMethod, OtherForms};
+pub(super) use response_times::ResponseTimes;
 pub(super) use statsd::lost_lines;

@@ -2,14 +2,14 @@
 //! milliseconds, and for statsd each duration by itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::core::Metric as _;
 use prometheus::{Histogram, HistogramOpts, Result, proto};
 use strum::{EnumString, VariantNames};
 
 use super::names::Stats;
-use super::statsd::{Timing, TimingQueue};
+use super::other_forms::{GrpcMethod, OtherForms};
+use super::statsd::TimingQueue;
 use crate::telemetry::metrics::requests::DurationMeter;
 use crate::telemetry::metrics::series::{Exposition, labels};
 
@@ -34,33 +34,6 @@ pub enum ResponseTimeUnit {
 pub(crate) struct ResponseTimes {
     /// In the order of [`GrpcMethod::ALL`].
     by_method: [DurationMeter; GrpcMethod::ALL.len()],
-}
-
-/// The forms of a duration that only some settings ask for.
-#[derive(Debug)]
-pub(crate) struct OtherForms {
-    pub(crate) method: GrpcMethod,
-    pub(crate) milliseconds: Option<Histogram>,
-    pub(crate) timings: Option<TimingQueue>,
-}
-
-/// The calls that envoyproxy/ratelimit times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GrpcMethod {
-    ShouldRateLimit,
-    /// The method of the health service.
-    Check,
-}
-
-impl GrpcMethod {
-    pub(crate) const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::ShouldRateLimit => "ShouldRateLimit",
-            Self::Check => "Check",
-        }
-    }
 }
 
 impl ResponseTimes {
@@ -105,19 +78,6 @@ impl ResponseTimes {
     }
 }
 
-impl OtherForms {
-    pub(crate) fn observe(&self, took: Duration) {
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        if let Some(milliseconds) = &self.milliseconds {
-            // Durations of calls are far below 2^53 ms.
-            milliseconds.observe(took_ms as f64);
-        }
-        if let Some(timings) = &self.timings {
-            timings.push(Timing { method: self.method.name(), took_ms });
-        }
-    }
-}
-
 fn histogram() -> Result<Histogram> {
     Histogram::with_opts(HistogramOpts::new(NAME, HELP).buckets(BUCKETS.to_vec()))
 }
@@ -138,6 +98,8 @@ fn write_histogram(histogram: &proto::Histogram, method: &str, exposition: &mut 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::telemetry::metrics::family::REQUEST_DURATIONS;
 

@@ -14,8 +14,8 @@ use engine::StoreError;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::NodeState;
 use super::calls::{self, FinishedCalls, QueuedRequest, fail_unsent};
+use super::state::NodeState;
 use crate::redis::connect::{Connection, checkout, checkout_timeout};
 
 /// An idle batcher PINGs a connection after this time. That is before the connection counts as idle, when a decision

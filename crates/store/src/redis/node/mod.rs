@@ -12,12 +12,12 @@ mod probe;
 mod queue;
 mod queue_control;
 mod shared_breaker;
+mod state;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::StoreError;
 use parking_lot::Mutex;
@@ -26,18 +26,18 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::calls::QueuedRequest;
 pub(crate) use self::calls::{CallError, CallMode, Cause, NotExecuted};
-use self::calls::{QueuedRequest, fail_unsent};
 use self::linger::Linger;
 pub(crate) use self::probe::check_writes;
+use self::queue::Queue;
 pub(crate) use self::queue::QueueDepth;
-use self::queue::{Queue, Refusal};
 use self::queue_control::QueueControl;
 use self::shared_breaker::SharedBreaker;
+use self::state::NodeState;
 use crate::breaker::BreakerState;
-use crate::observer::Observer;
-use crate::redis::connect::{ConnectionPool, Target, connection_pool};
-use crate::redis::error::{ended_without_answer, shut_down};
+use crate::redis::connect::{Target, connection_pool};
+use crate::redis::error::ended_without_answer;
 use crate::redis::options::{RedisOptions, Topology};
 use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::tasks::Tasks;
@@ -50,33 +50,6 @@ const YIELDS_FOR_ANSWER: usize = 4;
 pub(crate) struct Node {
     state: Arc<NodeState>,
     closing: CancellationToken,
-}
-
-/// What the callers, the batchers and the probe of a node share.
-struct NodeState {
-    target: Target,
-    pool: ConnectionPool,
-    /// The connections that the pool has opened.
-    connections_opened: Arc<AtomicU64>,
-    queue: Queue<QueuedRequest>,
-    breaker: SharedBreaker,
-    queue_control: Mutex<QueueControl>,
-    /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
-    is_hot: AtomicBool,
-    /// Whether requests to sliding logs have calls of their own.
-    logs_apart: AtomicBool,
-    /// The prefix of every key.
-    key_prefix: String,
-    /// A slot of the node, for the key of the probe; `None` without a cluster.
-    probe_slot: Mutex<Option<u16>>,
-    probe_mode: CallMode,
-    observer: Arc<dyn Observer>,
-    queue_depth: QueueDepth,
-    linger: Linger,
-    max_batch: usize,
-    max_queue: usize,
-    /// The longest that a decision may take.
-    timeout: Duration,
 }
 
 impl Node {
@@ -204,81 +177,4 @@ async fn unread_answer(
         }
     }
     None
-}
-
-impl NodeState {
-    /// Adds a request to the queue. It may take the place of another caller's request, which then fails.
-    fn push(&self, request: QueuedRequest) -> Result<(), CallError> {
-        // A full queue does not refuse an undo: its charge would stay recorded, and deny further requests. Undos may
-        // fill another `max_queue`. They go first, because their charges deny requests meanwhile. There are no more
-        // undos than requests that were decided.
-        let queued = if request.encoded.is_undo() {
-            self.queue.push_first(self.max_queue.saturating_mul(2), request).map(|()| None)
-        } else {
-            self.queue.push(request.encoded.caller(), request)
-        };
-        match queued {
-            Ok(None) => Ok(()),
-            Ok(Some(displaced)) => {
-                displaced.answer(Err(CallError::Failed(StoreError::Overloaded)));
-                Ok(())
-            }
-            Err((Refusal::Full, _)) => Err(CallError::Failed(StoreError::Overloaded)),
-            Err((Refusal::Closed, request)) => Err(CallError::not_sent(request.encoded, shut_down())),
-        }
-    }
-
-    /// Takes requests for up to `max_batch` counters from the queue. The cost of a call grows with its counters, and
-    /// not with its requests. Under overload, requests whose answer would come too late fail now.
-    fn take_batch(&self) -> Vec<QueuedRequest> {
-        let mut control = self.queue_control.lock();
-        let now = Instant::now();
-        let answered_at = now + control.service_time(now);
-        let weight = |request: &QueuedRequest| {
-            let is_in_time = !request.is_abandoned() && request.deadline > answered_at;
-            is_in_time.then(|| request.encoded.key_count().max(1))
-        };
-        let taken = self.queue.take(self.max_batch, weight);
-        control.record_dequeue(now, &taken);
-        let capacity = control.queue_capacity(now);
-        drop(control);
-        // Under overload at least a full batch may wait.
-        let bound = capacity.map_or(self.max_queue, |capacity| capacity.max(self.max_batch));
-        self.queue.set_bound(bound.min(self.max_queue));
-        self.queue_depth.set(taken.left);
-        for request in taken.stale.into_iter().filter(|request| request.deadline > now) {
-            request.answer(Err(CallError::Failed(StoreError::Overloaded)));
-        }
-        taken.items
-    }
-
-    /// Records the result of a call that was sent at `sent`. If it opens a breaker that refuses calls, all waiting
-    /// requests fail.
-    fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
-        if let Err(open) = self.breaker.record(sent, result) {
-            fail_unsent(self.drain(), &open);
-        }
-    }
-
-    /// Drops the oldest requests whose deadline has passed: nothing was sent for a while.
-    fn drop_late(&self) {
-        let now = Instant::now();
-        let left = self.queue.drop_stale(|request| request.deadline <= now);
-        self.queue_depth.set(left);
-        self.forget_load();
-    }
-
-    /// Empties the queue without deciding the requests.
-    fn drain(&self) -> Vec<QueuedRequest> {
-        let waiting = self.queue.take(usize::MAX, |_| Some(0)).items;
-        self.queue_depth.set(0);
-        self.forget_load();
-        waiting
-    }
-
-    /// Forgets the load so far, because no request waits or the server got no calls for a while.
-    fn forget_load(&self) {
-        self.queue_control.lock().forget();
-        self.queue.set_bound(self.max_queue);
-    }
 }

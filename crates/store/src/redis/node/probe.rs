@@ -8,9 +8,9 @@ use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::NodeState;
 use super::calls;
 use super::calls::QueuedRequest;
+use super::state::NodeState;
 use crate::redis::connect::{checkout, checkout_timeout};
 use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::slot::tag_for_slot;

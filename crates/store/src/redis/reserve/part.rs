@@ -3,7 +3,7 @@
 use engine::{Charge, Charges, Charging, Cost, Role};
 use smallvec::SmallVec;
 
-use super::Places;
+use super::places::Places;
 use crate::redis::script::EncodedRequest;
 
 /// Some charges of a request, which are decided together.
@@ -92,8 +92,8 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::super::first_place;
-    use super::super::{RouteError, have_one_place};
+    use super::super::have_one_place;
+    use super::super::places::{RouteError, first_place};
     use super::*;
     use crate::redis::script::RequestReply;
     use crate::redis::slot::slot_of_key;

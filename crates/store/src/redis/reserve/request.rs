@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::part::{RequestPart, is_deferred};
-use super::{Places, RouteError, first_place};
+use super::places::{Places, RouteError, first_place};
 use crate::redis::script::{self, EncodedRequest};
 
 /// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.

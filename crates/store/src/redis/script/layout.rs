@@ -193,6 +193,28 @@ pub(super) const ROLE_NON_BINDING: u16 = 1;
 /// Plus a group: denies the request if every quota group has a charge that does not fit.
 pub(super) const ROLE_QUOTA: u16 = 2;
 
+/// The time at which a batch is decided, and how long its counters are kept after they equal unused counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// The server's time. Counters are kept a second longer, because a counter that expired early would admit too much.
+    Now,
+    /// A time that the caller chooses, in microseconds since the epoch, below 2^52. Counters still expire by the
+    /// server's clock, so they are kept an hour longer: the caller's time may stand still meanwhile.
+    At(u64),
+}
+
+impl When {
+    /// What the argument of a call starts with: the time in microseconds, negative for the server's time, and how long
+    /// counters are kept, in milliseconds.
+    pub(super) fn bytes(self) -> [[u8; 8]; 2] {
+        let (now_us, grace_ms) = match self {
+            Self::Now => (-1.0, 1e3),
+            Self::At(now_us) => (now_us as f64, 3.6e6),
+        };
+        [f64::to_le_bytes(now_us), f64::to_le_bytes(grace_ms)]
+    }
+}
+
 impl KernelLayout {
     pub(super) fn for_kernel(kernel: &Kernel) -> &'static Self {
         match kernel {

@@ -18,18 +18,9 @@ use self::batch::{RequestBundles, ScriptArgument};
 use self::text::{BATCH, ScriptText};
 
 pub(crate) use self::encoding::{EncodedRequest, RequestReply, outcome, undone};
+pub(crate) use self::layout::When;
 pub(crate) use self::text::load;
 pub use self::text::script_sha1;
-
-/// The time at which a batch is decided, and how long its counters are kept after they equal unused counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    /// The server's time. Counters are kept a second longer, because a counter that expired early would admit too much.
-    Now,
-    /// A time that the caller chooses, in microseconds since the epoch, below 2^52. Counters still expire by the
-    /// server's clock, so they are kept an hour longer: the caller's time may stand still meanwhile.
-    At(u64),
-}
 
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,18 +38,6 @@ pub(crate) struct BatchPlan {
     bundles: Option<RequestBundles>,
     /// Whether a key is sent more than once.
     keys_repeat: bool,
-}
-
-impl When {
-    /// What the argument of a call starts with: the time in microseconds, negative for the server's time, and how long
-    /// counters are kept, in milliseconds.
-    fn bytes(self) -> [[u8; 8]; 2] {
-        let (now_us, grace_ms) = match self {
-            Self::Now => (-1.0, 1e3),
-            Self::At(now_us) => (now_us as f64, 3.6e6),
-        };
-        [f64::to_le_bytes(now_us), f64::to_le_bytes(grace_ms)]
-    }
 }
 
 impl BatchPlan {

@@ -3,9 +3,8 @@
 //! The simple way is one request after another, in the order of arrival. `bundles` finds requests that can share what
 //! is sent; without them a batch costs Redis more, and is decided the same.
 
-use super::When;
 use super::encoding::EncodedRequest;
-use super::layout::{EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_ONE_BY_ONE, SAME_SHAPE};
+use super::layout::{EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_ONE_BY_ONE, SAME_SHAPE, When};
 
 mod bundles;
 #[cfg(test)]

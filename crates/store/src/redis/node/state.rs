@@ -1,0 +1,122 @@
+//! What the callers, the batchers and the probe of a node share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use engine::StoreError;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::calls::{CallError, CallMode, QueuedRequest, fail_unsent};
+use super::linger::Linger;
+use super::queue::{Queue, QueueDepth, Refusal};
+use super::queue_control::QueueControl;
+use super::shared_breaker::SharedBreaker;
+use crate::observer::Observer;
+use crate::redis::connect::{ConnectionPool, Target};
+use crate::redis::error::shut_down;
+
+/// What the callers, the batchers and the probe of a node share.
+pub(super) struct NodeState {
+    pub(super) target: Target,
+    pub(super) pool: ConnectionPool,
+    /// The connections that the pool has opened.
+    pub(super) connections_opened: Arc<AtomicU64>,
+    pub(super) queue: Queue<QueuedRequest>,
+    pub(super) breaker: SharedBreaker,
+    pub(super) queue_control: Mutex<QueueControl>,
+    /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
+    pub(super) is_hot: AtomicBool,
+    /// Whether requests to sliding logs have calls of their own.
+    pub(super) logs_apart: AtomicBool,
+    /// The prefix of every key.
+    pub(super) key_prefix: String,
+    /// A slot of the node, for the key of the probe; `None` without a cluster.
+    pub(super) probe_slot: Mutex<Option<u16>>,
+    pub(super) probe_mode: CallMode,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) queue_depth: QueueDepth,
+    pub(super) linger: Linger,
+    pub(super) max_batch: usize,
+    pub(super) max_queue: usize,
+    /// The longest that a decision may take.
+    pub(super) timeout: Duration,
+}
+
+impl NodeState {
+    /// Adds a request to the queue. It may take the place of another caller's request, which then fails.
+    pub(super) fn push(&self, request: QueuedRequest) -> Result<(), CallError> {
+        // A full queue does not refuse an undo: its charge would stay recorded, and deny further requests. Undos may
+        // fill another `max_queue`. They go first, because their charges deny requests meanwhile. There are no more
+        // undos than requests that were decided.
+        let queued = if request.encoded.is_undo() {
+            self.queue.push_first(self.max_queue.saturating_mul(2), request).map(|()| None)
+        } else {
+            self.queue.push(request.encoded.caller(), request)
+        };
+        match queued {
+            Ok(None) => Ok(()),
+            Ok(Some(displaced)) => {
+                displaced.answer(Err(CallError::Failed(StoreError::Overloaded)));
+                Ok(())
+            }
+            Err((Refusal::Full, _)) => Err(CallError::Failed(StoreError::Overloaded)),
+            Err((Refusal::Closed, request)) => Err(CallError::not_sent(request.encoded, shut_down())),
+        }
+    }
+
+    /// Takes requests for up to `max_batch` counters from the queue. The cost of a call grows with its counters, and
+    /// not with its requests. Under overload, requests whose answer would come too late fail now.
+    pub(super) fn take_batch(&self) -> Vec<QueuedRequest> {
+        let mut control = self.queue_control.lock();
+        let now = Instant::now();
+        let answered_at = now + control.service_time(now);
+        let weight = |request: &QueuedRequest| {
+            let is_in_time = !request.is_abandoned() && request.deadline > answered_at;
+            is_in_time.then(|| request.encoded.key_count().max(1))
+        };
+        let taken = self.queue.take(self.max_batch, weight);
+        control.record_dequeue(now, &taken);
+        let capacity = control.queue_capacity(now);
+        drop(control);
+        // Under overload at least a full batch may wait.
+        let bound = capacity.map_or(self.max_queue, |capacity| capacity.max(self.max_batch));
+        self.queue.set_bound(bound.min(self.max_queue));
+        self.queue_depth.set(taken.left);
+        for request in taken.stale.into_iter().filter(|request| request.deadline > now) {
+            request.answer(Err(CallError::Failed(StoreError::Overloaded)));
+        }
+        taken.items
+    }
+
+    /// Records the result of a call that was sent at `sent`. If it opens a breaker that refuses calls, all waiting
+    /// requests fail.
+    pub(super) fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
+        if let Err(open) = self.breaker.record(sent, result) {
+            fail_unsent(self.drain(), &open);
+        }
+    }
+
+    /// Drops the oldest requests whose deadline has passed: nothing was sent for a while.
+    pub(super) fn drop_late(&self) {
+        let now = Instant::now();
+        let left = self.queue.drop_stale(|request| request.deadline <= now);
+        self.queue_depth.set(left);
+        self.forget_load();
+    }
+
+    /// Empties the queue without deciding the requests.
+    pub(super) fn drain(&self) -> Vec<QueuedRequest> {
+        let waiting = self.queue.take(usize::MAX, |_| Some(0)).items;
+        self.queue_depth.set(0);
+        self.forget_load();
+        waiting
+    }
+
+    /// Forgets the load so far, because no request waits or the server got no calls for a while.
+    pub(super) fn forget_load(&self) {
+        self.queue_control.lock().forget();
+        self.queue.set_bound(self.max_queue);
+    }
+}
