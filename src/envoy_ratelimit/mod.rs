@@ -2,7 +2,7 @@
 //! it without a change of the environment. `cli/load_settings.rs` adds them to the settings. What the service exports
 //! like `envoyproxy/ratelimit` is in `telemetry/envoy_ratelimit/`; decision 48 says why that is not in one room.
 //!
-//! [`table`] lists every variable and what it does here; `environment` says whether the variables are read, and which
+//! `table` lists every variable and what it does here; `environment` says whether the variables are read, and which
 //! settings win; the other files translate the values.
 
 mod draft;

@@ -75,9 +75,10 @@ impl<S: Store + 'static> ConnectionServer<S> {
         let unfinished = self.calls.decisions.bounds.unfinished.clone();
         let io = ConnectionIo::new(stream, budget, self.stop.clone(), unfinished, Arc::clone(&counts));
         let idle = IdleWatch::new(Arc::clone(&admitted), closing.clone());
-        let opened = Http2Connection::open(io, calls, idle, placement).await;
+        // Boxed, so that an open connection does not keep the memory of its handshake.
+        let opened = Box::pin(Http2Connection::open(io, calls, idle, placement)).await;
         let ended = match opened {
-            Ok(connection) => self.run(pin!(connection), &admitted, &closing).await,
+            Ok(mut connection) => self.run(connection.as_mut(), &admitted, &closing).await,
             Err(error) => Err(error.into()),
         };
         if let Err(error) = ended {
@@ -181,11 +182,11 @@ where
         calls: AcceptedCalls<S>,
         idle: IdleWatch,
         placement: Arc<Placement<S>>,
-    ) -> Result<Self, h2::Error> {
+    ) -> Result<Pin<Box<Self>>, h2::Error> {
         let (read_budget, closing) = (io.read_budget(), idle.closing());
         let mut http2 = builder().handshake(io).await?;
         let keep_alive = KeepAlive::new(http2.ping_pong(), idle);
-        Ok(Self {
+        Ok(Box::pin(Self {
             http2,
             read_budget,
             calls,
@@ -194,7 +195,7 @@ where
             leaked: LeakedStreams::default(),
             closing,
             end: None,
-        })
+        }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the service exports like envoyproxy/ratelimit, beside its own metrics and log: the hits of limits and the
 //! response times, their dotted names and families, statsd, and the lines of the log. What is counted at a request or a
-//! decision is counted by one call of a [`HitMeter`] or of [`OtherForms`]. The variables of envoyproxy/ratelimit are
+//! decision is counted by one call of a `HitMeter` or of `OtherForms`. The variables of envoyproxy/ratelimit are
 //! translated in `src/envoy_ratelimit`.
 
 mod hits;
