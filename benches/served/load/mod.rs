@@ -3,7 +3,7 @@
 //!
 //! The generator shares the cores with the measured processes, so it costs little: it sends messages that were encoded
 //! beforehand, and writes the frames itself. In the open loop one thread starts the calls of all connections by one
-//! schedule, each on the next connection, and the latency of a call counts from the time when it was due, not from the
+//! schedule of random times, each on the next connection, and the latency of a call counts from the time when it was due, not from the
 //! time when it was sent. The thread sleeps until the next call is due by a timer with the resolution of the kernel's
 //! clock; the tally says how late the calls were started, and how many together.
 
@@ -27,20 +27,30 @@ use worker::Worker;
 pub enum Pace {
     /// This number of calls is always in flight.
     Closed { in_flight: usize },
-    /// This number of calls is due each second.
+    /// This number of calls is due each second, at random times, as from callers that know nothing of each other.
     Open { per_second: u64 },
     /// This number of calls is due at once, again and again.
     Bursts { calls: u64, every: Duration },
 }
 
 impl Pace {
-    /// When the n-th call of all is due, after the start; `None` in a closed loop.
-    fn due_after(self, n: u64) -> Option<Duration> {
+    /// When the calls of a second are due, in nanoseconds after its start: the same times in every second and run.
+    fn times_in_a_second(self) -> Vec<u64> {
+        let Self::Open { per_second } = self else { return Vec::new() };
+        let mut random = fastrand::Rng::with_seed(per_second);
+        let mut times: Vec<u64> = (0..per_second).map(|_| random.u64(..1_000_000_000)).collect();
+        times.sort_unstable();
+        times
+    }
+
+    /// When the n-th call of all is due, after the start; `None` in a closed loop. `times`: of
+    /// [`Self::times_in_a_second`].
+    fn due_after(self, n: u64, times: &[u64]) -> Option<Duration> {
         match self {
             Self::Closed { .. } => None,
             Self::Open { per_second } => {
-                let (seconds, rest) = (n / per_second, n % per_second);
-                Some(Duration::from_secs(seconds) + Duration::from_nanos(rest * 1_000_000_000 / per_second))
+                let place = usize::try_from(n % per_second).expect("the place of a call");
+                Some(Duration::from_secs(n / per_second) + Duration::from_nanos(times[place]))
             }
             Self::Bursts { calls, every } => Some(every * u32::try_from(n / calls).expect("a run of days")),
         }

@@ -133,6 +133,8 @@ pub struct Worker<'a> {
     sockets: Vec<Socket<'a>>,
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// When the calls of a second are due.
+    times: Vec<u64>,
     /// The number of the call that the timer waits for.
     awaited: Option<u64>,
     /// Receives the bytes of any socket.
@@ -161,6 +163,7 @@ impl<'a> Worker<'a> {
             sockets,
             epoll,
             timer,
+            times: load.pace.times_in_a_second(),
             awaited: None,
             buffer: vec![0; RECEIVE_BUFFER],
             tally: Tally::new(),
@@ -203,7 +206,9 @@ impl<'a> Worker<'a> {
     fn start_due(&mut self, n: &mut u64, started: Instant) -> bool {
         let (first, mut now) = (*n, Instant::now());
         let mut last_due = None;
-        while let Some(after) = self.load.pace.due_after(*n).filter(|after| *after < self.load.duration) {
+        let due_after =
+            |n| self.load.pace.due_after(n, &self.times).filter(|after| *after < self.load.duration);
+        while let Some(after) = due_after(*n) {
             let due = started + after;
             let wait = due.saturating_duration_since(now);
             if !wait.is_zero() {
