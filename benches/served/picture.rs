@@ -67,8 +67,6 @@ pub struct Curve {
     pub name: &'static str,
     /// Its colour in the style.
     pub class: &'static str,
-    /// Its numbers stand below it, so that they do not cover those of the curve above.
-    pub labels_below: bool,
     pub points: Vec<Point>,
 }
 
@@ -117,22 +115,27 @@ pub fn draw_pace(curves: &[Curve]) -> Option<String> {
     ));
     svg.line(r#"<text x="10" y="20" class="name">CPU of a call, µs</text>"#);
     for (place, curve) in curves.iter().enumerate() {
-        draw_curve(&mut svg, curve, 150 + 215 * place as u64, |point| (x(point.per_second), y(point.us)));
+        // The numbers of the lowest curve stand below it, so that they do not cover those of the curve above.
+        let is_lowest = |point: &Point| {
+            points().filter(|other| other.per_second == point.per_second).all(|other| other.us >= point.us)
+        };
+        let place_of = |point: &Point| (x(point.per_second), y(point.us), is_lowest(point));
+        draw_curve(&mut svg, curve, 150 + 215 * place as u64, place_of);
     }
     Some(svg.finish())
 }
 
 /// A curve with its points, and its name at this distance from the left.
-fn draw_curve(svg: &mut Svg, curve: &Curve, name_at: u64, place: impl Fn(&Point) -> (f64, f64)) {
+fn draw_curve(svg: &mut Svg, curve: &Curve, name_at: u64, place: impl Fn(&Point) -> (f64, f64, bool)) {
     let class = curve.class;
-    let path: Vec<_> = curve.points.iter().map(&place).map(|(x, y)| format!("{x:.0} {y:.0}")).collect();
+    let path: Vec<_> = curve.points.iter().map(&place).map(|(x, y, _)| format!("{x:.0} {y:.0}")).collect();
     svg.line(&format!(r#"<path d="M{}" class="{class}"/>"#, path.join("L")));
     for point in &curve.points {
-        let (x, y) = place(point);
+        let (x, y, is_lowest) = place(point);
         svg.line(&format!(r#"<circle cx="{x:.0}" cy="{y:.0}" r="3" class="{class}"/>"#));
         svg.line(&format!(
             r#"<text x="{x:.0}" y="{:.0}" text-anchor="middle" font-size="10" class="{class}">{:.0}</text>"#,
-            if curve.labels_below { y + 15.0 } else { y - 7.0 },
+            if is_lowest { y + 15.0 } else { y - 7.0 },
             point.us
         ));
     }

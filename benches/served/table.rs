@@ -158,7 +158,7 @@ pub fn curves(all: &[Answers]) -> Vec<Curve> {
             let answered = answers.rows.iter().find(|answered| answered.row.title == title)?;
             Some(Point { per_second, us: answered.median(figure)? })
         };
-        Curve { name, class, labels_below: class == "memory", points: all.iter().filter_map(point).collect() }
+        Curve { name, class, points: all.iter().filter_map(point).collect() }
     };
     vec![
         curve("service, counters in Redis", "service", "Redis, `gcra`", |figures| figures.service_us),

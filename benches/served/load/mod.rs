@@ -3,9 +3,9 @@
 //!
 //! The generator shares the cores with the measured processes, so it costs little: it sends messages that were encoded
 //! beforehand, and writes the frames itself. In the open loop one thread starts the calls of all connections by one
-//! schedule of random times, each on the next connection, and the latency of a call counts from the time when it was due, not from the
-//! time when it was sent. The thread sleeps until the next call is due by a timer with the resolution of the kernel's
-//! clock; the tally says how late the calls were started, and how many together.
+//! schedule of random times, each on the next connection, and the latency of a call counts from the time when it was
+//! due, not from the time when it was sent. The thread sleeps until the next call is due by a timer with the resolution
+//! of the kernel's clock; the tally says how late the calls were started, and how many together.
 
 mod http2;
 mod tally;
