@@ -15,11 +15,11 @@ use super::acceptor::{OpenConnections, WorkersInUse};
 /// How often the load of the workers is measured.
 const TICK: Duration = Duration::from_millis(20);
 /// More workers are used when one is busy for more than this share of a tick, in thousandths.
-const BUSY: u32 = 600;
+const BUSY: u32 = 750;
 /// One worker less is used if the others would then be busy for at most this share of the time, in thousandths.
 const CALM: u32 = 550;
 /// One worker less is used after this number of calm ticks in a row.
-const CALM_TICKS: u32 = 500;
+const CALM_TICKS: u32 = 50;
 
 /// An order to a worker: gives connections to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +146,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_workers_are_used_at_once_and_fewer_after_ten_calm_seconds() {
+    fn more_workers_are_used_at_once_and_fewer_after_a_calm_second() {
         let mut need = Need { workers: 1, calm_ticks: 0 };
         // The shares of four workers, the connections, and the workers that are then in use.
         let table: [([u32; 4], usize, usize); 7] = [
-            ([600, 0, 0, 0], 8, 1),
+            ([700, 0, 0, 0], 8, 1),
             ([900, 0, 0, 0], 8, 2),
             ([400, 800, 0, 0], 8, 4),
             ([900, 900, 900, 900], 8, 4),
