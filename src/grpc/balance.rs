@@ -6,8 +6,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::runtime::RuntimeMetrics;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::acceptor::{OpenConnections, WorkersInUse};
@@ -41,6 +42,8 @@ pub(super) struct BalancedWorker {
 pub(super) struct Balancer {
     pub(super) workers: Vec<BalancedWorker>,
     pub(super) in_use: WorkersInUse,
+    /// Told when a worker holds a call.
+    pub(super) burst: Arc<Notify>,
 }
 
 impl Balancer {
@@ -55,24 +58,49 @@ impl Balancer {
         let mut before = self.busy_times();
         let mut need = Need { workers: self.in_use.count(), calm_ticks: 0 };
         loop {
-            let now = ticks.tick().await;
-            let times = self.busy_times();
-            let shares = times.iter().zip(&before).map(|(now, before)| *now - *before);
-            let busy: Vec<u32> = shares.map(|time| per_mille(time, now - last)).collect();
-            (before, last) = (times, now);
-            let connections: Vec<usize> = self.workers.iter().map(|worker| worker.open.count()).collect();
-            need.update(&busy, connections.iter().sum());
-            if need.workers != self.in_use.count() {
-                tracing::debug!(workers = need.workers, "another number of workers serves the connections");
-                self.in_use.set(need.workers);
-            }
-            for (from, order) in moves(need.workers, &connections) {
-                // A worker that has not carried out its last orders gets another one at a later tick.
-                if let Err(error) = self.workers[from].orders.try_send(order) {
-                    tracing::debug!(worker = from, %error, "an order waits for the next tick");
+            tokio::select! {
+                now = ticks.tick() => {
+                    let times = self.busy_times();
+                    let shares = times.iter().zip(&before).map(|(now, before)| *now - *before);
+                    let busy: Vec<u32> = shares.map(|time| per_mille(time, now - last)).collect();
+                    (before, last) = (times, now);
+                    need.update(&busy, self.connections());
+                }
+                // Worth a look only while another worker would help: calls are held under any overload.
+                () = self.burst.notified(), if need.workers < self.most_workers() => {
+                    need = Need { workers: self.most_workers(), calm_ticks: 0 };
                 }
             }
+            self.use_workers(need.workers);
         }
+    }
+
+    /// Has this number of workers serve the connections.
+    fn use_workers(&self, workers: usize) {
+        if workers != self.in_use.count() {
+            tracing::debug!(workers, "another number of workers serves the connections");
+            if workers < self.in_use.count() {
+                // Calls that were held before do not count as a burst.
+                let _ = self.burst.notified().now_or_never();
+            }
+            self.in_use.set(workers);
+        }
+        let connections: Vec<usize> = self.workers.iter().map(|worker| worker.open.count()).collect();
+        for (from, order) in moves(workers, &connections) {
+            // A worker that has not carried out its last orders gets another one at a later tick.
+            if let Err(error) = self.workers[from].orders.try_send(order) {
+                tracing::debug!(worker = from, %error, "an order waits for the next tick");
+            }
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.workers.iter().map(|worker| worker.open.count()).sum()
+    }
+
+    /// More workers than connections would have nothing to do.
+    fn most_workers(&self) -> usize {
+        self.connections().clamp(1, self.workers.len())
     }
 
     /// For how long each worker has been busy since it began.
@@ -121,9 +149,9 @@ fn moves(workers: usize, connections: &[usize]) -> Vec<(usize, GiveAway)> {
         true => total / workers + usize::from(worker < total % workers),
         false => 0,
     };
-    // A few connections more are no reason to move some.
-    let is_fair =
-        |worker: usize| worker < workers && connections[worker] <= share(worker) + 1 + total / workers / 8;
+    // An eighth more than its share is no reason to move connections.
+    let most = total.div_ceil(workers) + total / workers / 8;
+    let is_fair = |worker: usize| worker < workers && connections[worker] <= most;
     let mut missing: Vec<usize> =
         connections.iter().enumerate().map(|(worker, own)| share(worker).saturating_sub(*own)).collect();
     let mut moves = Vec::new();
@@ -198,11 +226,14 @@ mod tests {
     fn connections_are_shared_equally_by_the_workers_in_use() {
         let give = |to, connections| GiveAway { to, connections };
         assert_eq!(moves(2, &[4, 0]), [(0, give(1, 2))]);
+        assert_eq!(moves(2, &[2, 0]), [(0, give(1, 1))]);
+        assert_eq!(moves(2, &[3, 0]), [(0, give(1, 1))]);
+        assert_eq!(moves(3, &[3, 0, 0]), [(0, give(1, 1)), (0, give(2, 1))]);
         assert_eq!(moves(1, &[2, 2]), [(1, give(0, 2))]);
         assert_eq!(moves(4, &[50, 50, 0, 0]), [(0, give(2, 25)), (1, give(3, 25))]);
         assert_eq!(moves(2, &[1, 1, 3]), [(2, give(0, 2)), (2, give(1, 1))]);
         // Equal enough.
-        for connections in [[1, 1], [2, 1], [3, 2], [54, 46], [0, 0], [1, 0]] {
+        for connections in [[1, 1], [2, 1], [1, 2], [3, 2], [54, 46], [0, 0], [1, 0], [0, 1]] {
             assert_eq!(moves(2, &connections), [], "{connections:?}");
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use engine::Caller;
 use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
 
 use super::service::GrpcOptions;
 use crate::decide::{Failures, NoDecision};
@@ -26,6 +27,8 @@ pub(super) struct WorkerCounts {
     hold_at_most: Duration,
     /// The number of connections so far.
     accepted: AtomicU32,
+    /// Told of each call that is held: one worker has too little time for the calls of its connections.
+    pub(super) burst: Arc<Notify>,
     failures: Failures,
     meter: RequestMeter,
 }
@@ -74,6 +77,7 @@ impl WorkerCounts {
             max_waiting: options.decisions_at_once.get(),
             hold_at_most: options.hold_at_most,
             accepted: AtomicU32::new(0),
+            burst: Arc::default(),
             failures,
             meter,
         }
@@ -154,6 +158,7 @@ impl ConnectionCounts {
     /// Counts a call that is held.
     pub(super) fn record_held(&self) {
         self.worker.meter.record_held();
+        self.worker.burst.notify_one();
     }
 
     /// The longest time that a call waits until its decision may start.

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use engine::Store;
 use futures_util::future::select_all;
 use tokio::runtime::{Runtime, RuntimeMetrics};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::acceptor::{AcceptedConnection, Acceptor, OpenConnections, WorkersInUse};
@@ -85,7 +85,7 @@ impl WorkerPool {
         S: Store + 'static,
     {
         let stop = CancellationToken::new();
-        let in_use = WorkersInUse::new(1);
+        let (in_use, burst) = (WorkersInUse::new(1), Arc::<Notify>::default());
         let (mut acceptor, streams) = (Acceptor::new(in_use.clone()), Arc::<OpenStreams>::default());
         let count = service.options.workers.get();
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(MOVES_QUEUE)).unzip();
@@ -99,6 +99,7 @@ impl WorkerPool {
             balanced.push(BalancedWorker { open: open.clone(), metrics: Arc::clone(&metrics), orders });
             let worker = Worker {
                 metrics,
+                burst: Arc::clone(&burst),
                 open: open.clone(),
                 orders: orders_receiver,
                 moved,
@@ -117,7 +118,7 @@ impl WorkerPool {
         };
         let started = receivers.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
         let stop = stop.drop_guard();
-        Ok((Self { workers: started, stop }, acceptor, Balancer { workers: balanced, in_use }))
+        Ok((Self { workers: started, stop }, acceptor, Balancer { workers: balanced, in_use, burst }))
     }
 
     /// Waits until a worker ends by itself.
@@ -210,6 +211,8 @@ const ORDERS_QUEUE: usize = 4;
 struct Worker<M, S> {
     /// The metrics of the worker's runtime, which the balancer reads.
     metrics: Arc<OnceLock<RuntimeMetrics>>,
+    /// Tells the balancer of calls that are held.
+    burst: Arc<Notify>,
     open: OpenConnections,
     orders: mpsc::Receiver<GiveAway>,
     /// Connections that move to this worker.
@@ -249,7 +252,8 @@ where
             (self.make_context)().map_err(WorkerError::StoreSetup)?;
         let bounds =
             MessageBounds { max_bytes: handler.max_message_bytes, unfinished: self.unfinished.clone() };
-        let counts = WorkerCounts::new(&self.options, handler.failures.clone(), handler.meter.clone());
+        let mut counts = WorkerCounts::new(&self.options, handler.failures.clone(), handler.meter.clone());
+        counts.burst = Arc::clone(&self.burst);
         let calls = CallServer {
             counts: Arc::new(counts),
             decisions: Arc::new(DecisionCalls { handler, bounds }),

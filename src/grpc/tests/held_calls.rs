@@ -9,9 +9,19 @@ use super::callers::{limited_request, rules_of_one_domain};
 
 /// A store that answers as many requests as its semaphore has permits, each with an error.
 #[derive(Clone)]
-struct SlowStore {
+pub(super) struct SlowStore {
     asked: Arc<AtomicUsize>,
     answers: Arc<Semaphore>,
+}
+
+impl SlowStore {
+    pub(super) fn new() -> Self {
+        Self { asked: Arc::default(), answers: Arc::new(Semaphore::new(0)) }
+    }
+
+    pub(super) fn answer(&self, calls: usize) {
+        self.answers.add_permits(calls);
+    }
 }
 
 impl Store for SlowStore {
@@ -33,7 +43,7 @@ struct SlowServer {
 impl SlowServer {
     fn new() -> Self {
         let metrics = Metrics::new(800_000).expect("different names");
-        let store = SlowStore { asked: Arc::default(), answers: Arc::new(Semaphore::new(0)) };
+        let store = SlowStore::new();
         let handler = handler(rules_of_one_domain(), store.clone(), &metrics);
         let stop = CancellationToken::new();
         Self { store, server: server_of(handler, 10_000, &stop), metrics, stop }
@@ -54,7 +64,7 @@ impl SlowServer {
     }
 
     fn answer(&self, calls: usize) {
-        self.store.answers.add_permits(calls);
+        self.store.answer(calls);
     }
 }
 
