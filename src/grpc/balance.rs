@@ -64,7 +64,7 @@ impl Balancer {
                     let shares = times.iter().zip(&before).map(|(now, before)| *now - *before);
                     let busy: Vec<u32> = shares.map(|time| per_mille(time, now - last)).collect();
                     (before, last) = (times, now);
-                    need.update(&busy, self.connections());
+                    need.update(&busy, self.most_workers());
                 }
                 // Worth a look only while another worker would help: calls are held under any overload.
                 () = self.burst.notified(), if need.workers < self.most_workers() => {
@@ -94,13 +94,10 @@ impl Balancer {
         }
     }
 
-    fn connections(&self) -> usize {
-        self.workers.iter().map(|worker| worker.open.count()).sum()
-    }
-
     /// More workers than connections would have nothing to do.
     fn most_workers(&self) -> usize {
-        self.connections().clamp(1, self.workers.len())
+        let connections: usize = self.workers.iter().map(|worker| worker.open.count()).sum();
+        connections.clamp(1, self.workers.len())
     }
 
     /// For how long each worker has been busy since it began.
@@ -124,12 +121,12 @@ struct Need {
 }
 
 impl Need {
-    /// Takes the share of the last tick, in thousandths, for which each worker was busy.
-    fn update(&mut self, busy: &[u32], connections: usize) {
+    /// Takes the share of the last tick, in thousandths, for which each worker was busy, and the most workers that can be
+    /// of use.
+    fn update(&mut self, busy: &[u32], most: usize) {
         if busy.iter().any(|&share| share > BUSY) {
             self.calm_ticks = 0;
-            // More workers than connections would have nothing to do.
-            self.workers = (2 * self.workers).min(connections).clamp(self.workers, busy.len());
+            self.workers = (2 * self.workers).min(most).max(self.workers);
             return;
         }
         let total: u32 = busy.iter().sum();
@@ -176,25 +173,25 @@ mod tests {
     #[test]
     fn more_workers_are_used_at_once_and_fewer_after_a_calm_second() {
         let mut need = Need { workers: 1, calm_ticks: 0 };
-        // The shares of four workers, the connections, and the workers that are then in use.
-        let table: [([u32; 4], usize, usize); 7] = [
-            ([700, 0, 0, 0], 8, 1),
-            ([900, 0, 0, 0], 8, 2),
-            ([400, 800, 0, 0], 8, 4),
-            ([900, 900, 900, 900], 8, 4),
-            ([600, 600, 0, 0], 8, 4),
-            ([500, 500, 700, 100], 8, 4),
-            ([600, 600, 400, 100], 8, 4),
+        // The shares of four workers, and the workers that are then in use.
+        let table: [([u32; 4], usize); 7] = [
+            ([700, 0, 0, 0], 1),
+            ([900, 0, 0, 0], 2),
+            ([400, 800, 0, 0], 4),
+            ([900, 900, 900, 900], 4),
+            ([600, 600, 0, 0], 4),
+            ([500, 500, 700, 100], 4),
+            ([600, 600, 400, 100], 4),
         ];
-        for (busy, connections, expected) in table {
-            need.update(&busy, connections);
+        for (busy, expected) in table {
+            need.update(&busy, 4);
             assert_eq!(need.workers, expected, "{busy:?}");
         }
         let calm = [100, 100, 100, 100];
         for expected in [3, 2, 1, 1] {
             for tick in 0..CALM_TICKS {
                 let before = need.workers;
-                need.update(&calm, 8);
+                need.update(&calm, 4);
                 assert!(tick + 1 == CALM_TICKS || need.workers == before);
             }
             assert_eq!(need.workers, expected);
@@ -205,10 +202,10 @@ mod tests {
     fn a_pause_of_the_calm_starts_it_anew() {
         let mut need = Need { workers: 2, calm_ticks: 0 };
         for _ in 1..CALM_TICKS {
-            need.update(&[100, 100], 8);
+            need.update(&[100, 100], 2);
         }
-        need.update(&[300, 300], 8);
-        need.update(&[100, 100], 8);
+        need.update(&[300, 300], 2);
+        need.update(&[100, 100], 2);
         assert_eq!(need, Need { workers: 2, calm_ticks: 1 });
     }
 

@@ -2,7 +2,7 @@
 -- Numbers  index of the window, units in it. More than twice the limit counts as twice the limit; the exact number
 --          tells how many units of the last charge were over the limit
 -- units, limit in units; window in us
-local now_index = math.floor(NOW / window)
+local now_index = (NOW - NOW % window) / window
 if not index then
   if text and #text == 16 then
     index, count = unpack_from('<dd', text)
@@ -18,17 +18,16 @@ if count == 0 and index > now_index then -- an unused window equals a missing co
   index = now_index
 end
 local used = count > 2 * limit and 2 * limit or count
-if mode == UNDO and index ~= GRANT_ID then -- GRANT_ID is the window of the grant, which has ended
-elseif mode >= REFUND then
+if mode < REFUND then
+  local after = used + units
+  fits = after <= limit
+  if fits and mode ~= PEEK or mode == RECORD then
+    unused_from, new_index, new_count = (index + 1) * window, index, after
+  end
+elseif mode ~= UNDO or index == GRANT_ID then -- GRANT_ID is the window of the grant, which may have ended
   if used > units then
     unused_from, new_index, new_count = (index + 1) * window, index, used - units
   else
     unused_from, new_index, new_count = NOW, now_index, 0
-  end
-else
-  local after = used + units
-  fits = after <= limit
-  if mode == RECORD or fits and mode == TAKE then
-    unused_from, new_index, new_count = (index + 1) * window, index, after
   end
 end

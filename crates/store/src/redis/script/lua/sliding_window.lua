@@ -1,7 +1,7 @@
 -- Sliding window: a kernel, see plain.lua.
 -- Numbers  index of the current window, units in it, units in the window before
 -- units, limit in units; window in us
-local now_index = math.floor(NOW / window)
+local now_index = (NOW - NOW % window) / window
 if not index then
   if text and #text == 24 then
     index, current, previous = unpack_from('<ddd', text)
