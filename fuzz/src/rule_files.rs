@@ -75,10 +75,11 @@ fn check_node(
         descriptors: vec![descriptor],
         caller: Caller::default(),
     };
-    let plan = rules.plan(&request).expect("a rule without an override");
+    let plan = rules.plan(&request, 0).expect("a rule without an override");
     let outcomes = store.decide(&[(NOW_US, &plan.charges)]).expect("memory decides");
     assert_eq!(outcomes[0].by_charge.len(), plan.charges.len());
-    describe(rules, &AppliedUpgrades::default(), &request).expect("what can be planned can be described");
+    describe(rules, &AppliedUpgrades::default(), &request, NOW_US)
+        .expect("what can be planned can be described");
     for child in &node.descriptors {
         check_node(rules, store, domain, child, &entries);
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use engine::Enforcement;
 use futures_util::future::OptionFuture;
+use store::clock::SystemClock;
 use store::redis::RedisStore;
 use tokio_util::sync::CancellationToken;
 
@@ -158,7 +159,8 @@ impl App {
         let failures = Failures::new(meter.clone());
         let tracer = self.tracer.clone();
         move |store| {
-            let limiter = Limiter { rulebook: Arc::clone(&rulebook), store, enforcement };
+            let limiter =
+                Limiter { rulebook: Arc::clone(&rulebook), store, enforcement, clock: Arc::new(SystemClock) };
             Handler {
                 limiter,
                 bounds,
@@ -184,7 +186,11 @@ impl App {
         };
         let store: AuthoritativeStore = self.stores.authoritative(redis);
         let counters = CounterEndpoints {
-            service: CounterService { rulebook: Arc::clone(&self.rules.active.rulebook), store },
+            service: CounterService {
+                rulebook: Arc::clone(&self.rules.active.rulebook),
+                store,
+                clock: Arc::new(SystemClock),
+            },
             bounds: self.settings.server.bounds,
             max_message_bytes: self.settings.server.max_message_bytes,
             key_prefix,

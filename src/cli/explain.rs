@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use engine::{Caller, Descriptor, Request};
 use rules::{Description, describe, load};
+use store::clock::{Clock as _, SystemClock};
 
 use super::descriptor::DescriptorArg;
 use super::output::{end, print, print_error};
@@ -62,7 +63,8 @@ fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
     } else {
         ReadRules { loaded: load(&args.rules, options)?, server: None }
     };
-    let mut description = describe(&read.loaded.rules, &read.loaded.upgrades, &request(args))?;
+    let mut description =
+        describe(&read.loaded.rules, &read.loaded.upgrades, &request(args), SystemClock.now_us())?;
     description.text.insert_str(0, &source(&read, &args.domain));
     Ok(description)
 }

@@ -6,6 +6,7 @@ use engine::{
     Cost, Decision, Descriptor, Enforcement, LimitResult, Period, Plan, PlanError, Report, Request, Reset,
     Store,
 };
+use store::clock::Clock;
 
 use super::NoDecision;
 use super::limiter::Rulebook;
@@ -16,6 +17,8 @@ pub struct CounterService<S> {
     pub rulebook: Arc<Rulebook>,
     /// The store that holds the counters, without deny cache and failure policies.
     pub store: S,
+    /// The time by which requests are planned. The store decides by its own.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// One counter of a descriptor.
@@ -77,7 +80,8 @@ impl<S: Store + Reset> CounterService<S> {
         let peek =
             |descriptor: &Descriptor| Descriptor { hits: Some(0), is_refund: false, ..descriptor.clone() };
         let descriptors = request.descriptors.iter().map(peek).collect();
-        let mut plan = self.rulebook.rules().plan(&Request { descriptors, ..request.clone() })?;
+        let mut plan =
+            self.rulebook.rules().plan(&Request { descriptors, ..request.clone() }, self.clock.now_us())?;
         // The report is the one of a hit, whatever a caller's check asks for. Peeks on one counter are one charge.
         plan.charges.values_mut().for_each(|charge| charge.cost = Cost::PEEK);
         Ok(plan)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use engine::wire::{Bounds, RawRequest};
 use engine::{Caller, Decision, Enforcement, Outcomes, Plan, Request, RuleSet, Store};
+use store::clock::Clock;
 
 use super::{Answer, Failures, NoDecision, ResponseOptions};
 use crate::telemetry::metrics::{LimitMeters, Metrics, RequestFailure, RequestMeter};
@@ -135,6 +136,8 @@ pub struct Limiter<S> {
     pub store: S,
     /// Whether denials take effect.
     pub enforcement: Enforcement,
+    /// The time by which requests are planned. The store decides by its own.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl OldRules {
@@ -184,7 +187,7 @@ impl<S: Store> Limiter<S> {
     /// [`NoDecision`] when the request is not valid or the store gave no answer.
     pub async fn decide(&self, request: &Request) -> Result<Decision, NoDecision> {
         let current = self.rulebook.current.load_full();
-        let plan = current.rules.plan(request)?;
+        let plan = current.rules.plan(request, self.clock.now_us())?;
         if plan.charges.is_empty() {
             // Before the first rules are loaded, no request has charges.
             if !current.are_loaded {

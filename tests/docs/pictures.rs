@@ -87,7 +87,7 @@ fn plan(limit: LimitSpec) -> Plan {
         descriptors: vec![descriptor],
         caller: Caller::default(),
     };
-    rules.plan(&request).expect("the request is valid")
+    rules.plan(&request, 0).expect("the request is valid")
 }
 
 fn decide(limit: &LimitSpec) -> Vec<Hit> {

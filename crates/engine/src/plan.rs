@@ -91,13 +91,14 @@ impl Match<'_> {
 }
 
 impl RuleSet {
-    /// Finds the limits of each descriptor of `request`, and the charges that the store must decide.
+    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges that
+    /// the store must decide.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
-    pub fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
+    pub fn plan(&self, request: &Request, now_us: u64) -> Result<Plan, PlanError> {
         let mut plan = Plan::default();
-        self.plan_into(request, &mut plan)?;
+        self.plan_into(request, now_us, &mut plan)?;
         Ok(plan)
     }
 
@@ -105,7 +106,7 @@ impl RuleSet {
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
-    pub fn plan_into(&self, request: &Request, plan: &mut Plan) -> Result<(), PlanError> {
+    pub fn plan_into(&self, request: &Request, _now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
         let domain = self.domain(&request.domain);
         plan.charges.clear();
         plan.descriptors.clear();
@@ -385,8 +386,8 @@ mod tests {
         let mut used = Plan::default();
         for (domain, keys) in [("d", &["user", "user"][..]), ("d", &["path"]), ("e", &["user"]), ("d", &[])] {
             let request = request(domain, keys);
-            rules.plan_into(&request, &mut used).expect("a plan");
-            assert_eq!(Ok(&used), rules.plan(&request).as_ref(), "{request:?}");
+            rules.plan_into(&request, 0, &mut used).expect("a plan");
+            assert_eq!(Ok(&used), rules.plan(&request, 0).as_ref(), "{request:?}");
         }
     }
 }

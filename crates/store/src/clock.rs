@@ -1,11 +1,12 @@
 //! The only module that reads the clocks of `std`. All other code gets the time, or a [`Clock`], as an argument; tasks
 //! with deadlines read tokio's clock, which tests can pause.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time.
-pub trait Clock: Send + Sync + 'static {
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch, unless the clock documents another start.
     fn now_us(&self) -> u64;
 }

@@ -231,7 +231,7 @@ fn explain(
         Err(reason) => text += &format!("no request: {reason}\n"),
         Ok((t_us, request)) => {
             text += &shown_request(*t_us, request, &line, map);
-            let described = describe(&rules.rules, &rules.upgrades, request);
+            let described = describe(&rules.rules, &rules.upgrades, request, *t_us);
             text += &described.map_err(|error| Failure::new(Exit::Log, error))?.text;
         }
     }

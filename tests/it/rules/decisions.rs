@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use ::store::clock::ManualClock;
+use ::store::clock::{Clock, ManualClock};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Algorithm, Applied, Caller, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride,
@@ -43,7 +43,15 @@ impl Fixture {
         let clock = Arc::new(ManualClock::at(T0));
         let store = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
         let rulebook = Arc::new(Rulebook::new(loaded.rules, metrics));
-        Self { limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce }, clock }
+        Self {
+            limiter: Limiter {
+                rulebook,
+                store,
+                enforcement: Enforcement::Enforce,
+                clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            },
+            clock,
+        }
     }
 
     pub(super) async fn decide(&self, descriptors: &[Descriptor]) -> Decision {

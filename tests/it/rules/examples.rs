@@ -99,8 +99,8 @@ fn explanations_say_why() {
         ),
     ];
     for (domain, asked, matched, says) in table {
-        let description =
-            describe(&rules, &AppliedUpgrades::default(), &request(domain, asked)).expect("an explanation");
+        let description = describe(&rules, &AppliedUpgrades::default(), &request(domain, asked), 0)
+            .expect("an explanation");
         assert_eq!(description.matched, matched, "{asked:?}");
         for piece in says {
             assert!(description.text.contains(piece), "{piece:?} in {}", description.text);

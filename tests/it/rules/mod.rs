@@ -61,13 +61,13 @@ pub fn request(domain: &str, descriptors: &[&str]) -> Request {
 
 /// The store keys that a request charges, in order.
 pub fn keys(rules: &RuleSet, request: &Request) -> Vec<String> {
-    let plan = rules.plan(request).expect("a plan");
+    let plan = rules.plan(request, 0).expect("a plan");
     plan.charges.keys().map(str::to_owned).collect()
 }
 
 /// The labels of the limits that apply to a request, in order.
 pub fn labels(rules: &RuleSet, request: &Request) -> Vec<String> {
-    let plan = rules.plan(request).expect("a plan");
+    let plan = rules.plan(request, 0).expect("a plan");
     plan.limits().map(|limit| limit.label.to_string()).collect()
 }
 

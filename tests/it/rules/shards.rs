@@ -32,7 +32,7 @@ fn shard_by_of_a_rule_overrides_shard_by_of_its_domain() {
 #[test]
 fn explain_and_rlconfig_show_shard_by() {
     let rules = rules(RULES);
-    let shown = describe(&rules, &AppliedUpgrades::default(), &request("d", &["a=1,b=2"]))
+    let shown = describe(&rules, &AppliedUpgrades::default(), &request("d", &["a=1,b=2"]), 0)
         .expect("a description")
         .text;
     assert!(shown.contains("shard by          descriptor: "), "{shown}");

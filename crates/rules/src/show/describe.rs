@@ -20,7 +20,7 @@ pub struct Description {
     pub matched: usize,
 }
 
-/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request`. Overrides in the request
+/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`. Overrides in the request
 /// are ignored, because they need no rule.
 ///
 /// # Errors
@@ -29,6 +29,7 @@ pub fn describe(
     rules: &RuleSet,
     upgrades: &AppliedUpgrades,
     request: &Request,
+    now_us: u64,
 ) -> Result<Description, PlanError> {
     let mut description = Description { text: String::new(), matched: 0 };
     let Some(domain) = rules.domain(&request.domain) else {
@@ -37,7 +38,7 @@ pub fn describe(
     };
     let replaced = Replacements::in_request(domain, request);
     for descriptor in &request.descriptors {
-        let keys = counter_keys(rules, request, descriptor)?;
+        let keys = counter_keys(rules, request, descriptor, now_us)?;
         let entries = descriptor.entries.iter().map(|entry| shown_entry(rules, domain, entry)).collect();
         let explanation = Explanation { domain, upgrades, descriptor, entries, keys };
         if explanation.explain_descriptor(&mut description.text, &replaced) {
@@ -133,6 +134,7 @@ fn counter_keys(
     rules: &RuleSet,
     request: &Request,
     descriptor: &Descriptor,
+    now_us: u64,
 ) -> Result<Vec<(LimitId, String)>, PlanError> {
     let alone = Request {
         domain: request.domain.clone(),
@@ -140,7 +142,7 @@ fn counter_keys(
         descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
         caller: request.caller,
     };
-    let plan = rules.plan(&alone)?;
+    let plan = rules.plan(&alone, now_us)?;
     // Each limit of the rule has one charge, in the same order.
     let keys = plan.limits().zip(plan.charges.keys()).map(|(limit, key)| (limit.id, key.to_owned()));
     Ok(keys.collect())

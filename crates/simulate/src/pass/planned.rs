@@ -74,7 +74,7 @@ impl<'r> Planner<'r> {
         for (rules, planned) in self.rules.all().zip(&mut planned.plans) {
             // The keys are written into the memory of the earlier request.
             mem::swap(&mut self.plan.charges, &mut planned.charges);
-            rules.plan_into(&line.request, &mut self.plan)?;
+            rules.plan_into(&line.request, line.t_us, &mut self.plan)?;
             if self.sample.is_part() {
                 self.thin(&line.request);
             }

@@ -8,7 +8,7 @@ use engine::{
     RuleSpec, Store, StoreError, Unit, ValueHashing,
 };
 use store::breaker::BreakerState;
-use store::clock::ManualClock;
+use store::clock::{ManualClock, SystemClock};
 use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use store::observer::{BreakerTransition, Observer as _};
 
@@ -64,7 +64,7 @@ fn request(key: &str, hits: u32) -> Request {
 
 fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
     let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
-    Limiter { rulebook, store, enforcement: Enforcement::Enforce }
+    Limiter { rulebook, store, enforcement: Enforcement::Enforce, clock: Arc::new(SystemClock) }
 }
 
 fn memory() -> MemoryStore<ManualClock> {
@@ -168,7 +168,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     let metrics = metrics();
     let set = rules(&[("tenant", limit(5, None), false)]);
     let meters = metrics.limit_meters(&set);
-    let plan = set.plan(&request("tenant", 1)).expect("the request is valid");
+    let plan = set.plan(&request("tenant", 1), 0).expect("the request is valid");
     let mut outcomes = memory().decide_at(&plan.charges, 1_700_000_000_000_000);
     let denied = outcomes.by_charge[0].as_mut().expect("decided");
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
