@@ -1,8 +1,9 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
+//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `announce` and
+//! `on_store_failure`.
 //!
-//! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. So it is always sent,
-//! even if the settings do not ask for metadata.
+//! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. `announce` is what a
+//! rule file asks for. So both are always sent, even if the settings do not ask for metadata.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,8 @@ use engine::{
     Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
 };
 
+use super::announcements::{self, Announcements};
+
 const DELAY: &str = "delay_ms";
 
 /// The metadata of a decision. `binding` is the limit that it names as the rule of the decision.
@@ -18,6 +21,7 @@ pub(super) fn for_decision(
     request: &Request,
     decision: &Decision,
     binding: Option<LimitResult<'_>>,
+    announcements: &Announcements,
 ) -> Metadata {
     let mut fields = BTreeMap::new();
     let mut set = |name: &str, value| fields.insert(name.to_owned(), value);
@@ -37,8 +41,8 @@ pub(super) fn for_decision(
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
     }
-    if let Some(delay_us) = queue_delay_us(decision) {
-        set(DELAY, milliseconds(delay_us));
+    for (name, value) in always_sent(decision, announcements) {
+        set(name, value);
     }
     let policies = failure_policies(decision);
     if !policies.is_empty() {
@@ -68,20 +72,31 @@ fn one_line_text(text: String) -> String {
     if text.contains(char::is_control) { text.replace(char::is_control, "_") } else { text }
 }
 
-/// The delay alone; `None` if the request meets no queue.
-pub(super) fn for_queue(decision: &Decision) -> Option<Metadata> {
-    let delay_us = queue_delay_us(decision)?;
-    Some(Metadata::Map(BTreeMap::from([(DELAY.to_owned(), milliseconds(delay_us))])))
+/// What is sent without the facts for the log; `None` if that is nothing.
+pub(super) fn without_facts(decision: &Decision, announcements: &Announcements) -> Option<Metadata> {
+    let fields = always_sent(decision, announcements).map(|(name, value)| (name.to_owned(), value));
+    let fields: BTreeMap<_, _> = fields.collect();
+    (!fields.is_empty()).then(|| one_line(Metadata::Map(fields)))
 }
 
-/// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Shadow
-/// rules delay nothing.
+/// The delay of a queue, and the announced limits.
+fn always_sent(
+    decision: &Decision,
+    announcements: &Announcements,
+) -> impl Iterator<Item = (&'static str, Metadata)> {
+    let delay = queue_delay_us(decision).map(|delay_us| (DELAY, milliseconds(delay_us)));
+    let announced = announcements.metadata().map(|announced| (announcements::FIELD, announced));
+    delay.into_iter().chain(announced)
+}
+
+/// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Limits
+/// that never deny delay nothing.
 fn queue_delay_us(decision: &Decision) -> Option<u64> {
     if decision.overall == Code::OverLimit {
         return None;
     }
     let is_queue =
-        |result: &LimitResult<'_>| result.limit.spec.pacing == Pacing::Queue && !result.is_shadow();
+        |result: &LimitResult<'_>| result.limit.spec.pacing == Pacing::Queue && !result.never_denies();
     decision.limit_results().filter(is_queue).map(|result| result.outcome.report.delay_us).max()
 }
 

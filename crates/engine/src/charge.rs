@@ -16,8 +16,24 @@ pub enum Role {
     Shadow,
     /// Denies nothing: a quota rule that cannot change the answer.
     NonBinding,
+    /// Denies nothing: the answer tells when it is over (`on_over: announce`).
+    Announced,
+    /// Denies nothing: it books the cost of a request that was admitted before (`reserve`).
+    Booked,
     /// Denies the request only if every quota group has a denial. Groups count from 0.
     Quota(u16),
+}
+
+impl Role {
+    /// Whether the charge denies nothing, whatever the other charges of the request say, so that the status of its
+    /// descriptor is OK.
+    #[must_use]
+    pub fn never_denies(self) -> bool {
+        match self {
+            Self::Shadow | Self::Announced | Self::Booked => true,
+            Self::Enforce | Self::NonBinding | Self::Quota(_) => false,
+        }
+    }
 }
 
 /// One cost against one counter.
@@ -108,6 +124,10 @@ impl Charges {
             if is_merged(earlier, &charge) {
                 self.text.truncate(start as usize);
                 earlier.cost = earlier.cost.plus(charge.cost);
+                if charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid {
+                    // A check and a charge of a limit with `reserve`: the check can deny, so their sum can.
+                    (earlier.charging, earlier.role) = (charge.charging, charge.role);
+                }
                 return index;
             }
             self.has_repeated_keys = true;
@@ -272,7 +292,12 @@ impl Charges {
             match charge.role {
                 Role::Enforce if is_over(index) => return true,
                 Role::Quota(group) if is_over(index) => over_groups[usize::from(group)] = true,
-                Role::Enforce | Role::Shadow | Role::NonBinding | Role::Quota(_) => {}
+                Role::Enforce
+                | Role::Shadow
+                | Role::Announced
+                | Role::Booked
+                | Role::NonBinding
+                | Role::Quota(_) => {}
             }
         }
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)

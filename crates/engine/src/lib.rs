@@ -13,6 +13,7 @@
 mod charge;
 mod decision;
 mod plan;
+mod planned;
 mod request;
 mod store;
 
@@ -23,16 +24,19 @@ mod secret;
 mod spec;
 mod wildcards;
 
-// A limit, its algorithm, the key of its counter.
+// A limit, its algorithm, the key of its counter; soft limits, and limits that reserve.
 pub mod algorithm;
+mod announce;
 mod key;
 mod limit;
 mod period;
+mod reserve;
 
 // Requests as JSON and protobuf have them.
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
+pub use announce::{Announced, OnOver, Share};
 pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
@@ -41,8 +45,10 @@ pub use limit::{
     Refill,
 };
 pub use period::{Period, Unit};
-pub use plan::{ChargedLimit, Plan, PlanError};
+pub use plan::{Plan, PlanError};
+pub use planned::ChargedLimit;
 pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
+pub use reserve::{ReserveError, ReserveKind};
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};

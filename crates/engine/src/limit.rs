@@ -7,6 +7,7 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 use super::algorithm::{
     Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog, SlidingWindow,
 };
+use super::announce::{OnOver, Share};
 use super::period::Period;
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
@@ -165,6 +166,13 @@ pub struct LimitSpec {
     pub pacing: Pacing,
     pub charging: Charging,
     pub on_store_failure: FailurePolicy,
+    /// What the limit does with a hit that does not fit.
+    pub on_over: OnOver,
+    /// Answers announce the limit while more than this share of it is used; `None` = never.
+    pub near: Option<Share>,
+    /// Units that a check takes until the charge after it books the difference; `None` = a check takes nothing. At least
+    /// 1.
+    pub reserve: Option<u64>,
     /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
@@ -257,6 +265,9 @@ impl LimitSpec {
             pacing: Pacing::default(),
             charging: Charging::Prepaid,
             on_store_failure: FailurePolicy::default(),
+            on_over: OnOver::default(),
+            near: None,
+            reserve: None,
             name: None,
             replaces: Vec::new(),
         }

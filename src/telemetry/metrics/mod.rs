@@ -12,6 +12,7 @@ mod request_families;
 pub(super) mod requests;
 mod rules;
 pub(super) mod series;
+mod soft_limits;
 mod stores;
 #[cfg(test)]
 mod tests;

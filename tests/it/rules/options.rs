@@ -1,7 +1,8 @@
 //! The keys of a limit, defaults, merged domains, YAML features.
 
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, Pacing, Period, Quantity, Refill, Unit,
+    Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, OnOver, Pacing, Period, Quantity,
+    Refill, Unit,
 };
 use rules::{LoadOptions, load, rlconfig};
 
@@ -29,6 +30,9 @@ fn a_limit_without_options_is_as_in_envoyproxy_ratelimit() {
         pacing: Pacing::Meter,
         charging: Charging::Postpaid,
         on_store_failure: FailurePolicy::Error,
+        on_over: OnOver::Deny,
+        near: None,
+        reserve: None,
         name: None,
         replaces: Vec::new(),
     };

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use engine::Share;
+
 use super::merge_keys::{Entry, EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
 use super::{FileReport, Position};
@@ -151,6 +153,13 @@ impl<'n> Fields<'n> {
         }
     }
 
+    pub fn share(&self, name: &str) -> Option<Share> {
+        match self.field(name)?.value {
+            FieldValue::Share(share) => Some(share),
+            _ => None,
+        }
+    }
+
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.field(name), Some(Field { value: FieldValue::Flag(true), .. }))
     }
@@ -187,6 +196,7 @@ fn not_a_map_in_list(node: &Node) -> String {
 enum FieldValue<'n> {
     Text(&'n str),
     Integer(u32),
+    Share(Share),
     Flag(bool),
     List(&'n [Node]),
     Map(MergedValue<'n>),
@@ -211,6 +221,7 @@ impl<'n> FieldValue<'n> {
             }
             (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),
             (ValueType::Integer(_), _) => Err(wrong_type(name, INTEGER, node)),
+            (ValueType::Share, _) => Err(wrong_type(name, Share::EXPECTED, node)),
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => {
                 Err(wrong_type(name, "text", node))
             }
@@ -232,6 +243,10 @@ impl<'n> FieldValue<'n> {
                 Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices.join(", ")))
             }
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(Self::Text(&scalar.text)),
+            (ValueType::Share, _) => {
+                let share = Share::parse(&scalar.text).map(Self::Share);
+                share.ok_or_else(|| wrong_type(name, Share::EXPECTED, node))
+            }
             (ValueType::Flag | ValueType::Integer(_), ScalarValue::Float(_)) => {
                 let wanted = if matches!(value_type, ValueType::Flag) { FLAG } else { INTEGER };
                 Err(format!(

@@ -55,6 +55,7 @@ fn property(key: &Key) -> Value {
             json!({ "anyOf": [{ "enum": Unit::VARIANTS }, { "pattern": any_case(Unit::VARIANTS) }] })
         }
         ValueType::Integer(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
+        ValueType::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         ValueType::Flag => json!({ "type": "boolean" }),
         ValueType::Choice(choices) => json!({ "enum": choices }),
         ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),

@@ -161,7 +161,7 @@ impl Tally {
         }
         let mut is_shadow_over = false;
         for counter in &judged.plan.counters {
-            is_shadow_over |= counter.is_shadow && judged.is_over(counter.charge);
+            is_shadow_over |= counter.never_denies && judged.is_over(counter.charge);
             self.count_judged(seen, judged, counter);
         }
         self.sums.without_limit += u64::from(!judged.plan.has_limit());
