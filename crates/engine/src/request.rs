@@ -43,6 +43,9 @@ pub struct Descriptor {
     pub hits: Option<u64>,
     /// Whether the hits are given back instead of taken.
     pub is_refund: bool,
+    /// Whether the hits are the whole cost of a request that no check came before, so that a limit with `reserve` takes
+    /// all of them: the requests of an access log that is simulated.
+    pub is_whole_cost: bool,
 }
 
 /// A key and a value.

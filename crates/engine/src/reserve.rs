@@ -75,12 +75,14 @@ impl LimitSpec {
 }
 
 /// What `descriptor` charges to a limit that reserves `units`, where a limit without `reserve` would be charged `usual`.
-/// The kind is `None` for a descriptor that is charged as usual: without hits of its own, or a refund.
+/// The kind is `None` for a descriptor that is charged as usual: without hits of its own, a
+/// refund, or a whole cost.
 ///
 /// At most as many units are reserved as the kernel admits at once: an exception can make a limit smaller than its
 /// `reserve`, and checks must still be able to fit.
 pub(super) fn reserved(usual: Charge, units: u64, descriptor: &Descriptor) -> (Charge, Option<ReserveKind>) {
-    let Some(hits) = descriptor.hits.filter(|_| !descriptor.is_refund) else {
+    let is_usual = descriptor.is_refund || descriptor.is_whole_cost;
+    let Some(hits) = descriptor.hits.filter(|_| !is_usual) else {
         return (usual, None);
     };
     let units = units.min(usual.kernel.max_cost());
