@@ -37,6 +37,7 @@ mod security;
 mod sentinel;
 mod service;
 mod shared_limits;
+mod soft_limits;
 mod store;
 mod undo;
 mod undo_in_a_log;
