@@ -187,15 +187,17 @@ impl Upgrade {
     }
 
     fn sources(&self, row: usize, written: WrittenFields, spec: &LimitSpec) -> String {
-        let fields = [
+        let mut fields = vec![
             ("algorithm", self.algorithm.is_some(), written.algorithm),
             ("burst", self.burst.is_some(), spec.burst.is_some()),
             ("charging", self.charging.is_some(), written.charging),
             ("on_store_failure", self.on_store_failure.is_some(), written.on_store_failure),
-            ("reserve", self.reserve.is_some(), spec.reserve.is_some()),
             // No kind of source can leave it out.
             ("shadow_mode", self.shadow_mode.is_some(), true),
         ];
+        if spec.reserve.is_some() {
+            fields.push(("reserve", self.reserve.is_some(), true));
+        }
         let names = |is_wanted: fn(bool, bool) -> bool| {
             let wanted =
                 fields.iter().filter(|(_, is_upgraded, is_written)| is_wanted(*is_upgraded, *is_written));
