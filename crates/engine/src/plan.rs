@@ -91,8 +91,8 @@ impl Match<'_> {
 }
 
 impl RuleSet {
-    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges that
-    /// the store must decide.
+    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges
+    /// that the store must decide.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
