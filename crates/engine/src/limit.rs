@@ -62,10 +62,10 @@ impl Algorithm {
     #[must_use]
     pub fn max_limit(self) -> u64 {
         match self {
+            Self::FixedWindow => 1 << 52,
+            Self::SlidingWindow => 1 << 46,
             Self::SlidingLog => MAX_LOG_LIMIT,
-            Self::FixedWindow | Self::SlidingWindow | Self::Gcra | Self::TokenBucket | Self::LeakyBucket => {
-                u32::MAX.into()
-            }
+            Self::Gcra | Self::TokenBucket | Self::LeakyBucket => u32::MAX.into(),
         }
     }
 
@@ -82,8 +82,8 @@ impl Algorithm {
 pub enum Charging {
     /// A hit is recorded when it fits: a denied hit changes nothing.
     Prepaid,
-    /// A hit is always recorded, admitted or not. At most twice the limit (or burst) is recorded, so the debt is at
-    /// most one limit.
+    /// A hit is always recorded, admitted or not. The debt is at most one further limit (or burst), except in a fixed
+    /// window, whose end discards it.
     Postpaid,
 }
 
@@ -215,8 +215,8 @@ pub struct Limit {
     pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// The kernel and its parameters as text; empty if unlimited. Part of the counter's key, so that limits with
-    /// different kernels or parameters never share a counter.
+    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have the
+    /// same one. It ends the counter's key.
     pub fingerprint: Box<str>,
 }
 
@@ -230,10 +230,27 @@ impl Limit {
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
-            Quantity::Limited(kernel) => kernel.to_string(),
+            Quantity::Limited(kernel) => kernel.fingerprint(),
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
+    }
+
+    /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        match (self.quantity, other.quantity) {
+            (Quantity::Limited(kernel), Quantity::Limited(other)) => kernel.to_string() == other.to_string(),
+            (Quantity::Unlimited, _) | (_, Quantity::Unlimited) => false,
+        }
+    }
+
+    /// The limit with its numbers in the fingerprint: a limit of another number then has another counter.
+    pub(super) fn with_numbers(self) -> Self {
+        match self.quantity {
+            Quantity::Unlimited => self,
+            Quantity::Limited(kernel) => Self { fingerprint: kernel.to_string().into(), ..self },
+        }
     }
 
     /// The limit with its place in a rule set: `path` is the path of its rule.
