@@ -12,6 +12,7 @@ use super::request::Cost;
 use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk, stat_path};
 use super::secret::HiddenValues;
+use super::settle::{Returned, Settles};
 
 /// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
@@ -36,6 +37,10 @@ pub struct Plan {
     pub(super) descriptors: SmallVec<[Planned; 2]>,
     /// What is shown in place of the request's secret values.
     pub(super) hidden: HiddenValues,
+    /// The charges that are settles.
+    pub(super) settles: Settles,
+    /// Whether a charge, which is no settle, is to a limit with `settle`.
+    pub(super) gives_receipt: bool,
 }
 
 /// The limits of one descriptor.
@@ -111,6 +116,8 @@ impl RuleSet {
         plan.charges.clear();
         plan.descriptors.clear();
         plan.hidden = self.hidden_values(domain, request);
+        plan.settles.clear();
+        plan.gives_receipt = false;
         let Some(domain) = domain else {
             plan.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
             return Ok(());
@@ -137,7 +144,10 @@ impl RuleSet {
                 }
             }
         };
-        let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
+        let mut described = request.descriptors.iter().zip(&matches);
+        let quota_can_deny = !described.any(|(descriptor, matched)| {
+            is_quota(matched) && descriptor.receipt.is_none() && is_never_over(matched)
+        });
         plan.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match is_quota(matched) {
@@ -150,6 +160,10 @@ impl RuleSet {
                 index,
                 entries: &descriptor.entries,
                 cost: request.cost(descriptor),
+                returned: descriptor
+                    .receipt
+                    .as_ref()
+                    .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
                 used_up_check: self.defaults().used_up_check,
             };
@@ -217,6 +231,8 @@ struct DescriptorContext<'a> {
     index: usize,
     entries: &'a [Entry],
     cost: Cost,
+    /// `None` unless the descriptor is a settle.
+    returned: Option<Returned<'a>>,
     /// The role of the charges to limits that are not shadow limits.
     role: Role,
     used_up_check: Verdict,
@@ -235,6 +251,12 @@ fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: 
 }
 
 impl Plan {
+    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    #[must_use]
+    pub fn has_settles(&self) -> bool {
+        !self.settles.is_empty()
+    }
+
     /// Every charge once, with the limit of the first descriptor that it belongs to.
     pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
         let mut next_index = 0;
@@ -304,6 +326,15 @@ impl Plan {
                 unlimited = Some(Arc::clone(limit));
                 continue;
             };
+            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
+            if let Some(returned) = context.returned {
+                // A limit without `settle` keeps what the estimate recorded.
+                if limit.spec.settle {
+                    let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
+                    limits.push((Arc::clone(limit), index));
+                }
+                continue;
+            }
             let charge = Charge {
                 kernel,
                 cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
@@ -311,7 +342,7 @@ impl Plan {
                 role: if limit.shadow { Role::Shadow } else { context.role },
                 on_store_failure: limit.spec.on_store_failure,
             };
-            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
+            self.gives_receipt |= limit.spec.settle;
             let index = self.charges.push(charge, write_key);
             limits.push((Arc::clone(limit), index));
         }
