@@ -18,6 +18,8 @@ mod known_answers;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
+mod settle_laws;
+#[cfg(test)]
 mod testing;
 
 pub use fixed_window::{Blocked, FixedWindow, WindowState};

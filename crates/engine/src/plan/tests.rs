@@ -1,5 +1,4 @@
-//! Tests of plans.
-
+//! Plans of requests.
 
 use super::*;
 use crate::{Algorithm, Caller, DomainSpec, NodeSpec, Period, RuleSpec, Unit, ValueHashing};

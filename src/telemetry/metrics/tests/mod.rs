@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use engine::{
     Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
-    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Period, Request, RuleSet,
-    RuleSpec, Store, StoreError, Unit, ValueHashing,
+    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Period, Request, RuleSet, RuleSpec, Store,
+    StoreError, Unit, ValueHashing,
 };
 use store::breaker::BreakerState;
 use store::clock::{ManualClock, SystemClock};
