@@ -13,6 +13,8 @@ mod sliding_log;
 mod sliding_window;
 
 #[cfg(test)]
+mod changed_numbers;
+#[cfg(test)]
 mod known_answers;
 #[cfg(test)]
 mod laws;
