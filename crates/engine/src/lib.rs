@@ -39,8 +39,8 @@ pub use charge::{Charge, Charges, ChargesPart, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
-    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
-    Refill,
+    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, MAX_LIMIT,
+    Quantity, Refill,
 };
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};

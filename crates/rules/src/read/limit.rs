@@ -163,7 +163,7 @@ impl<'n> LimitReader<'_, 'n> {
         let policy = fields.parsed("on_store_failure");
         self.warn_of_mistakes();
         Some(LimitSpec {
-            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0).into(),
+            requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,
@@ -284,9 +284,9 @@ impl<'n> LimitReader<'_, 'n> {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose";
             self.report.warn(&fields.at, reason);
         }
-        if fields.integer("requests_per_unit") == Some(u32::MAX) {
+        if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
             let reason =
-                "requests_per_unit is the largest possible number; write 'unlimited: true' for no limit";
+                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit";
             self.report.warn(&fields.position_of("requests_per_unit"), reason);
         }
     }
