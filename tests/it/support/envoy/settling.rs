@@ -71,14 +71,8 @@ impl SettlingEnvoy {
 
 /// The units that remain of the limit of the tenant `acme`, by a check.
 pub fn remaining(service: &Ratelimitd) -> u64 {
-    check(service, "acme", 0)
-}
-
-/// Takes units of a tenant's limit. Returns what remains.
-pub fn check(service: &Ratelimitd, tenant: &str, hits: u64) -> u64 {
-    let entries = json!([{"key": "tenant", "value": tenant}]);
-    let body =
-        json!({"domain": "envoy", "descriptors": [{"entries": entries, "hitsAddend": hits}]}).to_string();
+    let entries = json!([{"key": "tenant", "value": "acme"}]);
+    let body = json!({"domain": "envoy", "descriptors": [{"entries": entries, "hitsAddend": 0}]}).to_string();
     let stream = http::connect(service.http_port()).expect("the service accepts connections");
     let answer =
         http::exchange(stream, &["POST /json HTTP/1.1", "host: localhost"], &body).expect("an answer");
