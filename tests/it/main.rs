@@ -12,6 +12,7 @@ mod redis;
 mod report_page;
 mod rules;
 mod service;
+mod settle;
 mod simulate;
 mod store;
 mod support;
