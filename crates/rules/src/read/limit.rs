@@ -137,6 +137,7 @@ impl<'n> LimitReader<'_, 'n> {
                 let key = match error {
                     LimitError::LogTooLong { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+                    LimitError::SettledQueue => "settle",
                 };
                 self.report.error(&fields.position_of(key), error.to_string());
                 None
@@ -171,6 +172,7 @@ impl<'n> LimitReader<'_, 'n> {
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
+            settle: fields.flag("settle"),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
             replaces,
@@ -263,8 +265,16 @@ impl<'n> LimitReader<'_, 'n> {
     fn warn_of_mistakes(&mut self) {
         let fields = self.fields;
         if fields.flag("unlimited") {
-            let counting =
-                ["requests_per_unit", "unit_multiplier", "algorithm", "burst", "refill", "mode", "charging"];
+            let counting = [
+                "requests_per_unit",
+                "unit_multiplier",
+                "algorithm",
+                "burst",
+                "refill",
+                "mode",
+                "charging",
+                "settle",
+            ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
                 self.report.warn(&fields.position_of(name), reason);

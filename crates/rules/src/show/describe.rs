@@ -216,6 +216,9 @@ impl Explanation<'_> {
         let spec = &limit.spec;
         push_line!(out, "    algorithm         {}", spec.algorithm);
         push_line!(out, "    charging          {}", describe_limit::charging(spec.charging));
+        if spec.settle {
+            push_line!(out, "    settle            {}", describe_limit::SETTLE);
+        }
         push_line!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
             push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
