@@ -99,8 +99,8 @@ impl Match<'_> {
 }
 
 impl RuleSet {
-    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges that
-    /// the store must decide.
+    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges
+    /// that the store must decide.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
@@ -223,7 +223,7 @@ fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec
     LimitSpec {
         charging: defaults.charging(false),
         on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit, limit_override.period)
+        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
     }
 }
 

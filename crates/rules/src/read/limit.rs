@@ -69,7 +69,7 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
             report.problems.push(Problem::warning(location.clone(), reason));
             continue;
         }
-        let earlier = drafts[..index].iter().find(|other| other.limit.fingerprint == limit.fingerprint);
+        let earlier = drafts[..index].iter().find(|other| other.limit.counts_like(limit));
         if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
             let reason = format!(
                 "counts in the same way as the limit on line {line}, so both would share one counter; remove one of them"
@@ -135,7 +135,7 @@ impl<'n> LimitReader<'_, 'n> {
             }
             Err(error) => {
                 let key = match error {
-                    LimitError::LogTooLong { .. } => "requests_per_unit",
+                    LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
                     LimitError::SettledQueue => "settle",
                 };
@@ -164,7 +164,7 @@ impl<'n> LimitReader<'_, 'n> {
         self.warn_of_mistakes();
         self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
-            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0),
+            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0).into(),
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,

@@ -20,8 +20,8 @@ pub struct Description {
     pub matched: usize,
 }
 
-/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`. Overrides in the request
-/// are ignored, because they need no rule.
+/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`. Overrides in
+/// the request are ignored, because they need no rule.
 ///
 /// # Errors
 /// [`PlanError`] if the engine cannot plan the request.
