@@ -156,7 +156,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "share_threshold",
         ValueType::Flag,
-        "All values that match this wildcard share one counter.",
+        "true: all values that match this wildcard share one counter. false: each value has its own, so a caller who can choose the value gets the whole limit for each value. Without the key it is false, with a warning.",
     ),
     key(
         Section::Descriptor,

@@ -31,6 +31,7 @@ mod metrics;
 mod outage;
 mod overlapping_undos;
 mod per_second;
+mod recipes;
 mod replay;
 mod secrets;
 mod security;
