@@ -189,7 +189,9 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_keys() {
-        for text in ["", "{", "{}", "a#b", "{a", "{a#b", "{a}|b#c", "{a%}#b", "{a%zz}#b", "{a}{}#b", "{a%ff}#b"] {
+        for text in
+            ["", "{", "{}", "a#b", "{a", "{a#b", "{a}|b#c", "{a%}#b", "{a%zz}#b", "{a}{}#b", "{a%ff}#b"]
+        {
             assert_eq!(parse_key(text), None, "{text}");
         }
     }

@@ -7,8 +7,8 @@ use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
 use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
-use super::requests::ResultMeter;
 use super::limits::{LimitCounts, LimitMeters, Meter};
+use super::requests::ResultMeter;
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
 use super::settles::{self, SettleCounts};
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};

@@ -40,9 +40,9 @@ pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOK
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use ports::{CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter};
-pub use sample::{DurationBuckets, LimitReading, LimitsInForce, MetricsSample};
 pub use requests::{RequestFailure, RequestMeter, RequestResult, Timer, TraceMeter, Transport};
 pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
+pub use sample::{DurationBuckets, LimitReading, LimitsInForce, MetricsSample};
 pub use stores::{BatchMeter, StoreMeter};
 
 /// All metrics of one process. Clones share the same numbers.

@@ -3,8 +3,8 @@
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 
 use super::family::{REQUEST_DURATIONS, counters, durations};
+use super::requests::{DurationMeter, RequestFailure, RequestMeter, RequestResult, ResultMeter, Transport};
 use super::sample::{DurationBuckets, of_transports};
-use super::requests::{DurationMeter, RequestResult, ResultMeter, RequestFailure, RequestMeter, Transport};
 use crate::telemetry::envoy_ratelimit::{GrpcMethod, ResponseTimeUnit, ResponseTimes, TimingQueue};
 
 #[derive(Debug)]

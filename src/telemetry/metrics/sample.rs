@@ -124,7 +124,8 @@ pub(super) fn duration_buckets<'h>(histograms: impl IntoIterator<Item = &'h Hist
     for histogram in histograms {
         let proto = prometheus::core::Metric::metric(histogram);
         let proto = proto.get_histogram();
-        let buckets = proto.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+        let buckets =
+            proto.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
         if sum.up_to.is_empty() {
             sum.up_to = buckets.collect();
         } else {

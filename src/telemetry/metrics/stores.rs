@@ -12,8 +12,8 @@ use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
 
-use super::sample::{DurationBuckets, duration_buckets};
 use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
+use super::sample::{DurationBuckets, duration_buckets};
 
 /// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =

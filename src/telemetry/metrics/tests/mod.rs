@@ -57,7 +57,13 @@ fn request(key: &str, hits: u32) -> Request {
 
 fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
     let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
-    Limiter { rulebook, store, enforcement: Enforcement::Enforce, clock: Arc::new(SystemClock), denied: DeniedKeys::default() }
+    Limiter {
+        rulebook,
+        store,
+        enforcement: Enforcement::Enforce,
+        clock: Arc::new(SystemClock),
+        denied: DeniedKeys::default(),
+    }
 }
 
 fn memory() -> MemoryStore<ManualClock> {
