@@ -28,7 +28,8 @@ pub struct ResponseOptions {
     pub announce_header: Option<Arc<str>>,
     /// Whether a denial has the header `Retry-After`.
     pub retry_after: bool,
-    /// Facts about the decision for Envoy's access log. The delay of a queue is sent without this option too.
+    /// Facts about the decision for Envoy's access log. The delay of a queue and a receipt are sent without this option
+    /// too.
     pub dynamic_metadata: bool,
     /// Durations in microseconds instead of whole seconds. Not for Envoy, which rounds fractions down.
     pub exact_durations: bool,
@@ -95,8 +96,8 @@ pub struct Header<'d> {
 }
 
 impl<'d> Answer<'d> {
-    /// An answer with the parts that the options select. Metadata with the delay of a queue, or with announced limits,
-    /// is sent in any case.
+    /// An answer with the parts that the options select. Metadata with the delay of a queue, with a receipt, or with
+    /// announced limits, is sent in any case.
     pub(super) fn new(request: &Request, decision: &'d Decision, options: &'d ResponseOptions) -> Self {
         let announcements = Announcements::of(decision);
         let metadata = if options.dynamic_metadata {

@@ -1,20 +1,23 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `announce` and
-//! `on_store_failure`.
+//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt`, `announce`
+//! and `on_store_failure`.
 //!
-//! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. `announce` is what a
-//! rule file asks for. So both are always sent, even if the settings do not ask for metadata.
+//! `delay_ms` and `receipt` are parts of the decision: without `delay_ms` the caller of a queue would proceed at once,
+//! and without `receipt` a caller could not settle. `announce` is what a rule file asks for. So they are always sent,
+//! even if the settings do not ask for metadata.
 
 use std::collections::BTreeMap;
 
 use engine::wire::WireUnit;
 use engine::{
-    Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
+    Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, RECEIPT_KEY,
+    Request, UnreadableReceipt,
 };
 
 use super::announcements::{self, Announcements};
 
 const DELAY: &str = "delay_ms";
+const RECEIPT: &str = "receipt";
 
 /// The metadata of a decision. `binding` is the limit that it names as the rule of the decision.
 pub(super) fn for_decision(
@@ -41,7 +44,7 @@ pub(super) fn for_decision(
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
     }
-    for (name, value) in always_sent(decision, announcements) {
+    for (name, value) in for_caller(decision, announcements) {
         set(name, value);
     }
     let policies = failure_policies(decision);
@@ -72,21 +75,23 @@ fn one_line_text(text: String) -> String {
     if text.contains(char::is_control) { text.replace(char::is_control, "_") } else { text }
 }
 
-/// What is sent without the facts for the log; `None` if that is nothing.
+/// What the caller needs; `None` if it needs nothing.
 pub(super) fn without_facts(decision: &Decision, announcements: &Announcements) -> Option<Metadata> {
-    let fields = always_sent(decision, announcements).map(|(name, value)| (name.to_owned(), value));
+    let fields = for_caller(decision, announcements).map(|(name, value)| (name.to_owned(), value));
     let fields: BTreeMap<_, _> = fields.collect();
-    (!fields.is_empty()).then(|| one_line(Metadata::Map(fields)))
+    if fields.is_empty() { None } else { Some(one_line(Metadata::Map(fields))) }
 }
 
-/// The delay of a queue, and the announced limits.
-fn always_sent(
+/// The delay of a queue, the receipt, and the announced limits.
+fn for_caller(
     decision: &Decision,
     announcements: &Announcements,
 ) -> impl Iterator<Item = (&'static str, Metadata)> {
     let delay = queue_delay_us(decision).map(|delay_us| (DELAY, milliseconds(delay_us)));
+    let receipt = decision.receipt(|| fastrand::u64(..));
+    let receipt = receipt.map(|receipt| (RECEIPT, Metadata::Text(receipt.to_string())));
     let announced = announcements.metadata().map(|announced| (announcements::FIELD, announced));
-    delay.into_iter().chain(announced)
+    delay.into_iter().chain(receipt).chain(announced)
 }
 
 /// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Limits
@@ -127,7 +132,12 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
         let shown = decision.hidden_value(index, place).unwrap_or(value);
         Metadata::Text(format!("{key}={shown}"))
     };
-    let entries = descriptor.entries.iter().enumerate().map(entry).collect();
+    // A log of requests is complete with the receipts that they returned.
+    let receipt = descriptor.receipt.as_ref().map(|receipt| match receipt {
+        Ok(receipt) => Metadata::Text(format!("{RECEIPT_KEY}={receipt}")),
+        Err(UnreadableReceipt) => Metadata::Text(format!("{RECEIPT_KEY}=")),
+    });
+    let entries = descriptor.entries.iter().enumerate().map(entry).chain(receipt).collect();
     let mut fields = BTreeMap::new();
     fields.insert("entries".to_owned(), Metadata::List(entries));
     if let Some(limit) = descriptor.limit {

@@ -6,9 +6,9 @@
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::algorithm::Verdict;
-use super::charge::Role;
 use super::decision::LimitResult;
-use super::limit::{Limit, LimitSpec};
+use super::limit::LimitSpec;
+use super::role::Role;
 use super::store::DecidedBy;
 
 /// What a limit does with a hit that does not fit.
@@ -106,23 +106,6 @@ impl LimitSpec {
     #[must_use]
     pub fn is_announced(&self) -> bool {
         self.on_over == OnOver::Announce || self.near.is_some()
-    }
-}
-
-impl Limit {
-    /// Whether the limit is counted and reported, but never denies: its rule is in shadow mode, or it only announces.
-    #[must_use]
-    pub fn never_denies(&self) -> bool {
-        self.shadow || self.spec.on_over == OnOver::Announce
-    }
-
-    /// The role of a charge to this limit, where a charge to a limit that can deny has the role `denying`.
-    pub(super) fn role(&self, denying: Role) -> Role {
-        match self.spec.on_over {
-            _ if self.shadow => Role::Shadow,
-            OnOver::Deny => denying,
-            OnOver::Announce => Role::Announced,
-        }
     }
 }
 

@@ -14,7 +14,10 @@ mod charge;
 mod decision;
 mod plan;
 mod planned;
+mod receipt;
 mod request;
+mod role;
+mod settle;
 mod store;
 
 // Rules: their specs, compiling them, matching descriptors.
@@ -29,28 +32,37 @@ pub mod algorithm;
 mod announce;
 mod key;
 mod limit;
+mod parse_key;
 mod period;
 mod reserve;
+
+// The keys that most hits are of.
+mod space_saving;
 
 // Requests as JSON and protobuf have them.
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use announce::{Announced, OnOver, Share};
-pub use charge::{Charge, Charges, Role};
+pub use charge::{Charge, Charges, ChargesPart};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
-    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
-    Refill,
+    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, MAX_LIMIT,
+    Quantity, Refill,
 };
+pub use parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use period::{Period, Unit};
 pub use plan::{Plan, PlanError};
 pub use planned::ChargedLimit;
+pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
 pub use reserve::{ReserveError, ReserveKind};
+pub use role::Role;
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
+pub use settle::{Settle, SettleResult};
+pub use space_saving::{HeavyKey, SpaceSaving};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,

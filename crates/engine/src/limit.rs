@@ -13,6 +13,9 @@ use super::period::Period;
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 
+/// The largest limit of any algorithm: sums of two limits are exact where numbers are doubles, as in Redis.
+pub const MAX_LIMIT: u64 = 1 << 52;
+
 /// Position of a limit in its [`RuleSet`](super::RuleSet), dense from 0: an index for per-limit tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(pub u32);
@@ -63,10 +66,10 @@ impl Algorithm {
     #[must_use]
     pub fn max_limit(self) -> u64 {
         match self {
+            Self::FixedWindow => MAX_LIMIT,
+            Self::SlidingWindow => 1 << 46,
             Self::SlidingLog => MAX_LOG_LIMIT,
-            Self::FixedWindow | Self::SlidingWindow | Self::Gcra | Self::TokenBucket | Self::LeakyBucket => {
-                u32::MAX.into()
-            }
+            Self::Gcra | Self::TokenBucket | Self::LeakyBucket => u32::MAX.into(),
         }
     }
 
@@ -83,8 +86,8 @@ impl Algorithm {
 pub enum Charging {
     /// A hit is recorded when it fits: a denied hit changes nothing.
     Prepaid,
-    /// A hit is always recorded, admitted or not. At most twice the limit (or burst) is recorded, so the debt is at
-    /// most one limit.
+    /// A hit is always recorded, admitted or not. The debt is at most one further limit (or burst), except in a fixed
+    /// window, whose end discards it.
     Postpaid,
 }
 
@@ -165,6 +168,9 @@ pub struct LimitSpec {
     /// What a leaky bucket does with a hit that has to wait. Other algorithms ignore it.
     pub pacing: Pacing,
     pub charging: Charging,
+    /// Whether an admitted request gets a receipt, with which its caller settles: the hits of the request are an
+    /// estimate, and only the difference to the real cost is booked later.
+    pub settle: bool,
     pub on_store_failure: FailurePolicy,
     /// What the limit does with a hit that does not fit.
     pub on_over: OnOver,
@@ -200,6 +206,11 @@ pub enum LimitError {
         limit: u64,
         period: Period,
     },
+    /// A queue with `settle`.
+    #[error(
+        "settle is not for a leaky_bucket with mode: queue, whose hits have already waited for their turn"
+    )]
+    SettledQueue,
 }
 
 /// Whether a limit counts, and how.
@@ -223,8 +234,8 @@ pub struct Limit {
     pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// The kernel and its parameters as text; empty if unlimited. Part of the counter's key, so that limits with
-    /// different kernels or parameters never share a counter.
+    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have the
+    /// same one. It ends the counter's key.
     pub fingerprint: Box<str>,
 }
 
@@ -235,13 +246,33 @@ impl Limit {
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
     pub fn new(spec: LimitSpec) -> Result<Self, LimitError> {
+        if spec.settle && spec.algorithm == Algorithm::LeakyBucket && spec.pacing == Pacing::Queue {
+            return Err(LimitError::SettledQueue);
+        }
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
-            Quantity::Limited(kernel) => kernel.to_string(),
+            Quantity::Limited(kernel) => kernel.fingerprint(),
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
+    }
+
+    /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        match (self.quantity, other.quantity) {
+            (Quantity::Limited(kernel), Quantity::Limited(other)) => kernel.to_string() == other.to_string(),
+            (Quantity::Unlimited, _) | (_, Quantity::Unlimited) => false,
+        }
+    }
+
+    /// The limit with its numbers in the fingerprint: a limit of another number then has another counter.
+    pub(super) fn with_numbers(self) -> Self {
+        match self.quantity {
+            Quantity::Unlimited => self,
+            Quantity::Limited(kernel) => Self { fingerprint: kernel.to_string().into(), ..self },
+        }
     }
 
     /// The limit with its place in a rule set: `path` is the path of its rule.
@@ -264,6 +295,7 @@ impl LimitSpec {
             refill: Refill::default(),
             pacing: Pacing::default(),
             charging: Charging::Prepaid,
+            settle: false,
             on_store_failure: FailurePolicy::default(),
             on_over: OnOver::default(),
             near: None,

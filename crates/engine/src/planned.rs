@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::charge::{Charge, Role};
+use super::charge::Charge;
 use super::limit::Limit;
 use super::plan::Plan;
 use super::request::Cost;
 use super::reserve::ReserveKind;
+use super::role::Role;
 use super::rule_set::Rule;
 
 /// The limits of one descriptor.

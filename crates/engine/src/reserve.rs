@@ -8,9 +8,10 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use super::algorithm::Pacing;
-use super::charge::{Charge, Role};
+use super::charge::Charge;
 use super::limit::{Algorithm, Charging, LimitSpec};
 use super::request::{Cost, Descriptor};
+use super::role::Role;
 
 /// What a descriptor does to a limit with `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -44,6 +45,9 @@ pub enum ReserveError {
     /// The caller was told a delay for the reserved units already.
     #[error("reserve does not work with mode: queue, which answers with the delay of the reserved units")]
     Queue,
+    /// A receipt says how much was taken, so nothing has to be reserved.
+    #[error("reserve does not work with settle: a caller that returns receipts needs no reserve")]
+    Settle,
     #[error(
         "reserve is {reserve}, but the limit never admits more than {capacity} at once: every check is denied"
     )]
@@ -66,6 +70,9 @@ impl LimitSpec {
         }
         if self.algorithm == Algorithm::LeakyBucket && self.pacing == Pacing::Queue {
             return Err(ReserveError::Queue);
+        }
+        if self.settle {
+            return Err(ReserveError::Settle);
         }
         if reserve > capacity {
             return Err(ReserveError::AboveLimit { reserve, capacity });

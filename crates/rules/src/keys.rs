@@ -40,6 +40,8 @@ pub(super) enum ValueType {
     Unit,
     /// A whole number up to 2^32 - 1. The number is the minimum in the JSON Schema.
     Integer(u32),
+    /// A number of units: a whole number up to [`engine::MAX_LIMIT`].
+    Units,
     /// A number from 0 to 1, taken from its decimal digits.
     Share,
     Flag,
@@ -156,7 +158,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "share_threshold",
         ValueType::Flag,
-        "All values that match this wildcard share one counter.",
+        "true: all values that match this wildcard share one counter. false: each value has its own, so a caller who can choose the value gets the whole limit for each value. Without the key it is false, with a warning.",
     ),
     key(
         Section::Descriptor,
@@ -179,8 +181,8 @@ pub(super) const KEYS: &[Key] = &[
     key(
         Section::RateLimit,
         "requests_per_unit",
-        ValueType::Integer(0),
-        "Units (requests, tokens, bytes) per period. 0 blocks everything.",
+        ValueType::Units,
+        "Units (requests, tokens, bytes) per period. 0 blocks everything. At most 2^52 for fixed_window, 2^46 for sliding_window, 10,000 for sliding_log, else 2^32 - 1. A change keeps the used units; gcra, token_bucket and leaky_bucket keep the used share, and with refill: interval counters start unused.",
     ),
     key(Section::RateLimit, "unit", ValueType::Unit, "The period. A month has 30 days, a year 365."),
     key(
@@ -219,6 +221,12 @@ pub(super) const KEYS: &[Key] = &[
         "charging",
         ValueType::Choice(Charging::VARIANTS),
         "prepaid: a hit that is denied is not counted. postpaid: every hit is counted, for costs known only afterwards.",
+    ),
+    key(
+        Section::RateLimit,
+        "settle",
+        ValueType::Flag,
+        "The hits of a request are an estimate. The answer has a receipt, with which the caller reports the real cost at the end: only the difference is booked, in the window of the estimate. Not for a leaky_bucket with mode: queue.",
     ),
     key(
         Section::RateLimit,

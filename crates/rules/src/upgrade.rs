@@ -157,7 +157,7 @@ impl Upgrade {
         changed.check_reserve()?;
         let changed = Limit::new(changed)?;
         let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
-        if others.any(|(_, other)| other.limit.fingerprint == changed.fingerprint) {
+        if others.any(|(_, other)| other.limit.counts_like(&changed)) {
             return Err(Unfit::SameCounter);
         }
         Ok(changed)

@@ -71,7 +71,7 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
             report.problems.push(Problem::warning(location.clone(), reason));
             continue;
         }
-        let earlier = drafts[..index].iter().find(|other| other.limit.fingerprint == limit.fingerprint);
+        let earlier = drafts[..index].iter().find(|other| other.limit.counts_like(limit));
         if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
             let reason = format!(
                 "counts in the same way as the limit on line {line}, so both would share one counter; remove one of them"
@@ -143,6 +143,7 @@ impl<'n> LimitReader<'_, 'n> {
                 let key = match error {
                     LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+                    LimitError::SettledQueue => "settle",
                 };
                 self.report.error(&fields.position_of(key), error.to_string());
                 None
@@ -168,8 +169,9 @@ impl<'n> LimitReader<'_, 'n> {
         let policy = fields.parsed("on_store_failure");
         let on_over: OnOver = fields.parsed("on_over").unwrap_or_default();
         self.warn_of_mistakes();
+        self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
-            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0).into(),
+            requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,
@@ -177,6 +179,7 @@ impl<'n> LimitReader<'_, 'n> {
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging_of(on_over, named_algorithm.is_some())),
+            settle: fields.flag("settle"),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             on_over,
             near: fields.share("near"),
@@ -280,6 +283,7 @@ impl<'n> LimitReader<'_, 'n> {
                 "refill",
                 "mode",
                 "charging",
+                "settle",
                 "on_over",
                 "near",
                 "reserve",
@@ -299,10 +303,24 @@ impl<'n> LimitReader<'_, 'n> {
                 "near: 1 announces nothing: more units than the limit are never used without being over it";
             self.report.warn(&fields.position_of("near"), reason);
         }
-        if fields.integer("requests_per_unit") == Some(u32::MAX) {
+        if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
             let reason =
-                "requests_per_unit is the largest possible number; write 'unlimited: true' for no limit";
+                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit";
             self.report.warn(&fields.position_of("requests_per_unit"), reason);
+        }
+    }
+    /// At the end of a period `requests_per_unit` tokens arrive, and those above the burst are lost.
+    fn warn_of_lost_tokens(&mut self, refill: Option<Refill>, burst: Option<u32>) {
+        let tokens = self.fields.integer("requests_per_unit").unwrap_or(0);
+        if let (Some(Refill::Interval), Some(burst)) = (refill, burst)
+            && burst < tokens
+        {
+            let reason = format!(
+                "the bucket holds {burst} tokens, so {} of the {tokens} that arrive at the end of each period are always \
+                 lost; write 'burst: {tokens}' or more, or 'requests_per_unit: {burst}'",
+                tokens - burst
+            );
+            self.report.warn(&self.fields.position_of("burst"), reason);
         }
     }
 }

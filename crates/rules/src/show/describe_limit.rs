@@ -76,6 +76,10 @@ pub(super) fn reserve(units: u64) -> String {
     format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
 }
 
+/// What `settle` means.
+pub(super) const SETTLE: &str =
+    "an answer has a receipt; the real cost that comes back with it replaces the estimate";
+
 /// What the limit answers if the store fails.
 pub(super) fn policy(policy: FailurePolicy) -> &'static str {
     match policy {
