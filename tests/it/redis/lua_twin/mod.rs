@@ -23,6 +23,7 @@ mod observable;
 mod same_shape;
 pub(crate) mod sequence;
 pub(crate) mod strategies;
+mod undos;
 
 /// A minute boundary of recent time, so that numbers are as large as in production.
 const START_US: u64 = 1_700_000_040_000_000;
