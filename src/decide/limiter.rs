@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use engine::wire::{Bounds, RawRequest};
-use engine::{Caller, Decision, Enforcement, Outcomes, Plan, Request, RuleSet, Store};
+use engine::{Caller, Charges, Decision, Enforcement, Outcomes, Plan, Request, RuleSet, Store, StoreError};
+use futures_util::future::join_all;
 use store::clock::Clock;
 
 use super::{Answer, Failures, NoDecision, ResponseOptions};
-use crate::telemetry::metrics::{LimitMeters, Metrics, RequestFailure, RequestMeter};
+use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
 /// The handler of both decision calls, `ShouldRateLimit` and `/json`: validates a request, decides it, counts the call.
@@ -138,6 +139,8 @@ pub struct Limiter<S> {
     pub enforcement: Enforcement,
     /// The time by which requests are planned. The store decides by its own.
     pub clock: Arc<dyn Clock>,
+    /// Counts which keys are denied.
+    pub denied: DeniedKeys,
 }
 
 impl OldRules {
@@ -193,20 +196,36 @@ impl<S: Store> Limiter<S> {
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }
-            self.count_unknown_domain(&current.rules, request);
+            self.count_without_limit(&current, request);
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
         }
         let failure = FailureGuard::new(&current.meters, &plan);
-        let outcomes = self.store.decide(&plan.charges).await?;
+        let outcomes = match plan.has_settles() {
+            // This rare future is boxed, because it would make the future of every decision larger.
+            true => Box::pin(self.decide_parts(&plan.charges)).await?,
+            false => self.store.decide(&plan.charges).await?,
+        };
         failure.disarm();
         let decision = Decision::merge(plan, outcomes, self.enforcement);
-        current.meters.record(&decision);
+        current.meters.record(&decision, &self.denied);
         Ok(decision)
     }
 
-    fn count_unknown_domain(&self, rules: &RuleSet, request: &Request) {
-        if rules.domain(&request.domain).is_none() {
+    /// Decides a request with settles. Each is a decision of its own, so that a settle is booked whatever happens to the
+    /// others.
+    async fn decide_parts(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let parts = charges.parts();
+        let decided = join_all(parts.iter().map(|part| self.store.decide(&part.charges))).await;
+        let decided = decided.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Outcomes::of_parts(parts.iter().zip(decided)))
+    }
+
+    fn count_without_limit(&self, current: &RulesInForce, request: &Request) {
+        let is_known = current.rules.domain(&request.domain).is_some();
+        if !is_known {
             self.rulebook.metrics.domain_not_found(request.descriptors.len());
         }
+        current.meters.record_without_limit(is_known);
+        self.denied.count_without_limit(request, is_known);
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Attempt, RetryAfter, Verdict};
+use super::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
 use super::charge::{Charge, Role};
 use super::limit::Limit;
 use super::plan::{ChargedLimit, Plan, Planned};
@@ -43,8 +43,8 @@ pub struct Decision {
     pub overall: Code,
     /// Whether the overall code would have been over limit without [`Enforcement::Shadow`].
     pub shadowed: bool,
-    plan: Plan,
-    outcomes: Outcomes,
+    pub(super) plan: Plan,
+    pub(super) outcomes: Outcomes,
 }
 
 /// The answer for one descriptor.
@@ -97,7 +97,7 @@ impl LimitResult<'_> {
 impl Decision {
     /// Combines a plan and the outcomes of `plan.charges`, one for each.
     #[must_use]
-    pub fn merge(plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
+    pub fn merge(mut plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
         let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
         for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
             let Some(outcome) = outcome else { continue };
@@ -105,6 +105,9 @@ impl Decision {
             if charge.cost.changes_counter() && !charge.is_recorded(outcome.verdict, is_denied) {
                 outcome.report.delay_us = 0;
             }
+        }
+        if plan.has_settles() {
+            plan.settles.finish(&plan.charges, &mut outcomes.by_charge);
         }
         let shadowed = is_denied && enforcement == Enforcement::Shadow;
         let overall = if is_denied && !shadowed { Code::OverLimit } else { Code::Ok };
@@ -150,6 +153,13 @@ impl Decision {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
+    /// The key of a charge's counter, and the kernel that decided it.
+    #[must_use]
+    pub fn charged_counter(&self, charge: usize) -> (&str, Kernel) {
+        let (key, charge) = self.plan.charges.get(charge);
+        (key, charge.kernel)
+    }
+
     /// One result for each counter that was decided: the counter as it is after the request.
     pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
         self.counter_results().map(|(_, result)| result)
@@ -178,7 +188,7 @@ impl Decision {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
-                Role::Shadow | Role::NonBinding => continue,
+                Role::Shadow | Role::NonBinding | Role::Settle => continue,
             };
             // A repeated request is charged to the counter as it is now, one charge after the other.
             if let Some(outcome) = &self.outcomes.by_charge[charges.last_on_counter(index)] {

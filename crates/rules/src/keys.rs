@@ -156,7 +156,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "share_threshold",
         ValueType::Flag,
-        "All values that match this wildcard share one counter.",
+        "true: all values that match this wildcard share one counter. false: each value has its own, so a caller who can choose the value gets the whole limit for each value. Without the key it is false, with a warning.",
     ),
     key(
         Section::Descriptor,
@@ -219,6 +219,12 @@ pub(super) const KEYS: &[Key] = &[
         "charging",
         ValueType::Choice(Charging::VARIANTS),
         "prepaid: a hit that is denied is not counted. postpaid: every hit is counted, for costs known only afterwards.",
+    ),
+    key(
+        Section::RateLimit,
+        "settle",
+        ValueType::Flag,
+        "The hits of a request are an estimate. The answer has a receipt, with which the caller reports the real cost at the end: only the difference is booked, in the window of the estimate. Not for a leaky_bucket with mode: queue.",
     ),
     key(
         Section::RateLimit,

@@ -8,7 +8,9 @@ use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
 use super::limits::{LimitCounts, LimitMeters, Meter};
+use super::requests::ResultMeter;
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
+use super::settles::{self, SettleCounts};
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
 
 /// The domain and rule label of limits that a request overrides.
@@ -21,33 +23,49 @@ const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
+    settles: SeriesTable<LimitLabels, SettleCounts>,
     pub(super) hits: HitFamilies,
     shadowed: IntCounter,
+    results: ResultMeter,
+    without_limit: IntCounter,
     near_limit_ppm: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct LimitLabels {
-    domain: Arc<str>,
-    rule: Arc<str>,
+pub(super) struct LimitLabels {
+    pub(super) domain: Arc<str>,
+    pub(super) rule: Arc<str>,
 }
 
 impl LimitFamilies {
-    pub(super) fn new(registry: &Registry, near_limit_ppm: u32, values_per_rule: usize) -> Result<Self> {
+    pub(super) fn new(
+        registry: &Registry,
+        results: ResultMeter,
+        near_limit_ppm: u32,
+        values_per_rule: usize,
+    ) -> Result<Self> {
         Ok(Self {
             decisions: SeriesTable::default(),
+            settles: SeriesTable::default(),
             hits: HitFamilies::new(values_per_rule),
             shadowed: counter(
                 registry,
                 "ratelimitd_shadowed_requests_total",
                 "Requests over their limit that were answered OK because of shadow_mode",
             )?,
+            results,
+            without_limit: counter(
+                registry,
+                "ratelimitd_unlimited_requests_total",
+                "Requests that met no limit although their domain has rules",
+            )?,
             near_limit_ppm,
         })
     }
 
     pub(super) fn bind(&self, rules: &RuleSet) -> LimitMeters {
-        let mut bindings = Bindings { decisions: self.decisions.bind(), hits: self.hits.bind() };
+        let (decisions, settles) = (self.decisions.bind(), self.settles.bind());
+        let mut bindings = Bindings { decisions, settles, hits: self.hits.bind() };
         let mut each = Vec::with_capacity(rules.limits().len() + 1);
         for rule in rules.rules() {
             each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
@@ -56,8 +74,15 @@ impl LimitFamilies {
         let hits = bindings.hits.override_meter();
         each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
         bindings.decisions.finish();
+        bindings.settles.finish();
         bindings.hits.finish();
-        LimitMeters { each, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
+        LimitMeters {
+            each,
+            shadowed: self.shadowed.clone(),
+            results: self.results.clone(),
+            without_limit: self.without_limit.clone(),
+            near_limit_ppm: self.near_limit_ppm,
+        }
     }
 
     /// Writes the series of the limits that have met a request.
@@ -75,6 +100,7 @@ impl LimitFamilies {
                 exposition.sample(DECISIONS, &limit.labels(("outcome", outcome)), count);
             }
         }
+        settles::write(exposition, &self.settles.in_force());
         exposition.family(
             POLICY_DECISIONS,
             "counter",
@@ -87,6 +113,14 @@ impl LimitFamilies {
         }
     }
 
+    pub(super) fn in_force(&self) -> Arc<Vec<(LimitLabels, Arc<LimitCounts>)>> {
+        self.decisions.in_force()
+    }
+
+    pub(super) fn without_limit(&self) -> u64 {
+        self.without_limit.get()
+    }
+
     /// The number of requests that were admitted only because of `shadow_mode`.
     pub(super) fn shadowed(&self) -> u64 {
         self.shadowed.get()
@@ -95,6 +129,7 @@ impl LimitFamilies {
 
 struct Bindings<'f> {
     decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
+    settles: SeriesBinding<'f, LimitLabels, SettleCounts>,
     hits: HitBinding<'f>,
 }
 
@@ -107,19 +142,20 @@ impl Bindings<'_> {
         let policy = limit.spec.on_store_failure;
         let policy = if limit.shadow { policy.for_non_binding() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
-        Some(self.meter(labels, policy, hits))
+        let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
+        Some(Meter { settles, ..self.meter(labels, policy, hits) })
     }
 
     fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
-        Meter { counts, policy, hits }
+        Meter { counts, policy, hits, settles: None }
     }
 }
 
 impl LimitLabels {
     /// In the order of their names, as the registry writes labels.
-    fn labels(&self, between: (&str, &str)) -> String {
+    pub(super) fn labels(&self, between: (&str, &str)) -> String {
         labels(&[("domain", &self.domain), between, ("rule", &self.rule)])
     }
 }

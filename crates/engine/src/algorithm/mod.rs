@@ -11,6 +11,7 @@ mod kernel;
 mod report;
 mod sliding_log;
 mod sliding_window;
+mod undo;
 
 #[cfg(test)]
 mod changed_numbers;
@@ -18,6 +19,8 @@ mod changed_numbers;
 mod known_answers;
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod settle_laws;
 #[cfg(test)]
 mod testing;
 
@@ -28,3 +31,4 @@ pub use kernel::{CounterReading, Kernel, State};
 pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
+pub use undo::{UNDO_SEARCH, Undo};

@@ -137,6 +137,7 @@ impl<'n> LimitReader<'_, 'n> {
                 let key = match error {
                     LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+                    LimitError::SettledQueue => "settle",
                 };
                 self.report.error(&fields.position_of(key), error.to_string());
                 None
@@ -161,6 +162,7 @@ impl<'n> LimitReader<'_, 'n> {
         let charging = fields.parsed("charging");
         let policy = fields.parsed("on_store_failure");
         self.warn_of_mistakes();
+        self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
             requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),
             period: period?,
@@ -170,6 +172,7 @@ impl<'n> LimitReader<'_, 'n> {
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
+            settle: fields.flag("settle"),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
             replaces,
@@ -262,8 +265,16 @@ impl<'n> LimitReader<'_, 'n> {
     fn warn_of_mistakes(&mut self) {
         let fields = self.fields;
         if fields.flag("unlimited") {
-            let counting =
-                ["requests_per_unit", "unit_multiplier", "algorithm", "burst", "refill", "mode", "charging"];
+            let counting = [
+                "requests_per_unit",
+                "unit_multiplier",
+                "algorithm",
+                "burst",
+                "refill",
+                "mode",
+                "charging",
+                "settle",
+            ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
                 self.report.warn(&fields.position_of(name), reason);
@@ -278,6 +289,20 @@ impl<'n> LimitReader<'_, 'n> {
             let reason =
                 "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit";
             self.report.warn(&fields.position_of("requests_per_unit"), reason);
+        }
+    }
+    /// At the end of a period `requests_per_unit` tokens arrive, and those above the burst are lost.
+    fn warn_of_lost_tokens(&mut self, refill: Option<Refill>, burst: Option<u32>) {
+        let tokens = self.fields.integer("requests_per_unit").unwrap_or(0);
+        if let (Some(Refill::Interval), Some(burst)) = (refill, burst)
+            && burst < tokens
+        {
+            let reason = format!(
+                "the bucket holds {burst} tokens, so {} of the {tokens} that arrive at the end of each period are always \
+                 lost; write 'burst: {tokens}' or more, or 'requests_per_unit: {burst}'",
+                tokens - burst
+            );
+            self.report.warn(&self.fields.position_of("burst"), reason);
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use engine::{
     Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
-    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet,
-    RuleSpec, Store, StoreError, Unit, ValueHashing,
+    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Period, Request, RuleSet, RuleSpec, Store,
+    StoreError, Unit, ValueHashing,
 };
 use store::breaker::BreakerState;
 use store::clock::{ManualClock, SystemClock};
@@ -21,17 +21,10 @@ fn metrics() -> Metrics {
 
 fn limit(requests_per_unit: u64, name: Option<&str>) -> LimitSpec {
     LimitSpec {
-        requests_per_unit,
-        period: Period::one(Unit::Minute),
-        unlimited: false,
-        algorithm: Algorithm::FixedWindow,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
         charging: Charging::Postpaid,
         on_store_failure: FailurePolicy::Deny,
         name: name.map(str::to_owned),
-        replaces: Vec::new(),
+        ..LimitSpec::new(Algorithm::FixedWindow, requests_per_unit, Period::one(Unit::Minute))
     }
 }
 
@@ -64,7 +57,13 @@ fn request(key: &str, hits: u32) -> Request {
 
 fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
     let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
-    Limiter { rulebook, store, enforcement: Enforcement::Enforce, clock: Arc::new(SystemClock) }
+    Limiter {
+        rulebook,
+        store,
+        enforcement: Enforcement::Enforce,
+        clock: Arc::new(SystemClock),
+        denied: DeniedKeys::default(),
+    }
 }
 
 fn memory() -> MemoryStore<ManualClock> {
@@ -174,7 +173,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
     denied.verdict = engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-    meters.record(&decision);
+    meters.record(&decision, &DeniedKeys::default());
     assert_eq!(decision.overall, Code::Ok);
     assert_eq!(outcome(&metrics, "edge.tenant", "over_limit"), Some(1));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.tenant"}"#;
