@@ -114,7 +114,7 @@ impl Kernel {
                 }
                 State::Log(log)
             }
-            Self::Gcra(k) => State::Tat(k.undone(old.and_then(State::tat).unwrap_or_default(), undo)),
+            Self::Gcra(k) => State::Tat(k.undone(k.load(old.and_then(State::tat)), undo)),
             Self::IntervalBucket(k) => {
                 let state = k.advanced_to(old.and_then(State::tokens), now_us);
                 let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())
