@@ -25,6 +25,7 @@ mod wildcards;
 
 // A limit, its algorithm, the key of its counter.
 pub mod algorithm;
+mod calendar;
 mod key;
 mod limit;
 mod period;
@@ -33,6 +34,7 @@ mod period;
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
+pub use calendar::{Calendar, CalendarError};
 pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog, SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog,
+    SlidingWindow,
 };
+use super::calendar::Calendar;
 use super::period::Period;
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
@@ -145,6 +147,9 @@ pub struct LimitSpec {
     /// Whether the limit is never counted and always admits.
     pub unlimited: bool,
     pub algorithm: Algorithm,
+    /// The calendar whose days, weeks, months or years are the windows; the unit of `period` says which. `None`: windows
+    /// of `period` from the epoch. Only for a fixed window.
+    pub calendar: Option<Arc<Calendar>>,
     /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
     /// [`Algorithm::has_burst`].
     pub burst: Option<u32>,
@@ -163,6 +168,9 @@ pub struct LimitSpec {
 /// Why a limit is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
+    /// A calendar beside another algorithm than the fixed window.
+    #[error("a calendar needs algorithm fixed_window, not {algorithm}")]
+    CalendarAlgorithm { algorithm: Algorithm },
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
     ZeroBurst,
     /// A sliding log above [`MAX_LOG_LIMIT`].
@@ -185,6 +193,7 @@ pub enum LimitError {
 pub enum Quantity {
     /// Not counted, always admitted.
     Unlimited,
+    /// Of a limit with a calendar: with the windows of the epoch. [`Limit::kernel_at`] has the windows of a time.
     Limited(Kernel),
 }
 
@@ -216,10 +225,25 @@ impl Limit {
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
-            Quantity::Limited(kernel) => kernel.to_string(),
+            Quantity::Limited(kernel) => match &spec.calendar {
+                Some(calendar) => format!("fw:c:{calendar}"),
+                None => kernel.to_string(),
+            },
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
+    }
+
+    /// The kernel of charges that are planned at `now_us` (microseconds since the epoch); `None` if unlimited.
+    #[must_use]
+    pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
+        let Quantity::Limited(kernel) = self.quantity else { return None };
+        let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
+        Some(match kernel {
+            Kernel::CalendarWindow(k) => Kernel::CalendarWindow(k.with_boundaries(calendar.around(now_us))),
+            Kernel::Blocked(_) => Kernel::Blocked(Blocked::within(calendar.window(now_us))),
+            kernel => kernel,
+        })
     }
 
     /// The limit with its place in a rule set: `path` is the path of its rule.
@@ -238,6 +262,7 @@ impl LimitSpec {
             period,
             unlimited: false,
             algorithm,
+            calendar: None,
             burst: None,
             refill: Refill::default(),
             pacing: Pacing::default(),
@@ -269,10 +294,16 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     if spec.algorithm.has_burst() && spec.burst == Some(0) {
         return Err(LimitError::ZeroBurst);
     }
+    if spec.calendar.is_some() && spec.algorithm != Algorithm::FixedWindow {
+        return Err(LimitError::CalendarAlgorithm { algorithm: spec.algorithm });
+    }
     if limit == 0 {
         return Ok(Kernel::Blocked(Blocked::new(period_us)));
     }
     Ok(match spec.algorithm {
+        Algorithm::FixedWindow if spec.calendar.is_some() => {
+            Kernel::CalendarWindow(CalendarWindow::new(limit, [0, period_us, 2 * period_us]))
+        }
         Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
         Algorithm::SlidingLog if limit > MAX_LOG_LIMIT => {

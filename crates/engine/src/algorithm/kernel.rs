@@ -5,6 +5,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use super::calendar_window::{CalendarState, CalendarWindow};
 use super::fixed_window::{Blocked, FixedWindow, WindowState};
 use super::gcra::{Gcra, Tat};
 use super::interval_bucket::{IntervalBucket, TokenState};
@@ -25,6 +26,8 @@ const GRANTS_PER_COUNTER: usize = 16;
 pub enum Kernel {
     /// Epoch-aligned windows.
     FixedWindow(FixedWindow),
+    /// Windows of a calendar.
+    CalendarWindow(CalendarWindow),
     /// Two-bucket counter.
     SlidingWindow(SlidingWindow),
     /// A log of every grant.
@@ -41,6 +44,7 @@ pub enum Kernel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Window(WindowState),
+    Calendar(CalendarState),
     Buckets(BucketState),
     Log(Log),
     Tat(Tat),
@@ -52,6 +56,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterReading {
     Window(WindowState),
+    Calendar(CalendarState),
     Buckets(BucketState),
     Log(LogReading),
     Tat(Tat),
@@ -66,7 +71,7 @@ impl State {
     pub fn weight(&self) -> usize {
         match self {
             Self::Log(log) => 1 + log.capacity() / GRANTS_PER_COUNTER,
-            Self::Window(_) | Self::Buckets(_) | Self::Tat(_) | Self::Tokens(_) => 1,
+            Self::Window(_) | Self::Calendar(_) | Self::Buckets(_) | Self::Tat(_) | Self::Tokens(_) => 1,
         }
     }
 
@@ -75,6 +80,10 @@ impl State {
 
     pub(super) fn window(&self) -> Option<WindowState> {
         if let Self::Window(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn calendar(&self) -> Option<CalendarState> {
+        if let Self::Calendar(state) = self { Some(*state) } else { None }
     }
 
     pub(super) fn buckets(&self) -> Option<BucketState> {
@@ -101,6 +110,10 @@ impl State {
 impl CounterReading {
     pub(super) fn window(&self) -> Option<WindowState> {
         if let Self::Window(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn calendar(&self) -> Option<CalendarState> {
+        if let Self::Calendar(state) = self { Some(*state) } else { None }
     }
 
     pub(super) fn buckets(&self) -> Option<BucketState> {
@@ -131,6 +144,7 @@ impl Kernel {
         let needed = cost.needed();
         let fits = match self {
             Self::FixedWindow(k) => k.fits(k.advanced_to(state.and_then(State::window), now_us), needed),
+            Self::CalendarWindow(k) => k.fits(k.advanced_to(state.and_then(State::calendar), now_us), needed),
             Self::SlidingWindow(k) => {
                 k.fits(k.advanced_to(state.and_then(State::buckets), now_us), now_us, needed)
             }
@@ -150,6 +164,9 @@ impl Kernel {
         Some(match self {
             Self::FixedWindow(k) => {
                 State::Window(k.record(k.advanced_to(old.and_then(State::window), now_us), cost))
+            }
+            Self::CalendarWindow(k) => {
+                State::Calendar(k.record(k.advanced_to(old.and_then(State::calendar), now_us), cost))
             }
             Self::SlidingWindow(k) => {
                 State::Buckets(k.record(k.advanced_to(old.and_then(State::buckets), now_us), cost))
@@ -173,6 +190,9 @@ impl Kernel {
             Self::FixedWindow(k) => {
                 CounterReading::Window(k.advanced_to(state.and_then(State::window), now_us))
             }
+            Self::CalendarWindow(k) => {
+                CounterReading::Calendar(k.advanced_to(state.and_then(State::calendar), now_us))
+            }
             Self::SlidingWindow(k) => {
                 CounterReading::Buckets(k.advanced_to(state.and_then(State::buckets), now_us))
             }
@@ -192,6 +212,9 @@ impl Kernel {
         let blocked = || UNKNOWN.report(attempt, verdict);
         match self {
             Self::FixedWindow(k) => reading.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::CalendarWindow(k) => {
+                reading.calendar().map_or_else(blocked, |s| k.report(s, attempt, verdict))
+            }
             Self::SlidingWindow(k) => {
                 reading.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict))
             }
@@ -211,6 +234,9 @@ impl Kernel {
         match self {
             Self::FixedWindow(k) => {
                 reading.window().map(|state| CounterReading::Window(k.advanced_to(Some(state), now_us)))
+            }
+            Self::CalendarWindow(k) => {
+                reading.calendar().map(|state| CounterReading::Calendar(k.advanced_to(Some(state), now_us)))
             }
             Self::SlidingWindow(k) => {
                 reading.buckets().map(|state| CounterReading::Buckets(k.advanced_to(Some(state), now_us)))
@@ -232,6 +258,7 @@ impl Kernel {
         match self {
             Self::SlidingLog(_) => true,
             Self::FixedWindow(_)
+            | Self::CalendarWindow(_)
             | Self::SlidingWindow(_)
             | Self::Gcra(_)
             | Self::IntervalBucket(_)
@@ -245,6 +272,7 @@ impl Kernel {
     pub fn is_unchanged_by(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {
             Self::FixedWindow(k) => reading.window().is_some_and(|state| k.is_unchanged_by(state, cost)),
+            Self::CalendarWindow(k) => reading.calendar().is_some_and(|state| k.is_unchanged_by(state, cost)),
             Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)
@@ -271,6 +299,7 @@ impl Kernel {
     pub fn unused_from_us(&self, state: &State) -> u64 {
         let unused_from_us = match self {
             Self::FixedWindow(k) => state.window().map(|state| k.unused_from_us(state)),
+            Self::CalendarWindow(k) => state.calendar().map(|state| k.unused_from_us(state)),
             Self::SlidingWindow(k) => state.buckets().map(|state| k.unused_from_us(state)),
             Self::SlidingLog(k) => state.log().map(|log| k.unused_from_us(log)),
             Self::Gcra(_) => state.tat().map(|tat| tat.unused_from_us()),
@@ -287,6 +316,7 @@ impl Kernel {
         let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
         match self {
             Self::FixedWindow(k) => Self::FixedWindow(k.scaled(share)),
+            Self::CalendarWindow(k) => Self::CalendarWindow(k.scaled(share)),
             Self::SlidingWindow(k) => Self::SlidingWindow(k.scaled(share)),
             Self::SlidingLog(k) => Self::SlidingLog(k.scaled(share)),
             Self::Gcra(k) => Self::Gcra(k.scaled(share)),
@@ -300,6 +330,7 @@ impl Kernel {
     pub fn has_counter(&self) -> bool {
         match self {
             Self::FixedWindow(_)
+            | Self::CalendarWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)
@@ -313,6 +344,7 @@ impl Kernel {
     pub fn period_us(&self) -> Option<u64> {
         match self {
             Self::FixedWindow(k) => Some(k.window_us()),
+            Self::CalendarWindow(k) => Some(k.length_us()),
             Self::SlidingWindow(k) => Some(k.window_us()),
             Self::SlidingLog(k) => Some(k.window_us()),
             Self::Gcra(k) => Some(k.period_us()),
@@ -327,6 +359,7 @@ impl Kernel {
     pub fn max_cost(&self) -> u64 {
         match self {
             Self::FixedWindow(k) => k.limit(),
+            Self::CalendarWindow(k) => k.limit(),
             Self::SlidingWindow(k) => k.limit(),
             Self::SlidingLog(k) => k.limit(),
             Self::Gcra(k) => k.burst(),
@@ -342,6 +375,7 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FixedWindow(k) => k.fmt(f),
+            Self::CalendarWindow(k) => k.fmt(f),
             Self::SlidingWindow(k) => k.fmt(f),
             Self::SlidingLog(k) => k.fmt(f),
             Self::Gcra(k) => k.fmt(f),

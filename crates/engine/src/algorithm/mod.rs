@@ -4,6 +4,7 @@
 //! kernels. The Redis store runs the same rules in Lua, and its reports come from the same functions.
 //! An expired, a missing and an unused counter give the same answers: removing expired states only frees memory.
 
+mod calendar_window;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
@@ -19,6 +20,7 @@ mod laws;
 #[cfg(test)]
 mod testing;
 
+pub use calendar_window::{CalendarState, CalendarWindow};
 pub use fixed_window::{Blocked, FixedWindow, WindowState};
 pub use gcra::{Gcra, Pacing, Tat};
 pub use interval_bucket::{IntervalBucket, TokenState};
