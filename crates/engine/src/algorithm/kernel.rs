@@ -5,21 +5,19 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use super::calendar_window::{CalendarState, CalendarWindow};
-use super::fixed_window::{Blocked, FixedWindow, WindowState};
-use super::gcra::{Gcra, Tat};
-use super::interval_bucket::{IntervalBucket, TokenState};
+use super::calendar_window::CalendarWindow;
+use super::fixed_window::{Blocked, FixedWindow};
+use super::gcra::Gcra;
+use super::interval_bucket::IntervalBucket;
 use super::report::{Attempt, Report, RetryAfter, Verdict};
-use super::sliding_log::{Log, LogReading, SlidingLog};
-use super::sliding_window::{BucketState, SlidingWindow};
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::state::{CounterReading, State};
 use crate::request::Cost;
 
 /// The kernel that reports a counter whose state another kernel left: it blocks. The fingerprint in the key keeps such
 /// counters apart, so that no request meets one.
 const UNKNOWN: Blocked = Blocked::new(1);
-
-/// This many grants of a sliding log take as much memory as a counter with its key.
-const GRANTS_PER_COUNTER: usize = 16;
 
 /// An algorithm with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,99 +36,6 @@ pub enum Kernel {
     IntervalBucket(IntervalBucket),
     /// A limit of 0.
     Blocked(Blocked),
-}
-
-/// The state of one counter, as its kernel left it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    Window(WindowState),
-    Calendar(CalendarState),
-    Buckets(BucketState),
-    Log(Log),
-    Tat(Tat),
-    Tokens(TokenState),
-}
-
-/// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log, which is too
-/// large to copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CounterReading {
-    Window(WindowState),
-    Calendar(CalendarState),
-    Buckets(BucketState),
-    Log(LogReading),
-    Tat(Tat),
-    Tokens(TokenState),
-    /// A kernel without a counter has nothing to read.
-    Nothing,
-}
-
-impl State {
-    /// Memory used, in units of a counter with its key. The grants that a log has room for count in addition.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        match self {
-            Self::Log(log) => 1 + log.capacity() / GRANTS_PER_COUNTER,
-            Self::Window(_) | Self::Calendar(_) | Self::Buckets(_) | Self::Tat(_) | Self::Tokens(_) => 1,
-        }
-    }
-
-    // Each kernel takes its own kind of state and treats another kind as none. The fingerprint in the key separates the
-    // counters of different kernels.
-
-    pub(super) fn window(&self) -> Option<WindowState> {
-        if let Self::Window(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn calendar(&self) -> Option<CalendarState> {
-        if let Self::Calendar(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn buckets(&self) -> Option<BucketState> {
-        if let Self::Buckets(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn log(&self) -> Option<&Log> {
-        if let Self::Log(log) = self { Some(log) } else { None }
-    }
-
-    pub(super) fn into_log(self) -> Option<Log> {
-        if let Self::Log(log) = self { Some(log) } else { None }
-    }
-
-    pub(super) fn tat(&self) -> Option<Tat> {
-        if let Self::Tat(tat) = self { Some(*tat) } else { None }
-    }
-
-    pub(super) fn tokens(&self) -> Option<TokenState> {
-        if let Self::Tokens(state) = self { Some(*state) } else { None }
-    }
-}
-
-impl CounterReading {
-    pub(super) fn window(&self) -> Option<WindowState> {
-        if let Self::Window(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn calendar(&self) -> Option<CalendarState> {
-        if let Self::Calendar(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn buckets(&self) -> Option<BucketState> {
-        if let Self::Buckets(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn log(&self) -> Option<LogReading> {
-        if let Self::Log(reading) = self { Some(*reading) } else { None }
-    }
-
-    pub(super) fn tat(&self) -> Option<Tat> {
-        if let Self::Tat(tat) = self { Some(*tat) } else { None }
-    }
-
-    pub(super) fn tokens(&self) -> Option<TokenState> {
-        if let Self::Tokens(state) = self { Some(*state) } else { None }
-    }
 }
 
 impl Kernel {

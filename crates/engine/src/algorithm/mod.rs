@@ -12,6 +12,7 @@ mod kernel;
 mod report;
 mod sliding_log;
 mod sliding_window;
+mod state;
 
 #[cfg(test)]
 mod known_answers;
@@ -24,7 +25,8 @@ pub use calendar_window::{CalendarState, CalendarWindow};
 pub use fixed_window::{Blocked, FixedWindow, WindowState};
 pub use gcra::{Gcra, Pacing, Tat};
 pub use interval_bucket::{IntervalBucket, TokenState};
-pub use kernel::{CounterReading, Kernel, State};
+pub use kernel::Kernel;
 pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
+pub use state::{CounterReading, State};
