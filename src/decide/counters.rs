@@ -29,10 +29,10 @@ pub struct Counter {
     /// The label that metrics give to the limit.
     pub limit: String,
     pub algorithm: &'static str,
-    pub requests_per_unit: u32,
+    pub requests_per_unit: u64,
     pub period: Period,
     /// The units of an unused counter.
-    pub capacity: u32,
+    pub capacity: u64,
 }
 
 /// A counter and its state.
@@ -77,8 +77,12 @@ impl<S: Store + Reset> CounterService<S> {
 
     /// Plans the request with every cost replaced by a peek.
     fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
-        let peek =
-            |descriptor: &Descriptor| Descriptor { hits: Some(0), is_refund: false, ..descriptor.clone() };
+        let peek = |descriptor: &Descriptor| Descriptor {
+            hits: Some(0),
+            is_refund: false,
+            receipt: None,
+            ..descriptor.clone()
+        };
         let descriptors = request.descriptors.iter().map(peek).collect();
         let mut plan =
             self.rulebook.rules().plan(&Request { descriptors, ..request.clone() }, self.clock.now_us())?;

@@ -13,7 +13,9 @@
 mod charge;
 mod decision;
 mod plan;
+mod receipt;
 mod request;
+mod settle;
 mod store;
 
 // Rules: their specs, compiling them, matching descriptors.
@@ -35,7 +37,7 @@ pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use calendar::{Calendar, CalendarError};
-pub use charge::{Charge, Charges, Role};
+pub use charge::{Charge, Charges, ChargesPart, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
@@ -44,9 +46,11 @@ pub use limit::{
 };
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
+pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
+pub use settle::{Settle, SettleResult};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,

@@ -60,6 +60,17 @@ impl Algorithm {
         self.into()
     }
 
+    /// The largest limit for which the algorithm's decisions are exact.
+    #[must_use]
+    pub fn max_limit(self) -> u64 {
+        match self {
+            Self::FixedWindow => 1 << 52,
+            Self::SlidingWindow => 1 << 46,
+            Self::SlidingLog => MAX_LOG_LIMIT,
+            Self::Gcra | Self::TokenBucket | Self::LeakyBucket => u32::MAX.into(),
+        }
+    }
+
     /// Whether the algorithm uses `burst`.
     #[must_use]
     pub fn has_burst(self) -> bool {
@@ -73,8 +84,8 @@ impl Algorithm {
 pub enum Charging {
     /// A hit is recorded when it fits: a denied hit changes nothing.
     Prepaid,
-    /// A hit is always recorded, admitted or not. At most twice the limit (or burst) is recorded, so the debt is at
-    /// most one limit.
+    /// A hit is always recorded, admitted or not. The debt is at most one further limit (or burst), except in a fixed
+    /// window, whose end discards it.
     Postpaid,
 }
 
@@ -141,7 +152,7 @@ impl Refill {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSpec {
     /// Units per period; 0 blocks. Ignored when `unlimited`.
-    pub requests_per_unit: u32,
+    pub requests_per_unit: u64,
     /// The time in which `requests_per_unit` are admitted. Ignored when `unlimited`.
     pub period: Period,
     /// Whether the limit is never counted and always admits.
@@ -158,6 +169,9 @@ pub struct LimitSpec {
     /// What a leaky bucket does with a hit that has to wait. Other algorithms ignore it.
     pub pacing: Pacing,
     pub charging: Charging,
+    /// Whether an admitted request gets a receipt, with which its caller settles: the hits of the request are an
+    /// estimate, and only the difference to the real cost is booked later.
+    pub settle: bool,
     pub on_store_failure: FailurePolicy,
     /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
@@ -177,15 +191,23 @@ pub enum LimitError {
     #[error(
         "the limit of a sliding_log is at most {MAX_LOG_LIMIT}, not {limit}, because every grant is stored; use sliding_window or gcra"
     )]
-    LogTooLong { limit: u32 },
+    LogTooLong { limit: u64 },
+    /// Above the range in which the algorithm is exact.
+    #[error("the limit of a {algorithm} is at most {most}, not {limit}")]
+    TooLarge { algorithm: Algorithm, limit: u64, most: u64 },
     /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
     RefillTooLong {
         /// Tokens of a full bucket.
-        burst: u32,
-        limit: u32,
+        burst: u64,
+        limit: u64,
         period: Period,
     },
+    /// A queue with `settle`.
+    #[error(
+        "settle is not for a leaky_bucket with mode: queue, whose hits have already waited for their turn"
+    )]
+    SettledQueue,
 }
 
 /// Whether a limit counts, and how.
@@ -210,8 +232,8 @@ pub struct Limit {
     pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// The kernel and its parameters as text; empty if unlimited. Part of the counter's key, so that limits with
-    /// different kernels or parameters never share a counter.
+    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have the
+    /// same one. It ends the counter's key.
     pub fingerprint: Box<str>,
 }
 
@@ -222,12 +244,15 @@ impl Limit {
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
     pub fn new(spec: LimitSpec) -> Result<Self, LimitError> {
+        if spec.settle && spec.algorithm == Algorithm::LeakyBucket && spec.pacing == Pacing::Queue {
+            return Err(LimitError::SettledQueue);
+        }
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
             Quantity::Limited(kernel) => match &spec.calendar {
                 Some(calendar) => format!("fw:c:{calendar}"),
-                None => kernel.to_string(),
+                None => kernel.fingerprint(),
             },
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
@@ -246,6 +271,27 @@ impl Limit {
         })
     }
 
+    /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        match (self.quantity, other.quantity) {
+            (Quantity::Limited(kernel), Quantity::Limited(of_other)) => {
+                self.fingerprint == other.fingerprint && kernel.numbers() == of_other.numbers()
+            }
+            (Quantity::Unlimited, _) | (_, Quantity::Unlimited) => false,
+        }
+    }
+
+    /// The limit with its numbers in the fingerprint: a limit of another number then has another counter.
+    pub(super) fn with_numbers(self) -> Self {
+        match self.quantity {
+            Quantity::Unlimited => self,
+            Quantity::Limited(kernel) => {
+                Self { fingerprint: format!("{}{}", self.fingerprint, kernel.numbers()).into(), ..self }
+            }
+        }
+    }
+
     /// The limit with its place in a rule set: `path` is the path of its rule.
     pub(super) fn placed(self, id: LimitId, path: &str) -> Self {
         let label = if self.spec.name.is_some() { self.label } else { path.into() };
@@ -256,7 +302,7 @@ impl Limit {
 impl LimitSpec {
     /// `requests_per_unit` per `period`, prepaid, with the defaults of all other fields.
     #[must_use]
-    pub fn new(algorithm: Algorithm, requests_per_unit: u32, period: Period) -> Self {
+    pub fn new(algorithm: Algorithm, requests_per_unit: u64, period: Period) -> Self {
         Self {
             requests_per_unit,
             period,
@@ -267,6 +313,7 @@ impl LimitSpec {
             refill: Refill::default(),
             pacing: Pacing::default(),
             charging: Charging::Prepaid,
+            settle: false,
             on_store_failure: FailurePolicy::default(),
             name: None,
             replaces: Vec::new(),
@@ -279,17 +326,16 @@ impl LimitSpec {
     /// [`Kernel::max_cost`] is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst: it
     /// has the capacity that is written, but it admits nothing.
     #[must_use]
-    pub fn capacity(&self) -> u32 {
-        if self.algorithm.has_burst() {
-            self.burst.unwrap_or(self.requests_per_unit)
-        } else {
-            self.requests_per_unit
+    pub fn capacity(&self) -> u64 {
+        match self.burst {
+            Some(burst) if self.algorithm.has_burst() => u64::from(burst),
+            _ => self.requests_per_unit,
         }
     }
 }
 
 fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
-    let limit = u64::from(spec.requests_per_unit);
+    let limit = spec.requests_per_unit;
     let period_us = spec.period.us();
     if spec.algorithm.has_burst() && spec.burst == Some(0) {
         return Err(LimitError::ZeroBurst);
@@ -300,27 +346,27 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     if limit == 0 {
         return Ok(Kernel::Blocked(Blocked::new(period_us)));
     }
+    let most = spec.algorithm.max_limit();
+    if limit > most {
+        return Err(match spec.algorithm {
+            Algorithm::SlidingLog => LimitError::LogTooLong { limit },
+            algorithm => LimitError::TooLarge { algorithm, limit, most },
+        });
+    }
     Ok(match spec.algorithm {
         Algorithm::FixedWindow if spec.calendar.is_some() => {
             Kernel::CalendarWindow(CalendarWindow::new(limit, [0, period_us, 2 * period_us]))
         }
         Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
-        Algorithm::SlidingLog if limit > MAX_LOG_LIMIT => {
-            return Err(LimitError::LogTooLong { limit: spec.requests_per_unit });
-        }
         Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
         Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => return bucket_kernel(spec),
     })
 }
 
 fn bucket_kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
-    let (limit, burst) = (u64::from(spec.requests_per_unit), u64::from(spec.capacity()));
-    let too_long = LimitError::RefillTooLong {
-        burst: spec.capacity(),
-        limit: spec.requests_per_unit,
-        period: spec.period,
-    };
+    let (limit, burst) = (spec.requests_per_unit, spec.capacity());
+    let too_long = LimitError::RefillTooLong { burst, limit, period: spec.period };
     let refill_us = match spec.refill {
         Refill::Continuous => u128::from(burst) * u128::from(spec.period.us()) / u128::from(limit),
         Refill::Interval => u128::from(burst.div_ceil(limit)) * u128::from(spec.period.us()),

@@ -12,6 +12,10 @@ use super::request::Cost;
 use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk, stat_path};
 use super::secret::HiddenValues;
+use super::settle::{Returned, Settles};
+
+#[cfg(test)]
+mod tests;
 
 /// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
@@ -36,6 +40,10 @@ pub struct Plan {
     pub(super) descriptors: SmallVec<[Planned; 2]>,
     /// What is shown in place of the request's secret values.
     pub(super) hidden: HiddenValues,
+    /// The charges that are settles.
+    pub(super) settles: Settles,
+    /// Whether a charge, which is no settle, is to a limit with `settle`.
+    pub(super) gives_receipt: bool,
 }
 
 /// The limits of one descriptor.
@@ -91,8 +99,8 @@ impl Match<'_> {
 }
 
 impl RuleSet {
-    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges that
-    /// the store must decide.
+    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges
+    /// that the store must decide.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
@@ -111,6 +119,8 @@ impl RuleSet {
         plan.charges.clear();
         plan.descriptors.clear();
         plan.hidden = self.hidden_values(domain, request);
+        plan.settles.clear();
+        plan.gives_receipt = false;
         let Some(domain) = domain else {
             plan.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
             return Ok(());
@@ -137,7 +147,10 @@ impl RuleSet {
                 }
             }
         };
-        let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
+        let mut described = request.descriptors.iter().zip(&matches);
+        let quota_can_deny = !described.any(|(descriptor, matched)| {
+            is_quota(matched) && descriptor.receipt.is_none() && is_never_over(matched)
+        });
         plan.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match is_quota(matched) {
@@ -150,6 +163,10 @@ impl RuleSet {
                 index,
                 entries: &descriptor.entries,
                 cost: request.cost(descriptor),
+                returned: descriptor
+                    .receipt
+                    .as_ref()
+                    .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
                 used_up_check: self.defaults().used_up_check,
                 now_us,
@@ -207,7 +224,7 @@ fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec
     LimitSpec {
         charging: defaults.charging(false),
         on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit, limit_override.period)
+        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
     }
 }
 
@@ -218,6 +235,8 @@ struct DescriptorContext<'a> {
     index: usize,
     entries: &'a [Entry],
     cost: Cost,
+    /// `None` unless the descriptor is a settle.
+    returned: Option<Returned<'a>>,
     /// The role of the charges to limits that are not shadow limits.
     role: Role,
     used_up_check: Verdict,
@@ -237,6 +256,12 @@ fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: 
 }
 
 impl Plan {
+    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    #[must_use]
+    pub fn has_settles(&self) -> bool {
+        !self.settles.is_empty()
+    }
+
     /// Every charge once, with the limit of the first descriptor that it belongs to.
     pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
         let mut next_index = 0;
@@ -306,6 +331,15 @@ impl Plan {
                 unlimited = Some(Arc::clone(limit));
                 continue;
             };
+            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
+            if let Some(returned) = context.returned {
+                // A limit without `settle` keeps what the estimate recorded.
+                if limit.spec.settle {
+                    let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
+                    limits.push((Arc::clone(limit), index));
+                }
+                continue;
+            }
             let charge = Charge {
                 kernel,
                 cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
@@ -313,7 +347,7 @@ impl Plan {
                 role: if limit.shadow { Role::Shadow } else { context.role },
                 on_store_failure: limit.spec.on_store_failure,
             };
-            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
+            self.gives_receipt |= limit.spec.settle;
             let index = self.charges.push(charge, write_key);
             limits.push((Arc::clone(limit), index));
         }
@@ -358,38 +392,4 @@ fn write_counter_key(
         }
     });
     write_key(text, &key_context, parts);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Algorithm, Caller, DomainSpec, NodeSpec, Period, RuleSpec, Unit, ValueHashing};
-
-    #[test]
-    fn a_plan_that_was_used_before_is_that_of_the_request() {
-        let limit = |units| {
-            let spec = LimitSpec::new(Algorithm::FixedWindow, units, Period::one(Unit::Minute));
-            Limit::new(spec).expect("a valid limit")
-        };
-        let node = |key: &str, limits| {
-            let rule = Some(RuleSpec { limits, ..RuleSpec::default() });
-            NodeSpec { key: key.to_owned(), rule, ..NodeSpec::default() }
-        };
-        let descriptors = vec![node("user", vec![limit(5), limit(7)]), node("path", vec![limit(9)])];
-        let domain = DomainSpec { domain: "d".to_owned(), descriptors, ..DomainSpec::default() };
-        let rules =
-            RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
-        let request = |domain: &str, keys: &[&str]| {
-            let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
-            let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };
-            let descriptors = keys.iter().map(descriptor).collect();
-            Request { domain: domain.to_owned(), hits_addend: 1, descriptors, caller: Caller::default() }
-        };
-        let mut used = Plan::default();
-        for (domain, keys) in [("d", &["user", "user"][..]), ("d", &["path"]), ("e", &["user"]), ("d", &[])] {
-            let request = request(domain, keys);
-            rules.plan_into(&request, 0, &mut used).expect("a plan");
-            assert_eq!(Ok(&used), rules.plan(&request, 0).as_ref(), "{request:?}");
-        }
-    }
 }

@@ -1,9 +1,11 @@
 //! What a caller asks, independent of the transport: descriptors, and the cost of each.
 
 use super::period::Period;
+use super::receipt::{Receipt, UnreadableReceipt};
 
-/// One above the largest limit, so that a saturated cost never fits.
-const MAX_UNITS: u64 = 1 << 32;
+/// The most units of a cost and of a count: the largest number up to which every whole number is a double, as Redis
+/// has them. It is above every limit, so that a saturated cost never fits.
+pub(crate) const MAX_UNITS: u64 = (1 << 53) - 1;
 
 /// Asks whether something may proceed. The answer has a status per descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +29,13 @@ impl Request {
     /// The cost of one of this request's descriptors.
     #[must_use]
     pub fn cost(&self, descriptor: &Descriptor) -> Cost {
-        let hits = descriptor.hits.unwrap_or_else(|| u64::from(self.hits_addend.max(1)));
+        let hits = self.hits(descriptor);
         if descriptor.is_refund { Cost::refund(hits) } else { Cost::take(hits) }
+    }
+
+    /// The units of one of this request's descriptors, to take or to give back.
+    pub(super) fn hits(&self, descriptor: &Descriptor) -> u64 {
+        descriptor.hits.unwrap_or_else(|| u64::from(self.hits_addend.max(1)))
     }
 }
 
@@ -43,6 +50,9 @@ pub struct Descriptor {
     pub hits: Option<u64>,
     /// Whether the hits are given back instead of taken.
     pub is_refund: bool,
+    /// The receipt of an earlier request, whose real cost `hits` are. Such a descriptor is a settle: only the difference
+    /// to what the receipt says is booked, and nothing is denied. `is_refund` is then ignored.
+    pub receipt: Option<Result<Box<Receipt>, UnreadableReceipt>>,
 }
 
 /// A key and a value.
@@ -64,8 +74,8 @@ pub struct LimitOverride {
 
 /// Units to take (positive), units to give back (negative), or a peek, which asks and changes nothing.
 ///
-/// Range: -2^32 ..= 2^32. Larger amounts saturate; since no limit exceeds 2^32 - 1, a saturated cost is denied exactly
-/// when the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
+/// At most 2^53 - 1 units. Larger amounts saturate; since no limit exceeds 2^52, a saturated cost is denied exactly when
+/// the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
@@ -73,11 +83,13 @@ pub struct Cost {
     question: Question,
 }
 
-/// What a peek asks.
+/// What a peek asks, or which grant gives its units back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
-    /// The cost is no peek.
+    /// The cost is no peek, and not of one grant.
     None,
+    /// The cost gives units of the grant with this id back.
+    Undo(u64),
     /// Whether one unit would fit.
     OneUnit,
     /// Whether no more units are recorded than the limit admits.
@@ -105,6 +117,19 @@ impl Cost {
         Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
     }
 
+    /// A cost that gives `units` of one grant back. Units that time has given back since the grant are not given back
+    /// again. [`Kernel::grant_id`](crate::algorithm::Kernel::grant_id) has the id of a grant.
+    #[must_use]
+    pub fn undo(units: u64, grant_id: u64) -> Self {
+        Self { question: Question::Undo(grant_id), ..Self::refund(units) }
+    }
+
+    /// The id of the grant whose units are given back; `None` unless this is [`Cost::undo`].
+    #[must_use]
+    pub fn grant_id(self) -> Option<u64> {
+        if let Question::Undo(grant_id) = self.question { Some(grant_id) } else { None }
+    }
+
     /// Units: positive to take, negative to give back.
     #[must_use]
     pub fn units(self) -> i64 {
@@ -123,7 +148,7 @@ impl Cost {
         match self.question {
             Question::OneUnit => 1,
             Question::NoDebt => 0,
-            Question::None => self.taken(),
+            Question::None | Question::Undo(_) => self.taken(),
         }
     }
 
@@ -136,7 +161,7 @@ impl Cost {
     /// Whether the cost asks and changes nothing.
     #[must_use]
     pub fn is_peek(self) -> bool {
-        self.question != Question::None
+        matches!(self.question, Question::OneUnit | Question::NoDebt)
     }
 
     /// Whether units are given back, possibly 0: a refund always fits.
@@ -158,7 +183,7 @@ impl Cost {
         let units = (self.units + other.units).clamp(-most, most);
         // The sum of a peek and a change is the change.
         let question = match (units, self.question) {
-            (0, Question::None) => other.question,
+            (0, Question::None | Question::Undo(_)) => other.question,
             (0, question) => question,
             _ => Question::None,
         };
@@ -169,10 +194,11 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Algorithm;
 
     #[test]
     fn a_saturated_cost_is_above_every_limit() {
-        assert!(Cost::take(u64::MAX).needed() > u64::from(u32::MAX));
+        assert!(Algorithm::ALL.iter().all(|algorithm| Cost::take(u64::MAX).needed() > algorithm.max_limit()));
         assert_eq!(Cost::take(u64::MAX).plus(Cost::take(1)), Cost::take(u64::MAX));
         assert_eq!(Cost::refund(u64::MAX).refunded(), MAX_UNITS);
     }

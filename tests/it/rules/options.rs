@@ -1,7 +1,7 @@
 //! The keys of a limit, defaults, merged domains, YAML features.
 
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, Pacing, Period, Quantity, Refill, Unit,
+    Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, Pacing, Period, Quantity, Unit,
 };
 use rules::{LoadOptions, load, rlconfig};
 
@@ -20,17 +20,9 @@ fn limit(keys: &str, defaults: Defaults) -> LimitSpec {
 #[test]
 fn a_limit_without_options_is_as_in_envoyproxy_ratelimit() {
     let plain = LimitSpec {
-        requests_per_unit: 5,
-        period: Period::one(Unit::Minute),
-        unlimited: false,
-        algorithm: Algorithm::FixedWindow,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
         charging: Charging::Postpaid,
         on_store_failure: FailurePolicy::Error,
-        name: None,
-        replaces: Vec::new(),
+        ..LimitSpec::new(Algorithm::FixedWindow, 5, Period::one(Unit::Minute))
     };
     assert_eq!(limit("", Defaults::ENVOY_RATELIMIT), plain);
     let all_options = limit(
@@ -111,9 +103,9 @@ descriptors:
 ",
     );
     let table = [
-        ("port=0070", "{7|port=0070}#fw:16/60000000"),
-        ("flag=yes", "{7|flag=yes}#fw:1000/3600000000"),
-        ("null=x", "{7|null=x}#fw:8/604800000000"),
+        ("port=0070", "{7|port=0070}#fw:60000000"),
+        ("flag=yes", "{7|flag=yes}#fw:3600000000"),
+        ("null=x", "{7|null=x}#fw:604800000000"),
     ];
     for (descriptor, key) in table {
         assert_eq!(keys(&rules, &request("7", &[descriptor])), [key], "{descriptor}");

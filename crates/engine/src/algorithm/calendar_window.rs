@@ -1,13 +1,8 @@
 //! Window of a calendar: a count per day, week, month or year of a time zone. The kernel gets the boundaries between
 //! windows as numbers; [`Calendar`](crate::Calendar) chooses them.
 
-use std::fmt;
-
 use super::report::{Attempt, CounterView, Report, Verdict};
-use crate::request::Cost;
-
-/// Recorded units are at most this many, so that the doubles of Lua are exact.
-const MAX_COUNT: u64 = (1 << 53) - 1;
+use crate::request::{Cost, MAX_UNITS};
 
 /// `limit` units per window. The process that plans the request gives the three boundaries around its own time, the
 /// nearest one in the middle, and the store takes the window of its own time. So the two clocks may differ by half a
@@ -99,13 +94,13 @@ impl CalendarWindow {
 
     pub(super) fn record(&self, state: CalendarState, cost: Cost) -> CalendarState {
         let count = state.count.saturating_sub(cost.refunded()) + cost.taken();
-        CalendarState { count: count.min(MAX_COUNT), ..state }
+        CalendarState { count: count.min(MAX_UNITS), ..state }
     }
 
     /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted in
     /// a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
     /// given back.
-    pub(super) fn is_unchanged_by(&self, state: CalendarState, cost: Cost) -> bool {
+    pub(super) fn may_stay_unrecorded(&self, state: CalendarState, cost: Cost) -> bool {
         state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
     }
 
@@ -145,13 +140,6 @@ impl CounterView for CalendarView {
     }
 }
 
-/// The kernel for messages. The key of the counter has the name of the calendar instead: boundaries change with time.
-impl fmt::Display for CalendarWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fw:c:{}/{}/{}/{}", self.limit, self.first_us, self.middle_us, self.last_us)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -171,9 +159,9 @@ mod tests {
     fn a_debt_is_counted_exactly_and_ends_with_the_window() {
         let mut counter =
             Counter { charging: Charging::Postpaid, ..Counter::new(window(10, [0, 1_000, 2_000])) };
-        let (verdict, report) = counter.take(5, 1 << 31);
-        assert_eq!((verdict, report.remaining, report.over_by), (Verdict::Over, 0, (1 << 31) - 10));
-        assert_eq!(counter.decide(6, Cost::refund((1 << 31) - 3)).1.remaining, 7);
+        let (verdict, report) = counter.take(5, 1 << 40);
+        assert_eq!((verdict, report.remaining, report.over_by), (Verdict::Over, 0, (1 << 40) - 10));
+        assert_eq!(counter.decide(6, Cost::refund((1 << 40) - 3)).1.remaining, 7);
         assert_eq!(counter.take(1_000, 4).1.remaining, 6);
     }
 
@@ -181,10 +169,10 @@ mod tests {
     fn a_limit_may_be_near_the_largest_exact_number() {
         let most = 1 << 52;
         let mut counter = Counter::new(window(most, [0, 1_000, 2_000]));
-        for taken in [1_u64 << 32, 1 << 31, 1] {
+        for taken in [1_u64 << 32, 1 << 51, 1] {
             assert_eq!(counter.take(5, taken).0, Verdict::Fits);
         }
-        assert_eq!(counter.peek(5).remaining, most - (1 << 32) - (1 << 31) - 1);
+        assert_eq!(counter.peek(5).remaining, most - (1 << 32) - (1 << 51) - 1);
     }
 
     #[test]

@@ -2,22 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::testing::{Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel};
-use super::{
-    Attempt, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog,
-    SlidingWindow,
+use super::testing::{
+    Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel, windows_touched,
 };
-use crate::{Charging, Cost, Pacing, RetryAfter, Verdict};
-
-/// How many windows the interval from `start_us` to `end_us` touches.
-fn windows_touched(kernel: &CalendarWindow, start_us: u64, end_us: u64) -> u64 {
-    let [_, middle_us, last_us] = kernel.boundaries();
-    let index = |now_us: u64| match now_us.checked_sub(last_us) {
-        Some(later_us) => 2 + later_us / (last_us - middle_us),
-        None => u64::from(now_us >= middle_us),
-    };
-    index(end_us) - index(start_us) + 1
-}
+use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow};
+use crate::{Algorithm, Charging, Cost, Pacing, RetryAfter, Verdict};
 
 fn prepaid() -> impl Strategy<Value = Charging> {
     Just(Charging::Prepaid)
@@ -196,16 +185,21 @@ proptest! {
 
     #[test]
     fn debt_is_at_most_one_further_limit(kernel in small_kernel(), costs in prop::collection::vec(1..100_u64, 1..10)) {
-        // The end of the window discards a debt, so its counter has no bound.
-        prop_assume!(!matches!(kernel, Kernel::CalendarWindow(_)));
         let mut asked = Counter { charging: Charging::Postpaid, ..Counter::new(kernel) };
-        for units in costs {
-            asked.take(T0, units);
+        for units in &costs {
+            asked.take(T0, *units);
         }
         let max_cost = kernel.max_cost();
-        // The debt is at most one further limit, so giving back two limits always clears it.
-        asked.decide(T0, Cost::refund(2 * max_cost));
+        // The debt is at most one further limit, so giving back two limits always clears it. A fixed window counts
+        // every unit until it ends.
+        let is_window = matches!(kernel, Kernel::FixedWindow(_) | Kernel::CalendarWindow(_));
+        let most = if is_window { costs.iter().sum() } else { 2 * max_cost };
+        asked.decide(T0, Cost::refund(most));
         prop_assert_eq!(asked.peek(T0).remaining, max_cost);
+        if is_window && most >= max_cost {
+            let over_by = |units| asked.clone().take(T0, most + units).1.over_by;
+            prop_assert_eq!((over_by(0), over_by(1)), (most - max_cost, most + 1 - max_cost));
+        }
     }
 
     #[test]
@@ -357,11 +351,14 @@ proptest! {
 #[test]
 fn no_number_overflows_at_the_edges() {
     let year = super::super::period::MAX_PERIOD_US;
-    let most = u64::from(u32::MAX);
+    let most = Algorithm::Gcra.max_limit();
+    let [most_fixed, most_sliding] =
+        [Algorithm::FixedWindow, Algorithm::SlidingWindow].map(Algorithm::max_limit);
     let kernels = [
-        Kernel::FixedWindow(FixedWindow::new(most, year)),
-        Kernel::SlidingWindow(SlidingWindow::new(most, year)),
-        Kernel::SlidingWindow(SlidingWindow::new(most, 1)),
+        Kernel::FixedWindow(FixedWindow::new(most_fixed, year)),
+        Kernel::FixedWindow(FixedWindow::new(most_fixed, 1)),
+        Kernel::SlidingWindow(SlidingWindow::new(most_sliding, year)),
+        Kernel::SlidingWindow(SlidingWindow::new(most_sliding, 1)),
         Kernel::SlidingLog(SlidingLog::new(10_000, year)),
         Kernel::Gcra(Gcra::new(most, 1_000_000, most, Pacing::Queue)),
         Kernel::Gcra(Gcra::new(most - 1, year, most, Pacing::Meter)),

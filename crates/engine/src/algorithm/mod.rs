@@ -13,11 +13,14 @@ mod report;
 mod sliding_log;
 mod sliding_window;
 mod state;
+mod undo;
 
 #[cfg(test)]
 mod known_answers;
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod settle_laws;
 #[cfg(test)]
 mod testing;
 
@@ -30,3 +33,4 @@ pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
 pub use state::{CounterReading, State};
+pub use undo::{UNDO_SEARCH, Undo};

@@ -2,10 +2,8 @@
 //!
 //! Each entry has a running total, so the sum over a span is one subtraction and every search is a bisection.
 
-use std::collections::VecDeque;
-use std::fmt;
-
 use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use std::collections::VecDeque;
 
 /// The largest limit of a sliding log, which keeps one entry per recorded hit and instant.
 pub const MAX_LOG_LIMIT: u64 = 10_000;
@@ -51,7 +49,11 @@ impl Log {
         self.entries.capacity()
     }
 
-    fn newest_us(&self) -> u64 {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn newest_us(&self) -> u64 {
         self.entries.back().map_or(0, |entry| entry.at_us)
     }
 
@@ -65,7 +67,7 @@ impl Log {
     }
 
     /// Removes the entries before `index`.
-    fn prune(&mut self, index: usize) {
+    pub(super) fn prune(&mut self, index: usize) {
         self.base = self.total_before(index);
         self.entries.drain(..index);
     }
@@ -76,6 +78,20 @@ impl Log {
             Some(newest) if newest.at_us == at_us => newest.total = total,
             _ => self.entries.push_back(LogEntry { at_us, total }),
         }
+    }
+
+    /// The number of entries up to this time.
+    pub(super) fn entries_until(&self, at_us: u64) -> usize {
+        self.entries.partition_point(|entry| entry.at_us <= at_us)
+    }
+
+    /// Removes units, those of the newest of the first `count` entries first. The other entries keep their units.
+    pub(super) fn refund_until(&mut self, count: usize, units: u64) {
+        let later = self.entries.split_off(count);
+        let total_before = self.total();
+        self.refund(units);
+        let removed = total_before - self.total();
+        self.entries.extend(later.iter().map(|entry| LogEntry { total: entry.total - removed, ..*entry }));
     }
 
     /// Removes units, those of the newest entries first.
@@ -118,7 +134,7 @@ impl SlidingLog {
     }
 
     /// Index of the first entry in the window that ends at the later of `now_us` and the newest entry.
-    fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
+    pub(super) fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
         let end_us = now_us.max(log.newest_us());
         log.entries.partition_point(|entry| entry.at_us + self.window_us <= end_us)
     }
@@ -215,11 +231,5 @@ impl CounterView for SlidingLogView {
     }
     fn longest_wait_us(&self) -> u64 {
         self.kernel.window_us
-    }
-}
-
-impl fmt::Display for SlidingLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sl:{}/{}", self.limit, self.window_us)
     }
 }

@@ -6,7 +6,7 @@ use super::{
     Attempt, Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
     State,
 };
-use crate::{Charging, Cost, LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
+use crate::{Algorithm, Charging, Cost, LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
 
 /// A minute boundary.
 pub(super) const T0: u64 = 1_700_000_040_000_000;
@@ -69,24 +69,36 @@ pub(super) fn small_kernel() -> impl Strategy<Value = Kernel> {
 }
 
 /// Windows of two lengths that begin and end near [`T0`].
-fn calendar(limit: u64, first_length_us: u64, length_us: u64) -> CalendarWindow {
+pub(super) fn calendar(limit: u64, first_length_us: u64, length_us: u64) -> CalendarWindow {
     let middle_us = T0 + length_us / 2;
     CalendarWindow::new(limit, [middle_us - first_length_us, middle_us, middle_us + length_us])
 }
 
+/// How many windows the interval from `start_us` to `end_us` touches.
+pub(super) fn windows_touched(kernel: &CalendarWindow, start_us: u64, end_us: u64) -> u64 {
+    let [_, middle_us, last_us] = kernel.boundaries();
+    let index = |now_us: u64| match now_us.checked_sub(last_us) {
+        Some(later_us) => 2 + later_us / (last_us - middle_us),
+        None => u64::from(now_us >= middle_us),
+    };
+    index(end_us) - index(start_us) + 1
+}
+
 /// Kernels at the edge of the exact range.
 pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
-    let limit = prop_oneof![1..100_u64, 4_294_967_000..4_294_967_296_u64, 1..4_294_967_296_u64];
+    let near = |most: u64| prop_oneof![1..100_u64, most - 300..=most, 1..=most];
+    let [fixed, sliding, most] =
+        [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::Gcra].map(|of| near(of.max_limit()));
     let period = prop_oneof![1..1_000_u64, 1..31_622_400_000_001_u64];
-    (0..6_u8, limit, period, 1..1_000_000_u64).prop_filter_map(
+    (0..6_u8, (fixed, sliding, most), period, 1..1_000_000_u64).prop_filter_map(
         "the time in which the bucket fills",
-        |(which, limit, period_us, burst)| {
+        |(which, (fixed, sliding, limit), period_us, burst)| {
             let refill_us = u128::from(burst) * u128::from(period_us) / u128::from(limit);
             let interval_refill_us = u128::from(burst.div_ceil(limit)) * u128::from(period_us);
             let is_allowed = |refill_us: u128| refill_us <= u128::from(LONGEST_REFILL_US);
             Some(match which {
-                0 => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
-                1 => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
+                0 => Kernel::FixedWindow(FixedWindow::new(fixed, period_us)),
+                1 => Kernel::SlidingWindow(SlidingWindow::new(sliding, period_us)),
                 2 => Kernel::SlidingLog(SlidingLog::new(limit.min(super::MAX_LOG_LIMIT), period_us)),
                 3 | 4 if is_allowed(refill_us) => {
                     Kernel::Gcra(Gcra::new(limit, period_us, burst, Pacing::Meter))

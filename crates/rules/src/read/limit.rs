@@ -69,7 +69,7 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
             report.problems.push(Problem::warning(location.clone(), reason));
             continue;
         }
-        let earlier = drafts[..index].iter().find(|other| other.limit.fingerprint == limit.fingerprint);
+        let earlier = drafts[..index].iter().find(|other| other.limit.counts_like(limit));
         if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
             let reason = format!(
                 "counts in the same way as the limit on line {line}, so both would share one counter; remove one of them"
@@ -135,8 +135,9 @@ impl<'n> LimitReader<'_, 'n> {
             }
             Err(error) => {
                 let key = match error {
-                    LimitError::LogTooLong { .. } => "requests_per_unit",
+                    LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+                    LimitError::SettledQueue => "settle",
                 };
                 self.report.error(&fields.position_of(key), error.to_string());
                 None
@@ -162,7 +163,7 @@ impl<'n> LimitReader<'_, 'n> {
         let policy = fields.parsed("on_store_failure");
         self.warn_of_mistakes();
         Some(LimitSpec {
-            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0),
+            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0).into(),
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,
@@ -170,6 +171,7 @@ impl<'n> LimitReader<'_, 'n> {
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
+            settle: fields.flag("settle"),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
             replaces,
@@ -262,8 +264,16 @@ impl<'n> LimitReader<'_, 'n> {
     fn warn_of_mistakes(&mut self) {
         let fields = self.fields;
         if fields.flag("unlimited") {
-            let counting =
-                ["requests_per_unit", "unit_multiplier", "algorithm", "burst", "refill", "mode", "charging"];
+            let counting = [
+                "requests_per_unit",
+                "unit_multiplier",
+                "algorithm",
+                "burst",
+                "refill",
+                "mode",
+                "charging",
+                "settle",
+            ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
                 self.report.warn(&fields.position_of(name), reason);

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Defaults, Limit, LimitSpec, Metadata, Period, Unit};
+use engine::{Defaults, Limit, LimitSpec, Metadata, Period, RECEIPT_KEY, Unit};
 
-use super::document::{EMPTY_KEY, NO_DOMAIN};
+use super::document::{EMPTY_KEY, KEY_OF_RECEIPTS, NO_DOMAIN};
 use super::draft::{DomainDraft, LimitDraft, NodeDraft, RuleDraft, WrittenFields};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
@@ -105,6 +105,10 @@ impl ResourceReader<'_> {
             self.report.error(at, EMPTY_KEY);
             return None;
         }
+        if node.key == RECEIPT_KEY {
+            self.report.error(at, KEY_OF_RECEIPTS);
+            return None;
+        }
         let rule = RuleDraft {
             limits: limit.into_iter().collect(),
             shadow: node.shadow_mode,
@@ -143,7 +147,7 @@ impl ResourceReader<'_> {
             on_store_failure: self.defaults.on_store_failure,
             name: (!limit.name.is_empty()).then_some(limit.name),
             replaces: limit.replaces,
-            ..LimitSpec::new(self.defaults.algorithm, limit.requests_per_unit, period?)
+            ..LimitSpec::new(self.defaults.algorithm, limit.requests_per_unit.into(), period?)
         };
         match Limit::new(spec) {
             Ok(limit) => {

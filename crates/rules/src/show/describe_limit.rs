@@ -50,6 +50,10 @@ pub(super) fn charging(charging: Charging) -> &'static str {
     }
 }
 
+/// What `settle` means.
+pub(super) const SETTLE: &str =
+    "an answer has a receipt; the real cost that comes back with it replaces the estimate";
+
 /// What the limit answers if the store fails.
 pub(super) fn policy(policy: FailurePolicy) -> &'static str {
     match policy {
@@ -75,7 +79,7 @@ fn rate(spec: &LimitSpec) -> String {
 
 /// The time between two units at the sustained rate.
 fn interval(spec: &LimitSpec) -> String {
-    let limit = u64::from(spec.requests_per_unit).max(1);
+    let limit = spec.requests_per_unit.max(1);
     let period_us = spec.period.us();
     let about = if period_us.is_multiple_of(limit) { "" } else { "about " };
     if period_us < limit {

@@ -53,6 +53,7 @@ fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, 
         (spec.refill == Refill::Interval).then(|| ("refill", spec.refill.name().to_owned())),
         (spec.pacing == Pacing::Queue).then(|| ("mode", spec.pacing.name().to_owned())),
         (spec.charging != Charging::Postpaid).then(|| ("charging", spec.charging.name().to_owned())),
+        spec.settle.then(|| ("settle", "true".to_owned())),
         (rule.shard_by != ShardBy::FirstEntry).then(|| ("shard_by", rule.shard_by.name().to_owned())),
         (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),
     ]

@@ -1,7 +1,8 @@
 //! Sequences of requests: the counters, the charges and the time steps.
 
 use engine::algorithm::{
-    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog,
+    SlidingWindow,
 };
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, LONGEST_REFILL_US, Outcomes, Pacing, RetryAfter, Role,
@@ -98,7 +99,8 @@ pub(crate) fn period_us(kernel: &Kernel) -> u64 {
 impl Amount {
     /// The cost for a limit of this kernel.
     fn cost(&self, kernel: &Kernel) -> Cost {
-        let (max_cost, is_window) = (kernel.max_cost(), matches!(kernel, Kernel::FixedWindow(_) | Kernel::CalendarWindow(_)));
+        let (max_cost, is_window) =
+            (kernel.max_cost(), matches!(kernel, Kernel::FixedWindow(_) | Kernel::CalendarWindow(_)));
         let part = |share: f64| (share * max_cost as f64) as u64 + 1;
         match *self {
             Self::Peek => Cost::PEEK,

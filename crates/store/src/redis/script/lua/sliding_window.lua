@@ -7,8 +7,8 @@ if not index then
     index, current, previous = unpack_from('<ddd', text)
   end
   if index and index >= now_index - 1 and index * window < EXACT and index % 1 == 0
-    and current >= 0 and current <= 2 * limit and current % 1 == 0
-    and previous >= 0 and previous <= 2 * limit and previous % 1 == 0 then
+    and current >= 0 and current < 281474976710656 and current % 1 == 0 -- 2^48: twice the largest limit is less
+    and previous >= 0 and previous < 281474976710656 and previous % 1 == 0 then
     stored_unused_from = (index + (current > 0 and 2 or previous > 0 and 1 or 0)) * window
     if index < now_index then
       index, current, previous = now_index, 0, current
@@ -20,8 +20,11 @@ end
 if current == 0 and previous == 0 and index > now_index then
   index = now_index -- unused windows equal a missing counter, even if they are in the future
 end
-local after
+local after, after_previous = nil, previous
 if mode == UNDO and index ~= GRANT_ID then -- GRANT_ID is the window of the grant, which has ended
+  if index - 1 == GRANT_ID then -- it is the window before
+    after, after_previous = current, previous > units and previous - units or 0
+  end
 elseif mode >= REFUND then
   after = current > units and current - units or 0
 else
@@ -40,13 +43,13 @@ else
   if mode == PEEK or not fits and mode == TAKE then
     after = nil
   elseif after > 2 * limit then
-    after = 2 * limit
+    after = current > 2 * limit and current or 2 * limit -- the limit may have been larger
   end
 end
 if after then
-  new_index, new_current, new_previous = index, after, previous
-  if after == 0 and previous == 0 then
+  new_index, new_current, new_previous = index, after, after_previous
+  if after == 0 and after_previous == 0 then
     new_index = now_index
   end
-  unused_from = (new_index + (after > 0 and 2 or previous > 0 and 1 or 0)) * window
+  unused_from = (new_index + (after > 0 and 2 or after_previous > 0 and 1 or 0)) * window
 end
