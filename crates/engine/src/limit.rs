@@ -9,7 +9,7 @@ use super::algorithm::{
     SlidingWindow,
 };
 use super::calendar::Calendar;
-use super::period::Period;
+use super::period::{Period, Unit};
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
@@ -318,6 +318,13 @@ impl LimitSpec {
             name: None,
             replaces: Vec::new(),
         }
+    }
+
+    /// Whether the limit is a fixed window of one month without a calendar: 30 days from the epoch.
+    #[must_use]
+    pub fn is_epoch_month(&self) -> bool {
+        let is_window = self.algorithm == Algorithm::FixedWindow && !self.unlimited;
+        is_window && self.calendar.is_none() && self.period == Period::one(Unit::Month)
     }
 
     /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and

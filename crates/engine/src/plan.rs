@@ -203,7 +203,10 @@ impl RuleSet {
         let Some(limit_override) = descriptor.limit else {
             return Ok(None);
         };
-        let spec = override_spec(limit_override, self.defaults());
+        let mut spec = override_spec(limit_override, self.defaults());
+        if spec.is_epoch_month() {
+            spec.calendar.clone_from(&self.month_calendar);
+        }
         let mut limit = Limit::new(spec)?.placed(self.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))

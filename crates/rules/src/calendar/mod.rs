@@ -11,18 +11,45 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Calendar, Unit};
+use engine::{Calendar, Limit, LimitSpec, Unit};
 use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 
 use self::starts::Starts;
+use crate::problem::{Location, Problem, ProblemCollector};
+use crate::read::{DomainDraft, NodeDraft};
 
 /// The years whose boundaries are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarYears {
     pub first: i16,
     pub last: i16,
+}
+
+/// How the calendars of rules are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalendarOptions {
+    pub years: CalendarYears,
+    /// The time zone of the calendar of fixed windows of one month that name none; `None`: 30 days from the epoch.
+    pub month_zone: Option<Box<str>>,
+}
+
+impl CalendarOptions {
+    /// Tables of these years; months without a calendar have 30 days.
+    #[must_use]
+    pub const fn new(years: CalendarYears) -> Self {
+        Self { years, month_zone: None }
+    }
+}
+
+/// Why a limit cannot have its calendar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CalendarProblem {
+    /// The key of the rule file with the mistake.
+    pub(crate) key: &'static str,
+    /// For an operator.
+    pub(crate) reason: String,
 }
 
 /// Years in a table: two before the time that it is made for, so that a clock may be set back, and the others after it.
@@ -65,20 +92,74 @@ impl Calendars {
     /// The calendar of `zone` whose windows are one `unit` and start as `starts` says.
     ///
     /// # Errors
-    /// The reason, for an operator.
-    pub(crate) fn get(&self, zone: &str, unit: Unit, starts: Option<&str>) -> Result<Arc<Calendar>, String> {
+    /// [`CalendarProblem`] if there is no such calendar.
+    pub(crate) fn get(
+        &self,
+        zone: &str,
+        unit: Unit,
+        starts: Option<&str>,
+    ) -> Result<Arc<Calendar>, CalendarProblem> {
         let starts = Starts::new(unit, starts)?;
-        let (name, time_zone) = find_zone(self.zones.get_or_init(TimeZoneDatabase::from_env), zone)?;
+        let in_zone = |reason| CalendarProblem { key: "calendar", reason };
+        let zones = self.zones.get_or_init(TimeZoneDatabase::from_env);
+        let (name, time_zone) = find_zone(zones, zone).map_err(in_zone)?;
         let mut made = self.made.borrow_mut();
         if let Some(calendar) = made.get(&(name.clone(), starts)) {
             return Ok(Arc::clone(calendar));
         }
         let boundaries = boundaries(&time_zone, starts, self.years);
         let calendar = Calendar::new(&name, &starts.to_string(), boundaries)
-            .map_err(|error| format!("time zone '{name}' cannot be used: {error}"))?;
+            .map_err(|error| in_zone(format!("time zone '{name}' cannot be used: {error}")))?;
         let calendar = Arc::new(calendar);
         made.insert((name, starts), Arc::clone(&calendar));
         Ok(calendar)
+    }
+
+    /// Gives the fixed windows of one month that have no calendar the one of the options. Returns it.
+    pub(crate) fn set_months(
+        &self,
+        domains: &mut [DomainDraft],
+        options: &CalendarOptions,
+        problems: &mut ProblemCollector,
+    ) -> Option<Arc<Calendar>> {
+        let zone = options.month_zone.as_deref()?;
+        match self.get(zone, Unit::Month, None) {
+            Ok(calendar) => {
+                domains.iter_mut().for_each(|domain| set_months(&mut domain.nodes, &calendar, problems));
+                Some(calendar)
+            }
+            Err(CalendarProblem { reason, .. }) => {
+                problems.push(Problem::error(Location::file("defaults.month_calendar".into()), reason));
+                None
+            }
+        }
+    }
+}
+
+fn set_months(nodes: &mut [NodeDraft], calendar: &Arc<Calendar>, problems: &mut ProblemCollector) {
+    for node in nodes {
+        set_months(&mut node.nodes, calendar, problems);
+        let limits = &mut node.rule.limits;
+        for index in 0..limits.len() {
+            let spec = &limits[index].limit.spec;
+            if !spec.is_epoch_month() {
+                continue;
+            }
+            let spec = LimitSpec { calendar: Some(Arc::clone(calendar)), ..spec.clone() };
+            let changed =
+                Limit::new(spec).map_err(|error| error.to_string()).and_then(|changed| {
+                    let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
+                    match others.any(|(_, other)| other.limit.counts_like(&changed)) {
+                        true => Err("counts like another limit of the descriptor by defaults.month_calendar"
+                            .to_owned()),
+                        false => Ok(changed),
+                    }
+                });
+            match changed {
+                Ok(changed) => limits[index].limit = changed,
+                Err(reason) => problems.push(Problem::error(limits[index].location.clone(), reason)),
+            }
+        }
     }
 }
 
@@ -115,9 +196,8 @@ fn find_zone(zones: &TimeZoneDatabase, zone: &str) -> Result<(String, TimeZone),
 
 /// The names of zones whose last part is the text or differs from it in a letter or two.
 fn similar_names(zones: &TimeZoneDatabase, text: &str) -> Vec<String> {
-    let last_part = |name: &str| {
-        name.rsplit('/').next().unwrap_or_default().replace(['_', ' ', '-'], "").to_lowercase()
-    };
+    let last_part =
+        |name: &str| name.rsplit('/').next().unwrap_or_default().replace(['_', ' ', '-'], "").to_lowercase();
     let wanted = last_part(text);
     let most = if wanted.len() < 5 { 0 } else { 2 };
     let mut found: Vec<(usize, String)> = zones
@@ -127,7 +207,12 @@ fn similar_names(zones: &TimeZoneDatabase, text: &str) -> Vec<String> {
         .collect();
     found.sort();
     let least = found.first().map_or(0, |(edits, _)| *edits);
-    found.into_iter().filter(|(edits, _)| *edits == least).map(|(_, name)| name).take(MOST_SUGGESTED).collect()
+    found
+        .into_iter()
+        .filter(|(edits, _)| *edits == least)
+        .map(|(_, name)| name)
+        .take(MOST_SUGGESTED)
+        .collect()
 }
 
 /// The number of letters to insert, remove or replace that make one text of the other (Levenshtein distance).

@@ -5,6 +5,8 @@ use std::fmt;
 use engine::Unit;
 use jiff::civil::{Date, Weekday};
 
+use super::CalendarProblem;
+
 /// The first day of each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Starts {
@@ -35,8 +37,8 @@ impl Starts {
     /// The starts of windows of one `unit`; `starts` is the value in the rule file.
     ///
     /// # Errors
-    /// The reason, for an operator.
-    pub(crate) fn new(unit: Unit, starts: Option<&str>) -> Result<Self, String> {
+    /// [`CalendarProblem`] if no calendar has such windows.
+    pub(crate) fn new(unit: Unit, starts: Option<&str>) -> Result<Self, CalendarProblem> {
         let found = match (unit, starts) {
             (Unit::Day, None) => Some(Self::Day),
             (Unit::Week, None) => Some(Self::Week(Weekday::Monday)),
@@ -47,19 +49,23 @@ impl Starts {
             (Unit::Month, Some(text)) => day_of_month(text).map(Self::Month),
             (Unit::Year, Some(text)) => day_of_year(text).map(|(month, day)| Self::Year { month, day }),
             (Unit::Second | Unit::Minute | Unit::Hour, _) => {
-                let unit = unit.name();
-                return Err(format!("a calendar needs unit day, week, month or year, not {unit}"));
+                let reason = format!("a calendar needs unit day, week, month or year, not {}", unit.name());
+                return Err(CalendarProblem { key: "unit", reason });
             }
         };
         found.ok_or_else(|| {
-            let allowed = match unit {
-                Unit::Week => "a weekday such as monday",
-                Unit::Month => "a day of the month from 1 to 31",
-                Unit::Year => "a month and a day such as 04-01",
-                _ => return "starts does nothing with unit day: a day starts at midnight".to_owned(),
+            let text = starts.unwrap_or_default();
+            let reason = match unit {
+                Unit::Week => format!("starts '{text}' with unit week: it is a weekday such as monday"),
+                Unit::Month => {
+                    format!("starts '{text}' with unit month: it is a day of the month from 1 to 31")
+                }
+                Unit::Year => {
+                    format!("starts '{text}' with unit year: it is a month and a day such as 04-01")
+                }
+                _ => "starts does nothing with unit day: a day starts at midnight".to_owned(),
             };
-            let (starts, unit) = (starts.unwrap_or_default(), unit.name());
-            format!("starts '{starts}' with unit {unit}: it is {allowed}")
+            CalendarProblem { key: "starts", reason }
         })
     }
 
@@ -68,7 +74,9 @@ impl Starts {
         let start_of = |year: i16| Date::new(year, 1, 1).ok();
         let days = |from: Option<Date>, step: usize| {
             let last_day = Date::new(last, 12, 31).ok();
-            let from = from.into_iter().flat_map(|from| std::iter::successors(Some(from), |day| day.tomorrow().ok()));
+            let from = from
+                .into_iter()
+                .flat_map(|from| std::iter::successors(Some(from), |day| day.tomorrow().ok()));
             from.step_by(step).take_while(|day| Some(*day) <= last_day).collect()
         };
         let in_month = |year: i16, month: i8, day: i8| {
@@ -78,14 +86,17 @@ impl Starts {
         match self {
             Self::Day => days(start_of(first), 1),
             Self::Week(weekday) => {
-                let first = start_of(first).and_then(|day| day.yesterday().ok()?.nth_weekday(1, weekday).ok());
+                let first =
+                    start_of(first).and_then(|day| day.yesterday().ok()?.nth_weekday(1, weekday).ok());
                 days(first, 7)
             }
             Self::Month(day) => {
                 let months = (first..=last).flat_map(|year| (1..=12).map(move |month| (year, month)));
                 months.filter_map(|(year, month)| in_month(year, month, day)).collect()
             }
-            Self::Year { month, day } => (first..=last).filter_map(|year| in_month(year, month, day)).collect(),
+            Self::Year { month, day } => {
+                (first..=last).filter_map(|year| in_month(year, month, day)).collect()
+            }
         }
     }
 }
@@ -166,10 +177,14 @@ mod tests {
             (Unit::Month, Some("32"), "starts '32' with unit month: it is a day of the month from 1 to 31"),
             (Unit::Month, Some("+3"), "starts '+3' with unit month: it is a day of the month from 1 to 31"),
             (Unit::Year, Some("15"), "starts '15' with unit year: it is a month and a day such as 04-01"),
-            (Unit::Year, Some("02-30"), "starts '02-30' with unit year: it is a month and a day such as 04-01"),
+            (
+                Unit::Year,
+                Some("02-30"),
+                "starts '02-30' with unit year: it is a month and a day such as 04-01",
+            ),
         ];
         for (unit, starts, reason) in table {
-            assert_eq!(Starts::new(unit, starts), Err(reason.to_owned()));
+            assert_eq!(Starts::new(unit, starts).map_err(|problem| problem.reason), Err(reason.to_owned()));
         }
     }
 

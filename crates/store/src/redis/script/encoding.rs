@@ -1,7 +1,7 @@
 //! A request as bytes and keys for a script, and outcomes from the integers that the script returns. lua/plain.lua
 //! describes both for a single charge, lua/batch.lua for other requests. Knows nothing of connections.
 
-use engine::algorithm::{Attempt, CounterReading, Gcra, Kernel, Verdict};
+use engine::algorithm::{Attempt, Gcra, Kernel, Verdict};
 use engine::{
     Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role, StoreError,
 };
