@@ -6,6 +6,7 @@
 //! account.
 
 mod starts;
+mod zones;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -17,6 +18,8 @@ use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 
 use self::starts::Starts;
+use self::zones::find_zone;
+pub use self::zones::{local_time, time_zone_name};
 use crate::problem::{Location, Problem, ProblemCollector};
 use crate::read::{DomainDraft, NodeDraft};
 
@@ -57,8 +60,6 @@ const YEARS_BEFORE: i16 = 2;
 const YEARS_AFTER: i16 = 9;
 /// The first year of logs with times since the epoch.
 const FIRST_YEAR: i16 = 1970;
-/// Names of zones that a message suggests.
-const MOST_SUGGESTED: usize = 3;
 
 impl CalendarYears {
     /// Twelve years around `now_us` (microseconds since the epoch): what a service needs until it is started again.
@@ -163,73 +164,6 @@ fn set_months(nodes: &mut [NodeDraft], calendar: &Arc<Calendar>, problems: &mut 
     }
 }
 
-/// The official spelling of a time zone.
-///
-/// # Errors
-/// The reason, for an operator, if there is no such zone.
-pub fn time_zone_name(zone: &str) -> Result<String, String> {
-    find_zone(&TimeZoneDatabase::from_env(), zone).map(|(name, _)| name)
-}
-
-/// The local time at `now_us` (microseconds since the epoch) with its offset: `2027-03-28 00:00:00 +01:00`. `None` for
-/// an unknown zone and for times that no calendar has.
-#[must_use]
-pub fn local_time(zone: &str, now_us: u64) -> Option<String> {
-    let (_, time_zone) = find_zone(&TimeZoneDatabase::from_env(), zone).ok()?;
-    let local = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?.to_zoned(time_zone);
-    Some(local.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
-}
-
-fn find_zone(zones: &TimeZoneDatabase, zone: &str) -> Result<(String, TimeZone), String> {
-    let found = zones.get(zone).ok().filter(|found| !found.is_unknown());
-    let named = found.and_then(|found| Some((found.iana_name()?.to_owned(), found)));
-    named.ok_or_else(|| {
-        let similar = similar_names(zones, zone);
-        let suggestion = if similar.is_empty() {
-            "it is a name such as Europe/Berlin or UTC".to_owned()
-        } else {
-            format!("did you mean {}?", similar.join(" or "))
-        };
-        format!("unknown time zone '{zone}': {suggestion}")
-    })
-}
-
-/// The names of zones whose last part is the text or differs from it in a letter or two.
-fn similar_names(zones: &TimeZoneDatabase, text: &str) -> Vec<String> {
-    let last_part =
-        |name: &str| name.rsplit('/').next().unwrap_or_default().replace(['_', ' ', '-'], "").to_lowercase();
-    let wanted = last_part(text);
-    let most = if wanted.len() < 5 { 0 } else { 2 };
-    let mut found: Vec<(usize, String)> = zones
-        .available()
-        .map(|name| (edits(&last_part(name.as_str()), &wanted), name.as_str().to_owned()))
-        .filter(|(edits, name)| *edits <= most && name.contains('/') && !wanted.is_empty())
-        .collect();
-    found.sort();
-    let least = found.first().map_or(0, |(edits, _)| *edits);
-    found
-        .into_iter()
-        .filter(|(edits, _)| *edits == least)
-        .map(|(_, name)| name)
-        .take(MOST_SUGGESTED)
-        .collect()
-}
-
-/// The number of letters to insert, remove or replace that make one text of the other (Levenshtein distance).
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (index, letter) in from.chars().enumerate() {
-        let mut above_left = row[0];
-        row[0] = index + 1;
-        for (place, other) in to.chars().enumerate() {
-            let replaced = above_left + usize::from(letter != other);
-            above_left = row[place + 1];
-            row[place + 1] = replaced.min(above_left + 1).min(row[place] + 1);
-        }
-    }
-    row[row.len() - 1]
-}
-
 /// The first instants of the windows, without those of dates that the zone skips.
 fn boundaries(zone: &TimeZone, starts: Starts, years: CalendarYears) -> Vec<u64> {
     let dates = starts.dates(years.first, years.last);
@@ -255,4 +189,146 @@ fn first_instant_us(zone: &TimeZone, date: Date) -> Option<u64> {
 fn year_of(now_us: u64) -> i16 {
     let timestamp = i64::try_from(now_us).ok().and_then(|now_us| Timestamp::from_microsecond(now_us).ok());
     timestamp.map_or(FIRST_YEAR, |timestamp| timestamp.to_zoned(TimeZone::UTC).year())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YEARS: CalendarYears = CalendarYears { first: 2010, last: 2040 };
+
+    /// The copy of the zones in the binary, so that these tests do not depend on the system.
+    fn bundled() -> Calendars {
+        let calendars = Calendars::new(YEARS);
+        calendars.zones.set(TimeZoneDatabase::bundled()).expect("not opened yet");
+        calendars
+    }
+
+    fn us(timestamp: &str) -> u64 {
+        let timestamp: Timestamp = timestamp.parse().expect("a timestamp");
+        u64::try_from(timestamp.as_microsecond()).expect("after 1970")
+    }
+
+    fn window(zone: &str, unit: Unit, starts: Option<&str>, now: &str) -> [String; 2] {
+        let calendar = bundled().get(zone, unit, starts).expect("a calendar");
+        let (start_us, end_us) = calendar.window(us(now));
+        let shown = |at_us: u64| {
+            Timestamp::from_microsecond(at_us.cast_signed()).expect("in range").strftime("%FT%TZ").to_string()
+        };
+        [shown(start_us), shown(end_us)]
+    }
+
+    #[test]
+    fn days_start_at_the_first_instant_of_their_local_date() {
+        let table = [
+            // 23 and 25 hours.
+            ("Europe/Berlin", "2027-03-28T10:00:00Z", ["2027-03-27T23:00:00Z", "2027-03-28T22:00:00Z"]),
+            ("Europe/Berlin", "2027-10-31T10:00:00Z", ["2027-10-30T22:00:00Z", "2027-10-31T23:00:00Z"]),
+            // 24.5 and 23.5 hours.
+            ("Australia/Lord_Howe", "2027-04-04T00:00:00Z", ["2027-04-03T13:00:00Z", "2027-04-04T13:30:00Z"]),
+            ("Australia/Lord_Howe", "2027-10-03T00:00:00Z", ["2027-10-02T13:30:00Z", "2027-10-03T13:00:00Z"]),
+            // There is no midnight: the day starts at 01:00.
+            ("Africa/Cairo", "2027-04-30T10:00:00Z", ["2027-04-29T22:00:00Z", "2027-04-30T21:00:00Z"]),
+            // The day after 29 December is 31 December.
+            ("Pacific/Apia", "2011-12-30T09:59:59Z", ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"]),
+            ("Pacific/Apia", "2011-12-30T10:00:00Z", ["2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]),
+            ("UTC", "2027-02-28T23:59:59Z", ["2027-02-28T00:00:00Z", "2027-03-01T00:00:00Z"]),
+        ];
+        for (zone, now, expected) in table {
+            assert_eq!(window(zone, Unit::Day, None, now), expected, "{zone} at {now}");
+        }
+    }
+
+    #[test]
+    fn longer_windows_start_at_their_first_day() {
+        let table = [
+            (
+                Unit::Month,
+                Some("15"),
+                "2027-03-14T12:00:00Z",
+                ["2027-02-14T23:00:00Z", "2027-03-14T23:00:00Z"],
+            ),
+            (
+                Unit::Month,
+                Some("31"),
+                "2027-03-01T12:00:00Z",
+                ["2027-02-27T23:00:00Z", "2027-03-30T22:00:00Z"],
+            ),
+            (Unit::Week, None, "2027-03-28T12:00:00Z", ["2027-03-21T23:00:00Z", "2027-03-28T22:00:00Z"]),
+            (
+                Unit::Year,
+                Some("04-01"),
+                "2027-04-02T12:00:00Z",
+                ["2027-03-31T22:00:00Z", "2028-03-31T22:00:00Z"],
+            ),
+        ];
+        for (unit, starts, now, expected) in table {
+            assert_eq!(window("Europe/Berlin", unit, starts, now), expected, "{unit:?} {starts:?}");
+        }
+    }
+
+    /// The inverse: the local date of each start is the next date that the zone has, and that of the instant before is
+    /// an earlier one.
+    #[test]
+    fn boundaries_rise_and_are_the_inverse_of_local_dates() {
+        let zones = [
+            "Africa/Cairo",
+            "America/Havana",
+            "America/Sao_Paulo",
+            "America/St_Johns",
+            "Asia/Beirut",
+            "Asia/Tehran",
+            "Australia/Lord_Howe",
+            "Europe/Berlin",
+            "Pacific/Apia",
+            "Pacific/Kiritimati",
+            "UTC",
+        ];
+        for zone in zones {
+            let (_, time_zone) = find_zone(&TimeZoneDatabase::bundled(), zone).expect("a zone");
+            let date_at = |at_us: u64| {
+                let at = Timestamp::from_microsecond(at_us.cast_signed()).expect("in range");
+                at.to_zoned(time_zone.clone()).date()
+            };
+            for starts in [Starts::Day, Starts::Month(31)] {
+                let boundaries = boundaries(&time_zone, starts, YEARS);
+                assert!(boundaries.windows(2).all(|pair| pair[0] < pair[1]), "{zone} {starts}");
+                let dates = starts.dates(YEARS.first, YEARS.last);
+                let found: Vec<Date> = boundaries.iter().map(|&at_us| date_at(at_us)).collect();
+                assert!(
+                    found.iter().all(|date| dates.contains(date) || zone == "Pacific/Apia"),
+                    "{zone} {starts}"
+                );
+                assert_eq!(
+                    found.len(),
+                    dates.len() - usize::from(zone == "Pacific/Apia" && starts == Starts::Day)
+                );
+                for (&at_us, date) in boundaries.iter().zip(&found) {
+                    assert!(date_at(at_us - 1) < *date, "{zone} {starts} {date}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn equal_calendars_share_one_table() {
+        let calendars = bundled();
+        let get = |zone, starts| calendars.get(zone, Unit::Month, starts).expect("a calendar");
+        let first = get("Europe/Berlin", None);
+        assert!(Arc::ptr_eq(&first, &get("europe/berlin", Some("1"))), "the spelling makes no difference");
+        assert!(!Arc::ptr_eq(&first, &get("Europe/Berlin", Some("2"))));
+        assert_eq!(first.to_string(), "Europe/Berlin/month/1");
+    }
+
+    #[test]
+    fn a_table_has_twelve_years() {
+        let years = CalendarYears::around(us("2027-05-05T00:00:00Z"));
+        assert_eq!(years, CalendarYears { first: 2025, last: 2036 });
+        let days = Calendars::new(years).get("Europe/Berlin", Unit::Day, None).expect("a calendar");
+        assert_eq!(days.known_until_us(), us("2036-12-30T23:00:00Z"));
+        assert_eq!(
+            CalendarYears::of_logs(us("2027-05-05T00:00:00Z")),
+            CalendarYears { first: 1970, ..years }
+        );
+    }
 }
