@@ -18,6 +18,7 @@ mod credentials;
 mod keys;
 mod lint;
 mod load;
+mod mistyped;
 mod problem;
 mod read;
 mod reload;

@@ -16,6 +16,8 @@ mod state;
 mod undo;
 
 #[cfg(test)]
+mod changed_numbers;
+#[cfg(test)]
 mod known_answers;
 #[cfg(test)]
 mod laws;
