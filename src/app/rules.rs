@@ -6,8 +6,11 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use engine::ValueHashing;
-use rules::{self, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems, Reloader};
-use store::clock::monotonic;
+use rules::{
+    self, CalendarOptions, CalendarYears, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems,
+    Reloader,
+};
+use store::clock::{Clock as _, SystemClock, monotonic};
 use tls::poll_blocking;
 
 use super::active_rules::ActiveRules;
@@ -33,6 +36,10 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
         upgrades: settings.upgrades.clone(),
         hashing,
         directory: DirectoryOptions { files: settings.rules.directory, dot_files: settings.rules.dot_files },
+        calendars: CalendarOptions {
+            years: CalendarYears::around(SystemClock.now_us()),
+            month_zone: settings.month_zone.clone(),
+        },
     }
 }
 

@@ -27,6 +27,7 @@ mod wildcards;
 
 // A limit, its algorithm, the key of its counter.
 pub mod algorithm;
+mod calendar;
 mod key;
 mod limit;
 mod parse_key;
@@ -39,6 +40,7 @@ mod space_saving;
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
+pub use calendar::{Calendar, CalendarError};
 pub use charge::{Charge, Charges, ChargesPart, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};

@@ -1,6 +1,6 @@
 //! Rule files and resources: to the engine's rules, with file, line and reason for each problem.
 //!
-//! Knows YAML, the file system, and which keys a rule file may contain. Decides nothing: matching, limits and counter
+//! Knows YAML, the file system, time zones, and which keys a rule file may contain. Decides nothing: matching, limits and counter
 //! keys belong to the engine.
 //!
 //! `load` takes the steps: `source` finds the files and reads their bytes, `text` decodes them, `yaml` parses the text
@@ -13,6 +13,7 @@
 //! rules and requests.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod calendar;
 mod changed_limits;
 mod credentials;
 mod keys;
@@ -28,6 +29,7 @@ mod text;
 mod upgrade;
 pub mod yaml;
 
+pub use calendar::{CalendarOptions, CalendarYears, local_time, time_zone_name};
 pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use load::{

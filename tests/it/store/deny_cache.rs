@@ -7,7 +7,9 @@ use std::time::Duration;
 use ::store::clock::{Clock, ManualClock};
 use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
-use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use engine::algorithm::{
+    CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+};
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
     StoreError, Verdict,
@@ -122,11 +124,16 @@ impl Rules {
 }
 
 fn kernel() -> impl Strategy<Value = Kernel> {
-    (0..5_u8, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
+    (0..6_u8, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
         0 => Kernel::FixedWindow(FixedWindow::new(limit, length_us)),
         1 => Kernel::SlidingWindow(SlidingWindow::new(limit, length_us)),
         2 => Kernel::SlidingLog(SlidingLog::new(limit, length_us)),
         3 => Kernel::Gcra(Gcra::new(limit, length_us, burst, Pacing::Meter)),
+        4 => {
+            let middle_us = T0 + 4 * length_us;
+            let boundaries = [middle_us - 10 * burst, middle_us, middle_us + length_us];
+            Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))
+        }
         _ => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, length_us)),
     })
 }

@@ -15,7 +15,7 @@ use crate::redis::one_charge;
 use crate::support::properties;
 use crate::support::redis::{Redis, parsed};
 use observable::observable;
-use sequence::{LONGEST_US, Sequence};
+use sequence::{LONGEST_US, START_US, Sequence};
 use strategies::{everyday, largest, sequence, small};
 
 mod equal_charges;
@@ -23,9 +23,6 @@ mod observable;
 mod same_shape;
 pub(crate) mod sequence;
 pub(crate) mod strategies;
-
-/// A minute boundary of recent time, so that numbers are as large as in production.
-const START_US: u64 = 1_700_000_040_000_000;
 
 /// The engine's decisions, on states in a map without expiry.
 #[derive(Default)]
