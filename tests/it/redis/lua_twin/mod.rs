@@ -23,6 +23,7 @@ mod observable;
 mod same_shape;
 pub(crate) mod sequence;
 pub(crate) mod strategies;
+mod undos;
 
 /// The engine's decisions, on states in a map without expiry.
 #[derive(Default)]
