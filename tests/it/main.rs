@@ -13,6 +13,7 @@ mod redis;
 mod report_page;
 mod rules;
 mod service;
+mod settle;
 mod simulate;
 mod store;
 mod support;

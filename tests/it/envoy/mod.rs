@@ -4,6 +4,7 @@
 
 mod headers;
 mod llm_gateway;
+pub(crate) mod settle;
 
 use std::path::{Path, PathBuf};
 

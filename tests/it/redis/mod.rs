@@ -37,6 +37,7 @@ mod secrets;
 mod security;
 mod sentinel;
 mod service;
+mod settle;
 mod shared_limits;
 mod store;
 mod undo;

@@ -65,7 +65,7 @@ impl Kernel {
                 let expires_us = undo.grant_id.saturating_add(k.window_us());
                 reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
             }
-            Self::Gcra(k) => Some(k.drain(undo.units).whole_us >= undo.passed_us()),
+            Self::Gcra(k) => Some(k.drain(undo.units).whole_us > undo.passed_us()),
             Self::IntervalBucket(k) => reading.tokens().map(|state| {
                 // A bucket that is full now has forgotten when its last interval started.
                 let is_full = state.tokens.cast_unsigned() == k.capacity();

@@ -164,7 +164,7 @@ impl<'n> LimitReader<'_, 'n> {
         self.warn_of_mistakes();
         self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
-            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0).into(),
+            requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,
@@ -285,9 +285,9 @@ impl<'n> LimitReader<'_, 'n> {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose";
             self.report.warn(&fields.at, reason);
         }
-        if fields.integer("requests_per_unit") == Some(u32::MAX) {
+        if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
             let reason =
-                "requests_per_unit is the largest possible number; write 'unlimited: true' for no limit";
+                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit";
             self.report.warn(&fields.position_of("requests_per_unit"), reason);
         }
     }
