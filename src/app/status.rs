@@ -55,7 +55,6 @@ pub(super) fn store_page(view: &StoreView) -> Value {
 
 fn redis_section(redis: &RedisView) -> Value {
     let outage = redis.last_outage.as_ref();
-    let has_answered = !redis.servers.is_empty();
     json!({
         "topology": redis.main.topology,
         "addresses": redis.main.addresses,
@@ -65,11 +64,16 @@ fn redis_section(redis: &RedisView) -> Value {
         "script": redis.script,
         "servers": redis.servers.iter().map(server_section).collect::<Vec<_>>(),
         "nodes": breakers_by_node(&redis.nodes),
-        "answers": has_answered && outage.is_none_or(|outage| outage.is_over),
+        "answers": redis_answers(redis),
         "last_outage": outage.map(outage_section),
         "restarts": redis.restarts,
         "deny_cache": redis.denials.map(|stats| json!({"keys": stats.keys, "hits": stats.hits})),
     })
+}
+
+/// Whether Redis was reached and no outage lasts.
+pub(super) fn redis_answers(redis: &RedisView) -> bool {
+    !redis.servers.is_empty() && redis.last_outage.as_ref().is_none_or(|outage| outage.is_over)
 }
 
 fn outage_section(outage: &Outage) -> Value {
