@@ -8,6 +8,7 @@ mod cli;
 mod conformance;
 mod envoy;
 mod metrics;
+mod recipes;
 mod redis;
 mod report_page;
 mod rules;

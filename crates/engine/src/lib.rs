@@ -27,21 +27,28 @@ mod wildcards;
 
 // A limit, its algorithm, the key of its counter.
 pub mod algorithm;
+mod calendar;
 mod key;
 mod limit;
+mod parse_key;
 mod period;
+
+// The keys that most hits are of.
+mod space_saving;
 
 // Requests as JSON and protobuf have them.
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
+pub use calendar::{Calendar, CalendarError};
 pub use charge::{Charge, Charges, ChargesPart, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
-    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
-    Refill,
+    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, MAX_LIMIT,
+    Quantity, Refill,
 };
+pub use parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
 pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
@@ -49,6 +56,7 @@ pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
 pub use settle::{Settle, SettleResult};
+pub use space_saving::{HeavyKey, SpaceSaving};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,

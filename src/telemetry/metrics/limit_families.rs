@@ -8,6 +8,7 @@ use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
 use super::limits::{LimitCounts, LimitMeters, Meter};
+use super::requests::ResultMeter;
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
 use super::settles::{self, SettleCounts};
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
@@ -25,17 +26,24 @@ pub(super) struct LimitFamilies {
     settles: SeriesTable<LimitLabels, SettleCounts>,
     pub(super) hits: HitFamilies,
     shadowed: IntCounter,
+    results: ResultMeter,
+    without_limit: IntCounter,
     near_limit_ppm: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LimitLabels {
-    domain: Arc<str>,
-    rule: Arc<str>,
+    pub(super) domain: Arc<str>,
+    pub(super) rule: Arc<str>,
 }
 
 impl LimitFamilies {
-    pub(super) fn new(registry: &Registry, near_limit_ppm: u32, values_per_rule: usize) -> Result<Self> {
+    pub(super) fn new(
+        registry: &Registry,
+        results: ResultMeter,
+        near_limit_ppm: u32,
+        values_per_rule: usize,
+    ) -> Result<Self> {
         Ok(Self {
             decisions: SeriesTable::default(),
             settles: SeriesTable::default(),
@@ -44,6 +52,12 @@ impl LimitFamilies {
                 registry,
                 "ratelimitd_shadowed_requests_total",
                 "Requests over their limit that were answered OK because of shadow_mode",
+            )?,
+            results,
+            without_limit: counter(
+                registry,
+                "ratelimitd_unlimited_requests_total",
+                "Requests that met no limit although their domain has rules",
             )?,
             near_limit_ppm,
         })
@@ -62,7 +76,13 @@ impl LimitFamilies {
         bindings.decisions.finish();
         bindings.settles.finish();
         bindings.hits.finish();
-        LimitMeters { each, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
+        LimitMeters {
+            each,
+            shadowed: self.shadowed.clone(),
+            results: self.results.clone(),
+            without_limit: self.without_limit.clone(),
+            near_limit_ppm: self.near_limit_ppm,
+        }
     }
 
     /// Writes the series of the limits that have met a request.
@@ -91,6 +111,14 @@ impl LimitFamilies {
                 exposition.sample(POLICY_DECISIONS, &limit.labels(("policy", policy)), count);
             }
         }
+    }
+
+    pub(super) fn in_force(&self) -> Arc<Vec<(LimitLabels, Arc<LimitCounts>)>> {
+        self.decisions.in_force()
+    }
+
+    pub(super) fn without_limit(&self) -> u64 {
+        self.without_limit.get()
     }
 
     /// The number of requests that were admitted only because of `shadow_mode`.

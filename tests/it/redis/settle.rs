@@ -8,7 +8,7 @@ use ::store::clock::SystemClock;
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use engine::{Charges, Descriptor, Enforcement, Outcomes, Receipt, Request, SettleResult};
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
-use ratelimitd::telemetry::metrics::Metrics;
+use ratelimitd::telemetry::metrics::{DeniedKeys, Metrics};
 use tokio::runtime::Runtime;
 
 use crate::redis::cluster::cluster_store;
@@ -91,6 +91,7 @@ async fn each_settle_of_a_request_over_several_slots_is_booked_in_its_slot() {
         store: cluster_store(&cluster),
         enforcement: Enforcement::Enforce,
         clock: Arc::new(SystemClock),
+        denied: DeniedKeys::default(),
     };
     let decide = async |descriptors: Vec<Descriptor>| {
         let request = Request { descriptors, ..rules::request("d", &[]) };

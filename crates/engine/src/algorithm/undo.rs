@@ -37,13 +37,14 @@ impl Undo {
 }
 
 impl Kernel {
-    /// The id of the grant that left this reading, and took this many units: the index of the window, the time of the
+    /// The id of the grant that left this reading, and took this many units: the index or the start of the window, the time of the
     /// last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the grant, or the time
     /// of the grant if that was later. `None` for a kernel without a counter, and for the reading of another kernel.
     #[must_use]
     pub fn grant_id(&self, reading: &CounterReading, units: u64) -> Option<u64> {
         match self {
             Self::FixedWindow(_) => reading.window().map(|state| state.index),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us),
             Self::SlidingWindow(_) => reading.buckets().map(|state| state.index),
             Self::SlidingLog(_) => reading.log().map(|log| log.newest_us),
             Self::Gcra(k) => reading.tat().map(|tat| k.grant_base_us(tat, units)),
@@ -58,6 +59,7 @@ impl Kernel {
         let Some(undo) = Undo::of(attempt) else { return false };
         let returned = match self {
             Self::FixedWindow(_) => reading.window().map(|state| state.index == undo.grant_id),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us == undo.grant_id),
             Self::SlidingWindow(_) => reading.buckets().map(|state| {
                 state.index == undo.grant_id || state.index.checked_sub(1) == Some(undo.grant_id)
             }),
@@ -121,6 +123,13 @@ impl Kernel {
                     false => state,
                 })
             }
+            Self::CalendarWindow(k) => {
+                let state = k.advanced_to(old.and_then(State::calendar), now_us);
+                State::Calendar(match state.start_us == undo.grant_id {
+                    true => k.record(state, Cost::refund(undo.units)),
+                    false => state,
+                })
+            }
             Self::SlidingWindow(k) => {
                 let mut state = k.advanced_to(old.and_then(State::buckets), now_us);
                 if state.index == undo.grant_id {
@@ -138,7 +147,7 @@ impl Kernel {
                 }
                 State::Log(log)
             }
-            Self::Gcra(k) => State::Tat(k.undone(old.and_then(State::tat).unwrap_or_default(), undo)),
+            Self::Gcra(k) => State::Tat(k.undone(k.load(old.and_then(State::tat)), undo)),
             Self::IntervalBucket(k) => {
                 let state = k.advanced_to(old.and_then(State::tokens), now_us);
                 let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::Limit;
+use engine::{Calendar, Limit, LimitSpec, SpaceSaving};
 
 use super::agreement::AgreementTally;
 use super::counters::{Decided, Decisions};
@@ -12,14 +12,18 @@ use super::minutes::MinuteCounts;
 use super::options::RuleSets;
 use super::planned::{Counter, Observation};
 use super::positions::Histogram;
-use super::space_saving::SpaceSaving;
 use super::sweep::Sweep;
+
+/// The keys of a limit whose denials are counted when not every key has a place.
+const HEAVY_KEYS: usize = 1_024;
 
 /// What is known of one limit.
 #[derive(Debug, Default)]
 pub(super) struct Row {
     /// The period of the limit in the judged rules, or in the rules in force if only they have the limit.
     pub period_s: u64,
+    /// The calendar of the limit, if it has one.
+    pub calendar: Option<Arc<Calendar>>,
     pub asked: u64,
     pub units: u64,
     pub over: u64,
@@ -41,7 +45,7 @@ pub(super) struct Row {
     pub has_other_denials: bool,
     /// A request asked for another number of units than one.
     pub has_costs: bool,
-    pub heavy: SpaceSaving,
+    pub heavy: SpaceSaving<HEAVY_KEYS>,
     /// A request met the limit, which may be unlimited.
     pub is_met: bool,
     /// A counter of the limit got a part of its requests.
@@ -106,14 +110,8 @@ impl Tally {
     pub fn new(rules: &RuleSets, sweeps: bool) -> Self {
         let variants = || rules.variants.iter().map(|_| VariantCounts::default()).collect();
         let judged = rules.judged.limits();
-        let mut rows: Vec<Row> = judged
-            .iter()
-            .map(|limit| Row {
-                period_s: limit.spec.period.seconds(),
-                variants: variants(),
-                ..Row::default()
-            })
-            .collect();
+        let mut rows: Vec<Row> =
+            judged.iter().map(|limit| Row { variants: variants(), ..Row::of_limit(&limit.spec) }).collect();
         // The limits of requests have different periods: their keys have no window of their own.
         rows.push(Row { period_s: 60, variants: variants(), ..Row::default() });
         let mut in_force_rows = Vec::new();
@@ -122,7 +120,7 @@ impl Tally {
                 label_uses(judged).enumerate().map(|(row, label)| (label, row)).collect();
             for (limit, label) in in_force.limits().iter().zip(label_uses(in_force.limits())) {
                 in_force_rows.push(by_label.get(&label).copied().unwrap_or_else(|| {
-                    rows.push(Row { period_s: limit.spec.period.seconds(), ..Row::default() });
+                    rows.push(Row::of_limit(&limit.spec));
                     rows.len() - 1
                 }));
             }
@@ -197,7 +195,7 @@ impl Tally {
             row.over += 1;
             row.good_over += u64::from(seen.is_good);
             row.over_by_minute.count(seen.t_us);
-            row.heavy.count(key);
+            row.heavy.count(key, || ());
         }
         let over_at = match &mut self.sweep {
             Some(sweep) => sweep.count(plan, counter, seen),
@@ -209,7 +207,7 @@ impl Tally {
         statistics.units += units;
         statistics.count_verdict(is_over, seen.is_good, seen.t_us, key);
         if units > 0 {
-            let position = statistics.peaks.add(seen.t_us, row.period_s, units);
+            let position = statistics.peaks.add(seen.t_us, row.window(seen.t_us), units);
             let weight = self.keys.weight();
             row.positions.add(u64::from(position), weight);
             if seen.is_good {
@@ -243,6 +241,20 @@ impl Tally {
                 counts.over_by_minute.count(seen.t_us);
                 self.keys.count_variant_over(index, decided.plan.key(counter), variant);
             }
+        }
+    }
+}
+
+impl Row {
+    fn of_limit(limit: &LimitSpec) -> Self {
+        Self { period_s: limit.period.seconds(), calendar: limit.calendar.clone(), ..Self::default() }
+    }
+
+    /// The number of the limit's window at a time: in a calendar, its start in seconds since the epoch.
+    fn window(&self, t_us: u64) -> u64 {
+        match &self.calendar {
+            Some(calendar) => calendar.window(t_us).0 / 1_000_000,
+            None => t_us / 1_000_000 / self.period_s.max(1),
         }
     }
 }
