@@ -41,7 +41,7 @@ pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use calendar::{Calendar, CalendarError};
-pub use charge::{Charge, Charges, ChargesPart, Role};
+pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
@@ -55,7 +55,7 @@ pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
-pub use settle::{Settle, SettleResult};
+pub use settle::{ChargesPart, Settle, SettleResult};
 pub use space_saving::{HeavyKey, SpaceSaving};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{
