@@ -123,7 +123,7 @@ fn numbers(limit: &Limit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DirectoryOptions, LoadOptions};
+    use crate::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions};
     use engine::{Defaults, ValueHashing};
 
     fn rules(limits: &str) -> RuleSet {
@@ -136,6 +136,7 @@ mod tests {
             upgrades: Vec::new(),
             hashing: ValueHashing::NONE,
             directory: DirectoryOptions::default(),
+            calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
         };
         crate::load_stream("rules", text.as_bytes(), options).expect("valid rules").into_rules()
     }
