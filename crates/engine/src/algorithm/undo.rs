@@ -89,6 +89,9 @@ impl Kernel {
             Self::FixedWindow(k) => {
                 k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant_id
             }
+            Self::CalendarWindow(k) => {
+                k.advanced_to(state.and_then(State::calendar), undo.now_us).start_us == undo.grant_id
+            }
             Self::SlidingWindow(k) => {
                 let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
                 index == undo.grant_id || index.checked_sub(1) == Some(undo.grant_id)
