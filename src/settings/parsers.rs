@@ -184,6 +184,13 @@ pub(super) fn optional_header_name() -> Parser<Option<Arc<str>>> {
 }
 
 /// A text; empty is `None`.
+pub(super) fn time_zone() -> Parser<Option<Box<str>>> {
+    Parser::new("a time zone such as UTC or Europe/Berlin, or nothing", |text| match text {
+        "" => Some(None),
+        zone => rules::time_zone_name(zone).ok().map(|name| Some(name.into())),
+    })
+}
+
 pub(super) fn optional_text(noun: &'static str) -> Parser<Option<String>> {
     Parser::new(format!("{noun}, or nothing"), |text| Some((!text.is_empty()).then(|| text.to_owned())))
 }

@@ -71,14 +71,6 @@ struct KeyedCharge {
     charge: Charge,
 }
 
-/// Some charges of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChargesPart {
-    /// The index in the request of each charge.
-    pub indices: Vec<usize>,
-    pub charges: Charges,
-}
-
 /// Whether the second of two charges on one counter is merged into the first: one of them is prepaid, or they are equal
 /// peeks. A settle stays as it is.
 fn is_merged(earlier: &Charge, later: &Charge) -> bool {
@@ -284,20 +276,6 @@ impl Charges {
             }
         }
         mapped
-    }
-
-    /// The parts that a store gets one by one: each settle, and all other charges together.
-    #[must_use]
-    pub fn parts(&self) -> Vec<ChargesPart> {
-        let is_settle = |index: usize| self.charge(index).role == Role::Settle;
-        let (settles, others): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&index| is_settle(index));
-        let others = Some(others).filter(|others| !others.is_empty());
-        let parts = settles.into_iter().map(|index| vec![index]).chain(others);
-        parts.map(|indices| ChargesPart { charges: self.only(&indices), indices }).collect()
-    }
-
-    fn only(&self, indices: &[usize]) -> Self {
-        self.filter_map(|index, charge| indices.contains(&index).then(|| charge.clone()))
     }
 
     /// Whether the request is denied. Prepaid charges are then not recorded.

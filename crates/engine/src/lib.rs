@@ -30,6 +30,7 @@ mod wildcards;
 // A limit, its algorithm, the key of its counter; soft limits, and limits that reserve.
 pub mod algorithm;
 mod announce;
+mod calendar;
 mod key;
 mod limit;
 mod parse_key;
@@ -44,7 +45,8 @@ pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use announce::{Announced, OnOver, Share};
-pub use charge::{Charge, Charges, ChargesPart};
+pub use calendar::{Calendar, CalendarError};
+pub use charge::{Charge, Charges};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
@@ -61,7 +63,7 @@ pub use reserve::{ReserveError, ReserveKind};
 pub use role::Role;
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
-pub use settle::{Settle, SettleResult};
+pub use settle::{ChargesPart, Settle, SettleResult};
 pub use space_saving::{HeavyKey, SpaceSaving};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{

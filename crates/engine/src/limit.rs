@@ -5,10 +5,12 @@ use std::sync::Arc;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog, SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog,
+    SlidingWindow,
 };
 use super::announce::{OnOver, Share};
-use super::period::Period;
+use super::calendar::Calendar;
+use super::period::{Period, Unit};
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
@@ -160,6 +162,9 @@ pub struct LimitSpec {
     /// Whether the limit is never counted and always admits.
     pub unlimited: bool,
     pub algorithm: Algorithm,
+    /// The calendar whose days, weeks, months or years are the windows; the unit of `period` says which. `None`: windows
+    /// of `period` from the epoch. Only for a fixed window.
+    pub calendar: Option<Arc<Calendar>>,
     /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
     /// [`Algorithm::has_burst`].
     pub burst: Option<u32>,
@@ -188,6 +193,9 @@ pub struct LimitSpec {
 /// Why a limit is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
+    /// A calendar beside another algorithm than the fixed window.
+    #[error("a calendar needs algorithm fixed_window, not {algorithm}")]
+    CalendarAlgorithm { algorithm: Algorithm },
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
     ZeroBurst,
     /// A sliding log above [`MAX_LOG_LIMIT`].
@@ -218,6 +226,7 @@ pub enum LimitError {
 pub enum Quantity {
     /// Not counted, always admitted.
     Unlimited,
+    /// Of a limit with a calendar: with the windows of the epoch. [`Limit::kernel_at`] has the windows of a time.
     Limited(Kernel),
 }
 
@@ -252,17 +261,34 @@ impl Limit {
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
-            Quantity::Limited(kernel) => kernel.fingerprint(),
+            Quantity::Limited(kernel) => match &spec.calendar {
+                Some(calendar) => format!("fw:c:{calendar}"),
+                None => kernel.fingerprint(),
+            },
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
+    }
+
+    /// The kernel of charges that are planned at `now_us` (microseconds since the epoch); `None` if unlimited.
+    #[must_use]
+    pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
+        let Quantity::Limited(kernel) = self.quantity else { return None };
+        let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
+        Some(match kernel {
+            Kernel::CalendarWindow(k) => Kernel::CalendarWindow(k.with_boundaries(calendar.around(now_us))),
+            Kernel::Blocked(_) => Kernel::Blocked(Blocked::within(calendar.window(now_us))),
+            kernel => kernel,
+        })
     }
 
     /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         match (self.quantity, other.quantity) {
-            (Quantity::Limited(kernel), Quantity::Limited(other)) => kernel.to_string() == other.to_string(),
+            (Quantity::Limited(kernel), Quantity::Limited(of_other)) => {
+                self.fingerprint == other.fingerprint && kernel.numbers() == of_other.numbers()
+            }
             (Quantity::Unlimited, _) | (_, Quantity::Unlimited) => false,
         }
     }
@@ -271,7 +297,9 @@ impl Limit {
     pub(super) fn with_numbers(self) -> Self {
         match self.quantity {
             Quantity::Unlimited => self,
-            Quantity::Limited(kernel) => Self { fingerprint: kernel.to_string().into(), ..self },
+            Quantity::Limited(kernel) => {
+                Self { fingerprint: format!("{}{}", self.fingerprint, kernel.numbers()).into(), ..self }
+            }
         }
     }
 
@@ -291,6 +319,7 @@ impl LimitSpec {
             period,
             unlimited: false,
             algorithm,
+            calendar: None,
             burst: None,
             refill: Refill::default(),
             pacing: Pacing::default(),
@@ -303,6 +332,13 @@ impl LimitSpec {
             name: None,
             replaces: Vec::new(),
         }
+    }
+
+    /// Whether the limit is a fixed window of one month without a calendar: 30 days from the epoch.
+    #[must_use]
+    pub fn is_epoch_month(&self) -> bool {
+        let is_window = self.algorithm == Algorithm::FixedWindow && !self.unlimited;
+        is_window && self.calendar.is_none() && self.period == Period::one(Unit::Month)
     }
 
     /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and
@@ -325,6 +361,9 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     if spec.algorithm.has_burst() && spec.burst == Some(0) {
         return Err(LimitError::ZeroBurst);
     }
+    if spec.calendar.is_some() && spec.algorithm != Algorithm::FixedWindow {
+        return Err(LimitError::CalendarAlgorithm { algorithm: spec.algorithm });
+    }
     if limit == 0 {
         return Ok(Kernel::Blocked(Blocked::new(period_us)));
     }
@@ -336,6 +375,9 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
         });
     }
     Ok(match spec.algorithm {
+        Algorithm::FixedWindow if spec.calendar.is_some() => {
+            Kernel::CalendarWindow(CalendarWindow::new(limit, [0, period_us, 2 * period_us]))
+        }
         Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
         Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),

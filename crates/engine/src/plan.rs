@@ -88,7 +88,7 @@ impl RuleSet {
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
-    pub fn plan_into(&self, request: &Request, _now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
+    pub fn plan_into(&self, request: &Request, now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
         let domain = self.domain(&request.domain);
         plan.charges.clear();
         plan.descriptors.clear();
@@ -144,6 +144,7 @@ impl RuleSet {
                     .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
                 used_up_check: self.defaults().used_up_check,
+                now_us,
             };
             let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
@@ -177,7 +178,10 @@ impl RuleSet {
         let Some(limit_override) = descriptor.limit else {
             return Ok(None);
         };
-        let spec = override_spec(limit_override, self.defaults());
+        let mut spec = override_spec(limit_override, self.defaults());
+        if spec.is_epoch_month() {
+            spec.calendar.clone_from(&self.month_calendar);
+        }
         let mut limit = Limit::new(spec)?.placed(self.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
@@ -214,6 +218,7 @@ struct DescriptorContext<'a> {
     /// The role of the charges to limits that can deny.
     role: Role,
     used_up_check: Verdict,
+    now_us: u64,
 }
 
 /// The cost that is charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit. By
@@ -222,7 +227,7 @@ struct DescriptorContext<'a> {
 fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
     match kernel {
         _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
-        Kernel::FixedWindow(_) => Cost::DEBT_PEEK,
+        Kernel::FixedWindow(_) | Kernel::CalendarWindow(_) => Cost::DEBT_PEEK,
         Kernel::Blocked(_) => Cost::refund(0),
         _ => cost,
     }
@@ -243,7 +248,7 @@ impl Plan {
             if is_replaced(limit, replaced) {
                 continue;
             }
-            let Quantity::Limited(kernel) = limit.quantity else {
+            let Some(kernel) = limit.kernel_at(context.now_us) else {
                 unlimited = Some(Arc::clone(limit));
                 continue;
             };

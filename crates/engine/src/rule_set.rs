@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
 use super::announce::OnOver;
+use super::calendar::Calendar;
 use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
 use super::request::{Entry, Request};
@@ -107,6 +108,8 @@ pub struct RuleSet {
     pub(super) defaults: Defaults,
     /// The secret values of requests for unknown domains. A key that is secret in any domain is secret in them too.
     pub(super) secrets_elsewhere: Option<SecretValues>,
+    /// The calendar of a fixed window of one month that comes with a request; `None`: 30 days from the epoch.
+    pub(super) month_calendar: Option<Arc<Calendar>>,
 }
 
 /// The tree of one domain.
@@ -181,7 +184,22 @@ impl RuleSet {
             limits: Vec::new(),
             defaults: Defaults::ENVOY_RATELIMIT,
             secrets_elsewhere: None,
+            month_calendar: None,
         }
+    }
+
+    /// The same rules; a fixed window of one month that comes with a request has this calendar.
+    #[must_use]
+    pub fn with_month_calendar(self, month_calendar: Option<Arc<Calendar>>) -> Self {
+        Self { month_calendar, ..self }
+    }
+
+    /// The first instant of which a calendar of the rules knows no window, microseconds since the epoch; `None` without
+    /// calendars.
+    #[must_use]
+    pub fn calendars_end_us(&self) -> Option<u64> {
+        let of_limits = self.limits.iter().filter_map(|limit| limit.spec.calendar.as_ref());
+        of_limits.chain(&self.month_calendar).map(|calendar| calendar.known_until_us()).min()
     }
 
     /// The tree of a domain, if the domain has rules.

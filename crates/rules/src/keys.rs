@@ -184,7 +184,24 @@ pub(super) const KEYS: &[Key] = &[
         ValueType::Units,
         "Units (requests, tokens, bytes) per period. 0 blocks everything. At most 2^52 for fixed_window, 2^46 for sliding_window, 10,000 for sliding_log, else 2^32 - 1. A change keeps the used units; gcra, token_bucket and leaky_bucket keep the used share, and with refill: interval counters start unused.",
     ),
-    key(Section::RateLimit, "unit", ValueType::Unit, "The period. A month has 30 days, a year 365."),
+    key(
+        Section::RateLimit,
+        "unit",
+        ValueType::Unit,
+        "The period. Without calendar a month has 30 days and a year 365, and windows are counted from the Unix epoch.",
+    ),
+    key(
+        Section::RateLimit,
+        "calendar",
+        ValueType::Text,
+        "A time zone such as Europe/Berlin or UTC: the windows are the days, weeks, months or years of its calendar. Needs algorithm fixed_window, unit day, week, month or year, and unit_multiplier 1. Another zone starts a fresh counter.",
+    ),
+    key(
+        Section::RateLimit,
+        "starts",
+        ValueType::Text,
+        "With calendar, the first day of each window. Month: a day from 1 to 31, and a shorter month starts on its last day (default 1). Week: a weekday (default monday). Year: month and day, such as 04-01 (default 01-01). Another start starts a fresh counter.",
+    ),
     key(
         Section::RateLimit,
         "unit_multiplier",

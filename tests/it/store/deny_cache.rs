@@ -7,7 +7,9 @@ use std::time::Duration;
 use ::store::clock::{Clock, ManualClock};
 use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
-use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use engine::algorithm::{
+    CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+};
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
     StoreError, Verdict,
@@ -27,7 +29,7 @@ type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 /// A store with latency: time passes before and after its decision.
 pub(super) struct DelayedStore {
-    memory: Memory,
+    pub(super) memory: Memory,
     clock: Arc<ManualClock>,
     delay_us: AtomicU64,
     pub(super) calls: AtomicU64,
@@ -59,7 +61,7 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    fn new(max_age_us: u64, max_keys: usize) -> Self {
+    pub(super) fn new(max_age_us: u64, max_keys: usize) -> Self {
         Self::with(DenyCacheOptions {
             max_age: Duration::from_micros(max_age_us),
             max_keys,
@@ -122,16 +124,21 @@ impl Rules {
 }
 
 fn kernel() -> impl Strategy<Value = Kernel> {
-    (0..5_u8, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
+    (0..6_u8, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
         0 => Kernel::FixedWindow(FixedWindow::new(limit, length_us)),
         1 => Kernel::SlidingWindow(SlidingWindow::new(limit, length_us)),
         2 => Kernel::SlidingLog(SlidingLog::new(limit, length_us)),
         3 => Kernel::Gcra(Gcra::new(limit, length_us, burst, Pacing::Meter)),
+        4 => {
+            let middle_us = T0 + 4 * length_us;
+            let boundaries = [middle_us - 10 * burst, middle_us, middle_us + length_us];
+            Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))
+        }
         _ => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, length_us)),
     })
 }
 
-fn rules() -> impl Strategy<Value = Rules> {
+pub(super) fn rules() -> impl Strategy<Value = Rules> {
     let charging = prop_oneof![2 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
     vec((kernel(), charging), COUNTERS).prop_map(Rules)
 }
@@ -207,7 +214,7 @@ fn is_denied(charges: &Charges, outcomes: &Outcomes) -> bool {
 }
 
 /// Runs all cases. Returns the number of answers without a call of the store.
-fn run<V: std::fmt::Debug>(
+pub(super) fn run<V: std::fmt::Debug>(
     strategy: impl Strategy<Value = V>,
     case: impl Fn(V) -> Result<u64, TestCaseError>,
 ) -> u64 {
@@ -224,7 +231,7 @@ fn run<V: std::fmt::Debug>(
 }
 
 /// The answer without `over_by`: the layer does not count its own denials in a fixed window.
-fn comparable(outcome: &Outcome) -> (Verdict, Report) {
+pub(super) fn comparable(outcome: &Outcome) -> (Verdict, Report) {
     (outcome.verdict, Report { over_by: 0, ..outcome.report })
 }
 

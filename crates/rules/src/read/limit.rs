@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use engine::{
-    Algorithm, Defaults, Limit, LimitError, LimitSpec, OnOver, Pacing, Period, Quantity, Refill, Share, Unit,
+    Algorithm, Calendar, Defaults, Limit, LimitError, LimitSpec, OnOver, Pacing, Period, Quantity, Refill,
+    Share, Unit,
 };
 use strum::VariantNames as _;
 
 use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
 use super::merge_keys::MergedValue;
-use super::{FileReport, Position};
+use super::{FileReport, Position, ReadContext};
+use crate::calendar::{CalendarProblem, Calendars};
 use crate::keys::Section;
 use crate::problem::Problem;
 
@@ -24,7 +27,7 @@ pub(super) fn has_limits(descriptor: &Fields<'_>) -> bool {
 /// The valid limits of a descriptor.
 pub(super) fn read_limits(
     descriptor: &Fields<'_>,
-    defaults: Defaults,
+    context: ReadContext<'_>,
     report: &mut FileReport,
 ) -> Vec<LimitDraft> {
     if descriptor.has("rate_limit") && descriptor.has("rate_limits") {
@@ -38,14 +41,14 @@ pub(super) fn read_limits(
     if several.is_empty() && descriptor.has("rate_limits") && !descriptor.is_invalid("rate_limits") {
         report.warn(&descriptor.position_of("rate_limits"), "rate_limits is empty: it limits nothing");
     }
-    let limits = read_all(single.into_iter().chain(several), defaults, report);
+    let limits = read_all(single.into_iter().chain(several), context, report);
     check_pairs(&limits, report);
     limits
 }
 
 fn read_all<'n>(
     maps: impl Iterator<Item = (MergedValue<'n>, Position)>,
-    defaults: Defaults,
+    context: ReadContext<'_>,
     report: &mut FileReport,
 ) -> Vec<LimitDraft> {
     let maps: Vec<_> = maps.map(|(map, at)| Fields::from_map(&map, Section::RateLimit, at, report)).collect();
@@ -57,8 +60,9 @@ fn read_all<'n>(
     }
     let mut limits = Vec::with_capacity(maps.len());
     for fields in &maps {
-        let mut reader = LimitReader { fields, name_lines: &name_lines, report };
-        limits.extend(reader.read_limit(defaults));
+        let mut reader =
+            LimitReader { fields, name_lines: &name_lines, calendars: context.calendars, report };
+        limits.extend(reader.read_limit(context.defaults));
     }
     limits
 }
@@ -117,6 +121,7 @@ struct LimitReader<'r, 'n> {
     fields: &'r Fields<'n>,
     /// The names of all limits of the descriptor, each with its line.
     name_lines: &'r HashMap<&'n str, u32>,
+    calendars: &'r Calendars,
     report: &'r mut FileReport,
 }
 
@@ -144,6 +149,7 @@ impl<'n> LimitReader<'_, 'n> {
                     LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
                     LimitError::SettledQueue => "settle",
+                    LimitError::CalendarAlgorithm { .. } => "calendar",
                 };
                 self.report.error(&fields.position_of(key), error.to_string());
                 None
@@ -161,6 +167,7 @@ impl<'n> LimitReader<'_, 'n> {
         let period = self.read_period(fields.flag("unlimited"));
         let source = if named_algorithm.is_some() { "" } else { " (from defaults.algorithm)" };
         let chosen = ChosenAlgorithm { algorithm, source };
+        let calendar = self.read_calendar(period, chosen);
         let burst = self.read_burst(chosen);
         let refill: Option<Refill> = self.only_for(Algorithm::TokenBucket, chosen, "refill");
         let pacing: Option<Pacing> = self.only_for(Algorithm::LeakyBucket, chosen, "mode");
@@ -175,6 +182,7 @@ impl<'n> LimitReader<'_, 'n> {
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,
+            calendar,
             burst,
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
@@ -226,6 +234,38 @@ impl<'n> LimitReader<'_, 'n> {
             self.report.error(&self.fields.position_of("unit_multiplier"), reason);
         }
         period
+    }
+
+    /// The calendar, unless its keys have mistakes or do nothing.
+    fn read_calendar(&mut self, period: Option<Period>, chosen: ChosenAlgorithm) -> Option<Arc<Calendar>> {
+        let fields = self.fields;
+        let mut report = |key: &str, reason: String| {
+            self.report.error(&fields.position_of(key), reason);
+            None
+        };
+        let Some(zone) = fields.text("calendar") else {
+            if fields.has("starts") && !fields.is_reported("calendar") {
+                return report("starts", "'starts' needs a calendar, such as calendar: UTC".to_owned());
+            }
+            return None;
+        };
+        if fields.flag("unlimited") {
+            return None;
+        }
+        if chosen.algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
+            let reason = format!("a calendar needs algorithm fixed_window, but this limit uses {chosen}");
+            return report("calendar", reason);
+        }
+        let period = period?;
+        if period.multiplier() != 1 {
+            let reason =
+                format!("a calendar needs unit_multiplier 1: its windows are one {}", period.unit().name());
+            return report("unit_multiplier", reason);
+        }
+        match self.calendars.get(zone, period.unit(), fields.text("starts")) {
+            Ok(calendar) => Some(calendar),
+            Err(CalendarProblem { key, reason }) => report(key, reason),
+        }
     }
 
     fn read_burst(&mut self, chosen: ChosenAlgorithm) -> Option<u32> {

@@ -40,7 +40,7 @@ pub fn describe(
     for descriptor in &request.descriptors {
         let keys = counter_keys(rules, request, descriptor, now_us)?;
         let entries = descriptor.entries.iter().map(|entry| shown_entry(rules, domain, entry)).collect();
-        let explanation = Explanation { domain, upgrades, descriptor, entries, keys };
+        let explanation = Explanation { domain, upgrades, descriptor, entries, keys, now_us };
         if explanation.explain_descriptor(&mut description.text, &replaced) {
             description.matched += 1;
         }
@@ -157,6 +157,7 @@ struct Explanation<'r> {
     /// The entries as they are shown.
     entries: Vec<String>,
     keys: Vec<(LimitId, String)>,
+    now_us: u64,
 }
 
 impl Explanation<'_> {
@@ -215,6 +216,9 @@ impl Explanation<'_> {
             return true;
         }
         let spec = &limit.spec;
+        if let Some(window) = describe_limit::window(spec, self.now_us) {
+            push_line!(out, "    window            {window}");
+        }
         push_line!(out, "    algorithm         {}", spec.algorithm);
         push_line!(out, "    charging          {}", describe_limit::charging(spec.charging));
         if spec.settle {

@@ -48,6 +48,7 @@ fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, 
     let policy = spec.on_store_failure;
     [
         (multiplier != 1).then(|| ("unit_multiplier", multiplier.to_string())),
+        spec.calendar.as_ref().map(|calendar| ("calendar", calendar.to_string())),
         (spec.algorithm != Algorithm::FixedWindow).then(|| ("algorithm", spec.algorithm.to_string())),
         (burst != spec.requests_per_unit).then(|| ("burst", burst.to_string())),
         (spec.refill == Refill::Interval).then(|| ("refill", spec.refill.name().to_owned())),

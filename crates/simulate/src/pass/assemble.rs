@@ -163,6 +163,7 @@ impl Context<'_> {
             limit: limit.spec.requests_per_unit,
             burst: limit.spec.capacity(),
             period_s: limit.spec.period.seconds(),
+            calendar: limit.spec.calendar.as_ref().map(ToString::to_string),
             shadow: rule.is_some_and(|rule| rule.shadow),
             announces: limit.spec.on_over == OnOver::Announce,
             reserve: limit.spec.reserve,
