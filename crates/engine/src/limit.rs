@@ -177,12 +177,10 @@ pub struct LimitSpec {
     /// estimate, and only the difference to the real cost is booked later.
     pub settle: bool,
     pub on_store_failure: FailurePolicy,
-    /// What the limit does with a hit that does not fit.
     pub on_over: OnOver,
     /// Answers announce the limit while more than this share of it is used; `None` = never.
     pub near: Option<Share>,
-    /// Units that a check takes until the charge after it books the difference; `None` = a check takes nothing. At least
-    /// 1.
+    /// Units that a check takes until the charge after it books the difference, at least 1; `None` = nothing.
     pub reserve: Option<u64>,
     /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
