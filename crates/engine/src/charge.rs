@@ -7,21 +7,7 @@ use smallvec::SmallVec;
 use super::algorithm::{Attempt, Kernel, Verdict};
 use super::limit::{Charging, FailurePolicy};
 use super::request::{Caller, Cost};
-
-/// What a denial of one charge means for its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Enforce,
-    /// Denies nothing: it is counted and reported only (`shadow_mode`).
-    Shadow,
-    /// Denies nothing: a quota rule that cannot change the answer.
-    NonBinding,
-    /// Denies the request only if every quota group has a denial. Groups count from 0.
-    Quota(u16),
-    /// Denies nothing, and is decided by the store alone ([`Charges::parts`]): the difference between an estimate and
-    /// the real cost.
-    Settle,
-}
+use super::role::Role;
 
 /// One cost against one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +105,10 @@ impl Charges {
             if is_merged(earlier, &charge) {
                 self.text.truncate(start as usize);
                 earlier.cost = earlier.cost.plus(charge.cost);
+                if charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid {
+                    // A check and a charge of a limit with `reserve`: the check can deny, so their sum can.
+                    (earlier.charging, earlier.role) = (charge.charging, charge.role);
+                }
                 return index;
             }
             self.has_repeated_keys = true;
@@ -302,7 +292,8 @@ impl Charges {
             match charge.role {
                 Role::Enforce if is_over(index) => return true,
                 Role::Quota(group) if is_over(index) => over_groups[usize::from(group)] = true,
-                Role::Enforce | Role::Shadow | Role::NonBinding | Role::Quota(_) | Role::Settle => {}
+                Role::Enforce | Role::NonBinding | Role::Quota(_) => {}
+                Role::Shadow | Role::Announced | Role::Booked | Role::Settle => {}
             }
         }
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)

@@ -6,11 +6,12 @@
 //! the real cost.
 
 use super::algorithm::{Attempt, Kernel, Verdict};
-use super::charge::{Charge, Charges, Role};
+use super::charge::{Charge, Charges};
 use super::decision::{Code, Decision};
 use super::limit::{Charging, Limit};
 use super::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
 use super::request::Cost;
+use super::role::Role;
 use super::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 
 /// A settle of one counter.
