@@ -213,9 +213,7 @@ pub enum LimitError {
         period: Period,
     },
     /// A queue with `settle`.
-    #[error(
-        "settle is not for a leaky_bucket with mode: queue, whose hits have already waited for their turn"
-    )]
+    #[error("settle does not work with mode: queue, whose hits have already waited for their turn")]
     SettledQueue,
 }
 
