@@ -28,7 +28,7 @@ mod distance;
 mod drop_in;
 mod envoy_image;
 mod list_commands;
-mod lua_twin;
+pub(crate) mod lua_twin;
 mod metrics;
 mod outage;
 mod overlapping_undos;
