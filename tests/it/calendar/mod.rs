@@ -1,0 +1,6 @@
+//! Windows of calendars: known answers for every store, keys, and what operators see of them.
+
+mod known_answers;
+mod rules;
+
+pub(crate) use known_answers::check_known_answers;
