@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use engine::wire::WireUnit;
 use engine::{
-    Applied, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, RECEIPT_KEY,
-    Request, UnreadableReceipt,
+    Applied, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata,
+    Pacing, RECEIPT_KEY, Request, UnreadableReceipt,
 };
 
 const CALENDAR: &str = "calendar";

@@ -2,7 +2,10 @@
 
 use engine::algorithm::Kernel;
 use engine::{Descriptor, LimitOverride, Period, RuleSet, Unit};
-use rules::{AppliedUpgrades, CalendarOptions, LoadOptions, describe, rlconfig};
+use rules::{
+    AppliedUpgrades, CalendarOptions, LoadOptions, ResourceDescriptor, ResourceLimit, ResourceRules,
+    RuleResource, describe, load_resources, rlconfig,
+};
 
 use crate::rules::{REFERENCE, keys, load_bytes, request, rules};
 
@@ -89,6 +92,36 @@ descriptors:
     };
     assert_eq!(of_request(Unit::Month), ("{d|k=v}#o:fw:c:UTC/month/1".to_owned(), true));
     assert!(!of_request(Unit::Day).1);
+}
+
+#[test]
+fn the_settings_give_months_of_an_xds_server_a_calendar() {
+    let limit = |unit| ResourceLimit {
+        unit: Ok(unit),
+        requests_per_unit: 5,
+        unlimited: false,
+        name: String::new(),
+        replaces: Vec::new(),
+    };
+    let descriptor = |(key, unit): (&str, Unit)| ResourceDescriptor {
+        key: key.to_owned(),
+        value: String::new(),
+        rate_limit: Some(limit(unit)),
+        descriptors: Vec::new(),
+        shadow_mode: false,
+        quota_mode: false,
+        detailed_metric: false,
+        metadata: None,
+    };
+    let descriptors = [("month", Unit::Month), ("day", Unit::Day)].map(descriptor).into();
+    let rules = ResourceRules { domain: "d".to_owned(), descriptors };
+    let resource = RuleResource { name: "r".into(), rules: Ok(rules) };
+    let calendars = CalendarOptions { month_zone: Some("UTC".into()), ..REFERENCE.calendars };
+    let loaded =
+        load_resources(vec![resource], &LoadOptions { calendars, ..REFERENCE }).expect("valid rules");
+    let has_calendar: Vec<_> =
+        loaded.rules.limits().iter().map(|limit| limit.spec.calendar.is_some()).collect();
+    assert_eq!(has_calendar, [true, false]);
 }
 
 #[test]
