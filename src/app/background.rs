@@ -1,16 +1,18 @@
 //! The background work: applies changes of the rules and of the certificates, waits for Redis, watches its outages and
-//! restarts, removes expired counters and denials, warns before the calendars of the rules end.
+//! restarts, removes expired counters and denials, warns before the calendars of the rules end, samples for the console.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::StoreError;
+use futures_util::future::OptionFuture;
 use store::clock::{Clock as _, SystemClock};
 use store::redis::{RedisStore, ServerReport, StoreFailure};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::rules::RuleWatcher;
+use super::sampler::Sampler;
 use super::stores::{Restart, Stores};
 use super::tls::TlsPorts;
 use crate::decide::limiter::Rulebook;
@@ -42,12 +44,15 @@ pub(super) struct Background {
     pub(super) readiness: Readiness,
     /// Whether the process stays ready while Redis does not answer.
     pub(super) ready_in_outage: bool,
+    /// `None` without the admin port.
+    pub(super) sampler: Option<Sampler>,
 }
 
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, tls, stores, http_store, readiness, ready_in_outage } = self;
+        let Self { rules, tls, stores, http_store, readiness, ready_in_outage, sampler } = self;
+        let sample = OptionFuture::from(sampler.map(Sampler::run));
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
         let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
@@ -67,6 +72,7 @@ impl Background {
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
             stop.run_until_cancelled(watch_calendars(&rulebook)),
+            stop.run_until_cancelled(sample),
         );
     }
 }

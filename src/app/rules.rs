@@ -18,7 +18,7 @@ use super::xds_rules::{XdsRules, XdsSource};
 use crate::decide::{NotReadyReason, Readiness};
 use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
-use crate::xds::{Fetched, XdsFetchError, fetch};
+use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
 
 /// Why the process cannot start with these rules.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +94,14 @@ impl RuleWatcher {
         }
         let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: rules.watch };
         Ok(Self { active, source })
+    }
+
+    /// The state of the client of an xDS server; `None` for files.
+    pub(super) fn xds_state(&self) -> Option<XdsState> {
+        match &self.source {
+            RuleSource::Files { .. } => None,
+            RuleSource::Xds(source) => Some(source.state.clone()),
+        }
     }
 
     /// Applies changes until `end`. Calls `on_change` after each change, once its rules are in force.

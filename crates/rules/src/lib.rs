@@ -9,11 +9,12 @@
 //! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
 //! and the other steps are the same.
 //!
-//! [`Reloader`] repeats this when the files change. `problem` has the errors and warnings of all steps, `show` explains
+//! [`Reloader`] repeats this when the files change; [`changed_limits`] tells what a change does to counters. `problem` has the errors and warnings of all steps, `show` explains
 //! rules and requests.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod calendar;
+mod changed_limits;
 mod credentials;
 mod keys;
 mod lint;
@@ -29,6 +30,7 @@ mod upgrade;
 pub mod yaml;
 
 pub use calendar::{CalendarOptions, CalendarYears, local_time, time_zone_name};
+pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,

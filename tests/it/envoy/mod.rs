@@ -3,7 +3,9 @@
 //! Limits are per year if the end of the window does not matter, so that no window ends during a test.
 
 mod headers;
+mod llm_gateway;
 pub(crate) mod settle;
+mod soft_limits;
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,11 @@
 //! Plays one recipe: decides its requests at their times and compares the answers.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
 use ::simulate::replay::ReplayStore;
-use engine::{Applied, Caller, Code, Decision, Descriptor, Enforcement, Request, RuleSet, Status};
+use engine::{Applied, Caller, Code, Decision, Descriptor, Enforcement, Receipt, Request, RuleSet, Status};
 use rules::load;
 
 use super::step::{self, Step};
@@ -18,8 +19,9 @@ pub fn play(folder: &Path, name: &str, store: &mut impl ReplayStore) -> Vec<Stri
     let steps = step::read(&text);
     assert!(steps.len() > 1, "{name} has {} steps", steps.len());
     let mut differences = Vec::new();
+    let mut play = Play { rules, domain, store, receipts: HashMap::new() };
     for (number, step) in (1..).zip(&steps) {
-        for difference in play_step(&rules, &domain, step, store) {
+        for difference in play.step(step) {
             differences.push(format!("{name}, step {number} ({}): {difference}", step.say));
         }
     }
@@ -33,24 +35,47 @@ fn rules_of(path: &Path) -> (RuleSet, String) {
     (loaded.rules, loaded.specs[0].domain.clone())
 }
 
-fn play_step(rules: &RuleSet, domain: &str, step: &Step, store: &mut impl ReplayStore) -> Vec<String> {
-    let descriptors =
-        step.ask.iter().map(|text| Descriptor { hits: step.hits, ..descriptor(text) }).collect();
-    let request =
-        Request { domain: domain.to_owned(), hits_addend: 1, descriptors, caller: Caller::default() };
-    let mut differences = Vec::new();
-    for sent in 1..=step.repeat {
-        let plan = rules.plan(&request, step.at_us).expect("a plan");
-        let outcomes = store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");
-        let [outcomes] = outcomes.try_into().expect("one request");
-        let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
-        if decision.overall.name() != step.answer {
-            differences.push(format!("request {sent} is {}", decision.overall.name()));
-        } else if sent == step.repeat {
-            differences.extend(compare(step, &decision));
+/// A recipe while it is played.
+struct Play<'s, S> {
+    rules: RuleSet,
+    domain: String,
+    store: &'s mut S,
+    receipts: HashMap<String, Receipt>,
+}
+
+impl<S: ReplayStore> Play<'_, S> {
+    /// Sends the request of the step, and returns the differences of its answers.
+    fn step(&mut self, step: &Step) -> Vec<String> {
+        let request = self.request(step);
+        let mut differences = Vec::new();
+        for sent in 1..=step.repeat {
+            let plan = self.rules.plan(&request, step.at_us).expect("a plan");
+            let outcomes = self.store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");
+            let [outcomes] = outcomes.try_into().expect("one request");
+            let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
+            if decision.overall.name() != step.answer {
+                differences.push(format!("request {sent} is {}", decision.overall.name()));
+            } else if sent == step.repeat {
+                differences.extend(compare(step, &decision));
+            }
+            if let Some(name) = &step.receipt {
+                let receipt = decision.receipt(|| self.receipts.len() as u64);
+                self.receipts.insert(name.clone(), receipt.expect("the answer has a receipt"));
+            }
         }
+        differences
     }
-    differences
+
+    fn request(&self, step: &Step) -> Request {
+        let receipt = step.settle.as_ref().map(|name| &self.receipts[name]);
+        let descriptor = |text: &String| Descriptor {
+            hits: step.hits,
+            receipt: receipt.map(|receipt| Ok(Box::new(receipt.clone()))),
+            ..descriptor(text)
+        };
+        let descriptors = step.ask.iter().map(descriptor).collect();
+        Request { domain: self.domain.clone(), hits_addend: 1, descriptors, caller: Caller::default() }
+    }
 }
 
 fn compare(step: &Step, decision: &Decision) -> Vec<String> {

@@ -6,6 +6,8 @@
 //! | `at`, `after` | the time of the step, or the time since the step before it |
 //! | `ask` | a descriptor `key=value,key=value`, or a list of descriptors |
 //! | `hits` | the cost of each descriptor |
+//! | `receipt` | the name under which the receipt of the answer is kept |
+//! | `settle` | the name of the receipt that each descriptor returns; `hits` are then the real cost |
 //! | `repeat` | how many times the request is sent; the answer is that to the last one, its code that to each of them |
 //! | `answer` | `OK` or `OVER_LIMIT` |
 //! | `left` | the units left of each descriptor: a number, `none` without a limit, or `unlimited` |
@@ -22,6 +24,9 @@ pub struct Step {
     /// Descriptors as `key=value,key=value`.
     pub ask: Vec<String>,
     pub hits: Option<u64>,
+    /// The name of the receipt that is kept, and of the receipt that is returned.
+    pub receipt: Option<String>,
+    pub settle: Option<String>,
     pub repeat: u64,
     pub answer: String,
     /// Empty if the file does not say it.
@@ -53,6 +58,8 @@ impl Fields {
             say: self.text("say").unwrap_or_default(),
             ask: self.texts("ask"),
             hits: self.0.remove("hits").map(|hits| hits.as_u64().expect("a number")),
+            receipt: self.text("receipt"),
+            settle: self.text("settle"),
             repeat: self.0.remove("repeat").map_or(1, |repeat| repeat.as_u64().expect("a number")),
             answer: self.text("answer").expect("a step has an answer"),
             left: self.texts("left"),

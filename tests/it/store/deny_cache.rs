@@ -29,7 +29,7 @@ type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 /// A store with latency: time passes before and after its decision.
 pub(super) struct DelayedStore {
-    memory: Memory,
+    pub(super) memory: Memory,
     clock: Arc<ManualClock>,
     delay_us: AtomicU64,
     pub(super) calls: AtomicU64,
@@ -61,7 +61,7 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    fn new(max_age_us: u64, max_keys: usize) -> Self {
+    pub(super) fn new(max_age_us: u64, max_keys: usize) -> Self {
         Self::with(DenyCacheOptions {
             max_age: Duration::from_micros(max_age_us),
             max_keys,
@@ -138,7 +138,7 @@ fn kernel() -> impl Strategy<Value = Kernel> {
     })
 }
 
-fn rules() -> impl Strategy<Value = Rules> {
+pub(super) fn rules() -> impl Strategy<Value = Rules> {
     let charging = prop_oneof![2 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
     vec((kernel(), charging), COUNTERS).prop_map(Rules)
 }
@@ -221,7 +221,7 @@ fn is_denied(charges: &Charges, outcomes: &Outcomes) -> bool {
 }
 
 /// Runs all cases. Returns the number of answers without a call of the store.
-fn run<V: std::fmt::Debug>(
+pub(super) fn run<V: std::fmt::Debug>(
     strategy: impl Strategy<Value = V>,
     case: impl Fn(V) -> Result<u64, TestCaseError>,
 ) -> u64 {
@@ -238,7 +238,7 @@ fn run<V: std::fmt::Debug>(
 }
 
 /// The answer without `over_by`: the layer does not count its own denials in a fixed window.
-fn comparable(outcome: &Outcome) -> (Verdict, Report) {
+pub(super) fn comparable(outcome: &Outcome) -> (Verdict, Report) {
     (outcome.verdict, Report { over_by: 0, ..outcome.report })
 }
 

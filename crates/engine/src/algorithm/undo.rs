@@ -67,7 +67,7 @@ impl Kernel {
                 let expires_us = undo.grant_id.saturating_add(k.window_us());
                 reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
             }
-            Self::Gcra(k) => Some(k.drain(undo.units).whole_us > undo.passed_us()),
+            Self::Gcra(k) => Some(k.drain(undo.units) > Tat { whole_us: undo.passed_us(), fraction: 0 }),
             Self::IntervalBucket(k) => reading.tokens().map(|state| {
                 // A bucket that is full now has forgotten when its last interval started.
                 let is_full = state.tokens.cast_unsigned() == k.capacity();
@@ -78,6 +78,33 @@ impl Kernel {
             Self::Blocked(_) => None,
         };
         returned.unwrap_or(false)
+    }
+
+    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store then
+    /// leaves the counter as it is.
+    #[must_use]
+    pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::of(attempt) else { return true };
+        match self {
+            Self::FixedWindow(k) => {
+                k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant_id
+            }
+            Self::CalendarWindow(k) => {
+                k.advanced_to(state.and_then(State::calendar), undo.now_us).start_us == undo.grant_id
+            }
+            Self::SlidingWindow(k) => {
+                let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
+                index == undo.grant_id || index.checked_sub(1) == Some(undo.grant_id)
+            }
+            // Expired entries are removed in any case.
+            Self::SlidingLog(_) => true,
+            Self::Gcra(k) => k.drain(undo.units).whole_us >= undo.passed_us(),
+            Self::IntervalBucket(k) => {
+                let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
+                k.undone_tokens(start_us, undo) > 0
+            }
+            Self::Blocked(_) => false,
+        }
     }
 
     /// A refund fits, except for an undo in a log with too many later entries.
@@ -123,7 +150,7 @@ impl Kernel {
                 }
                 State::Log(log)
             }
-            Self::Gcra(k) => State::Tat(k.undone(old.and_then(State::tat).unwrap_or_default(), undo)),
+            Self::Gcra(k) => State::Tat(k.undone(k.load(old.and_then(State::tat)), undo)),
             Self::IntervalBucket(k) => {
                 let state = k.advanced_to(old.and_then(State::tokens), now_us);
                 let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())

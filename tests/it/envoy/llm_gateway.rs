@@ -1,0 +1,155 @@
+//! examples/llm-gateway: a real Envoy with the example's configuration, the example's upstream, and the rules of
+//! examples/recipes/llm-tokens.yaml. What docs/budgets.md says is charged, is charged.
+
+use std::io::{Read as _, Write as _};
+use std::process::Command;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{in_project, replace};
+use crate::support::daemon::Daemon;
+use crate::support::envoy::Envoy;
+use crate::support::http::{self, Response};
+use crate::support::process::{Plan, Ratelimitd};
+use crate::support::wait;
+
+/// What Envoy charges before a request.
+const ESTIMATE: u64 = 2_000;
+/// The smaller of the two limits.
+const LIMIT: u64 = 100_000;
+
+struct Gateway {
+    envoy: Envoy,
+    service: Ratelimitd,
+    upstream: Daemon,
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(in_project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+impl Gateway {
+    fn start() -> Self {
+        // Both limits per year, so that no window ends during a test.
+        let rules = read("examples/recipes/llm-tokens.yaml").lines().fold(String::new(), |text, line| {
+            let is_of_a_month = ["unit: month", "calendar:"].iter().any(|key| line.trim().starts_with(key));
+            match line.trim() {
+                "unit: minute" | "unit: month" => text + &line.replace(line.trim(), "unit: year") + "\n",
+                _ if is_of_a_month => text,
+                _ => text + line + "\n",
+            }
+        });
+        let service = Plan::new(&rules).start();
+        let mut python = Command::new("python3");
+        python.arg(in_project("examples/llm-gateway/upstream.py")).args(["--port", "0"]);
+        let upstream = Daemon::spawn("the upstream", "apt-get install python3", &mut python);
+        let log = upstream.log_with("serving on port ");
+        let port = log.trim().rsplit(' ').next().expect("a port");
+        let local = |port: &str| format!("address: 127.0.0.1, port_value: {port}");
+        let replacements = [
+            (local("9901"), local("0")),
+            (local("10000"), local("0")),
+            (local("9000"), local(port)),
+            (local("8081"), local(&service.grpc_port().to_string())),
+        ];
+        let configuration = replacements
+            .iter()
+            .fold(read("examples/llm-gateway/envoy.yaml"), |text, (from, to)| replace(&text, from, to));
+        let envoy = Envoy::start_text(&configuration);
+        wait::expect("the service is healthy", || envoy.stat("cluster.ratelimitd.membership_healthy") == 1);
+        Self { envoy, service, upstream }
+    }
+
+    /// The lines of a request of `tenant`, without its body.
+    fn lines(tenant: &str) -> Vec<String> {
+        let headers =
+            ["POST /v1/chat/completions HTTP/1.1", "host: localhost", "content-type: application/json"];
+        headers.into_iter().map(str::to_owned).chain([format!("x-tenant: {tenant}")]).collect()
+    }
+
+    fn ask(&self, tenant: &str, body: &Value) -> Response {
+        let connection = http::connect(self.envoy.port("http")).expect("Envoy listens");
+        http::exchange(connection, &Self::lines(tenant), &body.to_string()).expect("an answer")
+    }
+
+    /// Starts a slow stream and hangs up after its first event.
+    fn hang_up(&self, tenant: &str) {
+        let body =
+            json!({"messages": [{"content": "Say 1000 words"}], "stream": true, "seconds_per_word": 0.1});
+        let mut connection = http::connect(self.envoy.port("http")).expect("Envoy listens");
+        let (head, body) = (Self::lines(tenant).join("\r\n"), body.to_string());
+        let length = body.len();
+        write!(connection, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").expect("Envoy reads");
+        let mut answer = [0; 1024];
+        let mut text = String::new();
+        while !text.contains("data: ") {
+            let count = connection.read(&mut answer).expect("Envoy answers");
+            text.push_str(&String::from_utf8_lossy(&answer[..count]));
+        }
+    }
+
+    /// The units of the tenant that are charged to the smaller limit now.
+    fn charged(&self, tenant: &str) -> u64 {
+        let entry = json!({"key": "tenant", "value": tenant});
+        let check = json!({"domain": "llm", "descriptors": [{"entries": [entry], "hitsAddend": "0"}]});
+        let lines = ["POST /json HTTP/1.1", "host: localhost", "content-type: application/json"];
+        let connection = http::connect(self.service.http_port()).expect("the service listens");
+        let answer = http::exchange(connection, &lines, &check.to_string()).expect("an answer").body;
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        LIMIT - answer["statuses"][0]["limitRemaining"].as_u64().expect("a number")
+    }
+
+    /// Envoy settles after the response.
+    fn expect_charged(&self, tenant: &str, units: u64) {
+        let charged =
+            wait::until(wait::PATIENCE, || Some(self.charged(tenant)).filter(|charged| *charged == units));
+        assert!(charged.is_some(), "{tenant}: {} units are charged instead of {units}", self.charged(tenant));
+    }
+}
+
+fn say(words: u64) -> Value {
+    json!({"messages": [{"content": format!("Say {words} words")}]})
+}
+
+/// The prompt of [`say`] has three words.
+const PROMPT: u64 = 3;
+
+#[test]
+fn a_request_costs_what_the_model_reports() {
+    let mut gateway = Gateway::start();
+    assert_eq!(gateway.ask("small", &say(50)).status, 200);
+    gateway.expect_charged("small", PROMPT + 50);
+    assert_eq!(gateway.ask("large", &say(3_000)).status, 200);
+    gateway.expect_charged("large", PROMPT + 3_000);
+
+    let stream = json!({"messages": [{"content": "Say 70 words"}], "stream": true});
+    assert!(gateway.ask("stream", &stream).body.contains("[DONE]"));
+    gateway.expect_charged("stream", PROMPT + 70);
+
+    assert_eq!(gateway.ask("failed", &json!({"messages": [{"content": "fail"}]})).status, 500);
+    gateway.expect_charged("failed", 0);
+    gateway.hang_up("gone");
+    gateway.expect_charged("gone", ESTIMATE);
+
+    gateway.upstream.kill();
+    wait::expect("Envoy has no upstream", || gateway.ask("down", &say(1)).status == 503);
+    gateway.expect_charged("down", 0);
+}
+
+#[test]
+fn concurrent_requests_cannot_exceed_the_budget() {
+    let gateway = Gateway::start();
+    let slow = json!({"messages": [{"content": "Say 10 words"}], "stream": true, "seconds_per_word": 0.4});
+    // All at the same time, and none of them is settled before the last one is decided.
+    let codes: Vec<u16> = thread::scope(|scope| {
+        let calls: Vec<_> = (0..60).map(|_| scope.spawn(|| gateway.ask("acme", &slow).status)).collect();
+        calls.into_iter().map(|call| call.join().expect("an answer")).collect()
+    });
+    let admitted = codes.iter().filter(|code| **code == 200).count() as u64;
+    assert_eq!(admitted, LIMIT / ESTIMATE, "{codes:?}");
+    assert_eq!(codes.iter().filter(|code| **code == 429).count(), 10, "{codes:?}");
+    // A denied request has no receipt, so it settles nothing.
+    gateway.expect_charged("acme", admitted * (PROMPT + 10));
+    assert_eq!(gateway.ask("acme", &say(1)).status, 200);
+}
