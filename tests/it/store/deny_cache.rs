@@ -194,8 +194,15 @@ struct AdmittedUnits([(u64, u64); COUNTERS]);
 impl AdmittedUnits {
     /// The units of a counter in the window of this time; `None` if the counter is no postpaid fixed window.
     fn of(&mut self, rules: &Rules, counter: usize, now_us: u64) -> Option<&mut u64> {
-        let (Kernel::FixedWindow(kernel), Charging::Postpaid) = rules.0[counter] else { return None };
-        let index = now_us / kernel.window_us();
+        let index = match rules.0[counter] {
+            (Kernel::FixedWindow(kernel), Charging::Postpaid) => now_us / kernel.window_us(),
+            (Kernel::CalendarWindow(kernel), Charging::Postpaid) => {
+                let [_, middle_us, last_us] = kernel.boundaries();
+                let later = |last_us: u64| 2 + (now_us - last_us) / (last_us - middle_us);
+                if now_us < last_us { u64::from(now_us >= middle_us) } else { later(last_us) }
+            }
+            _ => return None,
+        };
         let (last_index, units) = &mut self.0[counter];
         if *last_index != index {
             (*last_index, *units) = (index, 0);
