@@ -29,12 +29,16 @@ mod key;
 mod limit;
 mod period;
 
+// Another limit for some values of requests.
+mod exceptions;
+
 // Requests as JSON and protobuf have them.
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
+pub use exceptions::{Added, Space, TierMark, TierTable, TierTableBuilder};
 pub use key::{ShardBy, without_values};
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
