@@ -186,7 +186,7 @@ impl RuleSet {
             return Ok(None);
         };
         let spec = override_spec(limit_override, self.defaults());
-        let mut limit = Limit::new(spec)?.placed(self.next_limit_id(), "override");
+        let mut limit = Limit::new(spec)?.placed(self.compiled.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
     }
