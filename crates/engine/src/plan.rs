@@ -206,7 +206,7 @@ fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec
     LimitSpec {
         charging: defaults.charging(false),
         on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit, limit_override.period)
+        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
     }
 }
 
