@@ -13,6 +13,9 @@ use super::metadata;
 
 const SECOND_US: u64 = 1_000_000;
 
+/// The largest integer of a structured field: RFC 9651 allows 15 digits.
+const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
+
 /// The optional parts of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseOptions {
@@ -72,8 +75,8 @@ pub struct DescriptorStatus<'d> {
     pub code: Code,
     /// The limit that decided the code; `None` if no limit was applied.
     pub limit: Option<&'d Limit>,
-    /// Units left, at most `u32::MAX`; `u32::MAX` also for an unlimited descriptor.
-    pub remaining: u32,
+    /// Units left; `u32::MAX` for an unlimited descriptor.
+    pub remaining: u64,
     /// Time until the limit allows more; `None` if no limit was applied.
     pub until_reset: Option<Duration>,
 }
@@ -112,10 +115,10 @@ fn descriptor_status<'d>(status: Status<'d>, options: &ResponseOptions) -> Descr
     let no_limit = DescriptorStatus { code: status.code, limit: None, remaining: 0, until_reset: None };
     match status.applied {
         Applied::Nothing | Applied::Skipped => no_limit,
-        Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX, ..no_limit },
+        Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX.into(), ..no_limit },
         Applied::Limited(result) => DescriptorStatus {
             limit: Some(result.limit),
-            remaining: remaining(&result),
+            remaining: result.outcome.report.remaining,
             until_reset: Some(until_reset(&result, status.code, options)),
             ..no_limit
         },
@@ -131,9 +134,10 @@ fn until_reset(result: &LimitResult<'_>, code: Code, options: &ResponseOptions) 
     }
 }
 
-/// Units left, clamped to the 32 bits of the wire format.
-fn remaining(result: &LimitResult<'_>) -> u32 {
-    u32::try_from(result.outcome.report.remaining).unwrap_or(u32::MAX)
+/// A number of units in the 32 bits that the protocol has for it: a larger number is sent as the largest one.
+#[must_use]
+pub fn protocol_units(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 /// Whole seconds, rounded up. At least 1 if over the limit, because after 0 callers would retry at once.
@@ -149,6 +153,7 @@ fn reset_seconds(us: u64, code: Code) -> u64 {
 fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
     let mut chosen: Option<(LimitResult<'_>, Code)> = None;
     let mut is_over = false;
+    let remaining = |result: &LimitResult<'_>| result.outcome.report.remaining;
     for status in decision.statuses() {
         let Applied::Limited(result) = status.applied else {
             continue;
@@ -196,8 +201,8 @@ fn envoy_ratelimit_headers<'o>(decision: &Decision, names: &'o HeaderNames) -> V
     let header = |name: &'o Arc<str>, value: u64| Header { name, value: value.to_string() };
     let reset = reset_seconds(result.outcome.report.until_reset_us, code);
     vec![
-        header(&names.limit, u64::from(result.limit.spec.requests_per_unit)),
-        header(&names.remaining, u64::from(remaining(&result))),
+        header(&names.limit, result.limit.spec.requests_per_unit),
+        header(&names.remaining, result.outcome.report.remaining),
         header(&names.reset, reset),
     ]
 }
@@ -215,7 +220,8 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
         let next = report.next_after_us.div_ceil(1_000_000);
         // Writing to a String cannot fail.
         let _ = write!(policies, "{separator}\"{name}\";q={quota};w={window}");
-        let _ = write!(limits, "{separator}\"{name}\";r={};t={next}", report.remaining);
+        let remaining = report.remaining.min(MAX_FIELD_INTEGER);
+        let _ = write!(limits, "{separator}\"{name}\";r={remaining};t={next}");
     }
     if policies.is_empty() {
         return Vec::new();
@@ -226,12 +232,12 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
 
 /// Quota, and window in seconds. For a bucket these are the burst and the time in which it drains, so that `r` never
 /// exceeds `q` and `q / w` is the sustained rate.
-fn quota_and_window(spec: &LimitSpec) -> (u32, u64) {
-    let (limit, period) = (u64::from(spec.requests_per_unit), spec.period.seconds());
-    let drain = |burst: u32| u64::from(burst).saturating_mul(period).div_ceil(limit.max(1));
+fn quota_and_window(spec: &LimitSpec) -> (u64, u64) {
+    let (limit, period) = (spec.requests_per_unit, spec.period.seconds());
+    let drain = |burst: u64| burst.saturating_mul(period).div_ceil(limit.max(1));
     match spec.capacity() {
         burst if spec.algorithm.has_burst() => (burst, drain(burst)),
-        quota => (quota, period),
+        quota => (quota.min(MAX_FIELD_INTEGER), period),
     }
 }
 

@@ -29,10 +29,10 @@ pub struct Counter {
     /// The label that metrics give to the limit.
     pub limit: String,
     pub algorithm: &'static str,
-    pub requests_per_unit: u32,
+    pub requests_per_unit: u64,
     pub period: Period,
     /// The units of an unused counter.
-    pub capacity: u32,
+    pub capacity: u64,
 }
 
 /// A counter and its state.

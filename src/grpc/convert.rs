@@ -15,7 +15,7 @@ use super::pb::envoy::config::core::v3::HeaderValue;
 use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::decide::answer::{DescriptorStatus, Header, printable};
+use crate::decide::answer::{DescriptorStatus, Header, printable, protocol_units};
 use crate::decide::{Answer, NoDecision};
 use crate::telemetry::metrics::RequestFailure;
 
@@ -104,7 +104,7 @@ impl From<DescriptorStatus<'_>> for wire::DescriptorStatus {
         Self {
             code: code(status.code).into(),
             current_limit: status.limit.map(wire::RateLimit::from),
-            limit_remaining: status.remaining,
+            limit_remaining: protocol_units(status.remaining),
             duration_until_reset: status.until_reset.map(until_reset),
             quota: None,
         }
@@ -115,7 +115,7 @@ impl From<&Limit> for wire::RateLimit {
     fn from(limit: &Limit) -> Self {
         let period = limit.spec.period;
         Self {
-            requests_per_unit: limit.spec.requests_per_unit,
+            requests_per_unit: protocol_units(limit.spec.requests_per_unit),
             unit: WireUnit::from(period.unit()).number,
             // Envoy writes the name into a header, between quotes, without escaping it.
             name: limit.spec.name.as_deref().map(printable).unwrap_or_default(),

@@ -18,7 +18,7 @@ use http::request::Parts;
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::decide::answer::{DescriptorStatus, printable};
+use crate::decide::answer::{DescriptorStatus, printable, protocol_units};
 use crate::decide::{Answer, Handler, NoDecision};
 use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
@@ -119,7 +119,7 @@ fn status_json(status: DescriptorStatus<'_>) -> Value {
         fields.insert("currentLimit".to_owned(), limit_json(limit));
     }
     if status.remaining != 0 {
-        fields.insert("limitRemaining".to_owned(), status.remaining.into());
+        fields.insert("limitRemaining".to_owned(), protocol_units(status.remaining).into());
     }
     if let Some(wait) = status.until_reset {
         fields.insert("durationUntilReset".to_owned(), duration_text(wait).into());
@@ -131,7 +131,7 @@ fn limit_json(limit: &Limit) -> Value {
     let (spec, period) = (&limit.spec, limit.spec.period);
     let mut fields = Map::new();
     if spec.requests_per_unit != 0 {
-        fields.insert("requestsPerUnit".to_owned(), spec.requests_per_unit.into());
+        fields.insert("requestsPerUnit".to_owned(), protocol_units(spec.requests_per_unit).into());
     }
     fields.insert("unit".to_owned(), WireUnit::from(period.unit()).name.into());
     if let Some(name) = &spec.name {

@@ -36,7 +36,7 @@ struct Panel {
 
 fn limit(algorithm: Algorithm) -> LimitSpec {
     let period = Period::new(Unit::Second, 10).expect("ten seconds");
-    LimitSpec { burst: algorithm.has_burst().then_some(5), ..LimitSpec::new(algorithm, LIMIT, period) }
+    LimitSpec { burst: algorithm.has_burst().then_some(5), ..LimitSpec::new(algorithm, LIMIT.into(), period) }
 }
 
 fn panels() -> Vec<Panel> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::key::ShardBy;
 use super::limit::Limit;
-use super::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, StatPath};
+use super::rule_set::{CompiledRules, Defaults, DomainRules, Node, Rule, RuleId, RuleSet, StatPath};
 use super::secret::{SecretValues, ValueHashing};
 use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use super::wildcards::{Pattern, Wildcards};
@@ -20,7 +20,7 @@ impl RuleSet {
         defaults: Defaults,
         hashing: ValueHashing,
     ) -> Result<Self, CompileError> {
-        let mut set = Self { defaults, ..Self::empty() };
+        let mut set = CompiledRules::empty(defaults);
         for spec in specs {
             let name: Arc<str> = spec.domain.as_str().into();
             let mut root = Node::default();
@@ -34,16 +34,26 @@ impl RuleSet {
                 secrets: secrets.as_ref(),
             };
             set.add_level(&mut root, &spec.descriptors, &top)?;
-            let rules = DomainRules { name, shard_by, root, secrets };
+            let rules = DomainRules { name, index: set.domains.len(), shard_by, root, secrets };
             if set.domains.insert(spec.domain.as_str().into(), rules).is_some() {
                 return Err(CompileError::DuplicateDomain(spec.domain.clone()));
             }
         }
         let levels = specs.iter().map(|spec| spec.descriptors.as_slice());
         set.secrets_elsewhere = SecretValues::new(levels, hashing)?;
-        Ok(set)
+        Ok(set.into())
     }
 
+    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
+    /// share one.
+    #[must_use]
+    pub fn sharing_counters_as(mut self, other: &Self) -> Self {
+        Arc::make_mut(&mut self.compiled).share_counters_as(&other.compiled);
+        self
+    }
+}
+
+impl CompiledRules {
     fn add_level(
         &mut self,
         node: &mut Node,
@@ -102,10 +112,7 @@ impl RuleSet {
         rule
     }
 
-    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
-    /// share one.
-    #[must_use]
-    pub fn sharing_counters_as(mut self, other: &Self) -> Self {
+    fn share_counters_as(&mut self, other: &Self) {
         let apart = |limit: &Arc<Limit>| {
             let mut limit = Limit::clone(limit);
             if let Some(other) = other.limits.get(limit.id.0 as usize) {
@@ -123,7 +130,6 @@ impl RuleSet {
         for domain in self.domains.values_mut() {
             domain.root.replace_rules(&self.rules);
         }
-        self
     }
 }
 

@@ -38,7 +38,10 @@ pub mod wire;
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use exceptions::{Added, Space, TierMark, TierTable, TierTableBuilder};
+pub use exceptions::{
+    Added, Effect, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError, Network, NetworkError,
+    RowSource, RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers,
+};
 pub use key::{ShardBy, without_values};
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
@@ -54,5 +57,5 @@ pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
     StoreError,
 };
-pub use wildcards::Pattern;
+pub use wildcards::{Glob, Pattern};
 pub use wire::text_of_bytes;

@@ -58,6 +58,17 @@ impl Algorithm {
         self.into()
     }
 
+    /// The largest limit for which the algorithm's decisions are exact.
+    #[must_use]
+    pub fn max_limit(self) -> u64 {
+        match self {
+            Self::SlidingLog => MAX_LOG_LIMIT,
+            Self::FixedWindow | Self::SlidingWindow | Self::Gcra | Self::TokenBucket | Self::LeakyBucket => {
+                u32::MAX.into()
+            }
+        }
+    }
+
     /// Whether the algorithm uses `burst`.
     #[must_use]
     pub fn has_burst(self) -> bool {
@@ -139,7 +150,7 @@ impl Refill {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSpec {
     /// Units per period; 0 blocks. Ignored when `unlimited`.
-    pub requests_per_unit: u32,
+    pub requests_per_unit: u64,
     /// The time in which `requests_per_unit` are admitted. Ignored when `unlimited`.
     pub period: Period,
     /// Whether the limit is never counted and always admits.
@@ -169,13 +180,16 @@ pub enum LimitError {
     #[error(
         "the limit of a sliding_log is at most {MAX_LOG_LIMIT}, not {limit}, because every grant is stored; use sliding_window or gcra"
     )]
-    LogTooLong { limit: u32 },
+    LogTooLong { limit: u64 },
+    /// Above the range in which the algorithm is exact.
+    #[error("the limit of a {algorithm} is at most {most}, not {limit}")]
+    TooLarge { algorithm: Algorithm, limit: u64, most: u64 },
     /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
     RefillTooLong {
         /// Tokens of a full bucket.
-        burst: u32,
-        limit: u32,
+        burst: u64,
+        limit: u64,
         period: Period,
     },
 }
@@ -232,7 +246,7 @@ impl Limit {
 impl LimitSpec {
     /// `requests_per_unit` per `period`, prepaid, with the defaults of all other fields.
     #[must_use]
-    pub fn new(algorithm: Algorithm, requests_per_unit: u32, period: Period) -> Self {
+    pub fn new(algorithm: Algorithm, requests_per_unit: u64, period: Period) -> Self {
         Self {
             requests_per_unit,
             period,
@@ -254,17 +268,16 @@ impl LimitSpec {
     /// [`Kernel::max_cost`] is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst: it
     /// has the capacity that is written, but it admits nothing.
     #[must_use]
-    pub fn capacity(&self) -> u32 {
-        if self.algorithm.has_burst() {
-            self.burst.unwrap_or(self.requests_per_unit)
-        } else {
-            self.requests_per_unit
+    pub fn capacity(&self) -> u64 {
+        match self.burst {
+            Some(burst) if self.algorithm.has_burst() => u64::from(burst),
+            _ => self.requests_per_unit,
         }
     }
 }
 
 fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
-    let limit = u64::from(spec.requests_per_unit);
+    let limit = spec.requests_per_unit;
     let period_us = spec.period.us();
     if spec.algorithm.has_burst() && spec.burst == Some(0) {
         return Err(LimitError::ZeroBurst);
@@ -272,24 +285,24 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     if limit == 0 {
         return Ok(Kernel::Blocked(Blocked::new(period_us)));
     }
+    let most = spec.algorithm.max_limit();
+    if limit > most {
+        return Err(match spec.algorithm {
+            Algorithm::SlidingLog => LimitError::LogTooLong { limit },
+            algorithm => LimitError::TooLarge { algorithm, limit, most },
+        });
+    }
     Ok(match spec.algorithm {
         Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
-        Algorithm::SlidingLog if limit > MAX_LOG_LIMIT => {
-            return Err(LimitError::LogTooLong { limit: spec.requests_per_unit });
-        }
         Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
         Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => return bucket_kernel(spec),
     })
 }
 
 fn bucket_kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
-    let (limit, burst) = (u64::from(spec.requests_per_unit), u64::from(spec.capacity()));
-    let too_long = LimitError::RefillTooLong {
-        burst: spec.capacity(),
-        limit: spec.requests_per_unit,
-        period: spec.period,
-    };
+    let (limit, burst) = (spec.requests_per_unit, spec.capacity());
+    let too_long = LimitError::RefillTooLong { burst, limit, period: spec.period };
     let refill_us = match spec.refill {
         Refill::Continuous => u128::from(burst) * u128::from(spec.period.us()) / u128::from(limit),
         Refill::Interval => u128::from(burst.div_ceil(limit)) * u128::from(spec.period.us()),

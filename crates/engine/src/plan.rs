@@ -186,7 +186,7 @@ impl RuleSet {
             return Ok(None);
         };
         let spec = override_spec(limit_override, self.defaults());
-        let mut limit = Limit::new(spec)?.placed(self.next_limit_id(), "override");
+        let mut limit = Limit::new(spec)?.placed(self.compiled.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
     }
@@ -206,7 +206,7 @@ fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec
     LimitSpec {
         charging: defaults.charging(false),
         on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit, limit_override.period)
+        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
     }
 }
 

@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
+use super::exceptions::{Exceptions, ExceptionsInForce};
 use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
 use super::request::{Entry, Request};
@@ -87,9 +88,17 @@ pub(super) enum StatPath {
     Detailed,
 }
 
-/// All rules of a process.
+/// All rules of a process, and the exceptions from them.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
+    /// Sets that differ in their exceptions only share it.
+    pub(super) compiled: Arc<CompiledRules>,
+    pub(super) exceptions: Option<Arc<ExceptionsInForce>>,
+}
+
+/// What the compiler makes of the specs of all domains.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledRules {
     pub(super) domains: HashMap<Box<str>, DomainRules>,
     pub(super) rules: Vec<Arc<Rule>>,
     pub(super) limits: Vec<Arc<Limit>>,
@@ -102,6 +111,8 @@ pub struct RuleSet {
 #[derive(Clone, Debug)]
 pub struct DomainRules {
     pub name: Arc<str>,
+    /// The position of the domain in its rule set, dense from 0.
+    pub(super) index: usize,
     /// Which counters share a slot of a Redis Cluster, for limits that come with a request.
     pub shard_by: ShardBy,
     /// The parent of the first level: a node without a rule.
@@ -164,43 +175,51 @@ impl RuleSet {
     /// A set without rules: every domain is unknown.
     #[must_use]
     pub fn empty() -> Self {
-        Self {
-            domains: HashMap::new(),
-            rules: Vec::new(),
-            limits: Vec::new(),
-            defaults: Defaults::ENVOY_RATELIMIT,
-            secrets_elsewhere: None,
-        }
+        CompiledRules::empty(Defaults::ENVOY_RATELIMIT).into()
+    }
+
+    /// The same rules with these exceptions, in place of those that the set had.
+    #[must_use]
+    pub fn with_exceptions(&self, exceptions: Arc<Exceptions>) -> Self {
+        let compiled = Arc::clone(&self.compiled);
+        let in_force = ExceptionsInForce::new(exceptions, compiled.domains.values());
+        Self { compiled, exceptions: in_force.map(Arc::new) }
+    }
+
+    /// The exceptions; `None` if there is no row.
+    #[must_use]
+    pub fn exceptions(&self) -> Option<&Arc<Exceptions>> {
+        self.exceptions.as_deref().map(ExceptionsInForce::all)
     }
 
     /// The tree of a domain, if the domain has rules.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {
-        self.domains.get(name)
+        self.compiled.domains.get(name)
     }
 
     /// The names of all domains, in arbitrary order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
-        self.domains.keys().map(AsRef::as_ref)
+        self.compiled.domains.keys().map(AsRef::as_ref)
     }
 
     /// Every rule, in the order of the files; [`RuleId`] is the index.
     #[must_use]
     pub fn rules(&self) -> &[Arc<Rule>] {
-        &self.rules
+        &self.compiled.rules
     }
 
     /// Every limit, in the order of the files; [`LimitId`] is the index.
     #[must_use]
     pub fn limits(&self) -> &[Arc<Limit>] {
-        &self.limits
+        &self.compiled.limits
     }
 
     /// Whether a limit is a sliding log. A store may need further permissions for it.
     #[must_use]
     pub fn has_sliding_log(&self) -> bool {
         let is_log = |limit: &Arc<Limit>| matches!(limit.quantity, Quantity::Limited(Kernel::SlidingLog(_)));
-        self.limits.iter().any(is_log)
+        self.limits().iter().any(is_log)
     }
 
     /// The hash that is shown in place of the entry's value in a request for `domain`; `None` if the value is not
@@ -216,19 +235,38 @@ impl RuleSet {
     }
 
     fn secrets<'s>(&'s self, domain: Option<&'s DomainRules>) -> Option<&'s SecretValues> {
-        domain.map_or(&self.secrets_elsewhere, |rules| &rules.secrets).as_ref()
+        domain.map_or(&self.compiled.secrets_elsewhere, |rules| &rules.secrets).as_ref()
     }
 
     /// Values for limits that do not set them.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
-        self.defaults
+        self.compiled.defaults
+    }
+}
+
+impl CompiledRules {
+    /// No rules.
+    pub(super) fn empty(defaults: Defaults) -> Self {
+        Self {
+            domains: HashMap::new(),
+            rules: Vec::new(),
+            limits: Vec::new(),
+            defaults,
+            secrets_elsewhere: None,
+        }
     }
 
     /// The id of the next limit while rules are compiled. Afterwards all limits that come with requests share it.
     pub(super) fn next_limit_id(&self) -> LimitId {
         // 2^32 limits do not fit into the memory of a machine.
         LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX))
+    }
+}
+
+impl From<CompiledRules> for RuleSet {
+    fn from(compiled: CompiledRules) -> Self {
+        Self { compiled: Arc::new(compiled), exceptions: None }
     }
 }
 

@@ -36,4 +36,4 @@ pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{Change, Reloader};
 pub use show::{Description, describe, rlconfig, schema};
 pub use source::{DirectoryOptions, RuleDirectory};
-pub use upgrade::{Glob, Upgrade, UpgradedLimit};
+pub use upgrade::{Upgrade, UpgradedLimit};

@@ -76,9 +76,11 @@ fn change_limits(node: &mut NodeSpec, algorithm: Algorithm, burst_divisor: u32) 
         if unchanged.unlimited {
             continue;
         }
+        let burst = unchanged.requests_per_unit / u64::from(burst_divisor);
+        let burst = u32::try_from(burst).unwrap_or(u32::MAX);
         let spec = LimitSpec {
             algorithm,
-            burst: algorithm.has_burst().then(|| (unchanged.requests_per_unit / burst_divisor).max(1)),
+            burst: algorithm.has_burst().then(|| burst.max(1)),
             refill: Refill::default(),
             pacing: Pacing::default(),
             // Postpaid is for windows: a denied hit of a bucket would be a debt that no other algorithm has.

@@ -196,7 +196,7 @@ struct CountBefore {
 
 impl CountBefore {
     fn from_result(result: &LimitResult<'_>) -> Self {
-        let (limit, report) = (u64::from(result.limit.spec.capacity()), &result.outcome.report);
+        let (limit, report) = (result.limit.spec.capacity(), &result.outcome.report);
         let cost = result.cost.taken();
         let used = limit.saturating_sub(report.remaining) + report.over_by;
         let verdict = result.outcome.verdict;

@@ -89,8 +89,8 @@ impl LimitMeters {
 
     /// The limit is nearly used up when more units than this are used.
     fn near_above(&self, limit: &Limit) -> u64 {
-        // Both factors are below 2^32.
-        u64::from(limit.spec.capacity()) * u64::from(self.near_limit_ppm) / 1_000_000
+        let near_above = u128::from(limit.spec.capacity()) * u128::from(self.near_limit_ppm) / 1_000_000;
+        u64::try_from(near_above).unwrap_or(u64::MAX)
     }
 }
 
@@ -98,7 +98,7 @@ impl Meter {
     fn record(&self, result: &LimitResult<'_>, near_above: u64) {
         let outcome = result.outcome;
         let is_by_policy = matches!(outcome.decided_by, DecidedBy::Policy(_));
-        let used = u64::from(result.limit.spec.capacity()).saturating_sub(outcome.report.remaining);
+        let used = result.limit.spec.capacity().saturating_sub(outcome.report.remaining);
         let counts = &self.counts;
         let count = match outcome.verdict {
             Verdict::Over if result.is_shadow() => &counts.shadow,

@@ -16,8 +16,8 @@ const HOUR_US: u64 = 3_600_000_000;
 pub struct Sample {
     pub label: &'static str,
     pub algorithm: &'static str,
-    pub limit: u32,
-    pub old_limit: Option<u32>,
+    pub limit: u64,
+    pub old_limit: Option<u64>,
     pub period_s: u64,
     pub keys: u64,
     /// The demand of the key that asks for most, in units per period.
@@ -299,7 +299,7 @@ fn comparison(rules: &[LimitReport], requests: u64, in_force_denied: u64) -> Com
 }
 
 fn algorithms(rule: &LimitReport) -> AlgorithmsOfLimit {
-    let counts = |(algorithm, burst, percent): (&str, u32, u64), is_own: bool| {
+    let counts = |(algorithm, burst, percent): (&str, u64, u64), is_own: bool| {
         let over_by_step: Vec<u64> = rule.timeline.over.iter().map(|over| over * percent / 100).collect();
         let over = over_by_step.iter().sum();
         AlgorithmCounts {

@@ -18,7 +18,7 @@ use crate::support::{http, wait};
 
 const OPTIONS: LoadOptions = super::REFERENCE;
 
-fn text(domain: &str, limit: u32) -> String {
+fn text(domain: &str, limit: u64) -> String {
     format!(
         "domain: {domain}\ndescriptors:\n  - key: a\n    rate_limit: {{ unit: minute, requests_per_unit: {limit} }}\n"
     )
@@ -95,7 +95,7 @@ impl Watched {
     }
 
     /// The limit of domain `d` after a change.
-    fn new_limit(&mut self) -> u32 {
+    fn new_limit(&mut self) -> u64 {
         self.loaded().rules.limits()[0].spec.requests_per_unit
     }
 }

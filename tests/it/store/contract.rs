@@ -16,7 +16,7 @@ const T0: u64 = 1_699_999_200_000_000;
 const HOUR_US: u64 = 3_600_000_000;
 
 /// `limit` per hour.
-fn hourly(algorithm: Algorithm, limit: u32) -> Kernel {
+fn hourly(algorithm: Algorithm, limit: u64) -> Kernel {
     let spec = LimitSpec::new(algorithm, limit, Period::one(Unit::Hour));
     match Limit::new(spec).expect("a valid limit").quantity {
         Quantity::Limited(kernel) => kernel,

@@ -135,7 +135,7 @@ impl<'n> LimitReader<'_, 'n> {
             }
             Err(error) => {
                 let key = match error {
-                    LimitError::LogTooLong { .. } => "requests_per_unit",
+                    LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
                 };
                 self.report.error(&fields.position_of(key), error.to_string());
@@ -162,7 +162,7 @@ impl<'n> LimitReader<'_, 'n> {
         let policy = fields.parsed("on_store_failure");
         self.warn_of_mistakes();
         Some(LimitSpec {
-            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0),
+            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0).into(),
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,

@@ -143,7 +143,7 @@ impl ResourceReader<'_> {
             on_store_failure: self.defaults.on_store_failure,
             name: (!limit.name.is_empty()).then_some(limit.name),
             replaces: limit.replaces,
-            ..LimitSpec::new(self.defaults.algorithm, limit.requests_per_unit, period?)
+            ..LimitSpec::new(self.defaults.algorithm, limit.requests_per_unit.into(), period?)
         };
         match Limit::new(spec) {
             Ok(limit) => {

@@ -75,7 +75,7 @@ fn rate(spec: &LimitSpec) -> String {
 
 /// The time between two units at the sustained rate.
 fn interval(spec: &LimitSpec) -> String {
-    let limit = u64::from(spec.requests_per_unit).max(1);
+    let limit = spec.requests_per_unit.max(1);
     let period_us = spec.period.us();
     let about = if period_us.is_multiple_of(limit) { "" } else { "about " };
     if period_us < limit {

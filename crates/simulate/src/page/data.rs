@@ -84,7 +84,7 @@ impl<'r> RuleData<'r> {
             period: text::period(rule.period_s),
             asked: rule.asked,
             keys: rule.keys,
-            limit: rule.limit.into(),
+            limit: rule.limit,
             what_if: WhatIfData::new(rule, points),
             demand: DemandData::new(&rule.keys_by_demand, points),
             time: rule_columns(&rule.timeline, points),
@@ -108,14 +108,14 @@ pub(super) struct WhatIfData {
 
 impl WhatIfData {
     fn new(rule: &LimitReport, most: usize) -> Self {
-        let mut marks = vec![u64::from(rule.limit)];
-        marks.extend(rule.in_force.as_ref().map(|in_force| u64::from(in_force.limit)));
+        let mut marks = vec![rule.limit];
+        marks.extend(rule.in_force.as_ref().map(|in_force| in_force.limit));
         marks.extend(recommended(rule));
         let points = &rule.what_if.points;
         let is_kept = |point: &WhatIfPoint| marks.contains(&point.limit);
         let mut data = Self::default();
         for point in thinned(points, most, is_kept) {
-            if point.limit <= u64::from(rule.limit) {
+            if point.limit <= rule.limit {
                 data.start = data.limit.len();
             }
             data.limit.push(point.limit);

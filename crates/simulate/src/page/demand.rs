@@ -33,7 +33,7 @@ pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
 
     let ranks = data.demand.rank.iter().zip(&data.demand.units);
     let curve = chart::steps(ranks.map(|(rank, units)| (x.at(*rank), y.at(*units))), x.at(rule.keys));
-    let limit = y.at(rule.limit.into());
+    let limit = y.at(rule.limit);
     if !data.demand.rank.is_empty() {
         // The curve is closed along the axes, and drawn twice: as a line without the axes, and as the area above the
         // limit.
@@ -60,7 +60,7 @@ pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
     }
     svg.fill(
         r#"<g class="limit" transform="translate(0 {})"><path d="M{} 0H{}"/><text x="{}" y="-4">limit {}</text></g>"#,
-        &[&limit, &Coordinate(X.0), &Coordinate(X.1), &Coordinate(X.1), &grouped(rule.limit.into())],
+        &[&limit, &Coordinate(X.0), &Coordinate(X.1), &Coordinate(X.1), &grouped(rule.limit)],
     );
     // After all lines: no line crosses a label where the limits are near each other.
     for (class, name, limit) in marks() {
@@ -72,10 +72,10 @@ pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
 
 /// The axis of units, which holds all demands and all limits.
 pub(super) fn demand_scale(rule: &LimitReport, ends: (f64, f64)) -> Scale {
-    let in_force = rule.in_force.as_ref().map_or(0, |in_force| u64::from(in_force.limit));
+    let in_force = rule.in_force.as_ref().map_or(0, |in_force| in_force.limit);
     let points = rule.what_if.points.last().map_or(0, |point| point.limit);
     let demands = rule.keys_by_demand.first().map_or(0, |point| point.units);
-    let limits = u64::from(rule.limit).max(in_force).max(recommended(rule).unwrap_or(0));
+    let limits = rule.limit.max(in_force).max(recommended(rule).unwrap_or(0));
     Scale::logarithmic(points.max(demands).max(limits), ends)
 }
 
@@ -103,7 +103,7 @@ fn description(rule: &LimitReport) -> String {
         text::counted(rule.keys, "key"),
         grouped(most),
         text::period(rule.period_s),
-        grouped(rule.limit.into()),
+        grouped(rule.limit),
         grouped(rule.own_peaks.p50),
     )
 }

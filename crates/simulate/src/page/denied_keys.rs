@@ -67,7 +67,7 @@ fn row(html: &mut Markup, rule: &LimitReport, key: &DeniedKey, (has_good, has_in
         "<td class=n>{} / {}<td>{}<td>{}<td class=n data-value=\"{}\">{}</tr>",
         &[
             &grouped_or_none(key.own_peak),
-            &grouped(rule.limit.into()),
+            &grouped(rule.limit),
             &or_none(key.first_over_us.map(text::time_of_year)),
             &or_none(key.last_over_us.map(text::time_of_year)),
             &key.longest_denial_us.unwrap_or(0),

@@ -94,7 +94,7 @@ fn marks(svg: &mut Markup, rule: &LimitReport, x: &Scale) {
             ],
         );
     }
-    let limit = u64::from(rule.limit);
+    let limit = rule.limit;
     svg.fill(
         r#"<g class="limit" transform="translate({} 0)"><path d="M0 57V{}"/><text x="0" y="54">limit {}</text></g>"#,
         &[&x.at(limit), &Coordinate(Y.0), &grouped(limit)],

@@ -17,8 +17,7 @@ pub(super) fn section(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
     badges(&mut html, rule);
     html.fill(r#"</h2><p class="limit-text"><code>{}</code> · {}"#, &[&rule.path, &limit(rule)]);
     if let Some(in_force) = &rule.in_force {
-        let limit_in_force =
-            format!("{} per {}", grouped(in_force.limit.into()), text::period(in_force.period_s));
+        let limit_in_force = format!("{} per {}", grouped(in_force.limit), text::period(in_force.period_s));
         html.fill(
             r#" · in force: {}, {} ({} over)"#,
             &[&limit_in_force, &in_force.algorithm, &share(in_force.over, in_force.over_share_ppm)],

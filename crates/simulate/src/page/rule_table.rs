@@ -106,7 +106,7 @@ impl RuleColumns {
 
 /// `100 per 1 min, gcra, burst 10`.
 pub(super) fn limit(rule: &LimitReport) -> String {
-    let rate = format!("{} per {}", grouped(rule.limit.into()), text::period(rule.period_s));
+    let rate = format!("{} per {}", grouped(rule.limit), text::period(rule.period_s));
     let burst = if rule.burst == rule.limit {
         String::new()
     } else {

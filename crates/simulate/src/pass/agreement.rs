@@ -64,7 +64,7 @@ impl ShiftedCounter {
     fn new(key: u64, limit: &LimitSpec) -> Self {
         let period_us = limit.period.us();
         let frees_all_at_once = limit.algorithm == Algorithm::FixedWindow;
-        let units = if frees_all_at_once { 1 } else { u64::from(limit.requests_per_unit.max(1)) };
+        let units = if frees_all_at_once { 1 } else { limit.requests_per_unit.max(1) };
         // A tenth of the time in which a unit becomes free: by chance a tenth of all differences vanish.
         Self { key, period_us, largest_shift_us: period_us / units / 10 }
     }

@@ -144,8 +144,8 @@ impl Context<'_> {
             .recommend
             .map(|bounds| recommend(row, &peaks, &curve, self.tally.sums.span_us, self.has_good, bounds));
         let in_force = self.in_force_counts(index);
-        let mut marks = vec![u64::from(limit.spec.requests_per_unit)];
-        marks.extend(in_force.iter().map(|in_force| u64::from(in_force.limit)));
+        let mut marks = vec![limit.spec.requests_per_unit];
+        marks.extend(in_force.iter().map(|in_force| in_force.limit));
         marks.extend(recommendation.iter().flat_map(|found| [found.needed, found.limit]));
         let is_exact = !row.has_other_denials
             && !row.is_thinned

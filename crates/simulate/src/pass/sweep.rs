@@ -40,7 +40,7 @@ pub(super) struct SweptLimit {
 /// Units per period, and the requests that would be over them.
 #[derive(Clone, Copy, Debug)]
 struct Tried {
-    units: u32,
+    units: u64,
     kernel: Kernel,
     over: u64,
     good_over: u64,
@@ -103,7 +103,7 @@ impl SweptLimit {
     /// The points of the curve. `keys_over` has the count of keys for each bit.
     pub fn points(&self, has_good: bool, keys_over: &[u64]) -> Vec<WhatIfPoint> {
         let point = |(tried, keys_over): (&Tried, &u64)| WhatIfPoint {
-            limit: tried.units.into(),
+            limit: tried.units,
             denied: tried.over,
             good_denied: has_good.then_some(tried.good_over),
             keys_over: *keys_over,
@@ -114,25 +114,25 @@ impl SweptLimit {
     /// The smallest number that a key has never exceeded; `None` if it has exceeded all.
     pub fn smallest_kept(&self, over_at: OverAt) -> Option<u64> {
         let place = self.tried.len().min((OverAt::BITS - over_at.leading_zeros()) as usize);
-        self.tried.get(place).map(|tried| tried.units.into())
+        self.tried.get(place).map(|tried| tried.units)
     }
 }
 
-/// The limit with other numbers of units. A number for which there is no such limit is left out: a sliding log would be
-/// too long, or a held burst would take too long to fill.
-fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u32, Kernel)> {
+/// The limit with other numbers of units. A number for which there is no such limit is left out: it is above the largest
+/// of the algorithm, or a held burst would take too long to fill.
+fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u64, Kernel)> {
     let spec = &limit.spec;
-    let judged = u64::from(spec.requests_per_unit.max(1));
+    let judged = spec.requests_per_unit.max(1);
     let in_force =
         in_force.filter(|in_force| !in_force.spec.unlimited && in_force.spec.period == spec.period);
-    let mut numbers: Vec<u32> = EIGHTHS
+    let mut numbers: Vec<u64> = EIGHTHS
         .iter()
-        .map(|eighths| u32::try_from((judged * eighths).div_ceil(8)).unwrap_or(u32::MAX))
+        .map(|eighths| judged.saturating_mul(*eighths).div_ceil(8))
         .chain(in_force.map(|in_force| in_force.spec.requests_per_unit.max(1)))
         .collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let kernel = |units: u32| {
+    let kernel = |units: u64| {
         let spec = LimitSpec { requests_per_unit: units, ..spec.clone() };
         match Limit::new(spec).ok()?.quantity {
             Quantity::Limited(kernel) => Some((units, kernel)),
@@ -148,12 +148,12 @@ mod tests {
     use engine::algorithm::Blocked;
     use engine::{Period, Unit};
 
-    fn limit(algorithm: Algorithm, units: u32, burst: Option<u32>) -> Limit {
+    fn limit(algorithm: Algorithm, units: u64, burst: Option<u32>) -> Limit {
         let spec = LimitSpec { burst, ..LimitSpec::new(algorithm, units, Period::one(Unit::Second)) };
         Limit::new(spec).expect("a valid limit")
     }
 
-    fn numbers(limit: &Limit, in_force: Option<&Limit>) -> Vec<u32> {
+    fn numbers(limit: &Limit, in_force: Option<&Limit>) -> Vec<u64> {
         kernels(limit, in_force).into_iter().map(|(units, _)| units).collect()
     }
 
@@ -162,7 +162,10 @@ mod tests {
         let gcra = limit(Algorithm::Gcra, 2, Some(20));
         let in_force = limit(Algorithm::FixedWindow, 5, None);
         assert_eq!(numbers(&gcra, Some(&in_force)), [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]);
-        assert_eq!(numbers(&limit(Algorithm::Gcra, u32::MAX, None), None).last(), Some(&u32::MAX));
+        assert_eq!(
+            numbers(&limit(Algorithm::Gcra, u32::MAX.into(), None), None).last(),
+            Some(&u32::MAX.into())
+        );
         // More entries than a log may have.
         assert_eq!(numbers(&limit(Algorithm::SlidingLog, 6_000, None), None).last(), Some(&9_000));
         assert!(EIGHTHS.len() < OverAt::BITS as usize, "a bit for each, and for the limit in force");

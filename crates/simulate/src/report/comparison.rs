@@ -65,7 +65,7 @@ pub struct AlgorithmCounts {
     /// As rule files write it.
     pub algorithm: String,
     /// Units that an unused counter admits at once.
-    pub burst: u32,
+    pub burst: u64,
     /// Whether this is the limit as the rule file has it.
     pub is_own: bool,
     pub asked: u64,
@@ -98,7 +98,7 @@ pub struct KeyAlgorithmCount {
     /// As rule files write it.
     pub algorithm: String,
     /// Units that an unused counter admits at once.
-    pub burst: u32,
+    pub burst: u64,
     /// Whether this is the limit as the rule file has it.
     pub is_own: bool,
     pub over: u64,

@@ -12,9 +12,9 @@ pub struct LimitReport {
     /// As the rule file writes it.
     pub algorithm: String,
     /// Units per period.
-    pub limit: u32,
+    pub limit: u64,
     /// Units that an unused counter admits at once.
-    pub burst: u32,
+    pub burst: u64,
     pub period_s: u64,
     /// Whether the rule has `shadow_mode`: its denials deny nothing.
     pub shadow: bool,
@@ -62,7 +62,7 @@ impl LimitReport {
     /// Units per period of the limit in force, if it has the same period.
     pub(crate) fn units_in_force(&self) -> Option<u64> {
         let in_force = self.in_force.as_ref().filter(|in_force| in_force.period_s == self.period_s)?;
-        Some(in_force.limit.into())
+        Some(in_force.limit)
     }
 }
 
@@ -70,7 +70,7 @@ impl LimitReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InForceCounts {
     /// Units per period.
-    pub limit: u32,
+    pub limit: u64,
     pub period_s: u64,
     pub algorithm: String,
     pub asked: u64,

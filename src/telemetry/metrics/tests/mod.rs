@@ -19,7 +19,7 @@ fn metrics() -> Metrics {
     Metrics::new(800_000).expect("names are unique")
 }
 
-fn limit(requests_per_unit: u32, name: Option<&str>) -> LimitSpec {
+fn limit(requests_per_unit: u64, name: Option<&str>) -> LimitSpec {
     LimitSpec {
         requests_per_unit,
         period: Period::one(Unit::Minute),

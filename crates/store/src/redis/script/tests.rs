@@ -19,7 +19,7 @@ const MINUTE_US: u64 = 60_000_000;
 
 /// The kernel of `limit` units per minute.
 fn kernel(algorithm: Algorithm, limit: u32, refill: Refill) -> Kernel {
-    let spec = LimitSpec { refill, ..LimitSpec::new(algorithm, limit, Period::one(Unit::Minute)) };
+    let spec = LimitSpec { refill, ..LimitSpec::new(algorithm, limit.into(), Period::one(Unit::Minute)) };
     match Limit::new(spec).expect("a good limit").quantity {
         Quantity::Limited(kernel) => kernel,
         Quantity::Unlimited => panic!("{algorithm} counts"),
