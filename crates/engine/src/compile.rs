@@ -32,6 +32,7 @@ impl RuleSet {
                 shard_by,
                 values: Values::default(),
                 secrets: secrets.as_ref(),
+                takes_tier: false,
             };
             set.add_level(&mut root, &spec.descriptors, &top)?;
             let rules = DomainRules { name, index: set.domains.len(), shard_by, root, secrets };
@@ -68,13 +69,15 @@ impl CompiledRules {
             let mut child =
                 Node { composite: shown.into(), key: spec.key.as_str().into(), ..Node::default() };
             child.shares_counter = spec.share_threshold;
+            child.is_tier = spec.tier;
             let is_open = spec.has_open_value();
             child.takes_value = is_open && spec.value_to_metric;
             let values = Values {
                 are_open: parent.values.are_open || is_open,
                 are_taken: parent.values.are_taken || child.takes_value,
             };
-            let here = Parent { path: &path, values, ..*parent };
+            let takes_tier = parent.takes_tier || spec.tier;
+            let here = Parent { path: &path, values, takes_tier, ..*parent };
             if let Some(rule) = &spec.rule {
                 child.rule = Some(self.add_rule(rule, &here));
             }
@@ -92,7 +95,7 @@ impl CompiledRules {
         let mut limits = Vec::with_capacity(spec.limits.len());
         for limit in &spec.limits {
             let limit = limit.clone().placed(self.next_limit_id(), here.path);
-            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit });
+            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit }.with_placed_tiers());
             self.limits.push(Arc::clone(&limit));
             limits.push(limit);
         }
@@ -107,6 +110,7 @@ impl CompiledRules {
             quota: spec.quota,
             shard_by: spec.shard_by.unwrap_or(here.shard_by),
             metadata: spec.metadata.clone(),
+            takes_tier: here.takes_tier,
         });
         self.rules.push(Arc::clone(&rule));
         rule
@@ -118,7 +122,7 @@ impl CompiledRules {
             if let Some(other) = other.limits.get(limit.id.0 as usize) {
                 limit.fingerprint = format!("{}@{}", limit.fingerprint, other.fingerprint).into();
             }
-            Arc::new(limit)
+            Arc::new(limit.with_placed_tiers())
         };
         self.limits = self.limits.iter().map(apart).collect();
         let of_id = |limit: &Arc<Limit>| self.limits.get(limit.id.0 as usize).unwrap_or(limit).clone();
@@ -149,6 +153,7 @@ struct Parent<'a> {
     shard_by: ShardBy,
     values: Values,
     secrets: Option<&'a SecretValues>,
+    takes_tier: bool,
 }
 
 impl Parent<'_> {

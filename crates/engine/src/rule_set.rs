@@ -74,6 +74,8 @@ pub struct Rule {
     pub shard_by: ShardBy,
     /// Sent back with the answer.
     pub metadata: Option<Metadata>,
+    /// Whether an entry on the way to the rule is a tier ([`Node::is_tier`]).
+    pub(super) takes_tier: bool,
 }
 
 /// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
@@ -132,6 +134,8 @@ pub struct Node {
     /// Whether the metric names of envoyproxy/ratelimit have the value of the request at this level
     /// (`value_to_metric`). Nothing else depends on it.
     pub(super) takes_value: bool,
+    /// Whether the value of the entry is a tier: it selects the numbers of the limits, and is no part of counter keys.
+    pub is_tier: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     pub(super) children: HashMap<Box<str>, Node>,

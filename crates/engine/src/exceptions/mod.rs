@@ -5,20 +5,20 @@
 //! [`Exceptions`] has all rows, by key and value. It knows nothing of files, and nothing of clocks: a row with an end
 //! is in force while the time of a plan is before it.
 
+mod look_up;
 mod network;
 mod rows;
 mod tier_table;
 
-use std::hash::RandomState;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use self::network::Networks;
-use super::request::Entry;
 use super::wildcards::Glob;
 
+pub(crate) use look_up::ExceptionsInForce;
 pub use network::{Network, NetworkError};
 pub use rows::{Effect, ExceptionRow, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};

@@ -107,7 +107,8 @@ pub(super) struct Networks {
 
 impl Networks {
     pub(super) fn insert(&mut self, network: Network, row: u32) {
-        let found = self.by_prefix.binary_search_by_key(&Reverse(network.prefix_len), |(len, _)| Reverse(*len));
+        let found =
+            self.by_prefix.binary_search_by_key(&Reverse(network.prefix_len), |(len, _)| Reverse(*len));
         let index = found.unwrap_or_else(|index| {
             self.by_prefix.insert(index, (network.prefix_len, HashMap::new()));
             index
@@ -150,8 +151,17 @@ mod tests {
         for (text, shown) in table {
             assert_eq!(network(text).to_string(), shown, "{text}");
         }
-        for text in ["", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/+8", "a/8", "::ffff:0:0/95"]
-        {
+        for text in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "10.0.0.0/+8",
+            "a/8",
+            "::ffff:0:0/95",
+        ] {
             assert_eq!(text.parse::<Network>(), Err(NetworkError::NotANetwork), "{text:?}");
         }
         let host_bits = "10.0.0.7/8".parse::<Network>();
@@ -193,7 +203,9 @@ mod tests {
     #[test]
     fn the_longest_prefix_comes_first() {
         let mut networks = Networks::default();
-        for (row, text) in ["10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/0", "10.1.0.0/16", "10.2.0.0/16"].iter().enumerate() {
+        for (row, text) in
+            ["10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/0", "10.1.0.0/16", "10.2.0.0/16"].iter().enumerate()
+        {
             networks.insert(network(text), u32::try_from(row).expect("a small number"));
         }
         let found: Vec<_> = networks.rows_of("10.1.2.3").collect();

@@ -165,7 +165,9 @@ mod tests {
     #[test]
     fn a_multiplier_has_six_decimals_and_a_range() {
         let parsed = |text: &str| text.parse::<Multiplier>();
-        for (text, shown) in [("2", "2"), ("0.5", "0.5"), ("0.001", "0.001"), ("1000", "1000"), ("01.50", "1.5")] {
+        for (text, shown) in
+            [("2", "2"), ("0.5", "0.5"), ("0.001", "0.001"), ("1000", "1000"), ("01.50", "1.5")]
+        {
             assert_eq!(parsed(text).map(|multiplier| multiplier.to_string()).as_deref(), Ok(shown));
         }
         for text in ["", ".", "1.", ".5", "-1", "+1", "1e3", "1.0000001", "2x", "1,5", " 1"] {
