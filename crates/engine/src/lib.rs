@@ -39,9 +39,9 @@ pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use exceptions::{
-    Added, Effect, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError,
-    Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder,
-    TooManyTiers,
+    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier,
+    MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow, TierTable,
+    TierTableBuilder, TooManyTiers,
 };
 pub use key::{ShardBy, without_values};
 pub use limit::{

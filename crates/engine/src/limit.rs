@@ -319,7 +319,16 @@ impl Limit {
     pub(super) fn as_exempt(&self) -> Self {
         let spec = LimitSpec { unlimited: true, tiers: BTreeMap::new(), ..self.spec.clone() };
         let (quantity, label, tiers) = (Quantity::Unlimited, Arc::clone(&self.label), Box::default());
-        Self { id: self.id, spec, quantity, shadow: self.shadow, label, fingerprint: "".into(), blocked: false, tiers }
+        Self {
+            id: self.id,
+            spec,
+            quantity,
+            shadow: self.shadow,
+            label,
+            fingerprint: "".into(),
+            blocked: false,
+            tiers,
+        }
     }
 
     /// The limit in the place of `rule`. The counter of most kernels means the same for another number, so that what is

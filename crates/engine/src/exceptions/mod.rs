@@ -5,6 +5,7 @@
 //! [`Exceptions`] has all rows, by key and value. It knows nothing of files, and nothing of clocks: a row with an end
 //! is in force while the time of a plan is before it.
 
+mod kind;
 mod look_up;
 mod network;
 mod rows;
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 use self::network::Networks;
 use super::wildcards::Glob;
 
+pub use kind::ExceptionKind;
 pub(crate) use look_up::ExceptionsInForce;
 pub use network::{Network, NetworkError};
 pub use rows::{Effect, ExceptionRow, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
