@@ -142,7 +142,9 @@ impl<'l> Loader<'l> {
         let exceptions = self.builder.build(&self.previous.exceptions, |row| added.count(row));
         let counted = self.changes.finish(&added, &exceptions);
         for (file, rows) in counted.repeated {
-            let reason = format!("{rows} rows repeat the domain, key and value of an earlier row, and count instead of it");
+            let reason = format!(
+                "{rows} rows repeat the domain, key and value of an earlier row, and count instead of it"
+            );
             self.problems.push(Problem::warning(Location::file(file), reason));
         }
         let names: Vec<_> = paths.iter().map(|path| display(path)).collect();
