@@ -5,6 +5,8 @@
 //! [`Exceptions`] has all rows, by key and value. It knows nothing of files, and nothing of clocks: a row with an end
 //! is in force while the time of a plan is before it.
 
+mod derivation;
+mod effect;
 mod look_up;
 mod network;
 mod rows;
@@ -18,7 +20,9 @@ use smallvec::SmallVec;
 use self::network::Networks;
 use super::wildcards::Glob;
 
-pub(crate) use look_up::ExceptionsInForce;
+pub use derivation::{Amount, Change, ChangedBy, Derivation, Step, Unfit};
+pub(crate) use effect::Changed;
+pub(crate) use look_up::{DomainLookUp, ExceptionsInForce, MatchedRows};
 pub use network::{Network, NetworkError};
 pub use rows::{Effect, ExceptionRow, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};

@@ -69,7 +69,7 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
             report.problems.push(Problem::warning(location.clone(), reason));
             continue;
         }
-        let earlier = drafts[..index].iter().find(|other| other.limit.fingerprint == limit.fingerprint);
+        let earlier = drafts[..index].iter().find(|other| other.limit.counts_like(limit));
         if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
             let reason = format!(
                 "counts in the same way as the limit on line {line}, so both would share one counter; remove one of them"
