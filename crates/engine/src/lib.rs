@@ -41,9 +41,9 @@ pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use exceptions::{
-    Added, Amount, Change, ChangedBy, Derivation, Effect, ExceptionRow, Exceptions, ExceptionsBuilder,
-    FileTier, Multiplier, MultiplierError, Network, NetworkError, RowSource, RowValue, Space,
-    Step as DerivationStep, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit,
+    Added, Amount, Change, ChangedBy, Derivation, DerivationStep, Effect, ExceptionKind, ExceptionRow,
+    Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError, Network, NetworkError, RowSource,
+    RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit,
 };
 pub use key::{ShardBy, without_values};
 pub use limit::{

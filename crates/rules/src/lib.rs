@@ -14,6 +14,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod credentials;
+mod file_watch;
 mod keys;
 mod lint;
 mod load;

@@ -1,7 +1,7 @@
-//! Finds rule files and reads their bytes. Knows file systems, not YAML.
+//! Finds rule files and files of exceptions, and reads the bytes of rule files. Knows file systems, not YAML.
 //!
-//! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read, in
-//! the order of names. Entries whose name starts with a dot are skipped: the `..data` link of a Kubernetes ConfigMap
+//! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read (for
+//! exceptions also every `*.csv` file), in the order of names. Entries whose name starts with a dot are skipped: the `..data` link of a Kubernetes ConfigMap
 //! volume would load every file twice, and editors keep hidden copies. Each other file that is not read is a warning:
 //! it may be a rule file with a misspelt name. Symbolic links are followed.
 //!
@@ -26,11 +26,22 @@ const MAX_DIRECTORY_DEPTH: usize = 32;
 /// Warnings about single files that are not read. Further files are counted in one warning.
 const MAX_UNREAD_LISTED: usize = 100;
 
-/// The paths of rule files and of directories with rule files.
+/// The paths of rule files and of directories with rule files; or the path of a file of exceptions or of a directory
+/// with files of exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     paths: Vec<PathBuf>,
     options: DirectoryOptions,
+    purpose: Purpose,
+}
+
+/// What the files of a source have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    #[default]
+    Rules,
+    /// Rows of exceptions. A directory without files is valid: it has no rows.
+    Exceptions,
 }
 
 /// Which files of a directory are read, and what a service does without usable rules: `rules.directory` of the
@@ -133,7 +144,19 @@ impl Source {
     /// Files are read in the order of `paths`.
     #[must_use]
     pub fn new(paths: &[PathBuf], options: DirectoryOptions) -> Self {
-        Self { paths: paths.to_vec(), options }
+        Self { paths: paths.to_vec(), options, purpose: Purpose::Rules }
+    }
+
+    /// The files of exceptions at `path`.
+    pub(super) fn of_exceptions(path: &Path) -> Self {
+        let options = DirectoryOptions::YAML_FILES;
+        Self { paths: vec![path.to_path_buf()], options, purpose: Purpose::Exceptions }
+    }
+
+    /// The paths of the files, and the problems of looking for them.
+    pub(super) fn list_files(&self) -> (Vec<PathBuf>, Vec<Problem>) {
+        let FileSearch { files, problems, .. } = self.find_files();
+        (files, problems)
     }
 
     /// The current state of the files.
@@ -162,7 +185,7 @@ impl Source {
     }
 
     fn find_files(&self) -> FileSearch {
-        let mut found = FileSearch { options: self.options, ..FileSearch::default() };
+        let mut found = FileSearch { options: self.options, purpose: self.purpose, ..FileSearch::default() };
         if self.paths.is_empty() {
             found.error(Path::new("rules"), "no path to rule files is given");
         }
@@ -177,6 +200,7 @@ impl Source {
 #[derive(Default)]
 struct FileSearch {
     options: DirectoryOptions,
+    purpose: Purpose,
     files: Vec<PathBuf>,
     /// The resolved paths found so far. A file with several names is read once, and a circle of links ends.
     resolved: HashSet<PathBuf>,
@@ -194,7 +218,8 @@ impl FileSearch {
                 if self.options.reads_beside() {
                     self.add_files_beside(path);
                 }
-                if self.files.len() == before && !self.options.reads_any_name() {
+                let must_have_files = self.purpose == Purpose::Rules && !self.options.reads_any_name();
+                if self.files.len() == before && must_have_files {
                     self.error(path, "no rule files (*.yaml, *.yml) in this directory");
                 }
             }
@@ -237,7 +262,7 @@ impl FileSearch {
             if self.is_new(&path) {
                 self.add_directory(&path, depth + 1);
             }
-        } else if let Some(reason) = unread_reason(&path, metadata.as_ref(), self.options.reads_any_name()) {
+        } else if let Some(reason) = self.unread_reason(&path, metadata.as_ref()) {
             self.unread.push((path, reason));
         } else {
             self.add_file(path);
@@ -266,6 +291,26 @@ impl FileSearch {
             let reason = format!("this file and {} others are not read either", further.len() - 1);
             self.problems.push(Problem::warning(Location::file(display(path)), reason));
         }
+    }
+
+    /// Why an entry of a directory is not read; `None` for a file to read. A dangling link (without metadata) is judged
+    /// by its name alone, so that it is reported like an unreadable file.
+    fn unread_reason(&self, path: &Path, metadata: Option<&Metadata>) -> Option<&'static str> {
+        let any_name = self.options.reads_any_name();
+        match self.purpose {
+            _ if any_name && is_left_by_an_editor(path) => {
+                return Some("not read, because editors give such names to their own copies");
+            }
+            Purpose::Rules if !any_name && !has_rule_name(path) => {
+                return Some("not read, because its name does not end in .yaml or .yml");
+            }
+            Purpose::Exceptions if !is_csv(path) && !has_rule_name(path) => {
+                return Some("not read, because its name does not end in .csv, .yaml or .yml");
+            }
+            Purpose::Rules | Purpose::Exceptions => {}
+        }
+        let is_read = metadata.is_none_or(Metadata::is_file);
+        (!is_read).then_some("not read, because it is not a regular file")
     }
 
     fn add_file(&mut self, path: PathBuf) {
@@ -303,21 +348,13 @@ fn sorted_entries(directory: &Path, dot_files: bool) -> io::Result<Vec<PathBuf>>
     Ok(entries)
 }
 
-/// Why an entry of a directory is not read; `None` for a rule file. A dangling link (without metadata) is judged by its
-/// name alone, so that it is reported like an unreadable file.
-fn unread_reason(path: &Path, metadata: Option<&Metadata>, any_name: bool) -> Option<&'static str> {
-    if any_name && is_left_by_an_editor(path) {
-        return Some("not read, because editors give such names to their own copies");
-    }
-    if !any_name && !has_rule_name(path) {
-        return Some("not read, because its name does not end in .yaml or .yml");
-    }
-    let is_read = metadata.is_none_or(Metadata::is_file);
-    (!is_read).then_some("not read, because it is not a regular file")
-}
-
 fn has_rule_name(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// Whether the file has comma-separated values; others have YAML.
+pub(super) fn is_csv(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "csv")
 }
 
 /// A copy beside the file would make its domain a duplicate as long as the editor is open.
@@ -367,6 +404,7 @@ fn too_large() -> io::Error {
     io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes"))
 }
 
-fn display(path: &Path) -> Arc<str> {
+/// The name of a file in messages.
+pub(super) fn display(path: &Path) -> Arc<str> {
     escaped(path.to_string_lossy().into_owned()).into()
 }

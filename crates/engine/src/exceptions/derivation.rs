@@ -19,7 +19,7 @@ pub struct Derivation {
     /// The number of the rule.
     pub from: Amount,
     /// Not empty.
-    pub steps: SmallVec<[Step; 2]>,
+    pub steps: SmallVec<[DerivationStep; 2]>,
 }
 
 /// How much a limit admits per period.
@@ -31,7 +31,7 @@ pub enum Amount {
 
 /// One change of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DerivationStep {
     pub change: Change,
     pub by: ChangedBy,
 }

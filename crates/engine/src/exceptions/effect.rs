@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::derivation::{Amount, Change, ChangedBy, Step, Unfit};
+use super::derivation::{Amount, Change, ChangedBy, DerivationStep, Unfit};
 use super::look_up::{AnyRow, MatchedRow, Place};
 use super::rows::{Effect, ExceptionRow};
 use crate::limit::{Limit, Quantity};
@@ -15,7 +15,7 @@ use crate::limit::{Limit, Quantity};
 pub(crate) struct Changed {
     pub(crate) limit: Arc<Limit>,
     /// Empty if nothing changed.
-    pub(crate) steps: SmallVec<[Step; 2]>,
+    pub(crate) steps: SmallVec<[DerivationStep; 2]>,
 }
 
 /// The rows that are for one limit.
@@ -103,7 +103,9 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
         && shadow != limit.shadow
     {
         changed.limit = Arc::new(Limit { shadow, ..Limit::clone(&changed.limit) });
-        changed.steps.push(Step { change: Change::Shadow(shadow), by: ChangedBy::Row(Arc::clone(row)) });
+        changed
+            .steps
+            .push(DerivationStep { change: Change::Shadow(shadow), by: ChangedBy::Row(Arc::clone(row)) });
     }
     changed
 }
@@ -111,7 +113,7 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
 impl Changed {
     /// A limit that one row has replaced.
     pub(super) fn whole(limit: Limit, change: Change, row: &Arc<ExceptionRow>) -> Self {
-        let step = Step { change, by: ChangedBy::Row(Arc::clone(row)) };
+        let step = DerivationStep { change, by: ChangedBy::Row(Arc::clone(row)) };
         Self { limit: Arc::new(limit), steps: SmallVec::from_iter([step]) }
     }
 
@@ -124,7 +126,7 @@ impl Changed {
             }
             None => Change::UnknownTier(known.cloned()),
         };
-        self.steps.push(Step { change, by });
+        self.steps.push(DerivationStep { change, by });
     }
 
     fn set_number(&mut self, number: u64, rule: &Limit, change: Change, row: &Arc<ExceptionRow>) {
@@ -139,6 +141,6 @@ impl Changed {
             }
             Err(unfit) => Change::Unfit(unfit),
         };
-        self.steps.push(Step { change, by: ChangedBy::Row(Arc::clone(row)) });
+        self.steps.push(DerivationStep { change, by: ChangedBy::Row(Arc::clone(row)) });
     }
 }

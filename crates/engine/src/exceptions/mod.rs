@@ -7,6 +7,7 @@
 
 mod derivation;
 mod effect;
+mod kind;
 mod look_up;
 mod network;
 mod rows;
@@ -20,8 +21,9 @@ use smallvec::SmallVec;
 use self::network::Networks;
 use super::wildcards::Glob;
 
-pub use derivation::{Amount, Change, ChangedBy, Derivation, Step, Unfit};
+pub use derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
 pub(crate) use effect::Changed;
+pub use kind::ExceptionKind;
 pub(crate) use look_up::{DomainLookUp, ExceptionsInForce, MatchedRows};
 pub use network::{Network, NetworkError};
 pub use rows::{Effect, ExceptionRow, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
