@@ -96,13 +96,18 @@ const USUAL_KEY_LEN: usize = 96;
 impl Charges {
     /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's
     /// index; if an earlier prepaid charge has the same key, the cost is added to it and its index is returned.
+    ///
+    /// If an earlier charge has the same key and another kernel, the numbers of this kernel are added to the key: costs
+    /// of different limits have no sum.
     pub fn push(&mut self, charge: Charge, write_key: impl FnOnce(&mut String)) -> usize {
         let start = self.text_len();
         self.text.reserve(USUAL_KEY_LEN);
         write_key(&mut self.text);
-        let key = start..self.text_len();
-        let written = &self.text[start as usize..];
-        let earlier = self.keys().rposition(|earlier| earlier == written);
+        let mut earlier = self.last_with_key_from(start);
+        if earlier.is_some_and(|index| self.charge(index).kernel != charge.kernel) {
+            self.text.push_str(&charge.kernel.numbers());
+            earlier = self.last_with_key_from(start);
+        }
         if let Some(index) = earlier {
             let earlier = &mut self.charges[index].charge;
             if is_merged(earlier, &charge) {
@@ -112,7 +117,13 @@ impl Charges {
             }
             self.has_repeated_keys = true;
         }
-        self.add(key, charge)
+        self.add(start..self.text_len(), charge)
+    }
+
+    /// The last charge whose key is the text from `start` on.
+    fn last_with_key_from(&self, start: u32) -> Option<usize> {
+        let written = &self.text[start as usize..];
+        self.keys().rposition(|earlier| earlier == written)
     }
 
     /// Removes all charges, and keeps their memory for later ones.

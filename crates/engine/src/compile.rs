@@ -94,7 +94,10 @@ impl CompiledRules {
     fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Arc<Rule> {
         let mut limits = Vec::with_capacity(spec.limits.len());
         for limit in &spec.limits {
+            let with_same_counter = spec.limits.iter().filter(|other| other.fingerprint == limit.fingerprint);
+            let has_own_counter = with_same_counter.count() == 1;
             let limit = limit.clone().placed(self.next_limit_id(), here.path);
+            let limit = if has_own_counter { limit } else { limit.with_numbers() };
             let limit = Arc::new(Limit { shadow: spec.shadow, ..limit }.with_placed_tiers());
             self.limits.push(Arc::clone(&limit));
             limits.push(limit);

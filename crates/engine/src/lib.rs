@@ -12,6 +12,7 @@
 // A request and its decision.
 mod charge;
 mod decision;
+mod matched;
 mod plan;
 mod request;
 mod store;
@@ -28,6 +29,7 @@ pub mod algorithm;
 mod key;
 mod limit;
 mod period;
+mod tier;
 
 // Another limit for some values of requests.
 mod exceptions;
@@ -39,9 +41,9 @@ pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use exceptions::{
-    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier,
-    MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow, TierTable,
-    TierTableBuilder, TooManyTiers,
+    Added, Amount, Change, ChangedBy, Derivation, DerivationStep, Effect, ExceptionKind, ExceptionRow,
+    Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError, Network, NetworkError, RowSource,
+    RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit,
 };
 pub use key::{ShardBy, without_values};
 pub use limit::{
@@ -58,5 +60,6 @@ pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
     StoreError,
 };
+pub use tier::{Tier, TierLimit};
 pub use wildcards::{Glob, Pattern};
 pub use wire::text_of_bytes;

@@ -1,7 +1,6 @@
 //! One limit of a rule: how much, over what period, by which algorithm, and the options beside these.
 
 use std::collections::BTreeMap;
-use std::mem::discriminant;
 use std::sync::Arc;
 
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
@@ -10,6 +9,7 @@ use super::algorithm::{
     Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog, SlidingWindow,
 };
 use super::period::Period;
+use super::tier::{Tier, TierLimit};
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
@@ -64,10 +64,10 @@ impl Algorithm {
     #[must_use]
     pub fn max_limit(self) -> u64 {
         match self {
+            Self::FixedWindow => 1 << 52,
+            Self::SlidingWindow => 1 << 46,
             Self::SlidingLog => MAX_LOG_LIMIT,
-            Self::FixedWindow | Self::SlidingWindow | Self::Gcra | Self::TokenBucket | Self::LeakyBucket => {
-                u32::MAX.into()
-            }
+            Self::Gcra | Self::TokenBucket | Self::LeakyBucket => u32::MAX.into(),
         }
     }
 
@@ -84,8 +84,8 @@ impl Algorithm {
 pub enum Charging {
     /// A hit is recorded when it fits: a denied hit changes nothing.
     Prepaid,
-    /// A hit is always recorded, admitted or not. At most twice the limit (or burst) is recorded, so the debt is at
-    /// most one limit.
+    /// A hit is always recorded, admitted or not. The debt is at most one further limit (or burst), except in a fixed
+    /// window, whose end discards it.
     Postpaid,
 }
 
@@ -175,18 +175,6 @@ pub struct LimitSpec {
     pub tiers: BTreeMap<String, Tier>,
 }
 
-/// The numbers of a limit for one tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// Not counted, always admitted.
-    Unlimited,
-    Limited {
-        requests_per_unit: u64,
-        /// `None`: the burst of the limit, in the same proportion to the number.
-        burst: Option<u32>,
-    },
-}
-
 /// Why a limit is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
@@ -231,21 +219,14 @@ pub struct Limit {
     pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// The kernel and its parameters as text; empty if unlimited. Part of the counter's key, so that limits with
-    /// different kernels or parameters never share a counter.
+    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have the
+    /// same one. It ends the counter's key.
     pub fingerprint: Box<str>,
     /// Whether a row of the exceptions denies every hit. No other limit replaces this one, and no mode of its rule
     /// weakens the denial.
     pub blocked: bool,
     /// The limit for each tier, sorted by name.
     pub tiers: Box<[TierLimit]>,
-}
-
-/// A limit with the numbers of a tier. Its place, its name and its options are those of the limit of the rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TierLimit {
-    pub name: Arc<str>,
-    pub limit: Arc<Limit>,
 }
 
 impl Limit {
@@ -263,94 +244,40 @@ impl Limit {
         let tiers = spec.tiers.iter().map(of_tier).collect::<Result<_, LimitError>>()?;
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
-            Quantity::Limited(kernel) => kernel.to_string(),
+            Quantity::Limited(kernel) => kernel.fingerprint(),
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         let (id, fingerprint) = (LimitId(0), fingerprint.into());
         Ok(Self { id, spec, quantity, shadow: false, label, fingerprint, blocked: false, tiers })
     }
 
+    /// The name of the limit; empty if it has none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.spec.name.as_deref().unwrap_or_default()
+    }
+
+    /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        match (self.quantity, other.quantity) {
+            (Quantity::Limited(kernel), Quantity::Limited(other)) => kernel.to_string() == other.to_string(),
+            (Quantity::Unlimited, _) | (_, Quantity::Unlimited) => false,
+        }
+    }
+
+    /// The limit with its numbers in the fingerprint: a limit of another number then has another counter.
+    pub(super) fn with_numbers(self) -> Self {
+        match self.quantity {
+            Quantity::Unlimited => self,
+            Quantity::Limited(kernel) => Self { fingerprint: kernel.to_string().into(), ..self },
+        }
+    }
+
     /// The limit with its place in a rule set: `path` is the path of its rule.
     pub(super) fn placed(self, id: LimitId, path: &str) -> Self {
         let label = if self.spec.name.is_some() { self.label } else { path.into() };
         Self { id, label, ..self }
-    }
-
-    /// The limit, with tiers that are in its place and on its counter: the last step of compiling it.
-    pub(super) fn with_placed_tiers(mut self) -> Self {
-        for index in 0..self.tiers.len() {
-            let limit = Self::clone(&self.tiers[index].limit).in_place_of(&self);
-            self.tiers[index].limit = Arc::new(limit);
-        }
-        self
-    }
-
-    /// The limit with another number per period, and a burst in the same proportion. It keeps the counter of `rule`,
-    /// the limit of the rule, if the counter means the same for both.
-    ///
-    /// # Errors
-    /// [`LimitError`].
-    pub(super) fn with_number(&self, number: u64, rule: &Self) -> Result<Self, LimitError> {
-        let mut spec = self.spec.clone();
-        spec.tiers.clear();
-        spec.burst = spec.scaled_burst(number);
-        spec.requests_per_unit = number;
-        Ok(Self { shadow: self.shadow, ..Self::new(spec)?.in_place_of(rule) })
-    }
-
-    /// A limit that denies every hit in place of this one.
-    pub(super) fn as_blocked(&self) -> Self {
-        let spec = LimitSpec {
-            requests_per_unit: 0,
-            unlimited: false,
-            burst: None,
-            charging: Charging::Prepaid,
-            tiers: BTreeMap::new(),
-            ..self.spec.clone()
-        };
-        let kernel = Kernel::Blocked(Blocked::new(spec.period.us()));
-        let fingerprint = kernel.to_string().into();
-        let quantity = Quantity::Limited(kernel);
-        let (label, tiers) = (Arc::clone(&self.label), Box::default());
-        Self { id: self.id, spec, quantity, shadow: false, label, fingerprint, blocked: true, tiers }
-    }
-
-    /// A limit that admits every hit in place of this one.
-    pub(super) fn as_exempt(&self) -> Self {
-        let spec = LimitSpec { unlimited: true, tiers: BTreeMap::new(), ..self.spec.clone() };
-        let (quantity, label, tiers) = (Quantity::Unlimited, Arc::clone(&self.label), Box::default());
-        Self {
-            id: self.id,
-            spec,
-            quantity,
-            shadow: self.shadow,
-            label,
-            fingerprint: "".into(),
-            blocked: false,
-            tiers,
-        }
-    }
-
-    /// The limit in the place of `rule`. The counter of most kernels means the same for another number, so that what is
-    /// used stays used. The tokens of an interval bucket are those that are left: they depend on its numbers.
-    fn in_place_of(self, rule: &Self) -> Self {
-        let fingerprint = match (self.quantity, rule.quantity) {
-            (Quantity::Limited(Kernel::IntervalBucket(_) | Kernel::Blocked(_)), _) => self.fingerprint,
-            (Quantity::Limited(own), Quantity::Limited(of_rule))
-                if discriminant(&own) == discriminant(&of_rule) =>
-            {
-                rule.fingerprint.clone()
-            }
-            _ => self.fingerprint,
-        };
-        Self { id: rule.id, label: Arc::clone(&rule.label), shadow: rule.shadow, fingerprint, ..self }
-    }
-
-    /// The limit of a tier; `None` if the limit does not have the tier.
-    #[must_use]
-    pub fn of_tier(&self, name: &str) -> Option<&Arc<Self>> {
-        let found = self.tiers.binary_search_by(|tier| (*tier.name).cmp(name)).ok()?;
-        Some(&self.tiers[found].limit)
     }
 }
 
@@ -372,32 +299,6 @@ impl LimitSpec {
             replaces: Vec::new(),
             tiers: BTreeMap::new(),
         }
-    }
-
-    /// The limit for a tier, without tiers of its own.
-    #[must_use]
-    pub fn of_tier(&self, tier: Tier) -> Self {
-        let mut spec = self.clone();
-        spec.tiers.clear();
-        match tier {
-            Tier::Unlimited => spec.unlimited = true,
-            Tier::Limited { requests_per_unit, burst } => {
-                spec.burst = burst.or_else(|| self.scaled_burst(requests_per_unit));
-                spec.requests_per_unit = requests_per_unit;
-            }
-        }
-        spec
-    }
-
-    /// The burst in the same proportion to another number: rounded up, at least 1. A limit without a written burst has
-    /// its number as burst, whatever the number is.
-    fn scaled_burst(&self, number: u64) -> Option<u32> {
-        let (burst, from) = (self.burst?, self.requests_per_unit);
-        if from == 0 {
-            return Some(burst);
-        }
-        let scaled = (u128::from(burst) * u128::from(number)).div_ceil(u128::from(from));
-        Some(u32::try_from(scaled).unwrap_or(u32::MAX).max(1))
     }
 
     /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and

@@ -6,15 +6,14 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
 use super::charge::{Charge, Charges, Role};
+use super::exceptions::Derivation;
 use super::key::{KeyContext, KeyPart, write_key};
-use super::limit::{Charging, Limit, LimitError, LimitSpec, Quantity};
+use super::limit::{Charging, Limit, LimitError, Quantity};
+use super::matched::Match;
 use super::request::Cost;
-use super::request::{Descriptor, Entry, LimitOverride, Request};
-use super::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk, stat_path};
+use super::request::{Entry, Request};
+use super::rule_set::{DomainRules, Rule, RuleSet, stat_path};
 use super::secret::HiddenValues;
-
-/// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
-const MATCH_TEXT_CAPACITY: usize = 64;
 
 /// Why a request cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +35,8 @@ pub struct Plan {
     pub(super) descriptors: SmallVec<[Planned; 2]>,
     /// What is shown in place of the request's secret values.
     pub(super) hidden: HiddenValues,
+    /// How the limits that exceptions or tiers have changed came about.
+    pub(super) derivations: Vec<Derivation>,
 }
 
 /// The limits of one descriptor.
@@ -68,28 +69,6 @@ pub struct ChargedLimit<'p> {
     pub index: usize,
 }
 
-/// A descriptor with the limits that apply to it.
-struct Match<'r> {
-    rule: Option<&'r Arc<Rule>>,
-    /// The limit of the descriptor's override. It applies instead of the limits of a rule.
-    override_limit: Option<Arc<Limit>>,
-    walk: Walk<'r>,
-}
-
-impl Match<'_> {
-    fn limits(&self) -> &[Arc<Limit>] {
-        match (&self.override_limit, self.rule) {
-            (Some(limit), _) => std::slice::from_ref(limit),
-            (None, Some(rule)) => &rule.limits,
-            (None, None) => &[],
-        }
-    }
-
-    fn is_quota(&self) -> bool {
-        self.rule.is_some_and(|rule| rule.quota)
-    }
-}
-
 impl RuleSet {
     /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges that
     /// the store must decide.
@@ -106,17 +85,18 @@ impl RuleSet {
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
-    pub fn plan_into(&self, request: &Request, _now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
+    pub fn plan_into(&self, request: &Request, now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
         let domain = self.domain(&request.domain);
         plan.charges.clear();
         plan.descriptors.clear();
+        plan.derivations.clear();
         plan.hidden = self.hidden_values(domain, request);
         let Some(domain) = domain else {
             plan.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
             return Ok(());
         };
         let quota_mode = self.defaults().quota_mode;
-        let matches = self.matches(domain, request)?;
+        let matches = self.matches(domain, request, now_us, plan)?;
         let replaced: SmallVec<[&str; 2]> = matches
             .iter()
             .flat_map(Match::limits)
@@ -158,56 +138,18 @@ impl RuleSet {
         }
         Ok(())
     }
-
-    fn matches<'r>(
-        &'r self,
-        domain: &'r DomainRules,
-        request: &Request,
-    ) -> Result<SmallVec<[Match<'r>; 2]>, PlanError> {
-        let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
-        let mut matches = SmallVec::with_capacity(request.descriptors.len());
-        for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let override_limit =
-                self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
-            if override_limit.is_some() {
-                matches.push(Match { rule: None, override_limit, walk: Walk::default() });
-                continue;
-            }
-            let walk = domain.walk(&descriptor.entries, &mut scratch);
-            let rule = walk.end.and_then(|node| node.rule.as_ref());
-            matches.push(Match { rule, override_limit: None, walk });
-        }
-        Ok(matches)
-    }
-
-    /// The limit of the descriptor's override. It never shares a counter with a rule's limit.
-    fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
-        let Some(limit_override) = descriptor.limit else {
-            return Ok(None);
-        };
-        let spec = override_spec(limit_override, self.defaults());
-        let mut limit = Limit::new(spec)?.placed(self.compiled.next_limit_id(), "override");
-        limit.fingerprint = format!("o:{}", limit.fingerprint).into();
-        Ok(Some(Arc::new(limit)))
-    }
 }
 
-/// Whether another limit of the request replaces this one. An unlimited limit is never replaced.
+/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one that
+/// a row of the exceptions blocks.
 fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
-    let has_name = |name: &str| limit.quantity != Quantity::Unlimited && replaced.contains(&name);
+    let is_replaceable = limit.quantity != Quantity::Unlimited && !limit.blocked;
+    let has_name = |name: &str| is_replaceable && replaced.contains(&name);
     limit.spec.name.as_deref().is_some_and(has_name)
 }
 
 fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
     limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
-}
-
-fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec {
-    LimitSpec {
-        charging: defaults.charging(false),
-        on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
-    }
 }
 
 /// What the charges of one descriptor have in common.
@@ -308,7 +250,7 @@ impl Plan {
                 kernel,
                 cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
                 charging: limit.spec.charging,
-                role: if limit.shadow { Role::Shadow } else { context.role },
+                role: role_of(limit, context.role),
                 on_store_failure: limit.spec.on_store_failure,
             };
             let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
@@ -330,6 +272,15 @@ impl Plan {
     }
 }
 
+/// A blocked limit denies whatever the mode of its rule.
+fn role_of(limit: &Limit, role: Role) -> Role {
+    match limit {
+        Limit { blocked: true, .. } => Role::Enforce,
+        Limit { shadow: true, .. } => Role::Shadow,
+        _ => role,
+    }
+}
+
 fn write_counter_key(
     text: &mut String,
     matched: &Match<'_>,
@@ -342,8 +293,9 @@ fn write_counter_key(
         shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
-    let parts = context.entries.iter().enumerate().map(|(index, entry)| {
-        match matched.walk.steps.get(index).map(|step| step.node()) {
+    let parts = context.entries.iter().enumerate().filter_map(|(index, entry)| {
+        let part = match matched.walk.steps.get(index).map(|step| step.node()) {
+            Some(node) if node.is_tier => return None,
             Some(node) if node.shares_counter && *node.key == *entry.key => {
                 KeyPart::Rule(&entry.key, node.value())
             }
@@ -353,7 +305,8 @@ fn write_counter_key(
                 Some(hash) => KeyPart::Hidden(&entry.key, hash),
                 None => KeyPart::Request(&entry.key, &entry.value),
             },
-        }
+        };
+        Some(part)
     });
     write_key(text, &key_context, parts);
 }
@@ -361,7 +314,10 @@ fn write_counter_key(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Caller, DomainSpec, NodeSpec, Period, RuleSpec, Unit, ValueHashing};
+    use crate::{
+        Algorithm, Caller, Defaults, Descriptor, DomainSpec, LimitSpec, NodeSpec, Period, RuleSpec, Unit,
+        ValueHashing,
+    };
 
     #[test]
     fn a_plan_that_was_used_before_is_that_of_the_request() {

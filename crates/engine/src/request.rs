@@ -2,8 +2,9 @@
 
 use super::period::Period;
 
-/// One above the largest limit, so that a saturated cost never fits.
-const MAX_UNITS: u64 = 1 << 32;
+/// The most units of a cost and of a count: the largest number up to which every whole number is a double, as Redis
+/// has them. It is above every limit, so that a saturated cost never fits.
+pub(crate) const MAX_UNITS: u64 = (1 << 53) - 1;
 
 /// Asks whether something may proceed. The answer has a status per descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +65,8 @@ pub struct LimitOverride {
 
 /// Units to take (positive), units to give back (negative), or a peek, which asks and changes nothing.
 ///
-/// Range: -2^32 ..= 2^32. Larger amounts saturate; since no limit exceeds 2^32 - 1, a saturated cost is denied exactly
-/// when the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
+/// At most 2^53 - 1 units. Larger amounts saturate; since no limit exceeds 2^52, a saturated cost is denied exactly when
+/// the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
@@ -169,10 +170,11 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Algorithm;
 
     #[test]
     fn a_saturated_cost_is_above_every_limit() {
-        assert!(Cost::take(u64::MAX).needed() > u64::from(u32::MAX));
+        assert!(Algorithm::ALL.iter().all(|algorithm| Cost::take(u64::MAX).needed() > algorithm.max_limit()));
         assert_eq!(Cost::take(u64::MAX).plus(Cost::take(1)), Cost::take(u64::MAX));
         assert_eq!(Cost::refund(u64::MAX).refunded(), MAX_UNITS);
     }

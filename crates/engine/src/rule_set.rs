@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
-use super::exceptions::{Exceptions, ExceptionsInForce};
+use super::exceptions::{DomainLookUp, Exceptions, ExceptionsInForce};
 use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
 use super::request::{Entry, Request};
@@ -88,6 +88,13 @@ pub(super) enum StatPath {
     PerLevel,
     /// Every level has the value of the request (`detailed_metric`).
     Detailed,
+}
+
+impl Rule {
+    /// The path without the domain: `key_value.key`.
+    pub(super) fn path_in_domain(&self) -> &str {
+        self.path.get(self.domain.len() + 1..).unwrap_or_default()
+    }
 }
 
 /// All rules of a process, and the exceptions from them.
@@ -188,6 +195,11 @@ impl RuleSet {
         let compiled = Arc::clone(&self.compiled);
         let in_force = ExceptionsInForce::new(exceptions, compiled.domains.values());
         Self { compiled, exceptions: in_force.map(Arc::new) }
+    }
+
+    /// The rows for a domain; `None` if there is none.
+    pub(super) fn exceptions_of(&self, domain: &DomainRules) -> Option<DomainLookUp<'_>> {
+        self.exceptions.as_deref()?.of_domain(domain)
     }
 
     /// The exceptions; `None` if there is no row.

@@ -121,7 +121,7 @@ impl Upgrade {
     fn upgraded(&self, limits: &[LimitDraft], index: usize, defaults: Defaults) -> Result<Limit, Unfit> {
         let changed = Limit::new(self.changed(&limits[index], defaults)?)?;
         let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
-        if others.any(|(_, other)| other.limit.fingerprint == changed.fingerprint) {
+        if others.any(|(_, other)| other.limit.counts_like(&changed)) {
             return Err(Unfit::SameCounter);
         }
         Ok(changed)

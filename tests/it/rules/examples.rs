@@ -79,7 +79,7 @@ fn explanations_say_why() {
             &[
                 "wildcard, node 'path_/files/*'",
                 "share one counter",
-                "{edge|path=/files/*%*}#gc:100/1000000/100 (in Redis after store.redis.key_prefix)",
+                "{edge|path=/files/*%*}#gc:1000000 (in Redis after store.redis.key_prefix)",
             ],
         ),
         (

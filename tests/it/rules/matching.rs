@@ -173,8 +173,8 @@ descriptors:
     );
     check(&rules, "d", &[("a=b_c", "d.a_b_c"), ("a_b=c", "d.a_b_c")]);
     // Rules join key and value, counter keys do not: each request has its own counter.
-    assert_eq!(keys(&rules, &request("d", &["a=b_c"])), ["{d|a=b_c}#fw:1/60000000"]);
-    assert_eq!(keys(&rules, &request("d", &["a_b=c"])), ["{d|a_b=c}#fw:1/60000000"]);
+    assert_eq!(keys(&rules, &request("d", &["a=b_c"])), ["{d|a=b_c}#fw:60000000"]);
+    assert_eq!(keys(&rules, &request("d", &["a_b=c"])), ["{d|a_b=c}#fw:60000000"]);
 }
 
 #[test]
@@ -199,13 +199,13 @@ descriptors:
 ",
     );
     let table = [
-        ("files=files/a", "{d|files=files/*%*}#fw:1/60000000"),
-        ("files=files/b", "{d|files=files/*%*}#fw:1/60000000"),
-        ("separate=files/a", "{d|separate=files/a}#fw:1/60000000"),
+        ("files=files/a", "{d|files=files/*%*}#fw:60000000"),
+        ("files=files/b", "{d|files=files/*%*}#fw:60000000"),
+        ("separate=files/a", "{d|separate=files/a}#fw:60000000"),
         // share_threshold on an ancestor of the limit.
-        ("route=api/a,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
-        ("route=api/b,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
-        ("route=api/b,method=PUT", "{d|route=api/*%*}|method=PUT#fw:1/60000000"),
+        ("route=api/a,method=GET", "{d|route=api/*%*}|method=GET#fw:60000000"),
+        ("route=api/b,method=GET", "{d|route=api/*%*}|method=GET#fw:60000000"),
+        ("route=api/b,method=PUT", "{d|route=api/*%*}|method=PUT#fw:60000000"),
     ];
     for (descriptor, key) in table {
         assert_eq!(keys(&rules, &request("d", &[descriptor])), [key], "{descriptor}");
@@ -220,9 +220,9 @@ fn counters_of_share_threshold_differ_between_rules() {
     ));
     let shared = |descriptor| keys(&rules, &request("d", &[descriptor]));
     // The pattern of k_a, with the key of the request.
-    assert_eq!(shared("k=a_b"), ["{d|k=k_a_*%**}#fw:1/60000000"]);
-    assert_eq!(shared("k_a=b"), ["{d|k_a=*%*}#fw:1/60000000"]);
-    assert_eq!(shared("k=zzz"), ["{d|k=*%*}#fw:1/60000000"]);
+    assert_eq!(shared("k=a_b"), ["{d|k=k_a_*%**}#fw:60000000"]);
+    assert_eq!(shared("k_a=b"), ["{d|k_a=*%*}#fw:60000000"]);
+    assert_eq!(shared("k=zzz"), ["{d|k=*%*}#fw:60000000"]);
 }
 
 const REPLACING: &str = "
@@ -259,7 +259,7 @@ fn a_limit_of_the_request_replaces_the_rule() {
         descriptor.limit = Some(LimitOverride { requests_per_unit: 7, period: Period::one(Unit::Hour) });
     }
     assert_eq!(labels(&rules, &request), ["override", "override"]);
-    assert_eq!(keys(&rules, &request), ["{d|everyone=x}#o:fw:7/3600000000", "{d|no=node}#o:fw:7/3600000000"]);
+    assert_eq!(keys(&rules, &request), ["{d|everyone=x}#o:fw:3600000000", "{d|no=node}#o:fw:3600000000"]);
     // In a domain without rules the override is ignored.
     request.domain = "unknown".to_owned();
     assert!(keys(&rules, &request).is_empty());
@@ -279,10 +279,7 @@ descriptors:
 ",
     );
     let request = request("d", &["a=1"]);
-    assert_eq!(
-        keys(&rules, &request),
-        ["{d|a=1}#fw:10/1000000", "{d|a=1}#fw:1000/3600000000", "{d|a=1}#gc:10/1000000/3"]
-    );
+    assert_eq!(keys(&rules, &request), ["{d|a=1}#fw:1000000", "{d|a=1}#fw:3600000000", "{d|a=1}#gc:1000000"]);
     assert_eq!(rules.rules()[0].limits.len(), 3);
     assert_eq!(descriptor("a=1").entries, request.descriptors[0].entries);
 }

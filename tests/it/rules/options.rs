@@ -111,9 +111,9 @@ descriptors:
 ",
     );
     let table = [
-        ("port=0070", "{7|port=0070}#fw:16/60000000"),
-        ("flag=yes", "{7|flag=yes}#fw:1000/3600000000"),
-        ("null=x", "{7|null=x}#fw:8/604800000000"),
+        ("port=0070", "{7|port=0070}#fw:60000000"),
+        ("flag=yes", "{7|flag=yes}#fw:3600000000"),
+        ("null=x", "{7|null=x}#fw:604800000000"),
     ];
     for (descriptor, key) in table {
         assert_eq!(keys(&rules, &request("7", &[descriptor])), [key], "{descriptor}");

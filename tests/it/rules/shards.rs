@@ -21,7 +21,7 @@ fn shard_by_of_a_rule_overrides_shard_by_of_its_domain() {
     let rules = rules(RULES);
     assert_eq!(
         keys(&rules, &request("d", &["a=1", "a=1,b=2", "a=1,c=2"])),
-        ["{d}|a=1#fw:3/60000000", "{d|a=1|b=2}#fw:3/60000000", "{d|a=1}|c=2#fw:3/60000000"]
+        ["{d}|a=1#fw:60000000", "{d|a=1|b=2}#fw:60000000", "{d|a=1}|c=2#fw:60000000"]
     );
     let limit = LimitOverride { requests_per_unit: 5, period: Period::one(Unit::Second) };
     let mut with_override = request("d", &[]);

@@ -1,9 +1,7 @@
 //! Fixed window: a count per epoch-aligned window. An interval that touches m windows admits at most m times the limit.
 
-use std::fmt;
-
-use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
-use crate::request::Cost;
+use super::report::{Attempt, CounterView, Report, Verdict};
+use crate::request::{Cost, MAX_UNITS};
 
 /// `limit` units per window of `window_us`, windows aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +15,12 @@ pub struct FixedWindow {
 pub struct WindowState {
     /// Number of the window: its start divided by its length.
     pub index: u64,
-    /// Units recorded in it. The next charge takes a debt of more than one further limit as one further limit; the
-    /// count is exact until then, so that a report tells how many units of a charge were over the limit.
+    /// Units recorded in it, at most 2^53 - 1: the end of the window discards a debt, so a debt has no other bound.
     pub count: u64,
 }
 
 impl FixedWindow {
-    /// `limit`: 1 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
+    /// `limit`: 1 to 2^52 units; `window_us`: 1 us to 366 days.
     #[must_use]
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
@@ -59,16 +56,19 @@ impl FixedWindow {
     }
 
     pub(super) fn record(&self, state: WindowState, cost: Cost) -> WindowState {
-        let before = state.count.min(max_recorded(self.limit));
-        let count =
-            if cost.is_refund() { before.saturating_sub(cost.refunded()) } else { before + cost.taken() };
+        let count = if cost.is_refund() {
+            state.count.saturating_sub(cost.refunded())
+        } else {
+            (state.count + cost.taken()).min(MAX_UNITS)
+        };
         WindowState { count, ..state }
     }
 
-    /// Whether the window is used up by so much that the cost, which is denied, changes no later decision: a peek
-    /// records nothing, and a debt beyond one further limit counts as one further limit.
-    pub(super) fn is_unchanged_by(&self, state: WindowState, cost: Cost) -> bool {
-        state.count >= if cost.changes_counter() { max_recorded(self.limit) } else { self.limit }
+    /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted in
+    /// a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
+    /// given back.
+    pub(super) fn may_stay_unrecorded(&self, state: WindowState, cost: Cost) -> bool {
+        state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
     }
 
     pub(super) fn unused_from_us(&self, state: WindowState) -> u64 {
@@ -108,12 +108,6 @@ impl CounterView for FixedWindowView {
     }
     fn longest_wait_us(&self) -> u64 {
         self.end_after_us
-    }
-}
-
-impl fmt::Display for FixedWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fw:{}/{}", self.limit, self.window_us)
     }
 }
 
@@ -160,11 +154,5 @@ impl CounterView for BlockedView {
     }
     fn longest_wait_us(&self) -> u64 {
         0
-    }
-}
-
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no:{}", self.window_us)
     }
 }

@@ -5,8 +5,6 @@
 //! over the fraction's denominator. Nothing is rounded, so nothing drifts.
 //! Every closed interval of length d admits at most `burst + floor(d * limit / period)` units.
 
-use std::fmt;
-
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
@@ -47,7 +45,8 @@ pub struct Gcra {
 pub struct Tat {
     /// Whole microseconds.
     pub whole_us: u64,
-    /// Numerator of the fraction, below the kernel's denominator.
+    /// Numerator of the fraction, below the denominator of the kernel that has written it. A kernel with another
+    /// denominator reads another fraction, which moves the instant by less than a microsecond.
     pub fraction: u64,
 }
 
@@ -104,6 +103,16 @@ impl Gcra {
         // At most twice ten years of microseconds.
         let narrow = |ticks: u128| u64::try_from(ticks).expect("the refill time is at most ten years");
         Tat { whole_us: narrow(ticks / denominator), fraction: narrow(ticks % denominator) }
+    }
+
+    /// A stored TAT, as this kernel reads it: a fraction that is none for its denominator is the next microsecond.
+    pub(super) fn load(&self, stored: Option<Tat>) -> Tat {
+        match stored.unwrap_or_default() {
+            Tat { whole_us, fraction } if fraction >= self.denominator => {
+                Tat { whole_us: whole_us + 1, fraction: 0 }
+            }
+            tat => tat,
+        }
     }
 
     fn plus(&self, a: Tat, b: Tat) -> Tat {
@@ -212,11 +221,5 @@ impl CounterView for GcraView {
 
     fn longest_wait_us(&self) -> u64 {
         self.whole_us(u128::from(self.kernel.burst) * u128::from(self.kernel.numerator))
-    }
-}
-
-impl fmt::Display for Gcra {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gc:{}/{}/{}", self.limit, self.period_us, self.burst)
     }
 }

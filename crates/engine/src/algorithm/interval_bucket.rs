@@ -1,8 +1,6 @@
 //! Token bucket that refills once per interval. At most `capacity + refill * ceil(d / interval)` units in an
 //! interval of length d.
 
-use std::fmt;
-
 use super::report::{Attempt, CounterView, Report, Verdict};
 use crate::request::Cost;
 
@@ -127,11 +125,5 @@ impl CounterView for IntervalBucketView {
         let empty =
             TokenState { tokens: 0, start_us: if is_full { self.now_us } else { self.state.start_us } };
         self.kernel.holds_at_us(empty, self.kernel.full()).saturating_sub(self.now_us)
-    }
-}
-
-impl fmt::Display for IntervalBucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ib:{}/{}/{}", self.refill, self.interval_us, self.capacity)
     }
 }

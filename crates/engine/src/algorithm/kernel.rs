@@ -135,7 +135,7 @@ impl Kernel {
                 k.fits(k.advanced_to(state.and_then(State::buckets), now_us), now_us, needed)
             }
             Self::SlidingLog(k) => k.fits(state.and_then(State::log), now_us, needed),
-            Self::Gcra(k) => k.fits(state.and_then(State::tat).unwrap_or_default(), now_us, needed),
+            Self::Gcra(k) => k.fits(k.load(state.and_then(State::tat)), now_us, needed),
             Self::IntervalBucket(k) => k.fits(k.advanced_to(state.and_then(State::tokens), now_us), needed),
             Self::Blocked(_) => false,
         };
@@ -157,7 +157,7 @@ impl Kernel {
             Self::SlidingLog(k) => {
                 State::Log(k.record(state.and_then(State::into_log).unwrap_or_default(), attempt))
             }
-            Self::Gcra(k) => State::Tat(k.record(old.and_then(State::tat).unwrap_or_default(), attempt)),
+            Self::Gcra(k) => State::Tat(k.record(k.load(old.and_then(State::tat)), attempt)),
             Self::IntervalBucket(k) => {
                 State::Tokens(k.record(k.advanced_to(old.and_then(State::tokens), now_us), cost))
             }
@@ -177,7 +177,7 @@ impl Kernel {
                 CounterReading::Buckets(k.advanced_to(state.and_then(State::buckets), now_us))
             }
             Self::SlidingLog(k) => CounterReading::Log(k.reading(state.and_then(State::log), attempt)),
-            Self::Gcra(_) => CounterReading::Tat(state.and_then(State::tat).unwrap_or_default()),
+            Self::Gcra(k) => CounterReading::Tat(k.load(state.and_then(State::tat))),
             Self::IntervalBucket(k) => {
                 CounterReading::Tokens(k.advanced_to(state.and_then(State::tokens), now_us))
             }
@@ -218,7 +218,7 @@ impl Kernel {
             Self::SlidingLog(k) => {
                 reading.log().filter(|log| k.is_unchanged_until(*log, now_us)).map(CounterReading::Log)
             }
-            Self::Gcra(_) => reading.tat().map(CounterReading::Tat),
+            Self::Gcra(k) => reading.tat().map(|tat| CounterReading::Tat(k.load(Some(tat)))),
             Self::IntervalBucket(k) => {
                 reading.tokens().map(|state| CounterReading::Tokens(k.advanced_to(Some(state), now_us)))
             }
@@ -226,7 +226,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a reading made for one cost says nothing about another cost.
+    /// Whether a reading made for one cost and one limit says nothing about another cost or limit.
     #[must_use]
     pub fn reading_depends_on_cost(&self) -> bool {
         match self {
@@ -239,12 +239,12 @@ impl Kernel {
         }
     }
 
-    /// Whether a cost that is denied, and recorded, changes no later decision, also if units are given back. Only a
-    /// fixed window can be so: its end discards the debt.
+    /// Whether a cost that is denied, and should be recorded, may stay unrecorded: no later decision changes, not even if
+    /// callers give back all units that were admitted. Only a fixed window can be so: its end discards the debt.
     #[must_use]
-    pub fn is_unchanged_by(&self, reading: &CounterReading, cost: Cost) -> bool {
+    pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {
-            Self::FixedWindow(k) => reading.window().is_some_and(|state| k.is_unchanged_by(state, cost)),
+            Self::FixedWindow(k) => reading.window().is_some_and(|state| k.may_stay_unrecorded(state, cost)),
             Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)
@@ -308,6 +308,34 @@ impl Kernel {
         }
     }
 
+    /// What the state of the counter means: the kind of the kernel and its period. It is part of the counter's key, so
+    /// that no kernel reads a state of another meaning. The limit and the burst are no part of it, because the state
+    /// means the same for any of them: units, times, or an instant. The tokens that are left in an interval bucket
+    /// depend on its numbers, so all of them are part.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        match self {
+            Self::FixedWindow(k) => format!("fw:{}", k.window_us()),
+            Self::SlidingWindow(k) => format!("sw:{}", k.window_us()),
+            Self::SlidingLog(k) => format!("sl:{}", k.window_us()),
+            Self::Gcra(k) => format!("gc:{}", k.period_us()),
+            Self::IntervalBucket(k) => format!("ib:{}/{}/{}", k.refill(), k.interval_us(), k.capacity()),
+            Self::Blocked(k) => format!("no:{}", k.window_us()),
+        }
+    }
+
+    /// The numbers that the fingerprint leaves out, as the end of a longer one; empty if there are none.
+    #[must_use]
+    pub fn numbers(&self) -> String {
+        match self {
+            Self::FixedWindow(k) => format!("/{}", k.limit()),
+            Self::SlidingWindow(k) => format!("/{}", k.limit()),
+            Self::SlidingLog(k) => format!("/{}", k.limit()),
+            Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
+            Self::IntervalBucket(_) | Self::Blocked(_) => String::new(),
+        }
+    }
+
     /// The period of the limit in microseconds; `None` for a kernel without a counter.
     #[must_use]
     pub fn period_us(&self) -> Option<u64> {
@@ -336,17 +364,9 @@ impl Kernel {
     }
 }
 
-/// The fingerprint: kernel and parameters. It is part of the counter's key, so that no kernel reads a state that was
-/// recorded with other parameters.
+/// The kernel with all its numbers: the fingerprint, then the numbers that it leaves out.
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FixedWindow(k) => k.fmt(f),
-            Self::SlidingWindow(k) => k.fmt(f),
-            Self::SlidingLog(k) => k.fmt(f),
-            Self::Gcra(k) => k.fmt(f),
-            Self::IntervalBucket(k) => k.fmt(f),
-            Self::Blocked(k) => k.fmt(f),
-        }
+        write!(f, "{}{}", self.fingerprint(), self.numbers())
     }
 }

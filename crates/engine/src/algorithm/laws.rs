@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::testing::{Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel};
 use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow};
-use crate::{Charging, Cost, Pacing, RetryAfter, Verdict};
+use crate::{Algorithm, Charging, Cost, Pacing, RetryAfter, Verdict};
 
 fn prepaid() -> impl Strategy<Value = Charging> {
     Just(Charging::Prepaid)
@@ -184,13 +184,20 @@ proptest! {
     #[test]
     fn debt_is_at_most_one_further_limit(kernel in small_kernel(), costs in prop::collection::vec(1..100_u64, 1..10)) {
         let mut asked = Counter { charging: Charging::Postpaid, ..Counter::new(kernel) };
-        for units in costs {
-            asked.take(T0, units);
+        for units in &costs {
+            asked.take(T0, *units);
         }
         let max_cost = kernel.max_cost();
-        // The debt is at most one further limit, so giving back two limits always clears it.
-        asked.decide(T0, Cost::refund(2 * max_cost));
+        // The debt is at most one further limit, so giving back two limits always clears it. A fixed window counts
+        // every unit until it ends.
+        let is_window = matches!(kernel, Kernel::FixedWindow(_));
+        let most = if is_window { costs.iter().sum() } else { 2 * max_cost };
+        asked.decide(T0, Cost::refund(most));
         prop_assert_eq!(asked.peek(T0).remaining, max_cost);
+        if is_window && most >= max_cost {
+            let over_by = |units| asked.clone().take(T0, most + units).1.over_by;
+            prop_assert_eq!((over_by(0), over_by(1)), (most - max_cost, most + 1 - max_cost));
+        }
     }
 
     #[test]
@@ -340,11 +347,14 @@ proptest! {
 #[test]
 fn no_number_overflows_at_the_edges() {
     let year = super::super::period::MAX_PERIOD_US;
-    let most = u64::from(u32::MAX);
+    let most = Algorithm::Gcra.max_limit();
+    let [most_fixed, most_sliding] =
+        [Algorithm::FixedWindow, Algorithm::SlidingWindow].map(Algorithm::max_limit);
     let kernels = [
-        Kernel::FixedWindow(FixedWindow::new(most, year)),
-        Kernel::SlidingWindow(SlidingWindow::new(most, year)),
-        Kernel::SlidingWindow(SlidingWindow::new(most, 1)),
+        Kernel::FixedWindow(FixedWindow::new(most_fixed, year)),
+        Kernel::FixedWindow(FixedWindow::new(most_fixed, 1)),
+        Kernel::SlidingWindow(SlidingWindow::new(most_sliding, year)),
+        Kernel::SlidingWindow(SlidingWindow::new(most_sliding, 1)),
         Kernel::SlidingLog(SlidingLog::new(10_000, year)),
         Kernel::Gcra(Gcra::new(most, 1_000_000, most, Pacing::Queue)),
         Kernel::Gcra(Gcra::new(most - 1, year, most, Pacing::Meter)),

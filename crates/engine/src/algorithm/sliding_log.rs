@@ -2,10 +2,8 @@
 //!
 //! Each entry has a running total, so the sum over a span is one subtraction and every search is a bisection.
 
-use std::collections::VecDeque;
-use std::fmt;
-
 use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use std::collections::VecDeque;
 
 /// The largest limit of a sliding log, which keeps one entry per recorded hit and instant.
 pub const MAX_LOG_LIMIT: u64 = 10_000;
@@ -215,11 +213,5 @@ impl CounterView for SlidingLogView {
     }
     fn longest_wait_us(&self) -> u64 {
         self.kernel.window_us
-    }
-}
-
-impl fmt::Display for SlidingLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sl:{}/{}", self.limit, self.window_us)
     }
 }

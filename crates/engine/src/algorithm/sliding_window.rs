@@ -1,8 +1,6 @@
 //! Sliding-window counter: the previous window's count is weighted by the share of that window which the sliding window
 //! still covers. At most `limit + floor(limit * e / P)` units in an interval that ends `e` into a window of length `P`.
 
-use std::fmt;
-
 use super::report::{Attempt, CounterView, Report, Verdict, apply_clamped};
 use crate::request::Cost;
 
@@ -25,7 +23,7 @@ pub struct BucketState {
 }
 
 impl SlidingWindow {
-    /// `limit`: 1 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
+    /// `limit`: 1 to 2^46 units, so that the Lua script compares products exactly; `window_us`: 1 us to 366 days.
     #[must_use]
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
@@ -155,11 +153,5 @@ impl CounterView for SlidingWindowView {
 
     fn longest_wait_us(&self) -> u64 {
         self.until_us(2, 0)
-    }
-}
-
-impl fmt::Display for SlidingWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sw:{}/{}", self.limit, self.window_us)
     }
 }

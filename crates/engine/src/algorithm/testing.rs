@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Attempt, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow, State};
-use crate::{Charging, Cost, LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
+use crate::{Algorithm, Charging, Cost, LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
 
 /// A minute boundary.
 pub(super) const T0: u64 = 1_700_000_040_000_000;
@@ -66,17 +66,19 @@ pub(super) fn small_kernel() -> impl Strategy<Value = Kernel> {
 
 /// Kernels at the edge of the exact range.
 pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
-    let limit = prop_oneof![1..100_u64, 4_294_967_000..4_294_967_296_u64, 1..4_294_967_296_u64];
+    let near = |most: u64| prop_oneof![1..100_u64, most - 300..=most, 1..=most];
+    let [fixed, sliding, most] =
+        [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::Gcra].map(|of| near(of.max_limit()));
     let period = prop_oneof![1..1_000_u64, 1..31_622_400_000_001_u64];
-    (0..6_u8, limit, period, 1..1_000_000_u64).prop_filter_map(
+    (0..6_u8, (fixed, sliding, most), period, 1..1_000_000_u64).prop_filter_map(
         "the time in which the bucket fills",
-        |(which, limit, period_us, burst)| {
+        |(which, (fixed, sliding, limit), period_us, burst)| {
             let refill_us = u128::from(burst) * u128::from(period_us) / u128::from(limit);
             let interval_refill_us = u128::from(burst.div_ceil(limit)) * u128::from(period_us);
             let is_allowed = |refill_us: u128| refill_us <= u128::from(LONGEST_REFILL_US);
             Some(match which {
-                0 => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
-                1 => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
+                0 => Kernel::FixedWindow(FixedWindow::new(fixed, period_us)),
+                1 => Kernel::SlidingWindow(SlidingWindow::new(sliding, period_us)),
                 2 => Kernel::SlidingLog(SlidingLog::new(limit.min(super::MAX_LOG_LIMIT), period_us)),
                 3 | 4 if is_allowed(refill_us) => {
                     Kernel::Gcra(Gcra::new(limit, period_us, burst, Pacing::Meter))

@@ -5,6 +5,8 @@
 //! [`Exceptions`] has all rows, by key and value. It knows nothing of files, and nothing of clocks: a row with an end
 //! is in force while the time of a plan is before it.
 
+mod derivation;
+mod effect;
 mod kind;
 mod look_up;
 mod network;
@@ -19,8 +21,10 @@ use smallvec::SmallVec;
 use self::network::Networks;
 use super::wildcards::Glob;
 
+pub use derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
+pub(crate) use effect::Changed;
 pub use kind::ExceptionKind;
-pub(crate) use look_up::ExceptionsInForce;
+pub(crate) use look_up::{DomainLookUp, ExceptionsInForce, MatchedRows};
 pub use network::{Network, NetworkError};
 pub use rows::{Effect, ExceptionRow, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};

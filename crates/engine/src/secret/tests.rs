@@ -79,13 +79,13 @@ fn a_hash_stands_in_place_of_the_value_in_the_key() {
     let rules = rules(with_key());
     let entry = ("api_key", TOKEN);
     let table: [(Pairs<'_>, String); 4] = [
-        (&[entry], format!("{{api|api_key={HASH}}}#fw:5/60000000")),
-        (&[("tenant", "a"), entry], format!("{{api|tenant=a}}|api_key={HASH}#fw:5/60000000")),
+        (&[entry], format!("{{api|api_key={HASH}}}#fw:60000000")),
+        (&[("tenant", "a"), entry], format!("{{api|tenant=a}}|api_key={HASH}#fw:60000000")),
         (
             &[("tenant", "a"), entry, ("path", "/")],
-            format!("{{api|tenant=a}}|api_key={HASH}|path=/#fw:5/60000000"),
+            format!("{{api|tenant=a}}|api_key={HASH}|path=/#fw:60000000"),
         ),
-        (&[("tenant", "a")], "{api|tenant=a}#fw:5/60000000".to_owned()),
+        (&[("tenant", "a")], "{api|tenant=a}#fw:60000000".to_owned()),
     ];
     for (pairs, key) in table {
         assert_eq!(first_key(&rules, &request("api", pairs)), key);
@@ -93,7 +93,7 @@ fn a_hash_stands_in_place_of_the_value_in_the_key() {
     let mut with_override = request("api", &[("unknown", "x"), entry]);
     let limit = LimitOverride { requests_per_unit: 7, period: Period::one(Unit::Minute) };
     with_override.descriptors[0].limit = Some(limit);
-    let key = format!("{{api|unknown=x}}|api_key={HASH}#o:fw:7/60000000");
+    let key = format!("{{api|unknown=x}}|api_key={HASH}#o:fw:60000000");
     assert_eq!(first_key(&rules, &with_override), key);
 }
 

@@ -1,6 +1,6 @@
 //! Reads the limits of a descriptor: the map under `rate_limit`, or the elements of `rate_limits`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,6 +10,7 @@ use strum::VariantNames as _;
 use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
 use super::merge_keys::MergedValue;
+use super::tiers::read_tiers;
 use super::{FileReport, Position};
 use crate::keys::Section;
 use crate::problem::Problem;
@@ -69,7 +70,7 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
             report.problems.push(Problem::warning(location.clone(), reason));
             continue;
         }
-        let earlier = drafts[..index].iter().find(|other| other.limit.fingerprint == limit.fingerprint);
+        let earlier = drafts[..index].iter().find(|other| other.limit.counts_like(limit));
         if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
             let reason = format!(
                 "counts in the same way as the limit on line {line}, so both would share one counter; remove one of them"
@@ -82,6 +83,14 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
 /// The name of a limit, if it has one.
 fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
+}
+
+/// The key that an error of a limit is about.
+pub(super) fn key_of(error: &LimitError) -> &'static str {
+    match error {
+        LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
+        LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+    }
 }
 
 /// The algorithm of a limit, with its source for messages: empty if the limit names it.
@@ -122,8 +131,11 @@ impl<'n> LimitReader<'_, 'n> {
     /// Reads the fields and builds the limit of the engine, which finds numbers outside the range in which decisions
     /// are exact.
     fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
-        let spec = self.read_spec(defaults)?;
+        let mut spec = self.read_spec(defaults)?;
         let fields = self.fields;
+        if let Some((map, at)) = fields.map("tiers").filter(|_| !spec.unlimited) {
+            spec.tiers = read_tiers(map, &at, &spec, self.report);
+        }
         match Limit::new(spec) {
             Ok(limit) => {
                 let written = WrittenFields {
@@ -134,11 +146,7 @@ impl<'n> LimitReader<'_, 'n> {
                 Some(LimitDraft { location: self.report.location(&fields.at), limit, written })
             }
             Err(error) => {
-                let key = match error {
-                    LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
-                    LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
-                };
-                self.report.error(&fields.position_of(key), error.to_string());
+                self.report.error(&fields.position_of(key_of(&error)), error.to_string());
                 None
             }
         }
@@ -173,6 +181,7 @@ impl<'n> LimitReader<'_, 'n> {
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
             replaces,
+            tiers: BTreeMap::new(),
         })
     }
 
@@ -262,8 +271,16 @@ impl<'n> LimitReader<'_, 'n> {
     fn warn_of_mistakes(&mut self) {
         let fields = self.fields;
         if fields.flag("unlimited") {
-            let counting =
-                ["requests_per_unit", "unit_multiplier", "algorithm", "burst", "refill", "mode", "charging"];
+            let counting = [
+                "requests_per_unit",
+                "unit_multiplier",
+                "algorithm",
+                "burst",
+                "refill",
+                "mode",
+                "charging",
+                "tiers",
+            ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
                 self.report.warn(&fields.position_of(name), reason);

@@ -8,6 +8,7 @@ mod limit;
 mod merge_keys;
 mod metadata;
 mod resource;
+mod tiers;
 mod yaml11;
 
 use std::sync::Arc;

@@ -120,6 +120,7 @@ impl ResourceReader<'_> {
             share_threshold: false,
             secret: false,
             value_to_metric: false,
+            tier: false,
             rule,
             nodes,
             names_limits,

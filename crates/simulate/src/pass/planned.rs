@@ -117,11 +117,10 @@ fn counters(plan: &Plan) -> impl Iterator<Item = Counter> {
     plan.charged().filter(is_last).map(move |charged| {
         let key = plan.charges.get(charged.index).0;
         let is_thinned = key.ends_with(SAMPLE);
-        let end = "#".len() + charged.limit.fingerprint.len() + if is_thinned { SAMPLE.len() } else { 0 };
         Counter {
             limit: charged.limit.id.0 as usize,
             charge: charged.index,
-            key_length: key.len() - end,
+            key_length: key.rfind('#').unwrap_or(key.len()),
             is_shadow: charged.role == Role::Shadow,
             is_thinned,
         }

@@ -13,6 +13,8 @@ pub(super) struct Denial {
     pub(super) snapshot: CounterSnapshot,
     /// The units that the counter had no room for.
     pub(super) needed: u64,
+    /// [`Kernel::max_cost`](engine::algorithm::Kernel::max_cost) of the limit that denied.
+    pub(super) max_cost: u64,
     /// The time of this process's clock before the store was called. `received_us` is the time after its answer.
     pub(super) sent_us: u64,
     pub(super) received_us: u64,
@@ -33,7 +35,8 @@ impl Denial {
     /// What is known of a later charge; `None` if the store has to decide it.
     pub(super) fn repeat(&self, charge: &Charge, now_us: u64) -> Option<Repeated> {
         let (kernel, cost) = (&charge.kernel, charge.cost);
-        if kernel.reading_depends_on_cost() && cost.needed() != self.needed {
+        let is_for_another = (cost.needed(), kernel.max_cost()) != (self.needed, self.max_cost);
+        if is_for_another && kernel.reading_depends_on_cost() {
             return None;
         }
         // The store decided between `sent_us` and `received_us`: its time now is between these two.
@@ -71,12 +74,12 @@ impl Repeated {
     }
 }
 
-/// Whether a denied charge to this counter changes nothing that matters, so that the next one need not reach the store.
-/// A denied postpaid hit is recorded, and a refund then frees fewer units.
+/// Whether a denied charge to this counter need not reach the store. A denied postpaid hit is recorded, and a refund
+/// then frees fewer units.
 pub(super) fn is_repeatable(charge: &Charge, reading: &CounterReading) -> bool {
     match charge.charging {
         Charging::Prepaid => true,
-        Charging::Postpaid => charge.kernel.is_unchanged_by(reading, charge.cost),
+        Charging::Postpaid => charge.kernel.may_stay_unrecorded(reading, charge.cost),
     }
 }
 

@@ -226,8 +226,9 @@ impl DenyCache {
                 && is_of_use
                 && (self.store_reserves || denial::is_repeatable(charge, &snapshot.reading))
             {
-                let (needed, received_us) = (charge.cost.needed(), clock.now_us());
-                self.insert(key, Denial { snapshot, needed, sent_us, received_us, first_sent_us: sent_us });
+                let (needed, max_cost) = (charge.cost.needed(), charge.kernel.max_cost());
+                let (received_us, first_sent_us) = (clock.now_us(), sent_us);
+                self.insert(key, Denial { snapshot, needed, max_cost, sent_us, received_us, first_sent_us });
             }
         }
     }

@@ -1,6 +1,6 @@
 -- A piece of sliding_window.lua and room.lua: defines a function that compares two products exactly.
 
--- The product of two numbers below 2^48, one of them below 2^35, as a multiple of 2^48 and the rest.
+-- The product of two numbers below 2^48 as a multiple of 2^48 and the rest.
 local function product(x, y)
   local x_low, y_low = x % 16777216, y % 16777216 -- 2^24
   local x_high, y_high = (x - x_low) / 16777216, (y - y_low) / 16777216

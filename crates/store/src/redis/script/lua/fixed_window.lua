@@ -1,6 +1,6 @@
 -- Fixed window: a kernel, see plain.lua.
--- Numbers  index of the window, units in it. More than twice the limit counts as twice the limit; the exact number
---          tells how many units of the last charge were over the limit
+-- Numbers  index of the window, units in it. The end of the window discards a debt, so a debt has no other bound than
+--          that of doubles
 -- units, limit in units; window in us
 local now_index = (NOW - NOW % window) / window
 if not index then
@@ -8,7 +8,7 @@ if not index then
     index, count = unpack_from('<dd', text)
   end
   if index and index >= now_index and index * window < EXACT and index % 1 == 0
-    and count >= 0 and count <= 2 * limit + 4294967296 and count % 1 == 0 then
+    and count >= 0 and count < EXACT and count % 1 == 0 then
     stored_unused_from = (index + 1) * window
   else
     index, count = now_index, 0
@@ -17,16 +17,17 @@ end
 if count == 0 and index > now_index then -- an unused window equals a missing counter, even if it is in the future
   index = now_index
 end
-local used = count > 2 * limit and 2 * limit or count
 if mode < REFUND then
-  local after = used + units
+  local after = count + units
   fits = after <= limit
-  if fits and mode ~= PEEK or mode == RECORD then
+  if fits and mode ~= PEEK then
     unused_from, new_index, new_count = (index + 1) * window, index, after
+  elseif mode == RECORD then
+    unused_from, new_index, new_count = (index + 1) * window, index, after < EXACT and after or EXACT - 1
   end
 elseif mode ~= UNDO or index == GRANT_ID then -- GRANT_ID is the window of the grant, which may have ended
-  if used > units then
-    unused_from, new_index, new_count = (index + 1) * window, index, used - units
+  if count > units then
+    unused_from, new_index, new_count = (index + 1) * window, index, count - units
   else
     unused_from, new_index, new_count = NOW, now_index, 0
   end

@@ -9,6 +9,22 @@ if not arrival then
   if arrival and arrival >= 0 and arrival < EXACT and arrival % 1 == 0
     and part >= 0 and part < denominator and part % 1 == 0 then
     stored_unused_from = part > 0 and arrival + 1 or arrival
+  elseif text then
+    -- The limit may have had another number. Without a fraction the text is shorter, so SETRANGE must not write over
+    -- it; a fraction of a larger denominator counts as the next us. A denominator is below 2^32.
+    local is_whole = #text == 8
+    if is_whole then
+      arrival, part = unpack_from('<d', text), 0
+    end
+    if arrival and arrival >= 0 and arrival < EXACT and arrival % 1 == 0
+      and part >= 0 and part < 4294967296 and part % 1 == 0 then
+      if part > 0 then
+        arrival, part = arrival + 1, 0
+      end
+      stored_unused_from = not is_whole and arrival or nil
+    else
+      arrival, part = 0, 0
+    end
   else
     arrival, part = 0, 0
   end

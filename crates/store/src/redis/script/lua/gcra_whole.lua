@@ -3,11 +3,23 @@
 -- cost     time in us in which the units drain
 -- burst    time in us in which a full burst drains
 if not arrival then
-  arrival = text and #text == 8 and unpack_from('<d', text) or 0
-  if arrival > 0 and arrival < EXACT and arrival % 1 == 0 then
-    stored_unused_from = arrival
-  else
-    arrival = 0
+  arrival = 0
+  if text and #text == 8 then
+    arrival = unpack_from('<d', text)
+    if arrival > 0 and arrival < EXACT and arrival % 1 == 0 then
+      stored_unused_from = arrival
+    else
+      arrival = 0
+    end
+  elseif text and #text == 16 then -- the limit had another number: a fraction counts as the next us, see gcra.lua
+    local part
+    arrival, part = unpack_from('<dd', text)
+    if arrival >= 0 and arrival < EXACT and arrival % 1 == 0
+      and part >= 0 and part < 4294967296 and part % 1 == 0 then
+      arrival = part > 0 and arrival + 1 or arrival
+    else
+      arrival = 0
+    end
   end
 end
 if mode < REFUND then

@@ -7,7 +7,7 @@ if kernel == GCRA_WHOLE then
   fitting, counted = math.floor((burst - backlog) / cost), math.floor((2 * burst - backlog) / cost)
 elseif kernel == FIXED_WINDOW then
   local units, limit = one, two
-  fitting, counted = math.floor((limit - b) / units), math.floor((2 * limit + units - b) / units)
+  fitting, counted = math.floor((limit - b) / units), math.floor((EXACT - 1 - b) / units)
 elseif kernel == INTERVAL_BUCKET then
   local units, capacity = one, two
   fitting, counted = math.floor(b / units), math.floor((b + capacity) / units)

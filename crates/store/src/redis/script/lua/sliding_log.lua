@@ -63,7 +63,7 @@ if NEEDS_SLIDING_LOG then
   local TRIM_AT = 2
 
   -- Fills in `log` from the start of its list, and returns the time from which the log is unused. If the list is not a
-  -- log of this limit, it changes nothing and returns nil.
+  -- log, it changes nothing and returns nil.
   local function read_log(log, key, head, limit, window)
     local is_whole = #head < HEAD
     local last = is_whole and head[#head] or call('LINDEX', key, END)
@@ -88,7 +88,8 @@ if NEEDS_SLIDING_LOG then
       first = first_in_window(key, first, count(key, log), oldest_live)
       base, first_at = total_of(key, first - 1), time_of(key, first)
     end
-    if base >= 0 and total >= base and total - base <= 2 * limit then
+    -- No more is recorded than twice the limit, which is at most 10,000, and may have been larger.
+    if base >= 0 and total >= base and total - base <= 20000 then
       log.newest, log.total, log.first, log.first_at, log.base = newest, total, first, first_at, base
       log.stored, log.foreign = true, false
       return newest + window

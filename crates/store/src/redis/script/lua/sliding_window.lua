@@ -7,8 +7,8 @@ if not index then
     index, current, previous = unpack_from('<ddd', text)
   end
   if index and index >= now_index - 1 and index * window < EXACT and index % 1 == 0
-    and current >= 0 and current <= 2 * limit and current % 1 == 0
-    and previous >= 0 and previous <= 2 * limit and previous % 1 == 0 then
+    and current >= 0 and current < 281474976710656 and current % 1 == 0 -- 2^48: twice the largest limit is less
+    and previous >= 0 and previous < 281474976710656 and previous % 1 == 0 then
     stored_unused_from = (index + (current > 0 and 2 or previous > 0 and 1 or 0)) * window
     if index < now_index then
       index, current, previous = now_index, 0, current
@@ -40,7 +40,7 @@ else
   if mode == PEEK or not fits and mode == TAKE then
     after = nil
   elseif after > 2 * limit then
-    after = 2 * limit
+    after = current > 2 * limit and current or 2 * limit -- the limit may have been larger
   end
 end
 if after then
