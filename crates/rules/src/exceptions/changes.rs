@@ -140,6 +140,9 @@ impl<'p> ChangeCounts<'p> {
         let mut repeated: HashMap<Arc<str>, u64> = HashMap::new();
         for (row, rows) in added.iter() {
             self.count_tiers(exceptions, row.mark, row.before, i64_of(rows));
+        }
+        // Afterwards, so that no count falls below 0.
+        for (row, rows) in added.iter() {
             if let Some(earlier) = row.repeated {
                 self.count_tiers(exceptions, earlier, row.before, -i64_of(rows));
                 if let Some(tier) = exceptions.tier(row.mark) {

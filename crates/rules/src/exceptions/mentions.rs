@@ -145,7 +145,7 @@ impl Mention {
         let mut roots = domains.filter_map(|domain| rules.domain(domain)).map(|domain| &domain.root);
         if !roots.any(|root| may_have_key(root, &self.key)) {
             let effect = match self.blocks {
-                true => "the row can only block descriptors that bring a limit of their own",
+                true => "the row blocks only requests that no rule is for",
                 false => "the row changes nothing",
             };
             return Some(format!("no rule of the domain has the key '{}': {effect}", self.key));
@@ -156,16 +156,14 @@ impl Mention {
         }
         let tier = self.tier.as_ref()?;
         let limits = || named.iter().flat_map(|rule| &rule.limits);
-        let has_tier = limits().any(|limit| limit.of_tier(tier).is_some());
+        let has_tier = limits().any(|limit| limit.tier(tier).is_some());
         (!has_tier).then(|| format!("no limit that the row is for has the tier '{tier}'"))
     }
 
     fn names_rule(&self, rule: &Rule) -> bool {
-        // The path of a rule begins with its domain and a dot.
-        let path = rule.path.get(rule.domain.len() + 1..).unwrap_or_default();
-        let mut names = rule.limits.iter().map(|limit| limit.spec.name.as_deref().unwrap_or_default());
+        let mut names = rule.limits.iter().map(|limit| limit.name());
         self.domain.matches(&rule.domain)
-            && self.path.matches(path)
+            && self.path.matches(rule.path_in_domain())
             && names.any(|name| self.limit_name.matches(name))
     }
 }

@@ -14,7 +14,7 @@ mod row;
 mod yaml_file;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -183,7 +183,7 @@ impl LoadedExceptions {
 }
 
 /// Opens a regular file of a bounded size. What is read of it ends at the bound, too: the file may grow.
-fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
+fn open_bounded(path: &Path) -> io::Result<impl BufRead + use<>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -193,3 +193,6 @@ fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
     }
     Ok(BufReader::with_capacity(64 << 10, File::open(path)?).take(MAX_FILE_BYTES))
 }
+
+#[cfg(test)]
+mod tests;

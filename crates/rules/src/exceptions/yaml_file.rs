@@ -1,7 +1,7 @@
 //! Reads a YAML file of rows with all columns: a list of maps, one map for each row.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::BufRead;
 use std::sync::Arc;
 
 use engine::{Effect, ExceptionRow, Glob, Multiplier, RowSource};
@@ -20,7 +20,7 @@ const NOT_A_LIST: &str =
 
 impl Loader<'_> {
     /// Adds the rows of a file.
-    pub(super) fn read_yaml(&mut self, file: &Arc<str>, mut stream: impl Read, report: &mut FileReport) {
+    pub(super) fn read_yaml(&mut self, file: &Arc<str>, mut stream: impl BufRead, report: &mut FileReport) {
         let mut bytes = Vec::new();
         if let Err(error) = stream.read_to_end(&mut bytes) {
             report.error(&Position::default(), format!("cannot read the file: {error}"));
