@@ -1,5 +1,6 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
+//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `on_store_failure` and
+//! `exception`.
 //!
 //! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. So it is always sent,
 //! even if the settings do not ask for metadata.
@@ -10,6 +11,7 @@ use engine::wire::WireUnit;
 use engine::{
     Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
 };
+use rules::derivation_text;
 
 const DELAY: &str = "delay_ms";
 
@@ -43,6 +45,10 @@ pub(super) fn for_decision(
     let policies = failure_policies(decision);
     if !policies.is_empty() {
         set("on_store_failure", Metadata::Map(policies));
+    }
+    let exceptions = exceptions(decision);
+    if !exceptions.is_empty() {
+        set("exception", Metadata::Map(exceptions));
     }
     if let Some(merged) = rules_metadata(decision) {
         set("metadata", merged);
@@ -104,6 +110,23 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
         DecidedBy::Store(_) | DecidedBy::DenyCache(_) => None,
     });
     policies.collect()
+}
+
+/// The limits that exceptions or tiers have changed, each with the way to the limit that applies.
+fn exceptions(decision: &Decision) -> BTreeMap<String, Metadata> {
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    for derivation in decision.derivations() {
+        let text = derivation_text(derivation);
+        match texts.get_mut(&*derivation.label) {
+            // Another descriptor of the same rule, or another limit without a name.
+            Some(texts) if !texts.split("; ").any(|other| other == text) => texts.extend(["; ", &text]),
+            Some(_) => {}
+            None => {
+                texts.insert(derivation.label.to_string(), text);
+            }
+        }
+    }
+    texts.into_iter().map(|(label, text)| (label, Metadata::Text(text))).collect()
 }
 
 /// Instead of a secret value, metadata has the hash that is also in the key of its counter.

@@ -177,7 +177,8 @@ impl Changes<'_> {
         let Changed { limit, steps } = changed;
         if !steps.is_empty() {
             let (label, from) = (Arc::clone(&limit.label), Amount::of(before));
-            self.derivations.push(Derivation { descriptor: self.index, limit: limit.id, label, from, steps });
+            let (descriptor, id) = (self.index, limit.id);
+            self.derivations.push(Derivation { descriptor, limit: id, label, charge: None, from, steps });
         }
         self.limits.push(limit);
     }

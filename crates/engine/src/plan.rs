@@ -215,6 +215,12 @@ impl Plan {
         })
     }
 
+    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    #[must_use]
+    pub fn derivations(&self) -> &[Derivation] {
+        &self.derivations
+    }
+
     /// One limit for each descriptor that has only unlimited limits.
     pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors.iter().filter_map(|planned| match planned {
@@ -256,6 +262,10 @@ impl Plan {
             let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
             let index = self.charges.push(charge, write_key);
             limits.push((Arc::clone(limit), index));
+            let derivations = self.derivations.iter_mut();
+            derivations
+                .filter(|derivation| derivation.is_of(context.index, limit.id))
+                .for_each(|derivation| derivation.charge = Some(index));
         }
         let stat_path = matched.rule.and_then(|rule| {
             let values = context.entries.iter().enumerate().map(|(index, entry)| {

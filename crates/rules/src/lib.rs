@@ -39,6 +39,6 @@ pub use load::{
 pub use problem::{Problem, Problems, escaped};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{Change, Reloader};
-pub use show::{Description, describe, rlconfig, schema};
+pub use show::{Description, derivation_text, describe, rlconfig, schema};
 pub use source::{DirectoryOptions, RuleDirectory};
 pub use upgrade::{Upgrade, UpgradedLimit};

@@ -1,7 +1,7 @@
 //! The keys of a limit, defaults, merged domains, YAML features.
 
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, Pacing, Period, Quantity, Refill, Unit,
+    Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, Pacing, Period, Quantity, Unit,
 };
 use rules::{LoadOptions, load, rlconfig};
 
@@ -20,17 +20,8 @@ fn limit(keys: &str, defaults: Defaults) -> LimitSpec {
 #[test]
 fn a_limit_without_options_is_as_in_envoyproxy_ratelimit() {
     let plain = LimitSpec {
-        requests_per_unit: 5,
-        period: Period::one(Unit::Minute),
-        unlimited: false,
-        algorithm: Algorithm::FixedWindow,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
         charging: Charging::Postpaid,
-        on_store_failure: FailurePolicy::Error,
-        name: None,
-        replaces: Vec::new(),
+        ..LimitSpec::new(Algorithm::FixedWindow, 5, Period::one(Unit::Minute))
     };
     assert_eq!(limit("", Defaults::ENVOY_RATELIMIT), plain);
     let all_options = limit(

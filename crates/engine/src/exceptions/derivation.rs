@@ -16,6 +16,8 @@ pub struct Derivation {
     pub limit: LimitId,
     /// [`Limit::label`].
     pub label: Arc<str>,
+    /// The index of the charge; `None` if the limit is not counted.
+    pub charge: Option<usize>,
     /// The number of the rule.
     pub from: Amount,
     /// Not empty.
@@ -74,6 +76,13 @@ pub enum ChangedBy {
     Row(Arc<ExceptionRow>),
     /// A row of a file that has tiers only.
     Tier(FileTier),
+}
+
+impl Derivation {
+    /// Whether this is the way to a limit of a descriptor.
+    pub(crate) fn is_of(&self, descriptor: usize, limit: LimitId) -> bool {
+        self.descriptor == descriptor && self.limit == limit
+    }
 }
 
 impl Amount {

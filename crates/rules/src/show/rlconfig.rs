@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use engine::{Algorithm, Charging, Limit, Pacing, Refill, Rule, RuleSet, ShardBy};
 
+use super::describe_limit;
+
 /// One line per limit, in the order of the files:
 /// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. Keys that
 /// envoyproxy/ratelimit does not have follow in the same format, for limits that use them.
@@ -54,6 +56,7 @@ fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, 
         (spec.pacing == Pacing::Queue).then(|| ("mode", spec.pacing.name().to_owned())),
         (spec.charging != Charging::Postpaid).then(|| ("charging", spec.charging.name().to_owned())),
         (rule.shard_by != ShardBy::FirstEntry).then(|| ("shard_by", rule.shard_by.name().to_owned())),
+        (!spec.tiers.is_empty()).then(|| ("tiers", format!("[{}]", describe_limit::tiers(spec)))),
         (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),
     ]
     .into_iter()

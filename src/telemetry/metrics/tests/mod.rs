@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use engine::{
     Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
-    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet,
-    RuleSpec, Store, StoreError, Unit, ValueHashing,
+    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Period, Request, RuleSet, RuleSpec, Store,
+    StoreError, Unit, ValueHashing,
 };
 use store::breaker::BreakerState;
 use store::clock::{ManualClock, SystemClock};
@@ -21,17 +21,10 @@ fn metrics() -> Metrics {
 
 fn limit(requests_per_unit: u64, name: Option<&str>) -> LimitSpec {
     LimitSpec {
-        requests_per_unit,
-        period: Period::one(Unit::Minute),
-        unlimited: false,
-        algorithm: Algorithm::FixedWindow,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
         charging: Charging::Postpaid,
         on_store_failure: FailurePolicy::Deny,
         name: name.map(str::to_owned),
-        replaces: Vec::new(),
+        ..LimitSpec::new(Algorithm::FixedWindow, requests_per_unit, Period::one(Unit::Minute))
     }
 }
 
