@@ -137,8 +137,6 @@ impl<'x> DomainLookUp<'x> {
             if let Some(tier) = self.all.table.get(*space, value).and_then(|mark| self.all.tier(mark)) {
                 let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
                 rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
-                // The space of the domain comes before that of all domains.
-                break;
             }
         }
         let Some(indexed) = of_key.rows.map(|index| &self.all.keys[index]) else { return };
