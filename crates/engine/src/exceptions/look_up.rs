@@ -157,6 +157,11 @@ impl MatchedRows<'_> {
         self.0.is_empty()
     }
 
+    /// Leaves out the rows that block.
+    pub(crate) fn leave_out_blocks(&mut self) {
+        self.0.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if row.effect.block));
+    }
+
     /// What the rows make of a limit. `path` is the path of its rule below the domain; `entry_tier` is the tier that an
     /// entry of the request names.
     pub(crate) fn change(&self, limit: &Arc<Limit>, path: &str, entry_tier: Option<&str>) -> Changed {
