@@ -25,7 +25,8 @@ pub struct ResponseOptions {
     pub header_names: HeaderNames,
     /// Whether a denial has the header `Retry-After`.
     pub retry_after: bool,
-    /// Facts about the decision for Envoy's access log. The delay of a queue is sent without this option too.
+    /// Facts about the decision for Envoy's access log. The delay of a queue and a receipt are sent without this option
+    /// too.
     pub dynamic_metadata: bool,
     /// Durations in microseconds instead of whole seconds. Not for Envoy, which rounds fractions down.
     pub exact_durations: bool,
@@ -90,12 +91,13 @@ pub struct Header<'d> {
 }
 
 impl<'d> Answer<'d> {
-    /// An answer with the parts that the options select. Metadata with the delay of a queue is sent in any case.
+    /// An answer with the parts that the options select. Metadata with the delay of a queue or with a receipt is sent in
+    /// any case.
     pub(super) fn new(request: &Request, decision: &'d Decision, options: &'d ResponseOptions) -> Self {
         let metadata = if options.dynamic_metadata {
             Some(metadata::for_decision(request, decision, binding_limit(decision)))
         } else {
-            metadata::for_queue(decision)
+            metadata::without_facts(decision)
         };
         Self {
             overall: decision.overall,

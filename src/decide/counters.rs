@@ -85,8 +85,12 @@ impl<S: Store + Reset> CounterService<S> {
 
     /// Plans the request with every cost replaced by a peek.
     fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
-        let peek =
-            |descriptor: &Descriptor| Descriptor { hits: Some(0), is_refund: false, ..descriptor.clone() };
+        let peek = |descriptor: &Descriptor| Descriptor {
+            hits: Some(0),
+            is_refund: false,
+            receipt: None,
+            ..descriptor.clone()
+        };
         let descriptors = request.descriptors.iter().map(peek).collect();
         let mut plan =
             self.rulebook.rules().plan(&Request { descriptors, ..request.clone() }, self.clock.now_us())?;

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use engine::wire::{Bounds, RawRequest};
-use engine::{Caller, Decision, Enforcement, Exceptions, Outcomes, Plan, Request, RuleSet, Store};
+use engine::{
+    Caller, Charges, Decision, Enforcement, Exceptions, Outcomes, Plan, Request, RuleSet, Store, StoreError,
+};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use store::clock::Clock;
 
@@ -225,11 +228,24 @@ impl<S: Store> Limiter<S> {
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
         }
         let failure = FailureGuard::new(&current.meters, &plan);
-        let outcomes = self.store.decide(&plan.charges).await?;
+        let outcomes = match plan.has_settles() {
+            // This rare future is boxed, because it would make the future of every decision larger.
+            true => Box::pin(self.decide_parts(&plan.charges)).await?,
+            false => self.store.decide(&plan.charges).await?,
+        };
         failure.disarm();
         let decision = Decision::merge(plan, outcomes, self.enforcement);
         current.meters.record(&decision);
         Ok(decision)
+    }
+
+    /// Decides a request with settles. Each is a decision of its own, so that a settle is booked whatever happens to the
+    /// others.
+    async fn decide_parts(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let parts = charges.parts();
+        let decided = join_all(parts.iter().map(|part| self.store.decide(&part.charges))).await;
+        let decided = decided.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Outcomes::of_parts(parts.iter().zip(decided)))
     }
 
     fn count_unknown_domain(&self, rules: &RuleSet, request: &Request) {

@@ -1,19 +1,22 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `on_store_failure` and
-//! `exception`.
+//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt`,
+//! `on_store_failure` and `exception`.
 //!
-//! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. So it is always sent,
-//! even if the settings do not ask for metadata.
+//! `delay_ms` and `receipt` are parts of the decision: without `delay_ms` the caller of a queue would proceed at once,
+//! and without `receipt` a caller could not settle. So they are always sent, even if the settings do not ask for
+//! metadata.
 
 use std::collections::BTreeMap;
 
 use engine::wire::WireUnit;
 use engine::{
-    Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
+    Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, RECEIPT_KEY,
+    Request, UnreadableReceipt,
 };
 use rules::derivation_text;
 
 const DELAY: &str = "delay_ms";
+const RECEIPT: &str = "receipt";
 
 /// The metadata of a decision. `binding` is the limit that it names as the rule of the decision.
 pub(super) fn for_decision(
@@ -39,8 +42,8 @@ pub(super) fn for_decision(
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
     }
-    if let Some(delay_us) = queue_delay_us(decision) {
-        set(DELAY, milliseconds(delay_us));
+    for (name, value) in for_caller(decision) {
+        set(name, value);
     }
     let policies = failure_policies(decision);
     if !policies.is_empty() {
@@ -74,10 +77,17 @@ fn one_line_text(text: String) -> String {
     if text.contains(char::is_control) { text.replace(char::is_control, "_") } else { text }
 }
 
-/// The delay alone; `None` if the request meets no queue.
-pub(super) fn for_queue(decision: &Decision) -> Option<Metadata> {
-    let delay_us = queue_delay_us(decision)?;
-    Some(Metadata::Map(BTreeMap::from([(DELAY.to_owned(), milliseconds(delay_us))])))
+/// What the caller needs; `None` if it needs nothing.
+pub(super) fn without_facts(decision: &Decision) -> Option<Metadata> {
+    let fields: BTreeMap<_, _> = for_caller(decision).map(|(name, value)| (name.to_owned(), value)).collect();
+    if fields.is_empty() { None } else { Some(Metadata::Map(fields)) }
+}
+
+/// The delay of a queue, and the receipt.
+fn for_caller(decision: &Decision) -> impl Iterator<Item = (&'static str, Metadata)> {
+    let delay = queue_delay_us(decision).map(|delay_us| (DELAY, milliseconds(delay_us)));
+    let receipt = decision.receipt(|| fastrand::u64(..));
+    delay.into_iter().chain(receipt.map(|receipt| (RECEIPT, Metadata::Text(receipt.to_string()))))
 }
 
 /// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Shadow
@@ -135,7 +145,12 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
         let shown = decision.hidden_value(index, place).unwrap_or(value);
         Metadata::Text(format!("{key}={shown}"))
     };
-    let entries = descriptor.entries.iter().enumerate().map(entry).collect();
+    // A log of requests is complete with the receipts that they returned.
+    let receipt = descriptor.receipt.as_ref().map(|receipt| match receipt {
+        Ok(receipt) => Metadata::Text(format!("{RECEIPT_KEY}={receipt}")),
+        Err(UnreadableReceipt) => Metadata::Text(format!("{RECEIPT_KEY}=")),
+    });
+    let entries = descriptor.entries.iter().enumerate().map(entry).chain(receipt).collect();
     let mut fields = BTreeMap::new();
     fields.insert("entries".to_owned(), Metadata::List(entries));
     if let Some(limit) = descriptor.limit {

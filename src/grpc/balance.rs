@@ -121,8 +121,8 @@ struct Need {
 }
 
 impl Need {
-    /// Takes the share of the last tick, in thousandths, for which each worker was busy, and the most workers that can be
-    /// of use.
+    /// Takes the share of the last tick, in thousandths, for which each worker was busy, and the most workers that can
+    /// be of use.
     fn update(&mut self, busy: &[u32], most: usize) {
         if busy.iter().any(|&share| share > BUSY) {
             self.calm_ticks = 0;

@@ -18,6 +18,9 @@ pub enum Role {
     NonBinding,
     /// Denies the request only if every quota group has a denial. Groups count from 0.
     Quota(u16),
+    /// Denies nothing, and is decided by the store alone ([`Charges::parts`]): the difference between an estimate and
+    /// the real cost.
+    Settle,
 }
 
 /// One cost against one counter.
@@ -82,9 +85,20 @@ struct KeyedCharge {
     charge: Charge,
 }
 
+/// Some charges of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargesPart {
+    /// The index in the request of each charge.
+    pub indices: Vec<usize>,
+    pub charges: Charges,
+}
+
 /// Whether the second of two charges on one counter is merged into the first: one of them is prepaid, or they are equal
-/// peeks.
+/// peeks. A settle stays as it is.
 fn is_merged(earlier: &Charge, later: &Charge) -> bool {
+    if earlier.role == Role::Settle || later.role == Role::Settle {
+        return false;
+    }
     let is_prepaid = earlier.charging == Charging::Prepaid || later.charging == Charging::Prepaid;
     is_prepaid || later.cost.is_peek() && earlier.cost == later.cost
 }
@@ -126,6 +140,18 @@ impl Charges {
         self.keys().rposition(|earlier| earlier == written)
     }
 
+    /// Sets the cost of a charge.
+    pub(super) fn set_cost(&mut self, index: usize, cost: Cost) {
+        self.charges[index].charge.cost = cost;
+    }
+
+    /// Removes the charge that was added last.
+    pub(super) fn pop(&mut self) {
+        if let Some(last) = self.charges.pop() {
+            self.text.truncate(last.key.start as usize);
+        }
+    }
+
     /// Removes all charges, and keeps their memory for later ones.
     pub fn clear(&mut self) {
         let Self { mut text, mut charges, .. } = std::mem::take(self);
@@ -161,7 +187,8 @@ impl Charges {
         if !self.has_repeated_keys {
             return charge.cost;
         }
-        let earlier = self.iter().take(index).filter(|(other, _)| *other == key);
+        let is_again = |other: &str, charge: &Charge| other == key && charge.role != Role::Settle;
+        let earlier = self.iter().take(index).filter(|(other, charge)| is_again(other, charge));
         earlier.fold(charge.cost, |sum, (_, charge)| sum.plus(charge.cost))
     }
 
@@ -269,6 +296,20 @@ impl Charges {
         mapped
     }
 
+    /// The parts that a store gets one by one: each settle, and all other charges together.
+    #[must_use]
+    pub fn parts(&self) -> Vec<ChargesPart> {
+        let is_settle = |index: usize| self.charge(index).role == Role::Settle;
+        let (settles, others): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&index| is_settle(index));
+        let others = Some(others).filter(|others| !others.is_empty());
+        let parts = settles.into_iter().map(|index| vec![index]).chain(others);
+        parts.map(|indices| ChargesPart { charges: self.only(&indices), indices }).collect()
+    }
+
+    fn only(&self, indices: &[usize]) -> Self {
+        self.filter_map(|index, charge| indices.contains(&index).then(|| charge.clone()))
+    }
+
     /// Whether the request is denied. Prepaid charges are then not recorded.
     ///
     /// A request is denied when it is known to be ([`Charges::set_denied`]), when a charge that enforces is over, or
@@ -283,7 +324,7 @@ impl Charges {
             match charge.role {
                 Role::Enforce if is_over(index) => return true,
                 Role::Quota(group) if is_over(index) => over_groups[usize::from(group)] = true,
-                Role::Enforce | Role::Shadow | Role::NonBinding | Role::Quota(_) => {}
+                Role::Enforce | Role::Shadow | Role::NonBinding | Role::Quota(_) | Role::Settle => {}
             }
         }
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)

@@ -44,8 +44,8 @@ pub struct Decision {
     pub overall: Code,
     /// Whether the overall code would have been over limit without [`Enforcement::Shadow`].
     pub shadowed: bool,
-    plan: Plan,
-    outcomes: Outcomes,
+    pub(super) plan: Plan,
+    pub(super) outcomes: Outcomes,
 }
 
 /// The answer for one descriptor.
@@ -98,7 +98,7 @@ impl LimitResult<'_> {
 impl Decision {
     /// Combines a plan and the outcomes of `plan.charges`, one for each.
     #[must_use]
-    pub fn merge(plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
+    pub fn merge(mut plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
         let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
         for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
             let Some(outcome) = outcome else { continue };
@@ -106,6 +106,9 @@ impl Decision {
             if charge.cost.changes_counter() && !charge.is_recorded(outcome.verdict, is_denied) {
                 outcome.report.delay_us = 0;
             }
+        }
+        if plan.has_settles() {
+            plan.settles.finish(&plan.charges, &mut outcomes.by_charge);
         }
         let shadowed = is_denied && enforcement == Enforcement::Shadow;
         let overall = if is_denied && !shadowed { Code::OverLimit } else { Code::Ok };
@@ -185,7 +188,7 @@ impl Decision {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
-                Role::Shadow | Role::NonBinding => continue,
+                Role::Shadow | Role::NonBinding | Role::Settle => continue,
             };
             // A repeated request is charged to the counter as it is now, one charge after the other.
             if let Some(outcome) = &self.outcomes.by_charge[charges.last_on_counter(index)] {

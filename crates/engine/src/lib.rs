@@ -14,7 +14,9 @@ mod charge;
 mod decision;
 mod matched;
 mod plan;
+mod receipt;
 mod request;
+mod settle;
 mod store;
 
 // Rules: their specs, compiling them, matching descriptors.
@@ -38,7 +40,7 @@ mod exceptions;
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
-pub use charge::{Charge, Charges, Role};
+pub use charge::{Charge, Charges, ChargesPart, Role};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use exceptions::{
     Added, Amount, Change, ChangedBy, Derivation, DerivationStep, Effect, ExceptionKind, ExceptionRow,
@@ -52,9 +54,11 @@ pub use limit::{
 };
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
+pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
+pub use settle::{Settle, SettleResult};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,

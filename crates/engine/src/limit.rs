@@ -166,6 +166,9 @@ pub struct LimitSpec {
     /// What a leaky bucket does with a hit that has to wait. Other algorithms ignore it.
     pub pacing: Pacing,
     pub charging: Charging,
+    /// Whether an admitted request gets a receipt, with which its caller settles: the hits of the request are an
+    /// estimate, and only the difference to the real cost is booked later.
+    pub settle: bool,
     pub on_store_failure: FailurePolicy,
     /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
@@ -196,6 +199,11 @@ pub enum LimitError {
         limit: u64,
         period: Period,
     },
+    /// A queue with `settle`.
+    #[error(
+        "settle is not for a leaky_bucket with mode: queue, whose hits have already waited for their turn"
+    )]
+    SettledQueue,
 }
 
 /// Whether a limit counts, and how.
@@ -236,6 +244,9 @@ impl Limit {
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
     pub fn new(spec: LimitSpec) -> Result<Self, LimitError> {
+        if spec.settle && spec.algorithm == Algorithm::LeakyBucket && spec.pacing == Pacing::Queue {
+            return Err(LimitError::SettledQueue);
+        }
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let of_tier = |(name, tier): (&String, &Tier)| {
             let limit = Arc::new(Self::new(spec.of_tier(*tier))?);
@@ -294,6 +305,7 @@ impl LimitSpec {
             refill: Refill::default(),
             pacing: Pacing::default(),
             charging: Charging::Prepaid,
+            settle: false,
             on_store_failure: FailurePolicy::default(),
             name: None,
             replaces: Vec::new(),

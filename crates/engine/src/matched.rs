@@ -120,7 +120,11 @@ impl Changing<'_> {
         let entries = &self.descriptor.entries;
         let hash_of = |entry| hidden.get(self.index, entry);
         let rows = self.exceptions.map(|exceptions| exceptions.rows(entries, hash_of, self.now_us));
-        let rows = rows.unwrap_or_default();
+        let mut rows = rows.unwrap_or_default();
+        if self.descriptor.receipt.is_some() {
+            // A settle denies nothing.
+            rows.leave_out_blocks();
+        }
         let entry_tier = self.entry_tier(&matched.walk);
         if rows.is_empty() && entry_tier.is_none() {
             return;

@@ -14,6 +14,10 @@ use super::request::Cost;
 use super::request::{Entry, Request};
 use super::rule_set::{DomainRules, Rule, RuleSet, stat_path};
 use super::secret::HiddenValues;
+use super::settle::{Returned, Settles};
+
+#[cfg(test)]
+mod tests;
 
 /// Why a request cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +41,10 @@ pub struct Plan {
     pub(super) hidden: HiddenValues,
     /// How the limits that exceptions or tiers have changed came about.
     pub(super) derivations: Vec<Derivation>,
+    /// The charges that are settles.
+    pub(super) settles: Settles,
+    /// Whether a charge, which is no settle, is to a limit with `settle`.
+    pub(super) gives_receipt: bool,
 }
 
 /// The limits of one descriptor.
@@ -70,8 +78,8 @@ pub struct ChargedLimit<'p> {
 }
 
 impl RuleSet {
-    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges that
-    /// the store must decide.
+    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges
+    /// that the store must decide.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
@@ -91,6 +99,8 @@ impl RuleSet {
         plan.descriptors.clear();
         plan.derivations.clear();
         plan.hidden = self.hidden_values(domain, request);
+        plan.settles.clear();
+        plan.gives_receipt = false;
         let Some(domain) = domain else {
             plan.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
             return Ok(());
@@ -117,7 +127,10 @@ impl RuleSet {
                 }
             }
         };
-        let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
+        let mut described = request.descriptors.iter().zip(&matches);
+        let quota_can_deny = !described.any(|(descriptor, matched)| {
+            is_quota(matched) && descriptor.receipt.is_none() && is_never_over(matched)
+        });
         plan.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match is_quota(matched) {
@@ -130,6 +143,10 @@ impl RuleSet {
                 index,
                 entries: &descriptor.entries,
                 cost: request.cost(descriptor),
+                returned: descriptor
+                    .receipt
+                    .as_ref()
+                    .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
                 used_up_check: self.defaults().used_up_check,
             };
@@ -159,6 +176,8 @@ struct DescriptorContext<'a> {
     index: usize,
     entries: &'a [Entry],
     cost: Cost,
+    /// `None` unless the descriptor is a settle.
+    returned: Option<Returned<'a>>,
     /// The role of the charges to limits that are not shadow limits.
     role: Role,
     used_up_check: Verdict,
@@ -177,6 +196,12 @@ fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: 
 }
 
 impl Plan {
+    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    #[must_use]
+    pub fn has_settles(&self) -> bool {
+        !self.settles.is_empty()
+    }
+
     /// Every charge once, with the limit of the first descriptor that it belongs to.
     pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
         let mut next_index = 0;
@@ -252,6 +277,15 @@ impl Plan {
                 unlimited = Some(Arc::clone(limit));
                 continue;
             };
+            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
+            if let Some(returned) = context.returned {
+                // A limit without `settle` keeps what the estimate recorded.
+                if limit.spec.settle {
+                    let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
+                    limits.push((Arc::clone(limit), index));
+                }
+                continue;
+            }
             let charge = Charge {
                 kernel,
                 cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
@@ -259,7 +293,7 @@ impl Plan {
                 role: role_of(limit, context.role),
                 on_store_failure: limit.spec.on_store_failure,
             };
-            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
+            self.gives_receipt |= limit.spec.settle;
             let index = self.charges.push(charge, write_key);
             limits.push((Arc::clone(limit), index));
             let derivations = self.derivations.iter_mut();
@@ -319,41 +353,4 @@ fn write_counter_key(
         Some(part)
     });
     write_key(text, &key_context, parts);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        Algorithm, Caller, Defaults, Descriptor, DomainSpec, LimitSpec, NodeSpec, Period, RuleSpec, Unit,
-        ValueHashing,
-    };
-
-    #[test]
-    fn a_plan_that_was_used_before_is_that_of_the_request() {
-        let limit = |units| {
-            let spec = LimitSpec::new(Algorithm::FixedWindow, units, Period::one(Unit::Minute));
-            Limit::new(spec).expect("a valid limit")
-        };
-        let node = |key: &str, limits| {
-            let rule = Some(RuleSpec { limits, ..RuleSpec::default() });
-            NodeSpec { key: key.to_owned(), rule, ..NodeSpec::default() }
-        };
-        let descriptors = vec![node("user", vec![limit(5), limit(7)]), node("path", vec![limit(9)])];
-        let domain = DomainSpec { domain: "d".to_owned(), descriptors, ..DomainSpec::default() };
-        let rules =
-            RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
-        let request = |domain: &str, keys: &[&str]| {
-            let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
-            let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };
-            let descriptors = keys.iter().map(descriptor).collect();
-            Request { domain: domain.to_owned(), hits_addend: 1, descriptors, caller: Caller::default() }
-        };
-        let mut used = Plan::default();
-        for (domain, keys) in [("d", &["user", "user"][..]), ("d", &["path"]), ("e", &["user"]), ("d", &[])] {
-            let request = request(domain, keys);
-            rules.plan_into(&request, 0, &mut used).expect("a plan");
-            assert_eq!(Ok(&used), rules.plan(&request, 0).as_ref(), "{request:?}");
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! What a caller asks, independent of the transport: descriptors, and the cost of each.
 
 use super::period::Period;
+use super::receipt::{Receipt, UnreadableReceipt};
 
 /// The most units of a cost and of a count: the largest number up to which every whole number is a double, as Redis
 /// has them. It is above every limit, so that a saturated cost never fits.
@@ -28,8 +29,13 @@ impl Request {
     /// The cost of one of this request's descriptors.
     #[must_use]
     pub fn cost(&self, descriptor: &Descriptor) -> Cost {
-        let hits = descriptor.hits.unwrap_or_else(|| u64::from(self.hits_addend.max(1)));
+        let hits = self.hits(descriptor);
         if descriptor.is_refund { Cost::refund(hits) } else { Cost::take(hits) }
+    }
+
+    /// The units of one of this request's descriptors, to take or to give back.
+    pub(super) fn hits(&self, descriptor: &Descriptor) -> u64 {
+        descriptor.hits.unwrap_or_else(|| u64::from(self.hits_addend.max(1)))
     }
 }
 
@@ -44,6 +50,9 @@ pub struct Descriptor {
     pub hits: Option<u64>,
     /// Whether the hits are given back instead of taken.
     pub is_refund: bool,
+    /// The receipt of an earlier request, whose real cost `hits` are. Such a descriptor is a settle: only the difference
+    /// to what the receipt says is booked, and nothing is denied. `is_refund` is then ignored.
+    pub receipt: Option<Result<Box<Receipt>, UnreadableReceipt>>,
 }
 
 /// A key and a value.
@@ -74,11 +83,13 @@ pub struct Cost {
     question: Question,
 }
 
-/// What a peek asks.
+/// What a peek asks, or which grant gives its units back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
-    /// The cost is no peek.
+    /// The cost is no peek, and not of one grant.
     None,
+    /// The cost gives units of the grant with this id back.
+    Undo(u64),
     /// Whether one unit would fit.
     OneUnit,
     /// Whether no more units are recorded than the limit admits.
@@ -106,6 +117,19 @@ impl Cost {
         Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
     }
 
+    /// A cost that gives `units` of one grant back. Units that time has given back since the grant are not given back
+    /// again. [`Kernel::grant_id`](crate::algorithm::Kernel::grant_id) has the id of a grant.
+    #[must_use]
+    pub fn undo(units: u64, grant_id: u64) -> Self {
+        Self { question: Question::Undo(grant_id), ..Self::refund(units) }
+    }
+
+    /// The id of the grant whose units are given back; `None` unless this is [`Cost::undo`].
+    #[must_use]
+    pub fn grant_id(self) -> Option<u64> {
+        if let Question::Undo(grant_id) = self.question { Some(grant_id) } else { None }
+    }
+
     /// Units: positive to take, negative to give back.
     #[must_use]
     pub fn units(self) -> i64 {
@@ -124,7 +148,7 @@ impl Cost {
         match self.question {
             Question::OneUnit => 1,
             Question::NoDebt => 0,
-            Question::None => self.taken(),
+            Question::None | Question::Undo(_) => self.taken(),
         }
     }
 
@@ -137,7 +161,7 @@ impl Cost {
     /// Whether the cost asks and changes nothing.
     #[must_use]
     pub fn is_peek(self) -> bool {
-        self.question != Question::None
+        matches!(self.question, Question::OneUnit | Question::NoDebt)
     }
 
     /// Whether units are given back, possibly 0: a refund always fits.
@@ -159,7 +183,7 @@ impl Cost {
         let units = (self.units + other.units).clamp(-most, most);
         // The sum of a peek and a change is the change.
         let question = match (units, self.question) {
-            (0, Question::None) => other.question,
+            (0, Question::None | Question::Undo(_)) => other.question,
             (0, question) => question,
             _ => Question::None,
         };

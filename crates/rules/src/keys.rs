@@ -233,6 +233,12 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         Section::RateLimit,
+        "settle",
+        ValueType::Flag,
+        "The hits of a request are an estimate. The answer has a receipt, with which the caller reports the real cost at the end: only the difference is booked, in the window of the estimate. Not for a leaky_bucket with mode: queue.",
+    ),
+    key(
+        Section::RateLimit,
         "on_store_failure",
         ValueType::Choice(FailurePolicy::VARIANTS),
         "What to answer when the store does not: allow, deny, decide from local memory, or fail the call.",

@@ -10,6 +10,7 @@ use super::exceptions::ExceptionFamilies;
 use super::family::counter;
 use super::limits::{LimitCounts, LimitMeters, Meter};
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
+use super::settles::{self, SettleCounts};
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
 
 /// The domain and rule label of limits that a request overrides.
@@ -22,6 +23,7 @@ const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
+    settles: SeriesTable<LimitLabels, SettleCounts>,
     pub(super) hits: HitFamilies,
     pub(super) exceptions: ExceptionFamilies,
     shadowed: IntCounter,
@@ -29,7 +31,7 @@ pub(super) struct LimitFamilies {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct LimitLabels {
+pub(super) struct LimitLabels {
     domain: Arc<str>,
     rule: Arc<str>,
 }
@@ -44,6 +46,7 @@ impl LimitFamilies {
         Ok(Self {
             exceptions,
             decisions: SeriesTable::default(),
+            settles: SeriesTable::default(),
             hits: HitFamilies::new(values_per_rule),
             shadowed: counter(
                 registry,
@@ -55,7 +58,8 @@ impl LimitFamilies {
     }
 
     pub(super) fn bind(&self, rules: &RuleSet) -> LimitMeters {
-        let mut bindings = Bindings { decisions: self.decisions.bind(), hits: self.hits.bind() };
+        let (decisions, settles) = (self.decisions.bind(), self.settles.bind());
+        let mut bindings = Bindings { decisions, settles, hits: self.hits.bind() };
         let mut each = Vec::with_capacity(rules.limits().len() + 1);
         for rule in rules.rules() {
             each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
@@ -64,6 +68,7 @@ impl LimitFamilies {
         let hits = bindings.hits.override_meter();
         each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
         bindings.decisions.finish();
+        bindings.settles.finish();
         bindings.hits.finish();
         let exceptions = self.exceptions.bind(rules);
         LimitMeters { each, exceptions, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
@@ -84,6 +89,7 @@ impl LimitFamilies {
                 exposition.sample(DECISIONS, &limit.labels(("outcome", outcome)), count);
             }
         }
+        settles::write(exposition, &self.settles.in_force());
         exposition.family(
             POLICY_DECISIONS,
             "counter",
@@ -104,6 +110,7 @@ impl LimitFamilies {
 
 struct Bindings<'f> {
     decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
+    settles: SeriesBinding<'f, LimitLabels, SettleCounts>,
     hits: HitBinding<'f>,
 }
 
@@ -116,19 +123,20 @@ impl Bindings<'_> {
         let policy = limit.spec.on_store_failure;
         let policy = if limit.shadow { policy.for_non_binding() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
-        Some(self.meter(labels, policy, hits))
+        let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
+        Some(Meter { settles, ..self.meter(labels, policy, hits) })
     }
 
     fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
-        Meter { counts, policy, hits }
+        Meter { counts, policy, hits, settles: None }
     }
 }
 
 impl LimitLabels {
     /// In the order of their names, as the registry writes labels.
-    fn labels(&self, between: (&str, &str)) -> String {
+    pub(super) fn labels(&self, between: (&str, &str)) -> String {
         labels(&[("domain", &self.domain), between, ("rule", &self.rule)])
     }
 }

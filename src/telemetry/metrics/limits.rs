@@ -6,11 +6,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use engine::{DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Verdict};
+use engine::{
+    DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Role, Settle, Verdict,
+};
 use prometheus::IntCounter;
 
 use super::exceptions::ExceptionCounts;
 use super::series::Count;
+use super::settles::SettleCounts;
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
 /// The counters of every limit of one rule set, looked up once when the rules come into force.
@@ -29,6 +32,8 @@ pub(super) struct Meter {
     pub(super) counts: Arc<LimitCounts>,
     pub(super) policy: FailurePolicy,
     pub(super) hits: HitMeter,
+    /// `None` for a limit without `settle`.
+    pub(super) settles: Option<Arc<SettleCounts>>,
 }
 
 /// The numbers of the limits with the same labels.
@@ -53,13 +58,17 @@ pub(super) struct PolicyCount {
 }
 
 impl LimitMeters {
-    /// Counts a decision, once for each of its charges.
+    /// Counts a decision, once for each of its charges. A settle is no hit of its limit, and has numbers of its own.
     pub fn record(&self, decision: &Decision) {
         if decision.shadowed {
             self.shadowed.inc();
         }
         for (charged, result) in decision.charges() {
             let Some(meter) = self.meter(charged.limit) else { continue };
+            if charged.role == Role::Settle {
+                meter.record_settle(decision.settle(charged.index));
+                continue;
+            }
             match result {
                 Some(result) => {
                     let near_above = self.near_above(charged.limit);
@@ -79,6 +88,10 @@ impl LimitMeters {
     pub fn record_failure(&self, plan: &Plan) {
         for charged in plan.charged() {
             let Some(meter) = self.meter(charged.limit) else { continue };
+            if charged.role == Role::Settle {
+                meter.record_settle(None);
+                continue;
+            }
             meter.counts.error.add(1);
             if meter.policy == FailurePolicy::Error {
                 meter.count_policy();
@@ -121,6 +134,15 @@ impl Meter {
         count.add(1);
         if is_by_policy {
             self.count_policy();
+        }
+    }
+
+    /// Counts a settle; `None` is one without an answer.
+    fn record_settle(&self, settle: Option<&Settle>) {
+        match (&self.settles, settle) {
+            (Some(counts), Some(settle)) => counts.record(settle),
+            (Some(counts), None) => counts.record_lost(),
+            (None, _) => {}
         }
     }
 

@@ -13,6 +13,7 @@ mod request_families;
 pub(super) mod requests;
 mod rules;
 pub(super) mod series;
+mod settles;
 mod stores;
 #[cfg(test)]
 mod tests;

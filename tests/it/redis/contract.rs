@@ -12,9 +12,15 @@ use super::patient_options;
 use crate::store::contract::contract;
 use crate::support::redis::Redis;
 
-struct TimedRedis {
+pub(super) struct TimedRedis {
     client: Mutex<ReplayClient>,
     clock: Arc<ManualClock>,
+}
+
+impl TimedRedis {
+    pub(super) fn new(client: ReplayClient, clock: &Arc<ManualClock>) -> Self {
+        Self { client: Mutex::new(client), clock: Arc::clone(clock) }
+    }
 }
 
 impl Store for TimedRedis {
@@ -30,5 +36,5 @@ async fn redis_keeps_the_contract() {
     let redis = Redis::start();
     let client = ReplayClient::connect(&patient_options(&redis.url())).await.expect("Redis answers");
     let clock = Arc::new(ManualClock::default());
-    contract(TimedRedis { client: Mutex::new(client), clock: Arc::clone(&clock) }, clock).await;
+    contract(TimedRedis::new(client, &clock), clock).await;
 }

@@ -21,6 +21,7 @@ fn limit(keys: &str, defaults: Defaults) -> LimitSpec {
 fn a_limit_without_options_is_as_in_envoyproxy_ratelimit() {
     let plain = LimitSpec {
         charging: Charging::Postpaid,
+        on_store_failure: FailurePolicy::Error,
         ..LimitSpec::new(Algorithm::FixedWindow, 5, Period::one(Unit::Minute))
     };
     assert_eq!(limit("", Defaults::ENVOY_RATELIMIT), plain);

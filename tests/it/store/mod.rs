@@ -2,6 +2,7 @@
 
 pub(crate) mod contract;
 mod deny_cache;
+pub(crate) mod exceptions;
 mod late_denials;
 mod map_store;
 mod reservations;

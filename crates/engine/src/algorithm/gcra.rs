@@ -122,7 +122,7 @@ impl Gcra {
     }
 
     /// `a - b`, or `None` when that is negative.
-    fn minus(&self, a: Tat, b: Tat) -> Option<Tat> {
+    pub(super) fn minus(&self, a: Tat, b: Tat) -> Option<Tat> {
         if a < b {
             return None;
         }

@@ -11,6 +11,7 @@ use super::interval_bucket::{IntervalBucket, TokenState};
 use super::report::{Attempt, Report, RetryAfter, Verdict};
 use super::sliding_log::{Log, LogReading, SlidingLog};
 use super::sliding_window::{BucketState, SlidingWindow};
+use super::undo::Undo;
 use crate::request::Cost;
 
 /// The kernel that reports a counter whose state another kernel left: it blocks. The fingerprint in the key keeps such
@@ -121,12 +122,13 @@ impl CounterReading {
 }
 
 impl Kernel {
-    /// Whether the cost fits. Changes nothing. `None` is an unused counter.
+    /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that cannot
+    /// be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
     #[must_use]
     pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
         let Attempt { now_us, cost } = attempt;
         if cost.is_refund() {
-            return Verdict::Fits;
+            return self.refund_verdict(state, attempt);
         }
         let needed = cost.needed();
         let fits = match self {
@@ -146,6 +148,9 @@ impl Kernel {
     #[must_use]
     pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
         let Attempt { now_us, cost } = attempt;
+        if let Some(undo) = Undo::of(attempt) {
+            return self.undone(state, undo);
+        }
         let old = state.as_ref();
         Some(match self {
             Self::FixedWindow(k) => {

@@ -11,11 +11,14 @@ mod kernel;
 mod report;
 mod sliding_log;
 mod sliding_window;
+mod undo;
 
 #[cfg(test)]
 mod known_answers;
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod settle_laws;
 #[cfg(test)]
 mod testing;
 
@@ -26,3 +29,4 @@ pub use kernel::{CounterReading, Kernel, State};
 pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
+pub use undo::{UNDO_SEARCH, Undo};

@@ -49,7 +49,11 @@ impl Log {
         self.entries.capacity()
     }
 
-    fn newest_us(&self) -> u64 {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn newest_us(&self) -> u64 {
         self.entries.back().map_or(0, |entry| entry.at_us)
     }
 
@@ -63,7 +67,7 @@ impl Log {
     }
 
     /// Removes the entries before `index`.
-    fn prune(&mut self, index: usize) {
+    pub(super) fn prune(&mut self, index: usize) {
         self.base = self.total_before(index);
         self.entries.drain(..index);
     }
@@ -74,6 +78,20 @@ impl Log {
             Some(newest) if newest.at_us == at_us => newest.total = total,
             _ => self.entries.push_back(LogEntry { at_us, total }),
         }
+    }
+
+    /// The number of entries up to this time.
+    pub(super) fn entries_until(&self, at_us: u64) -> usize {
+        self.entries.partition_point(|entry| entry.at_us <= at_us)
+    }
+
+    /// Removes units, those of the newest of the first `count` entries first. The other entries keep their units.
+    pub(super) fn refund_until(&mut self, count: usize, units: u64) {
+        let later = self.entries.split_off(count);
+        let total_before = self.total();
+        self.refund(units);
+        let removed = total_before - self.total();
+        self.entries.extend(later.iter().map(|entry| LogEntry { total: entry.total - removed, ..*entry }));
     }
 
     /// Removes units, those of the newest entries first.
@@ -116,7 +134,7 @@ impl SlidingLog {
     }
 
     /// Index of the first entry in the window that ends at the later of `now_us` and the newest entry.
-    fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
+    pub(super) fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
         let end_us = now_us.max(log.newest_us());
         log.entries.partition_point(|entry| entry.at_us + self.window_us <= end_us)
     }

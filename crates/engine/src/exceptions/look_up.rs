@@ -137,8 +137,6 @@ impl<'x> DomainLookUp<'x> {
             if let Some(tier) = self.all.table.get(*space, value).and_then(|mark| self.all.tier(mark)) {
                 let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
                 rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
-                // The space of the domain comes before that of all domains.
-                break;
             }
         }
         let Some(indexed) = of_key.rows.map(|index| &self.all.keys[index]) else { return };
@@ -157,6 +155,11 @@ impl MatchedRows<'_> {
     /// Whether no row is for the descriptor.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Leaves out the rows that block.
+    pub(crate) fn leave_out_blocks(&mut self) {
+        self.0.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if row.effect.block));
     }
 
     /// What the rows make of a limit. `path` is the path of its rule below the domain; `entry_tier` is the tier that an

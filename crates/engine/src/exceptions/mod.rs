@@ -218,3 +218,6 @@ impl Exceptions {
         self.tiers.get(usize::from(mark.get()) - 1)
     }
 }
+
+#[cfg(test)]
+mod tests;

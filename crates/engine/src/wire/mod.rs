@@ -7,7 +7,7 @@ mod text;
 
 use serde::Deserialize;
 
-use crate::{Caller, Descriptor, Entry, LimitOverride, Period, Request};
+use crate::{Caller, Descriptor, Entry, LimitOverride, Period, RECEIPT_KEY, Request};
 use json::{
     default_if_null, entries, objects, optional_number, optional_object, text, unit, unsigned_number,
 };
@@ -114,12 +114,14 @@ impl RawRequest {
 }
 
 impl RawDescriptor {
-    fn convert(self, index: usize) -> Result<Descriptor, RequestError> {
+    fn convert(mut self, index: usize) -> Result<Descriptor, RequestError> {
+        let last = self.entries.pop_if(|last| last.key == RECEIPT_KEY);
         Ok(Descriptor {
             entries: self.entries,
             limit: self.limit.map(|limit| limit.convert(index)).transpose()?,
             hits: self.hits_addend,
             is_refund: self.is_negative_hits,
+            receipt: last.map(|last| last.value.parse().map(Box::new)),
         })
     }
 }

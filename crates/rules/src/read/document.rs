@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Defaults, ValueHashing, composite};
+use engine::{Defaults, RECEIPT_KEY, ValueHashing, composite};
 
 use super::draft::{DomainDraft, NodeDraft, RuleDraft};
 use super::fields::Fields;
@@ -58,6 +58,7 @@ fn read_domain(document: &Document, context: ReadContext, report: &mut FileRepor
 
 pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
 pub(super) const EMPTY_KEY: &str = "descriptor has empty key";
+pub(super) const KEY_OF_RECEIPTS: &str = "no rule can have the key ratelimitd_receipt: the entry with this key is a receipt, and is taken out before matching";
 const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
     for all instances";
 
@@ -99,6 +100,10 @@ impl NodeReader<'_> {
         let rule = self.read_rule(&fields);
         let nodes = self.read_level(&fields);
         let key = required_text(&fields, "key", EMPTY_KEY, self.report)?;
+        if key == RECEIPT_KEY {
+            self.report.error(&fields.position_of("key"), KEY_OF_RECEIPTS);
+            return None;
+        }
         let value = fields.text("value").unwrap_or_default();
         let secret = fields.flag("secret");
         if secret && self.context.hashing.key.is_none() {

@@ -90,6 +90,7 @@ pub(super) fn key_of(error: &LimitError) -> &'static str {
     match error {
         LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
         LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+        LimitError::SettledQueue => "settle",
     }
 }
 
@@ -178,6 +179,7 @@ impl<'n> LimitReader<'_, 'n> {
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
+            settle: fields.flag("settle"),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
             replaces,
@@ -280,6 +282,7 @@ impl<'n> LimitReader<'_, 'n> {
                 "mode",
                 "charging",
                 "tiers",
+                "settle",
             ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");

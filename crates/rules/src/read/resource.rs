@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Defaults, Limit, LimitSpec, Metadata, Period, Unit};
+use engine::{Defaults, Limit, LimitSpec, Metadata, Period, RECEIPT_KEY, Unit};
 
-use super::document::{EMPTY_KEY, NO_DOMAIN};
+use super::document::{EMPTY_KEY, KEY_OF_RECEIPTS, NO_DOMAIN};
 use super::draft::{DomainDraft, LimitDraft, NodeDraft, RuleDraft, WrittenFields};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
@@ -103,6 +103,10 @@ impl ResourceReader<'_> {
         let nodes = self.read_level(node.descriptors, at);
         if node.key.is_empty() {
             self.report.error(at, EMPTY_KEY);
+            return None;
+        }
+        if node.key == RECEIPT_KEY {
+            self.report.error(at, KEY_OF_RECEIPTS);
             return None;
         }
         let rule = RuleDraft {

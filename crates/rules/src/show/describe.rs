@@ -21,8 +21,8 @@ pub struct Description {
     pub matched: usize,
 }
 
-/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`. Overrides in the request
-/// are ignored, because they need no rule.
+/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`. Overrides in
+/// the request are ignored, because they need no rule.
 ///
 /// # Errors
 /// [`PlanError`] if the engine cannot plan the request.
@@ -244,6 +244,9 @@ impl Explanation<'_> {
         let spec = &planned.spec;
         push_line!(out, "    algorithm         {}", spec.algorithm);
         push_line!(out, "    charging          {}", describe_limit::charging(spec.charging));
+        if spec.settle {
+            push_line!(out, "    settle            {}", describe_limit::SETTLE);
+        }
         push_line!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
         if let Some(key) = key {
             push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");

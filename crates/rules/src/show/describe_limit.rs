@@ -62,6 +62,10 @@ pub(super) fn charging(charging: Charging) -> &'static str {
     }
 }
 
+/// What `settle` means.
+pub(super) const SETTLE: &str =
+    "an answer has a receipt; the real cost that comes back with it replaces the estimate";
+
 /// What the limit answers if the store fails.
 pub(super) fn policy(policy: FailurePolicy) -> &'static str {
     match policy {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use engine::algorithm::MAX_TIME_US;
 use engine::wire::json::{Number, Object, default_if_null, objects, unsigned_number};
 use engine::wire::{Bounds, RawDescriptor, RawRequest, RequestError};
-use engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Request, Status};
+use engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Receipt, Request, Status};
 use serde::{Deserialize, Serialize};
 
 /// Wider than for the network, because the operator chose the file.
@@ -68,6 +68,8 @@ struct AnswerJson<'d> {
     t_us: u64,
     overall_code: &'static str,
     statuses: Vec<Option<StatusJson<'d>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -82,9 +84,16 @@ struct StatusJson<'d> {
     delay_us: u64,
 }
 
-pub(super) fn write_answer(out: &mut impl Write, t_us: u64, decision: &Decision) -> io::Result<()> {
+pub(super) fn write_answer(
+    out: &mut impl Write,
+    t_us: u64,
+    decision: &Decision,
+    receipt: Option<Receipt>,
+) -> io::Result<()> {
     let statuses = decision.statuses().map(|status| status_json(&status)).collect();
-    serde_json::to_writer(&mut *out, &AnswerJson { t_us, overall_code: decision.overall.name(), statuses })?;
+    let receipt = receipt.map(|receipt| receipt.to_string());
+    let answer = AnswerJson { t_us, overall_code: decision.overall.name(), statuses, receipt };
+    serde_json::to_writer(&mut *out, &answer)?;
     out.write_all(b"\n")
 }
 

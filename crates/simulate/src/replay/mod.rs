@@ -99,7 +99,9 @@ fn decide_pending(
     for (PendingRequest { t_us, plan }, outcomes) in pending.drain(..).zip(outcomes) {
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         summary.count(&decision);
-        line::write_answer(answers, t_us, &decision).map_err(ReplayError::Write)?;
+        // Each receipt of a replay has another nonce, and the same in every run.
+        let receipt = decision.receipt(|| summary.requests);
+        line::write_answer(answers, t_us, &decision, receipt).map_err(ReplayError::Write)?;
     }
     Ok(())
 }

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::{
-    Charge, Charges, Charging, DecidedBy, Outcome, Outcomes, PartialOutcomes, Store, StoreError, Verdict,
+    Charge, Charges, Charging, DecidedBy, Outcome, Outcomes, PartialOutcomes, Role, Store, StoreError,
+    Verdict,
 };
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
@@ -187,7 +188,7 @@ impl DenyCache {
     }
 
     fn denied(&self, key: &str, charge: &Charge, now_us: u64) -> Option<Repeated> {
-        if charge.cost.is_refund() {
+        if charge.cost.is_refund() || charge.role == Role::Settle {
             return None;
         }
         let is_usable = |denial: &Denial| now_us.saturating_sub(denial.sent_us) < self.usable_us(denial);
@@ -215,7 +216,8 @@ impl DenyCache {
                 Ok(outcomes) => outcomes.by_charge[index],
                 Err(error) => error.outcome(index).unwrap_or(None),
             };
-            let Some(outcome) = outcome else { continue };
+            // A settle denies nothing, so its outcome is no denial.
+            let Some(outcome) = outcome.filter(|_| charge.role != Role::Settle) else { continue };
             if outcome.verdict == Verdict::Fits && has_denials {
                 self.denials.remove(key);
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use engine::algorithm::{Blocked, Kernel};
 use engine::{
-    Charge, Charges, Charging, DecidedBy, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Store,
+    Charge, Charges, Charging, DecidedBy, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Role, Store,
     StoreError, Verdict,
 };
 use smallvec::SmallVec;
@@ -144,10 +144,20 @@ fn charge_answer(charge: &Charge, by_store: Result<Option<Outcome>, &StoreError>
     }
     // A charge with `error` counts as admitted until the answers of the other charges are known.
     let policy = charge.on_store_failure.for_non_binding();
+    if charge.role == Role::Settle {
+        return ChargeAnswer::Known(Some(lost_settle(charge, policy)));
+    }
     if !charge.kernel.has_counter() || policy == FailurePolicy::Local {
         return ChargeAnswer::Local;
     }
     ChargeAnswer::Known(Some(policy_outcome(charge, policy)))
+}
+
+/// The outcome of a settle that no store has recorded. It denies nothing whatever the policy, and a policy's own memory
+/// does not have the estimate.
+fn lost_settle(charge: &Charge, policy: FailurePolicy) -> Outcome {
+    let report = Report::unused(charge.kernel.max_cost());
+    Outcome { verdict: Verdict::Fits, report, decided_by: DecidedBy::Policy(policy) }
 }
 
 /// Why the charge at `index` has no answer, if its policy is `error`.

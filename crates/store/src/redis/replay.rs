@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use engine::{Charges, Outcomes, StoreError};
+use engine::{Charges, ChargesPart, Outcomes, Role, StoreError};
 use redis::Pipeline;
 use tokio::time::{Instant, timeout};
 
@@ -61,6 +61,33 @@ impl ReplayClient {
     /// # Errors
     /// [`StoreError`] if a call fails. Any part of the requests may have been recorded.
     pub async fn decide(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
+        let has_settle = |charges: &&Charges| charges.values().any(|charge| charge.role == Role::Settle);
+        if batches.iter().flat_map(|batch| batch.requests).copied().any(|charges| has_settle(&charges)) {
+            return Box::pin(self.decide_parts(batches)).await;
+        }
+        self.decide_whole(batches).await
+    }
+
+    /// Decides requests of which some have settles, which the script decides one by one.
+    async fn decide_parts(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
+        let of_batch =
+            |batch: &TimedBatch<'_>| batch.requests.iter().map(|charges| charges.parts()).collect();
+        let parts: Vec<Vec<Vec<ChargesPart>>> = batches.iter().map(of_batch).collect();
+        let sent: Vec<Vec<&Charges>> =
+            parts.iter().map(|batch| batch.iter().flatten().map(|part| &part.charges).collect()).collect();
+        let times = batches.iter().map(|batch| batch.now_us);
+        let sent: Vec<_> =
+            times.zip(&sent).map(|(now_us, requests)| TimedBatch { now_us, requests }).collect();
+        let decided = self.decide_whole(&sent).await?;
+        let of_batch = |(batch, decided): (&Vec<Vec<ChargesPart>>, Vec<Outcomes>)| {
+            let mut decided = decided.into_iter();
+            let joined = |parts: &Vec<ChargesPart>| Outcomes::of_parts(parts.iter().zip(decided.by_ref()));
+            batch.iter().map(joined).collect()
+        };
+        Ok(parts.iter().zip(decided).map(of_batch).collect())
+    }
+
+    async fn decide_whole(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
         if batches.is_empty() {
             // A pipeline without commands is an error of the client.
             return Ok(Vec::new());
@@ -165,7 +192,7 @@ mod tests {
     use super::*;
     use crate::redis::testing::{FakeServer, Reply};
     use engine::algorithm::{FixedWindow, Kernel};
-    use engine::{Charge, Charging, Cost, FailurePolicy, Role};
+    use engine::{Charge, Charging, Cost, FailurePolicy};
 
     /// A client with the key prefix `a*`, connected to `redis.test:6379`.
     async fn client() -> ReplayClient {

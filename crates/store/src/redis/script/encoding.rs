@@ -31,6 +31,8 @@ pub(crate) struct EncodedRequest {
     same_shape_features: u16,
     /// The caller whose turn the request takes in a queue. It is not sent.
     caller: Caller,
+    /// Whether the request undoes a charge of a denied request.
+    is_undo: bool,
 }
 
 impl EncodedRequest {
@@ -47,6 +49,11 @@ impl EncodedRequest {
             encoded.push_u16(charges.quota_groups());
         }
         for (key, charge) in charges.iter() {
+            if let Some(grant_id) = charge.cost.grant_id() {
+                debug_assert!(is_single, "the script knows one grant for each request");
+                encoded.bytes.push(GRANT);
+                encoded.push_f64s([grant_id]);
+            }
             encoded.push_kernel(&charge.kernel, charge_mode(charge, charges.is_known_denied()));
             if !is_single {
                 encoded.push_u16(role_number(charge));
@@ -63,14 +70,12 @@ impl EncodedRequest {
         if !is_recorded || charge.cost.taken() == 0 {
             return None;
         }
-        let grant_id = grant_id(charge, snapshot)?;
-        let reply_width = KernelLayout::for_kernel(&charge.kernel).reply_width();
-        let mut encoded = Self { reply_width, ..Self::default() };
-        encoded.bytes.push(GRANT);
-        encoded.push_f64s([grant_id]);
-        encoded.push_kernel(&charge.kernel, ChargeMode::Undo);
-        encoded.push_counter(key, charge, prefix);
-        Some(encoded)
+        let grant_id = charge.kernel.grant_id(&snapshot.reading, charge.cost.taken())?;
+        let cost = Cost::undo(charge.cost.taken(), grant_id);
+        let undo = Charge { cost, charging: Charging::Postpaid, ..charge.clone() };
+        let mut charges = Charges::default();
+        charges.push(undo, |text| text.push_str(key));
+        Some(Self { is_undo: true, ..Self::new(&charges, prefix) })
     }
 
     /// Encodes the reset of a counter.
@@ -81,9 +86,9 @@ impl EncodedRequest {
         encoded
     }
 
-    /// Whether the request undoes a charge.
+    /// Whether the request undoes a charge of a denied request.
     pub(crate) fn is_undo(&self) -> bool {
-        self.bytes.first() == Some(&GRANT)
+        self.is_undo
     }
 
     pub(crate) fn caller(&self) -> Caller {
@@ -221,27 +226,14 @@ fn reply_width(charges: &Charges) -> usize {
     charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width()).sum()
 }
 
-/// The id under which the script knows a grant, from the counter that the grant left.
-fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
-    match (charge.kernel, granted.reading) {
-        (Kernel::FixedWindow(_), CounterReading::Window(state)) => Some(state.index),
-        (Kernel::SlidingWindow(_), CounterReading::Buckets(state)) => Some(state.index),
-        (Kernel::SlidingLog(_), CounterReading::Log(log)) => Some(log.newest_us),
-        (Kernel::Gcra(kernel), CounterReading::Tat(tat)) => {
-            Some(kernel.grant_base_us(tat, charge.cost.taken()))
-        }
-        (Kernel::IntervalBucket(_), CounterReading::Tokens(state)) => Some(state.start_us),
-        // No counter, or another kernel's reading. All kernels are named: without an id a charge is never undone.
-        (Kernel::FixedWindow(_) | Kernel::SlidingWindow(_) | Kernel::SlidingLog(_), _)
-        | (Kernel::Gcra(_) | Kernel::IntervalBucket(_) | Kernel::Blocked(_), _) => None,
-    }
-}
-
 /// The mode of a charge. `is_denied`: whether the request is known to be denied. Its prepaid charges are then not
 /// recorded.
 fn charge_mode(charge: &Charge, is_denied: bool) -> ChargeMode {
     if !charge.cost.changes_counter() || is_denied && charge.charging == Charging::Prepaid {
         return ChargeMode::Peek;
+    }
+    if charge.cost.grant_id().is_some() {
+        return ChargeMode::Undo;
     }
     match (charge.cost.is_refund(), charge.charging) {
         (false, Charging::Prepaid) => ChargeMode::Take,
@@ -256,7 +248,7 @@ fn role_number(charge: &Charge) -> u16 {
         // A refund of 0 units always fits, but is sent as a peek, which may not fit and must then deny nothing.
         _ if charge.cost == Cost::refund(0) => ROLE_NON_BINDING,
         Role::Enforce => ROLE_ENFORCE,
-        Role::Shadow | Role::NonBinding => ROLE_NON_BINDING,
+        Role::Shadow | Role::NonBinding | Role::Settle => ROLE_NON_BINDING,
         Role::Quota(group) => ROLE_QUOTA + group,
     }
 }
@@ -310,7 +302,9 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
     let mut verdict = Verdict::Fits;
     if let Some(first) = numbers.first_mut().filter(|first| **first < 0) {
         *first = -1 - *first;
-        verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
+        // A refund fits, except for an undo that cannot be made.
+        let fits = charge.cost.is_refund() && charge.cost.grant_id().is_none();
+        verdict = if fits { Verdict::Fits } else { Verdict::Over };
     }
     let reading =
         reading(&charge.kernel, &numbers, now_us).ok_or_else(|| malformed("a number out of range"))?;

@@ -10,6 +10,7 @@
 
 use std::sync::LazyLock;
 
+use engine::algorithm::UNDO_SEARCH;
 use redis::{Pipeline, Script};
 
 use super::layout::{
@@ -162,6 +163,7 @@ fn constants() -> Names {
         ("EXACT", EXACT),
         ("KEYS_AT_ONCE", KEYS_AT_ONCE),
         ("EXPIRY_STEP", EXPIRY_STEP),
+        ("UNDO_SEARCH", UNDO_SEARCH as u64),
         ("SEVERAL", SEVERAL.into()),
         ("RESET", RESET.into()),
         ("GRANT", GRANT.into()),

@@ -15,8 +15,7 @@ local function cut(key, high, total)
   return last, time
 end
 
--- An undo writes the grants after its own again, if they are fewer than this number.
-local UNDO_SEARCH = 64
+-- UNDO_SEARCH is a number: an undo writes the grants after its own again, if they are fewer.
 
 -- Removes units of the grant at the time GRANT_ID. A refund removes the newest units, so it may have removed units of
 -- this grant. The undo therefore removes the newest units that are not later than the grant. The later grants are

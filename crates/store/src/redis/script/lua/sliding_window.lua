@@ -20,8 +20,11 @@ end
 if current == 0 and previous == 0 and index > now_index then
   index = now_index -- unused windows equal a missing counter, even if they are in the future
 end
-local after
+local after, after_previous = nil, previous
 if mode == UNDO and index ~= GRANT_ID then -- GRANT_ID is the window of the grant, which has ended
+  if index - 1 == GRANT_ID then -- it is the window before
+    after, after_previous = current, previous > units and previous - units or 0
+  end
 elseif mode >= REFUND then
   after = current > units and current - units or 0
 else
@@ -44,9 +47,9 @@ else
   end
 end
 if after then
-  new_index, new_current, new_previous = index, after, previous
-  if after == 0 and previous == 0 then
+  new_index, new_current, new_previous = index, after, after_previous
+  if after == 0 and after_previous == 0 then
     new_index = now_index
   end
-  unused_from = (new_index + (after > 0 and 2 or previous > 0 and 1 or 0)) * window
+  unused_from = (new_index + (after > 0 and 2 or after_previous > 0 and 1 or 0)) * window
 end

@@ -1,0 +1,156 @@
+//! The undo of a grant: gives back what one grant took, but not the units that time has given back since. A settle
+//! undoes what an estimate took too much, and a request over several slots of a cluster undoes its charges when it is
+//! denied.
+//!
+//! A grant is known by an id, which the counter has after the grant. These functions do the same as mode UNDO of the
+//! scripts of Redis.
+
+use super::{
+    Attempt, CounterReading, Gcra, IntervalBucket, Kernel, Log, SlidingLog, State, Tat, TokenState, Verdict,
+};
+use crate::request::Cost;
+
+/// An undo in a sliding log writes the entries after the grant again, if they are fewer than this number. Otherwise it
+/// is not made, and the units stay recorded.
+pub const UNDO_SEARCH: usize = 64;
+
+/// Which units of which grant are given back, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// The store's time, microseconds since the epoch.
+    pub now_us: u64,
+    pub units: u64,
+    pub grant_id: u64,
+}
+
+impl Undo {
+    /// `None` if the cost is not of one grant ([`Cost::undo`]).
+    pub(super) fn of(attempt: Attempt) -> Option<Self> {
+        let Attempt { now_us, cost } = attempt;
+        Some(Self { now_us, units: cost.refunded(), grant_id: cost.grant_id()? })
+    }
+
+    /// Time from the grant to the undo.
+    fn passed_us(self) -> u64 {
+        self.now_us.saturating_sub(self.grant_id)
+    }
+}
+
+impl Kernel {
+    /// The id of the grant that left this reading, and took this many units: the index of the window, the time of the
+    /// last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the grant, or the time
+    /// of the grant if that was later. `None` for a kernel without a counter, and for the reading of another kernel.
+    #[must_use]
+    pub fn grant_id(&self, reading: &CounterReading, units: u64) -> Option<u64> {
+        match self {
+            Self::FixedWindow(_) => reading.window().map(|state| state.index),
+            Self::SlidingWindow(_) => reading.buckets().map(|state| state.index),
+            Self::SlidingLog(_) => reading.log().map(|log| log.newest_us),
+            Self::Gcra(k) => reading.tat().map(|tat| k.grant_base_us(tat, units)),
+            Self::IntervalBucket(_) => reading.tokens().map(|state| state.start_us),
+            Self::Blocked(_) => None,
+        }
+    }
+
+    /// Whether an undo with this cost has given units back, by the counter after it.
+    #[must_use]
+    pub fn has_returned(&self, reading: &CounterReading, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::of(attempt) else { return false };
+        let returned = match self {
+            Self::FixedWindow(_) => reading.window().map(|state| state.index == undo.grant_id),
+            Self::SlidingWindow(_) => reading.buckets().map(|state| {
+                state.index == undo.grant_id || state.index.checked_sub(1) == Some(undo.grant_id)
+            }),
+            Self::SlidingLog(k) => {
+                let expires_us = undo.grant_id.saturating_add(k.window_us());
+                reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
+            }
+            Self::Gcra(k) => Some(k.drain(undo.units).whole_us >= undo.passed_us()),
+            Self::IntervalBucket(k) => reading.tokens().map(|state| {
+                // A bucket that is full now has forgotten when its last interval started.
+                let is_full = state.tokens.cast_unsigned() == k.capacity();
+                let start_us =
+                    if is_full { undo.now_us - undo.passed_us() % k.interval_us() } else { state.start_us };
+                k.undone_tokens(start_us, undo) > 0
+            }),
+            Self::Blocked(_) => None,
+        };
+        returned.unwrap_or(false)
+    }
+
+    /// A refund fits, except for an undo in a log with too many later entries.
+    pub(super) fn refund_verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
+        match (self, Undo::of(attempt), state.and_then(State::log)) {
+            (Self::SlidingLog(k), Some(undo), Some(log)) if k.is_too_far_back(log, undo) => Verdict::Over,
+            _ => Verdict::Fits,
+        }
+    }
+
+    /// The counter after an undo; `None` for a kernel without a counter.
+    pub(super) fn undone(&self, state: Option<State>, undo: Undo) -> Option<State> {
+        let (old, now_us) = (state.as_ref(), undo.now_us);
+        Some(match self {
+            Self::FixedWindow(k) => {
+                let state = k.advanced_to(old.and_then(State::window), now_us);
+                State::Window(match state.index == undo.grant_id {
+                    true => k.record(state, Cost::refund(undo.units)),
+                    false => state,
+                })
+            }
+            Self::SlidingWindow(k) => {
+                let mut state = k.advanced_to(old.and_then(State::buckets), now_us);
+                if state.index == undo.grant_id {
+                    state.current = state.current.saturating_sub(undo.units);
+                } else if state.index.checked_sub(1) == Some(undo.grant_id) {
+                    state.previous = state.previous.saturating_sub(undo.units);
+                }
+                State::Buckets(state)
+            }
+            Self::SlidingLog(k) => {
+                let mut log = state.and_then(State::into_log).unwrap_or_default();
+                log.prune(k.first_in_window(&log, now_us));
+                if !k.is_too_far_back(&log, undo) {
+                    log.refund_until(log.entries_until(undo.grant_id), undo.units);
+                }
+                State::Log(log)
+            }
+            Self::Gcra(k) => State::Tat(k.undone(old.and_then(State::tat).unwrap_or_default(), undo)),
+            Self::IntervalBucket(k) => {
+                let state = k.advanced_to(old.and_then(State::tokens), now_us);
+                let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())
+                    .min(k.capacity().cast_signed());
+                State::Tokens(TokenState { tokens, ..state })
+            }
+            Self::Blocked(_) => return None,
+        })
+    }
+}
+
+impl IntervalBucket {
+    /// The tokens that an undo gives back: those of the grant without those that the intervals since then have added.
+    /// `start_us` is the start of the current interval.
+    fn undone_tokens(&self, start_us: u64, undo: Undo) -> u64 {
+        let intervals = start_us.saturating_sub(undo.grant_id).div_ceil(self.interval_us());
+        undo.units.saturating_sub(intervals.saturating_mul(self.refill()))
+    }
+}
+
+impl Gcra {
+    fn undone(&self, tat: Tat, undo: Undo) -> Tat {
+        let drain = self.drain(undo.units);
+        let now = Tat { whole_us: undo.now_us, fraction: 0 };
+        match drain.whole_us.checked_sub(undo.passed_us()) {
+            Some(whole_us) => self.minus(tat, Tat { whole_us, ..drain }).map_or(now, |tat| tat.max(now)),
+            // All of the grant has drained.
+            None => tat,
+        }
+    }
+}
+
+impl SlidingLog {
+    /// Whether the grant is in the window, with too many entries after it.
+    fn is_too_far_back(&self, log: &Log, undo: Undo) -> bool {
+        let until = log.entries_until(undo.grant_id);
+        until > self.first_in_window(log, undo.now_us) && log.len() - until >= UNDO_SEARCH
+    }
+}

@@ -1,0 +1,178 @@
+//! A settle: the caller of an admitted request returns its receipt with the real cost, and the difference to the
+//! estimate is booked. Nothing is stored for it.
+//!
+//! A real cost above the estimate records the difference in any case. A lower one gives the difference back to the grant
+//! of the estimate ([`Cost::undo`]). A limit without an item in the receipt recorded nothing, so it is charged all of
+//! the real cost.
+
+use super::algorithm::{Attempt, Kernel, Verdict};
+use super::charge::{Charge, Charges, Role};
+use super::decision::{Code, Decision};
+use super::limit::{Charging, Limit};
+use super::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
+use super::request::Cost;
+use super::store::{CounterSnapshot, DecidedBy, Outcome};
+
+/// A settle of one counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// The index of its charge.
+    pub(super) charge: usize,
+    /// `None` for an unreadable receipt.
+    nonce: Option<u64>,
+    /// The units that the estimate recorded; `None` without an item in the receipt.
+    pub estimated: Option<u64>,
+    /// The units of the real cost.
+    pub actual: u64,
+    pub result: SettleResult,
+}
+
+/// What a settle did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleResult {
+    /// The real cost is charged: what exceeds the estimate was recorded.
+    Charged,
+    /// What the estimate took too much was given back, as far as time had not given it back.
+    Returned,
+    /// Nothing was given back: the window is over, or time has given all of it back.
+    Kept,
+    /// The receipt could not be read, so all of the real cost was recorded.
+    Unreadable,
+    /// The store did not answer. The estimate stays, unless the store has settled all the same.
+    Lost,
+}
+
+/// What a caller returns: the receipt of its request, and the units of the real cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Returned<'r> {
+    pub(super) receipt: &'r Result<Box<Receipt>, UnreadableReceipt>,
+    pub(super) actual: u64,
+}
+
+/// The settles of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Settles(Vec<Settle>);
+
+impl Settles {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn at(&self, charge: usize) -> Option<&Settle> {
+        self.0.iter().find(|settle| settle.charge == charge)
+    }
+
+    /// Adds the settle of a counter to the charges of its request. Returns the index of its charge. If the request has
+    /// the same receipt for the same counter already, the larger real cost counts.
+    pub(super) fn add(
+        &mut self,
+        charges: &mut Charges,
+        (limit, kernel): (&Limit, Kernel),
+        Returned { receipt, actual }: Returned<'_>,
+        write_key: impl FnOnce(&mut String),
+    ) -> usize {
+        let charge = Charge {
+            kernel,
+            cost: Cost::refund(0),
+            charging: Charging::Postpaid,
+            role: Role::Settle,
+            on_store_failure: limit.spec.on_store_failure,
+        };
+        let index = charges.push(charge, write_key);
+        let key = charges.get(index).0;
+        let receipt = receipt.as_deref().ok();
+        let (nonce, item) =
+            (receipt.map(|receipt| receipt.nonce), receipt.and_then(|receipt| receipt.item(key)));
+        let is_same = |other: &&mut Settle| other.nonce == nonce && charges.get(other.charge).0 == key;
+        if let Some(settle) = self.0.iter_mut().find(is_same) {
+            settle.actual = settle.actual.max(actual);
+            charges.pop();
+            charges.set_cost(settle.charge, difference(item, settle.actual));
+            return settle.charge;
+        }
+        charges.set_cost(index, difference(item, actual));
+        let estimated = item.map(|item| item.units);
+        self.0.push(Settle { charge: index, nonce, estimated, actual, result: SettleResult::Lost });
+        index
+    }
+
+    /// Fills in the results of the settles. Their outcomes become those of a decision that denies nothing.
+    pub(super) fn finish(&mut self, charges: &Charges, outcomes: &mut [Option<Outcome>]) {
+        for settle in &mut self.0 {
+            let charge = charges.charge(settle.charge);
+            if let Some(outcome) = &mut outcomes[settle.charge] {
+                settle.result = settle_outcome(charge, outcome, settle.nonce.is_some());
+            }
+        }
+    }
+}
+
+/// What has to be booked.
+fn difference(item: Option<&ReceiptItem>, actual: u64) -> Cost {
+    let estimated = item.map_or(0, |item| item.units);
+    match item {
+        Some(item) if actual < estimated => Cost::undo(estimated - actual, item.grant_id),
+        _ if actual > estimated => Cost::take(actual - estimated),
+        _ => Cost::refund(0),
+    }
+}
+
+/// What a settle did, by its outcome, which then has the report of a cost that fits.
+fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> SettleResult {
+    let DecidedBy::Store(CounterSnapshot { now_us, reading }) = outcome.decided_by else {
+        return SettleResult::Lost;
+    };
+    let attempt = Attempt { now_us, cost: charge.cost };
+    let is_made = outcome.verdict == Verdict::Fits;
+    let settled = Attempt { now_us, cost: Cost::refund(0) };
+    outcome.verdict = Verdict::Fits;
+    outcome.report = charge.kernel.report(&reading, settled, Verdict::Fits);
+    if charge.cost.refunded() > 0 {
+        let has_returned = is_made && charge.kernel.has_returned(&reading, attempt);
+        return if has_returned { SettleResult::Returned } else { SettleResult::Kept };
+    }
+    if is_readable { SettleResult::Charged } else { SettleResult::Unreadable }
+}
+
+impl Decision {
+    /// The receipt of an admitted request that meets a limit with `settle`. It has an item for each charge to such a limit
+    /// that fits, and that the store recorded. `nonce` is called only if there is a receipt.
+    #[must_use]
+    pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
+        if !self.plan.gives_receipt || self.overall == Code::OverLimit {
+            return None;
+        }
+        let mut receipt = Receipt::new(nonce());
+        for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
+            let (key, charge) = self.plan.charges.get(charged.index);
+            if let Some(grant_id) =
+                self.outcomes.by_charge[charged.index].and_then(|granted| self.grant_id(charge, &granted))
+            {
+                receipt.add(key, charge.cost.taken(), grant_id);
+            }
+        }
+        Some(receipt)
+    }
+
+    /// The id of the grant, if the charge fits and the store has recorded it.
+    fn grant_id(&self, charge: &Charge, granted: &Outcome) -> Option<u64> {
+        let DecidedBy::Store(CounterSnapshot { reading, .. }) = &granted.decided_by else { return None };
+        let is_recorded =
+            granted.verdict == Verdict::Fits && charge.is_recorded(granted.verdict, self.shadowed);
+        let units = charge.cost.taken();
+        if !is_recorded || units == 0 || charge.role == Role::Settle {
+            return None;
+        }
+        charge.kernel.grant_id(reading, units)
+    }
+
+    /// The settle of the charge at `index`, if it is one.
+    #[must_use]
+    pub fn settle(&self, index: usize) -> Option<&Settle> {
+        self.plan.settles.at(index)
+    }
+}
