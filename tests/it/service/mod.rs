@@ -6,6 +6,7 @@ mod admin_token;
 pub(crate) mod admission;
 pub(crate) mod connections;
 pub(crate) mod drain;
+mod exceptions;
 mod grpc;
 mod grpc_socket;
 pub(crate) mod http;
