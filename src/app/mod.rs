@@ -7,7 +7,8 @@
 //! of the system, and the bounds of its ports.
 //!
 //! Rules: `rules` reads them from files and applies changes, `xds_rules` takes them from an xDS server, `active_rules`
-//! puts them in force. `load_status` records the attempts to load rules and certificates. Counters: `stores` makes what
+//! puts them in force. `exceptions` does the same for exceptions. `load_status` records the attempts to load rules,
+//! exceptions and certificates. Counters: `stores` makes what
 //! the process shares, `worker_store` the store of one worker. TLS: `tls` loads the certificates and puts changed ones
 //! in force.
 //!
@@ -17,6 +18,7 @@ mod active_rules;
 mod background;
 mod bounds;
 mod endpoints;
+mod exceptions;
 mod load_status;
 mod rules;
 mod run;
@@ -42,9 +44,11 @@ use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
 pub use bounds::refuse_huge_pages;
+pub use exceptions::{ExceptionsError, read_exceptions};
 pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
 use bounds::PortBounds;
+use exceptions::{ConfirmedAt, ExceptionWatcher};
 use rules::RuleWatcher;
 use stores::{LocalCounters, Stores};
 use tls::{TlsPorts, TlsStartError};
@@ -56,6 +60,8 @@ pub enum AppError {
     Metrics(#[from] prometheus::Error),
     #[error(transparent)]
     Rules(#[from] RuleStartError),
+    #[error(transparent)]
+    Exceptions(#[from] ExceptionsError),
     #[error(transparent)]
     HashKey(#[from] KeyFileError),
     /// `setting` names the address.
@@ -108,6 +114,7 @@ pub struct App {
     tracer: Tracer,
     traces: Option<Traces>,
     rules: RuleWatcher,
+    exceptions: ExceptionWatcher,
     stores: Arc<Stores>,
     readiness: Readiness,
     ports: Ports,
@@ -159,8 +166,11 @@ impl App {
         let bounds = PortBounds::within(bounds::raise_open_files(), settings.server.connections_per_address);
         let counters = LocalCounters::new(&settings.store);
         let (queue, timings) = timing_queue();
+        let confirmed_at = ConfirmedAt::default();
+        let age = confirmed_at.clone();
         let parts = MeteredParts {
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
+            exceptions_age: settings.exceptions.is_some().then(|| Arc::new(move || age.age_seconds()) as _),
             lost_log_lines: Some(Arc::new(move || log.lost())),
             memory: Some(counters.memory_stats()),
             deny_cache: counters.deny_cache_stats(),
@@ -186,6 +196,8 @@ impl App {
         let readiness = Readiness::not_ready(reasons);
         let options = load_options(&settings, settings.secrets.value_hashing()?);
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
+        let exceptions = settings.exceptions.as_deref();
+        let exceptions = ExceptionWatcher::start(exceptions, &rules.active.rulebook, &metrics, confirmed_at)?;
         let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some()
@@ -209,7 +221,20 @@ impl App {
                 None => None,
             },
         };
-        Ok(Self { settings, metrics, statsd, tracer, traces, rules, stores, readiness, ports, tls, bounds })
+        Ok(Self {
+            settings,
+            metrics,
+            statsd,
+            tracer,
+            traces,
+            rules,
+            exceptions,
+            stores,
+            readiness,
+            ports,
+            tls,
+            bounds,
+        })
     }
 
     /// The bound addresses. Port 0 in the settings is a free port here.

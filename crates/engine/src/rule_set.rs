@@ -92,7 +92,8 @@ pub(super) enum StatPath {
 
 impl Rule {
     /// The path without the domain: `key_value.key`.
-    pub(super) fn path_in_domain(&self) -> &str {
+    #[must_use]
+    pub fn path_in_domain(&self) -> &str {
         self.path.get(self.domain.len() + 1..).unwrap_or_default()
     }
 }

@@ -14,6 +14,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod credentials;
+mod exceptions;
 mod file_watch;
 mod keys;
 mod lint;
@@ -28,6 +29,10 @@ mod upgrade;
 pub mod yaml;
 
 pub use credentials::is_like_credential;
+pub use exceptions::{
+    ExceptionChange, ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LoadedExceptions,
+    RowChanges, check_against_rules, load_exceptions,
+};
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };

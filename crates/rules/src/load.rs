@@ -141,7 +141,7 @@ pub(super) fn compile(
 /// The allocator has a heap for each thread. A page that holds both rules and the YAML trees of their files stays in
 /// use after the trees were freed, and memory that another thread frees stays in the heap of its thread until that
 /// thread allocates again. The heap of a thread that has ended gives its free pages back.
-fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub(super) fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let mut run = || work.take().map(|work| work());
     thread::scope(|scope| {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
 use prometheus::{IntCounter, Registry, Result};
 
+use super::exceptions::ExceptionFamilies;
 use super::family::counter;
 use super::limits::{LimitCounts, LimitMeters, Meter};
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
@@ -24,6 +25,7 @@ pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
     settles: SeriesTable<LimitLabels, SettleCounts>,
     pub(super) hits: HitFamilies,
+    pub(super) exceptions: ExceptionFamilies,
     shadowed: IntCounter,
     near_limit_ppm: u32,
 }
@@ -35,8 +37,14 @@ pub(super) struct LimitLabels {
 }
 
 impl LimitFamilies {
-    pub(super) fn new(registry: &Registry, near_limit_ppm: u32, values_per_rule: usize) -> Result<Self> {
+    pub(super) fn new(
+        registry: &Registry,
+        near_limit_ppm: u32,
+        values_per_rule: usize,
+        exceptions: ExceptionFamilies,
+    ) -> Result<Self> {
         Ok(Self {
+            exceptions,
             decisions: SeriesTable::default(),
             settles: SeriesTable::default(),
             hits: HitFamilies::new(values_per_rule),
@@ -62,7 +70,8 @@ impl LimitFamilies {
         bindings.decisions.finish();
         bindings.settles.finish();
         bindings.hits.finish();
-        LimitMeters { each, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
+        let exceptions = self.exceptions.bind(rules);
+        LimitMeters { each, exceptions, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
     }
 
     /// Writes the series of the limits that have met a request.

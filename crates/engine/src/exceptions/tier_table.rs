@@ -51,7 +51,7 @@ pub struct TierTableBuilder {
 }
 
 /// What became of one value that was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Added {
     /// The mark that the value has now.
     pub mark: TierMark,

@@ -1,9 +1,10 @@
-//! Reads a file of comma-separated values (RFC 4180) row by row: a value of requests and its tier.
+//! Reads a file of comma-separated values (RFC 4180) row by row: a value of requests and its tier. A row is one line: a
+//! quote that does not end cannot swallow the rows after it.
 
-use std::io::Read;
+use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
 
-use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
+use csv_core::{ReadRecordResult, Reader};
 use engine::{Effect, ExceptionRow, Glob, RowSource, RowValue, TierRow};
 
 use super::row::{COLUMNS, looks_like_network};
@@ -12,10 +13,12 @@ use crate::read::{FileReport, Position};
 
 /// The columns of a CSV file, each once, in any order.
 const CSV_COLUMNS: [&str; 4] = ["domain", "key", "value", "tier"];
-/// Longer than any row with values that a request may have. A row that goes on for longer has a quote that does not end.
+/// Longer than any row with values that a request may have.
 const MAX_ROW_BYTES: usize = 64 << 10;
-/// A file with more errors than this is of another kind, and is not read on.
-const MAX_ERRORS: u32 = 1_000;
+/// The columns of a row are counted up to this number.
+const MAX_COLUMNS: usize = 32;
+/// A file with more errors than this is of another kind, and is not read on. The report lists 100 problems of a file.
+const MAX_ERRORS: u32 = 99;
 
 /// The positions of the columns in a row.
 struct Columns {
@@ -36,29 +39,37 @@ struct CsvRow<'r> {
 
 impl Loader<'_> {
     /// Adds the rows of a file.
-    pub(super) fn read_csv(&mut self, file: &Arc<str>, stream: impl Read, report: &mut FileReport) {
-        // The number of columns of each row is checked here, so that the message says what is expected.
-        let mut reader =
-            ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::None).from_reader(stream);
-        let mut record = StringRecord::new();
+    pub(super) fn read_csv(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
+        let mut lines = CsvLines::new(stream);
+        let mut columns = None;
         let mut errors = 0;
-        let Some(columns) = read_record(&mut reader, &mut record, report)
-            .then(|| Columns::from_header(&record, report))
-            .flatten()
-        else {
-            return;
-        };
-        while errors < MAX_ERRORS && read_record(&mut reader, &mut record, report) {
-            let line = line_of(&record);
-            let added = columns.row(&record, line).and_then(|row| self.add_csv_row(file, &row, report));
-            if let Err(reason) = added {
-                errors += 1;
-                report.error(&Position::document(line), reason);
+        loop {
+            let read = match lines.next_row() {
+                Ok(false) => return,
+                Ok(true) => match &columns {
+                    None => {
+                        columns = Columns::from_header(&lines, report);
+                        if columns.is_none() {
+                            return;
+                        }
+                        Ok(())
+                    }
+                    Some(columns) => columns.row(&lines).and_then(|row| self.add_csv_row(file, &row, report)),
+                },
+                Err(RowFault::Io(error)) => {
+                    report.error(&Position::default(), format!("cannot read the file: {error}"));
+                    return;
+                }
+                Err(RowFault::Text(reason)) => Err(reason),
+            };
+            let Err(reason) = read else { continue };
+            report.error(&Position::document(lines.line), reason);
+            errors += 1;
+            if errors == MAX_ERRORS {
+                let reason = format!("the file is not read on after {MAX_ERRORS} errors");
+                report.error(&Position::document(lines.line), reason);
+                return;
             }
-        }
-        if errors == MAX_ERRORS {
-            let at = Position::document(line_of(&record));
-            report.error(&at, format!("the file is not read on after {MAX_ERRORS} errors"));
         }
     }
 
@@ -88,9 +99,9 @@ impl Loader<'_> {
 
 impl Columns {
     /// The columns that the first row names; every problem of it goes to `report`.
-    fn from_header(header: &StringRecord, report: &mut FileReport) -> Option<Self> {
-        let at = Position::document(line_of(header));
-        let names: Vec<&str> = header.iter().map(str::trim).collect();
+    fn from_header(header: &CsvLines<impl BufRead>, report: &mut FileReport) -> Option<Self> {
+        let at = Position::document(header.line);
+        let names: Vec<&str> = header.fields().map(str::trim).collect();
         if let [only] = names.as_slice()
             && only.contains([';', '\t'])
         {
@@ -122,53 +133,118 @@ impl Columns {
         is_valid.then_some(columns)
     }
 
-    fn row<'r>(&self, record: &'r StringRecord, line: u32) -> Result<CsvRow<'r>, String> {
-        let field = |index| {
-            record.get(index).filter(|_| record.len() == CSV_COLUMNS.len()).ok_or_else(|| {
-                format!("expected 4 columns, found {}; a value with a comma must be in quotes", record.len())
-            })
-        };
-        Ok(CsvRow {
-            line,
-            domain: field(self.domain)?,
-            key: field(self.key)?,
-            value: field(self.value)?,
-            tier: field(self.tier)?,
-        })
+    fn row<'r>(&self, lines: &'r CsvLines<impl BufRead>) -> Result<CsvRow<'r>, String> {
+        if lines.count != CSV_COLUMNS.len() {
+            return Err(format!(
+                "expected 4 columns, found {}; a value with a comma must be in quotes",
+                lines.count
+            ));
+        }
+        let field = |index| lines.field(index);
+        let (domain, key, value, tier) =
+            (field(self.domain), field(self.key), field(self.value), field(self.tier));
+        Ok(CsvRow { line: lines.line, domain, key, value, tier })
     }
 }
 
 const EXPECTED: &str = "domain, key, value and tier";
 
-/// Reads the next row; false at the end of the file, and after an error, which goes to `report`.
-fn read_record(reader: &mut Reader<impl Read>, record: &mut StringRecord, report: &mut FileReport) -> bool {
-    let reason = match reader.read_record(record) {
-        Ok(false) => return false,
-        Ok(true) if record.as_slice().len() <= MAX_ROW_BYTES => return true,
-        Ok(true) => {
-            format!("the row is longer than {MAX_ROW_BYTES} bytes; probably a quote does not end")
-        }
-        Err(error) => match error.kind() {
-            ErrorKind::Utf8 { pos, .. } => {
-                let line = pos.as_ref().map_or(0, csv::Position::line);
-                report.error(&Position::document(line_number(line)), "the row is not UTF-8");
-                return false;
+/// The rows of a file. Its memory is used again for each row.
+struct CsvLines<R> {
+    stream: R,
+    /// The line that was read last, from 1.
+    line: u32,
+    bytes: Vec<u8>,
+    /// The fields of the row without quotes, one after the other.
+    text: String,
+    /// Where each field ends in `text`.
+    ends: [usize; MAX_COLUMNS],
+    /// The number of fields, at most `MAX_COLUMNS`.
+    count: usize,
+}
+
+/// Why there is no row.
+enum RowFault {
+    Io(io::Error),
+    /// The reason for the author of the file. The next row can be read.
+    Text(String),
+}
+
+impl<R: BufRead> CsvLines<R> {
+    fn new(stream: R) -> Self {
+        let (bytes, text) = (Vec::new(), String::new());
+        Self { stream, line: 0, bytes, text, ends: [0; MAX_COLUMNS], count: 0 }
+    }
+
+    /// Reads the next row that is not empty; false at the end of the file.
+    fn next_row(&mut self) -> Result<bool, RowFault> {
+        loop {
+            self.bytes.clear();
+            let mut line = (&mut self.stream).take(MAX_ROW_BYTES as u64 + 1);
+            if line.read_until(b'\n', &mut self.bytes).map_err(RowFault::Io)? == 0 {
+                return Ok(false);
             }
-            ErrorKind::Io(error) => format!("cannot read the file: {error}"),
-            _ => error.to_string(),
-        },
-    };
-    report.error(&Position::document(line_of(record)), reason);
-    false
+            // A file of 128 MB has fewer lines.
+            self.line = self.line.saturating_add(1);
+            if self.bytes.len() > MAX_ROW_BYTES {
+                if self.bytes.last() != Some(&b'\n') {
+                    self.stream.skip_until(b'\n').map_err(RowFault::Io)?;
+                }
+                return Err(RowFault::Text(format!("the row is longer than {MAX_ROW_BYTES} bytes")));
+            }
+            let line = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let is_first = self.line == 1;
+            let line = line.strip_prefix("\u{feff}".as_bytes()).filter(|_| is_first).unwrap_or(line);
+            if !line.is_empty() {
+                let text = std::mem::take(&mut self.text);
+                (self.text, self.count) = split_row(line, text, &mut self.ends)
+                    .map_err(|reason| RowFault::Text(reason.to_owned()))?;
+                return Ok(true);
+            }
+        }
+    }
+
+    fn field(&self, index: usize) -> &str {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        self.text.get(start..self.ends[index]).unwrap_or_default()
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        (0..self.count).map(|index| self.field(index))
+    }
 }
 
-fn line_of(record: &StringRecord) -> u32 {
-    line_number(record.position().map_or(0, csv::Position::line))
-}
-
-fn line_number(line: u64) -> u32 {
-    // A file of 128 MB has fewer lines.
-    u32::try_from(line).unwrap_or(u32::MAX)
+/// Writes the fields of a line to `text`, and their ends to `ends`. Returns the text and the number of fields.
+fn split_row(
+    line: &[u8],
+    text: String,
+    ends: &mut [usize; MAX_COLUMNS],
+) -> Result<(String, usize), &'static str> {
+    if std::str::from_utf8(line).is_err() {
+        return Err("the row is not UTF-8");
+    }
+    if !line.iter().filter(|byte| **byte == b'"').count().is_multiple_of(2) {
+        return Err("a quote does not end on its line");
+    }
+    let mut fields = text.into_bytes();
+    fields.resize(line.len(), 0);
+    let mut parser = Reader::new();
+    let (mut result, read, mut written, mut count) = parser.read_record(line, &mut fields, ends);
+    if matches!(result, ReadRecordResult::InputEmpty) && read == line.len() {
+        // An empty input is the end of the last field.
+        let (end, _, more, last) = parser.read_record(&[], &mut fields[written..], &mut ends[count..]);
+        result = end;
+        written += more;
+        count += last;
+    }
+    fields.truncate(written);
+    match result {
+        ReadRecordResult::Record | ReadRecordResult::OutputEndsFull => {
+            Ok((String::from_utf8(fields).unwrap_or_default(), count))
+        }
+        _ => Err("the row is not a row of comma-separated values"),
+    }
 }
 
 fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {

@@ -14,7 +14,7 @@ mod row;
 mod yaml_file;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,7 +142,9 @@ impl<'l> Loader<'l> {
         let exceptions = self.builder.build(&self.previous.exceptions, |row| added.count(row));
         let counted = self.changes.finish(&added, &exceptions);
         for (file, rows) in counted.repeated {
-            let reason = format!("{rows} rows repeat the domain, key and value of an earlier row, and count instead of it");
+            let reason = format!(
+                "{rows} rows repeat the domain, key and value of an earlier row, and count instead of it"
+            );
             self.problems.push(Problem::warning(Location::file(file), reason));
         }
         let names: Vec<_> = paths.iter().map(|path| display(path)).collect();
@@ -181,7 +183,7 @@ impl LoadedExceptions {
 }
 
 /// Opens a regular file of a bounded size. What is read of it ends at the bound, too: the file may grow.
-fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
+fn open_bounded(path: &Path) -> io::Result<impl BufRead + use<>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -191,3 +193,6 @@ fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
     }
     Ok(BufReader::with_capacity(64 << 10, File::open(path)?).take(MAX_FILE_BYTES))
 }
+
+#[cfg(test)]
+mod tests;

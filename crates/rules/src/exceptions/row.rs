@@ -24,8 +24,7 @@ pub(super) const COLUMNS: [&str; 14] = [
     "by",
 ];
 
-const UNTIL: &str =
-    "'until' must be a time with its distance from UTC, such as 2026-12-01T00:00:00Z or 2026-12-01T01:00:00+01:00";
+const UNTIL: &str = "'until' must be a time with its distance from UTC, such as 2026-12-01T00:00:00Z or 2026-12-01T01:00:00+01:00";
 
 /// The time of `until`, in microseconds since the epoch: RFC 3339, also with a space for the `T`, with small letters,
 /// and with up to nine decimals of a second, of which six count.
@@ -34,9 +33,9 @@ const UNTIL: &str =
 /// What to write instead.
 pub(super) fn parse_until(text: &str) -> Result<u64, String> {
     // The parser also knows formats that only look like a time with a zone.
-    let has_rfc3339_letters = text
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b':' | b'.' | b'+' | b' ' | b'T' | b't' | b'Z' | b'z'));
+    let has_rfc3339_letters = text.bytes().all(|byte| {
+        byte.is_ascii_digit() || matches!(byte, b'-' | b':' | b'.' | b'+' | b' ' | b'T' | b't' | b'Z' | b'z')
+    });
     let time: Option<Timestamp> = has_rfc3339_letters.then(|| text.parse().ok()).flatten();
     let time_us = time.and_then(|time| u64::try_from(time.as_microsecond()).ok());
     time_us.ok_or_else(|| UNTIL.to_owned())

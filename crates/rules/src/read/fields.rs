@@ -261,7 +261,7 @@ fn wrong_type(name: &str, wanted: &str, node: &Node) -> String {
 }
 
 /// A node for a message: its type, and the text of a scalar.
-fn type_and_text(node: &Node) -> String {
+pub(crate) fn type_and_text(node: &Node) -> String {
     match &node.content {
         Content::Scalar(scalar) if scalar.yaml11_value() != ScalarValue::Null => {
             format!("{} '{}'", scalar.yaml11_value().label(), shorten(&scalar.text))
