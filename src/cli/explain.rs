@@ -1,12 +1,12 @@
 //! `explain`: prints the limit that a descriptor matches, the path to it and its counter; or why none matches.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use engine::{Caller, Descriptor, Entry, Request, RuleSet};
-use rules::{Description, ExceptionScope, LoadedExceptions, Problems, describe, load, load_exceptions};
+use rules::{Description, describe, load};
 use store::clock::{Clock as _, SystemClock};
 
 use super::descriptor::DescriptorArg;
@@ -22,18 +22,13 @@ use crate::app::ReadRules;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitd explain --rules config/rules --domain edge generic_key=slow
-  ratelimitd explain --rules rules --exceptions exceptions --domain llm tenant=acme
+  ratelimitd explain --rules config/rules --exceptions config/exceptions --domain llm tenant=acme
   kubectl exec deploy/envoy-ratelimit -- ratelimitd explain --domain eg/http path=/login,user=ann")]
 pub struct ExplainArgs {
     /// A rule file, or a directory with *.yaml and *.yml files; may be given several times. Without it: the rules of
     /// the settings, from rules.path or from the xDS server of rules.xds.address
     #[arg(long, value_name = "PATH")]
     pub rules: Vec<PathBuf>,
-
-    /// A file of exceptions, or a directory with *.csv, *.yaml and *.yml files. Without it: exceptions.path of the
-    /// settings
-    #[arg(long, value_name = "PATH")]
-    pub exceptions: Option<PathBuf>,
 
     /// The domain of the request
     #[arg(long, value_name = "DOMAIN")]
@@ -69,32 +64,26 @@ fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
     } else {
         ReadRules { loaded: load(&args.rules, options)?, server: None }
     };
-    let (request, now_us) = (request(args), SystemClock.now_us());
-    let path = args.exceptions.as_deref().or(settings.exceptions.as_deref());
-    let rules = with_exceptions(&read.loaded.rules, path, &request, now_us)?;
-    let mut description = describe(&rules, &read.loaded.upgrades, &request, now_us)?;
+    let request = request(args);
+    let entries = entries(&read.loaded.rules, &request);
+    let rules = match args.options.load_exceptions(&settings, Some(&entries))? {
+        Some(loaded) => read.loaded.rules.with_exceptions(loaded.exceptions),
+        None => read.loaded.rules.clone(),
+    };
+    let mut description = describe(&rules, &read.loaded.upgrades, &request, SystemClock.now_us())?;
     description.text.insert_str(0, &source(&read, &args.domain));
     Ok(description)
 }
 
-/// The rules with the exceptions that are for the entries of `request`, each of them with its line.
-fn with_exceptions(
-    rules: &RuleSet,
-    path: Option<&Path>,
-    request: &Request,
-    now_us: u64,
-) -> Result<RuleSet, Problems> {
-    let Some(path) = path else { return Ok(rules.clone()) };
+/// The entries that rows may name: those of the request, and those of its secret values with the hash that is shown.
+fn entries(rules: &RuleSet, request: &Request) -> Vec<Entry> {
     let mut entries = Vec::new();
     for entry in request.descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
-        // A row may name the hash of a secret value.
         let hash = rules.hidden_value(&request.domain, entry);
         entries.extend(hash.map(|hash| Entry { key: entry.key.clone(), value: hash.into() }));
         entries.push(entry.clone());
     }
-    let scope = ExceptionScope { now_us, entries: Some(&entries) };
-    let loaded = load_exceptions(path, scope, &LoadedExceptions::default())?;
-    Ok(rules.with_exceptions(loaded.exceptions))
+    entries
 }
 
 /// The resource of the domain; empty for files.
