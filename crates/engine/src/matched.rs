@@ -133,7 +133,7 @@ impl Changing<'_> {
         match matched.rule {
             Some(rule) => {
                 for limit in &rule.limits {
-                    changes.add(limit, rows.change(limit, rule.path_in_domain(), entry_tier));
+                    changes.add(Amount::of(limit), rows.change(limit, rule.path_in_domain(), entry_tier));
                 }
             }
             None => self.block(matched, &rows, &mut changes),
@@ -151,19 +151,20 @@ impl Changing<'_> {
 
     /// A row that blocks also denies a descriptor that brings its own limit, and one that matches no rule.
     fn block(&self, matched: &Match<'_>, rows: &MatchedRows<'_>, changes: &mut Changes<'_>) {
-        let (limit, rule) = match matched.limits() {
+        let (from, limit, rule) = match matched.limits() {
             [own, ..] => {
                 let walk = self.domain.walk(&self.descriptor.entries, &mut String::new());
-                (Arc::clone(own), walk.end.and_then(|node| node.rule.as_deref()))
+                (Amount::of(own), Arc::clone(own), walk.end.and_then(|node| node.rule.as_deref()))
             }
             [] => {
                 let spec = LimitSpec::new(self.rules.defaults().algorithm, 0, Period::one(Unit::Second));
                 let Ok(limit) = Limit::new(spec) else { return };
-                (Arc::new(limit.placed(self.rules.compiled.next_limit_id(), BLOCKED)), None)
+                let limit = limit.placed(self.rules.compiled.next_limit_id(), BLOCKED);
+                (Amount::NoLimit, Arc::new(limit), None)
             }
         };
         if let Some(blocked) = rows.block(&limit, rule) {
-            changes.add(&limit, blocked);
+            changes.add(from, blocked);
         }
     }
 }
@@ -177,10 +178,10 @@ struct Changes<'p> {
 }
 
 impl Changes<'_> {
-    fn add(&mut self, before: &Limit, changed: Changed) {
+    fn add(&mut self, from: Amount, changed: Changed) {
         let Changed { limit, steps } = changed;
         if !steps.is_empty() {
-            let (label, from) = (Arc::clone(&limit.label), Amount::of(before));
+            let label = Arc::clone(&limit.label);
             let (descriptor, id) = (self.index, limit.id);
             self.derivations.push(Derivation { descriptor, limit: id, label, charge: None, from, steps });
         }

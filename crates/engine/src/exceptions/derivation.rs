@@ -27,6 +27,8 @@ pub struct Derivation {
 /// How much a limit admits per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
+    /// The descriptor matches no rule.
+    NoLimit,
     Unlimited,
     Units(u64),
 }
@@ -94,6 +96,7 @@ impl Amount {
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoLimit => f.write_str("no limit"),
             Self::Unlimited => f.write_str("unlimited"),
             Self::Units(units) => write!(f, "{units}"),
         }

@@ -230,7 +230,11 @@ impl Explanation<'_> {
         }
         let derivation = self.plan.derivations().iter().find(|derivation| derivation.limit == limit.id);
         let is_exempt = derivation.is_some_and(is_exempt);
-        let admits = if is_exempt { EXEMPT.to_owned() } else { describe_limit::parameters(planned) };
+        let admits = match planned.blocked {
+            true => BLOCKED.to_owned(),
+            false if is_exempt => EXEMPT.to_owned(),
+            false => describe_limit::parameters(planned),
+        };
         push_line!(out, "    admits            {admits}");
         if !limit.tiers.is_empty() {
             push_line!(out, "    tiers             {}", describe_limit::tiers(&limit.spec));
@@ -238,7 +242,7 @@ impl Explanation<'_> {
         if let Some(derivation) = derivation {
             explain_derivation(out, derivation);
         }
-        if is_exempt || planned.quantity == Quantity::Unlimited {
+        if planned.blocked || planned.quantity == Quantity::Unlimited {
             return true;
         }
         let spec = &planned.spec;
@@ -262,7 +266,8 @@ impl Explanation<'_> {
     }
 }
 
-const EXEMPT: &str = "exempt: never counted, always admitted";
+const EXEMPT: &str = "everything, because a row exempts: nothing is counted";
+const BLOCKED: &str = "nothing, because a row blocks";
 
 fn is_exempt(derivation: &Derivation) -> bool {
     derivation.steps.iter().any(|step| step.change == Change::Exempt)
