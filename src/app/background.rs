@@ -1,5 +1,5 @@
-//! The background work: applies changes of the rules, the exceptions and the certificates, waits for Redis, watches its outages and
-//! restarts, removes expired counters and denials.
+//! The background work: applies changes of the rules, the exceptions and the certificates, waits for Redis, watches its
+//! outages and restarts, removes expired counters and denials.
 
 use std::sync::Arc;
 use std::time::Duration;

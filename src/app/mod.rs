@@ -207,20 +207,7 @@ impl App {
             file.token()?;
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
-        let ports = Ports {
-            // Like envoyproxy/ratelimit, leave the mode of a Unix socket to the umask: proxies run as other users.
-            grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
-                .await?,
-            http: bind_own("server.http.address", &server.http_address, server.listen).await?,
-            admin: match &server.admin.address {
-                Some(address) => Some(bind_own("server.admin.address", address, server.listen).await?),
-                None => None,
-            },
-            metrics: match &settings.metrics.address {
-                Some(address) => Some(bind_own("metrics.address", address, server.listen).await?),
-                None => None,
-            },
-        };
+        let ports = Ports::bind(&settings).await?;
         Ok(Self {
             settings,
             metrics,
@@ -247,6 +234,26 @@ impl App {
             http: self.ports.http.address()?,
             admin: self.ports.admin.as_ref().map(PortListener::address).transpose()?,
             metrics: self.ports.metrics.as_ref().map(PortListener::address).transpose()?,
+        })
+    }
+}
+
+impl Ports {
+    async fn bind(settings: &Settings) -> Result<Self, AppError> {
+        let server = &settings.server;
+        Ok(Self {
+            // Like envoyproxy/ratelimit, leave the mode of a Unix socket to the umask: proxies run as other users.
+            grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
+                .await?,
+            http: bind_own("server.http.address", &server.http_address, server.listen).await?,
+            admin: match &server.admin.address {
+                Some(address) => Some(bind_own("server.admin.address", address, server.listen).await?),
+                None => None,
+            },
+            metrics: match &settings.metrics.address {
+                Some(address) => Some(bind_own("metrics.address", address, server.listen).await?),
+                None => None,
+            },
         })
     }
 }

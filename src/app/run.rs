@@ -55,19 +55,8 @@ impl App {
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
-        let Self {
-            settings,
-            statsd,
-            traces,
-            rules,
-            exceptions,
-            stores,
-            readiness,
-            ports,
-            mut tls,
-            bounds,
-            ..
-        } = self;
+        let Self { rules, exceptions, stores, .. } = self;
+        let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
         let handshakes = tls.handshakes.take();
         let background = Background {

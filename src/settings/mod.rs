@@ -49,8 +49,8 @@ use reader::Reader;
 pub struct Settings {
     pub server: Server,
     pub rules: Rules,
-    /// `exceptions.path`: a file, or a directory of files, that says which values of requests have other limits than the
-    /// rules say. `None`: there are no exceptions.
+    /// `exceptions.path`: a file, or a directory of files, that says which values of requests have other limits than
+    /// the rules say. `None`: there are no exceptions.
     pub exceptions: Option<PathBuf>,
     pub secrets: Secrets,
     pub store: Store,

@@ -15,6 +15,7 @@
 
 mod credentials;
 mod exceptions;
+mod file_bytes;
 mod file_watch;
 mod keys;
 mod lint;

@@ -9,10 +9,11 @@ use std::thread;
 
 use engine::{Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
+use super::file_bytes::{SourceFile, SourceFiles};
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
-use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
+use super::source::{DirectoryOptions, Source};
 use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
 use crate::yaml;

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::file_bytes::SourceFiles;
 use super::file_watch::{FileWatch, Seen};
 use super::load::{LoadOptions, LoadedRules, compile};
 use super::problem::Problems;
-use super::source::{Source, SourceFiles};
+use super::source::Source;
 
 /// The result of one check of the files.
 #[derive(Debug)]

@@ -1,25 +1,24 @@
-//! Finds rule files and files of exceptions, and reads the bytes of rule files. Knows file systems, not YAML.
+//! Finds rule files and files of exceptions. Knows file systems, not YAML.
 //!
 //! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read (for
-//! exceptions also every `*.csv` file), in the order of names. Entries whose name starts with a dot are skipped: the `..data` link of a Kubernetes ConfigMap
-//! volume would load every file twice, and editors keep hidden copies. Each other file that is not read is a warning:
-//! it may be a rule file with a misspelt name. Symbolic links are followed.
+//! exceptions also every `*.csv` file), in the order of names. Entries whose name starts with a dot are skipped: the
+//! `..data` link of a Kubernetes ConfigMap volume would load every file twice, and editors keep hidden copies. Each
+//! other file that is not read is a warning: it may be a rule file with a misspelt name. Symbolic links are followed.
 //!
 //! [`DirectoryOptions`] can relax this to what `envoyproxy/ratelimit` reads: every file, whatever its name.
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use strum::{EnumString, VariantNames};
 
+use super::file_bytes::{SourceFile, SourceFiles, read_bounded};
 use super::problem::{Location, Problem, escaped};
 
-/// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
-const MAX_FILE_BYTES: u64 = 8 << 20;
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
 
@@ -97,22 +96,6 @@ struct FileStamp {
     changed_ns: (i64, i64),
 }
 
-/// The bytes of all files of a source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SourceFiles {
-    pub files: Vec<SourceFile>,
-    /// Problems with paths and directories. A file that cannot be read is in `files`.
-    pub problems: Vec<Problem>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SourceFile {
-    pub name: Arc<str>,
-    pub bytes: Result<Vec<u8>, String>,
-    /// Whether the file must hold rules: its path was given, or its name ends in `.yaml` or `.yml`.
-    pub is_rules: bool,
-}
-
 impl DirectoryOptions {
     /// Only `*.yaml` and `*.yml` files are read, and there must be one.
     pub const YAML_FILES: Self = Self { files: RuleDirectory::YamlFiles, dot_files: false };
@@ -123,20 +106,6 @@ impl DirectoryOptions {
 
     fn reads_beside(self) -> bool {
         matches!(self.files, RuleDirectory::AnyFilesAndBeside | RuleDirectory::Optional)
-    }
-}
-
-impl SourceFiles {
-    /// One file from a stream.
-    pub fn from_stream(name: &str, stream: impl Read) -> Self {
-        let file = SourceFile::new(name.into(), true, read_stream(stream, Vec::new()));
-        Self { files: vec![file], problems: Vec::new() }
-    }
-}
-
-impl SourceFile {
-    fn new(name: Arc<str>, is_rules: bool, bytes: io::Result<Vec<u8>>) -> Self {
-        Self { name, is_rules, bytes: bytes.map_err(|error| format!("cannot read the file: {error}")) }
     }
 }
 
@@ -379,29 +348,6 @@ fn stamp(path: &Path) -> io::Result<FileStamp> {
         modified_ns: (metadata.mtime(), metadata.mtime_nsec()),
         changed_ns: (metadata.ctime(), metadata.ctime_nsec()),
     })
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let length = metadata.len();
-    let capacity = usize::try_from(length).ok().filter(|_| length <= MAX_FILE_BYTES).ok_or_else(too_large)?;
-    // The file may have grown since.
-    read_stream(File::open(path)?, Vec::with_capacity(capacity))
-}
-
-fn read_stream(stream: impl Read, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-    stream.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(too_large());
-    }
-    Ok(bytes)
-}
-
-fn too_large() -> io::Error {
-    io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes"))
 }
 
 /// The name of a file in messages.

@@ -1,10 +1,10 @@
 //! A table from values to tiers, for a million values in 11 MB: one cache line answers nearly every look-up.
 //!
 //! The table keeps hashes instead of values. A bucket is a cache line with eight slots, and a slot has 48 bits of a
-//! value's hash and the 16 bits of a [`TierMark`]. The other bits of the hash choose the bucket; what does not fit there
-//! goes to the next bucket. For a million values, 17 bits choose the bucket, so the slots need no more than 47 bits: 8
-//! bits more of the hash in each slot would make no wrong match less probable. A wrong match has a probability of
-//! 5e-14 for each look-up, and gives a tier to a value that has none.
+//! value's hash and the 16 bits of a [`TierMark`]. The other bits of the hash choose the bucket; what does not fit
+//! there goes to the next bucket. For a million values, 17 bits choose the bucket, so the slots need no more than 47
+//! bits: 8 bits more of the hash in each slot would make no wrong match less probable. A wrong match has a probability
+//! of 5e-14 for each look-up, and gives a tier to a value that has none.
 //!
 //! The hash is SipHash-1-3 with a random key, as the standard library has it, so nobody can choose values that fill
 //! one bucket.
