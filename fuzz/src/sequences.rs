@@ -12,7 +12,9 @@ use simulate::replay::{MemoryReplay, RedisReplay, ReplayStore};
 
 use super::redis_server::RedisServer;
 use observable::observable;
-use sequence::{Amount, LONGEST_US, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of};
+use sequence::{
+    Amount, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
+};
 
 #[path = "../../tests/it/redis/lua_twin/observable.rs"]
 mod observable;
@@ -62,11 +64,11 @@ pub fn run(data: &[u8]) {
 fn decide_in_memory(sequence: &Sequence, case: u64) -> (Vec<(u64, Charges)>, Vec<Outcomes>) {
     let (mut store, mut now_us) = (MemoryReplay::new(), START_US);
     let (mut requests, mut outcomes) = (Vec::new(), Vec::<Outcomes>::new());
-    for (time_step, batch) in &sequence.batches {
+    for (index, (time_step, batch)) in sequence.batches.iter().enumerate() {
         let last = outcomes.last().cloned().unwrap_or_default();
         now_us = sequence.time_after(now_us, time_step, &last);
         for request in batch {
-            let charges = sequence.charges(request, case);
+            let charges = sequence.charges(request, case, index);
             outcomes.extend(store.decide(&[(now_us, &charges)]).expect("memory decides"));
             requests.push((now_us, charges));
         }
@@ -105,13 +107,19 @@ impl Choices<'_> {
             let requests = 1 + self.byte() % 3;
             batches.push((time_step, (0..requests).map(|_| self.request()).collect()));
         }
-        Sequence { kernels, batches }
+        let change = |batch, counter, factor| NumberChange { batch, counter, factor };
+        Sequence { kernels, changes: vec![change(6, 0, 2.0), change(12, 1, 0.5)], batches }
     }
 
     fn kernel(&mut self) -> Kernel {
         let kind = self.byte();
         let pacing = if kind & 0x80 == 0 { Pacing::Meter } else { Pacing::Queue };
-        let limit = |number: u64| 1 + number % u64::from(u32::MAX);
+        let most = match kind % 7 {
+            0 => 1 << 52,
+            1 => 1 << 46,
+            _ => u64::from(u32::MAX),
+        };
+        let limit = |number: u64| 1 + number % most;
         let numbers = (limit(self.number()), limit(self.number()), 1 + self.number() % LONGEST_US);
         kernel_of(kind % 7, numbers, pacing)
     }

@@ -26,7 +26,7 @@ use crate::http;
 use crate::http::{CounterEndpoints, HttpService};
 use crate::net::{Admission, ListenAddress, UnfinishedBytes};
 use crate::settings::Settings;
-use crate::telemetry::metrics::{Port, Transport};
+use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
 
 /// The steps of a shutdown.
 #[derive(Debug, Default)]
@@ -164,11 +164,18 @@ impl App {
             Enforcement::Shadow => OnInvalid::Error,
         };
         let meter = self.metrics.requests(transport);
+        // Without the admin port nobody reads the keys.
+        let (has_console, metrics) = (self.ports.admin.is_some(), self.metrics.clone());
         let failures = Failures::new(meter.clone());
         let tracer = self.tracer.clone();
         move |store| {
-            let limiter =
-                Limiter { rulebook: Arc::clone(&rulebook), store, enforcement, clock: Arc::new(SystemClock) };
+            let limiter = Limiter {
+                rulebook: Arc::clone(&rulebook),
+                store,
+                enforcement,
+                clock: Arc::new(SystemClock),
+                denied: if has_console { metrics.denied_keys() } else { DeniedKeys::default() },
+            };
             Handler {
                 limiter,
                 bounds,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rules::{DomainDocuments, FileSummary, KindCounts, RowChanges};
+use rules::{ChangedLimit, DomainDocuments, FileSummary, KindCounts, RowChanges};
 use serde_json::{Value, json};
 use store::availability::Outage;
 use store::breaker::BreakerState;
@@ -115,6 +115,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         |(row, used)| json!({"row": format!("upgrades[{row}]"), "limits": used.limits, "first": used.first}),
     );
     let upgrades: Vec<_> = upgrades.collect();
+    let changed: Vec<_> = status.changed.first.iter().map(changed_limit).collect();
     let has_rules = status.load.loads_ok > 0;
     let domains: Vec<_> = status.domains.iter().map(|domain| &domain.name).collect();
     let documents: BTreeMap<_, Vec<&str>> = status.domains.iter().map(documents_of).collect();
@@ -132,6 +133,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "rules": status.rules,
         "warnings": warnings,
         "upgrades": upgrades,
+        "changed_limits": {"limits": status.changed.limits, "first": changed},
         "last_error": last_error,
         "loads_ok": status.load.loads_ok,
         "loads_failed": status.load.loads_failed,
@@ -169,6 +171,16 @@ pub(super) fn exceptions_page(status: Option<&ExceptionsStatus>) -> Value {
         "last_error": last_error,
         "loads_ok": status.load.loads_ok,
         "loads_failed": status.load.loads_failed,
+    })
+}
+
+fn changed_limit(change: &ChangedLimit) -> Value {
+    json!({
+        "limit": change.limit,
+        "rule": change.path,
+        "before": change.before,
+        "after": change.after,
+        "counters": change.counters.text(),
     })
 }
 

@@ -20,7 +20,8 @@ use crate::settings::Settings;
 /// warnings and --strict is given. 2: the output cannot be written.
 #[derive(Clone, Debug, Args)]
 pub struct ValidateArgs {
-    /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, names given twice
+    /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, values in another language
+    /// than that of rules, names given twice
     #[arg(long)]
     pub strict: bool,
 

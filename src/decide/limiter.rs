@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use store::clock::Clock;
 
 use super::{Answer, Failures, NoDecision, ResponseOptions};
-use crate::telemetry::metrics::{LimitMeters, Metrics, RequestFailure, RequestMeter};
+use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
 /// The handler of both decision calls, `ShouldRateLimit` and `/json`: validates a request, decides it, counts the call.
@@ -166,6 +166,8 @@ pub struct Limiter<S> {
     pub enforcement: Enforcement,
     /// The time by which requests are planned. The store decides by its own.
     pub clock: Arc<dyn Clock>,
+    /// Counts which keys are denied.
+    pub denied: DeniedKeys,
 }
 
 impl OldRules {
@@ -224,7 +226,7 @@ impl<S: Store> Limiter<S> {
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }
-            self.count_unknown_domain(&current.rules, request);
+            self.count_without_limit(&current, request);
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
         }
         let failure = FailureGuard::new(&current.meters, &plan);
@@ -235,7 +237,7 @@ impl<S: Store> Limiter<S> {
         };
         failure.disarm();
         let decision = Decision::merge(plan, outcomes, self.enforcement);
-        current.meters.record(&decision);
+        current.meters.record(&decision, &self.denied);
         Ok(decision)
     }
 
@@ -248,9 +250,12 @@ impl<S: Store> Limiter<S> {
         Ok(Outcomes::of_parts(parts.iter().zip(decided)))
     }
 
-    fn count_unknown_domain(&self, rules: &RuleSet, request: &Request) {
-        if rules.domain(&request.domain).is_none() {
+    fn count_without_limit(&self, current: &RulesInForce, request: &Request) {
+        let is_known = current.rules.domain(&request.domain).is_some();
+        if !is_known {
             self.rulebook.metrics.domain_not_found(request.descriptors.len());
         }
+        current.meters.record_without_limit(is_known);
+        self.denied.count_without_limit(request, is_known);
     }
 }

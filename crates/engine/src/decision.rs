@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Attempt, RetryAfter, Verdict};
+use super::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
 use super::charge::{Charge, Role};
 use super::exceptions::Derivation;
 use super::limit::Limit;
@@ -158,6 +158,13 @@ impl Decision {
     /// was skipped: nothing is known of the counter.
     pub fn charges(&self) -> impl Iterator<Item = (ChargedLimit<'_>, Option<LimitResult<'_>>)> {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
+    }
+
+    /// The key of a charge's counter, and the kernel that decided it.
+    #[must_use]
+    pub fn charged_counter(&self, charge: usize) -> (&str, Kernel) {
+        let (key, charge) = self.plan.charges.get(charge);
+        (key, charge.kernel)
     }
 
     /// One result for each counter that was decided: the counter as it is after the request.

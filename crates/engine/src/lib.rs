@@ -30,11 +30,15 @@ mod wildcards;
 pub mod algorithm;
 mod key;
 mod limit;
+mod parse_key;
 mod period;
 mod tier;
 
 // Another limit for some values of requests.
 mod exceptions;
+
+// The keys that most hits are of.
+mod space_saving;
 
 // Requests as JSON and protobuf have them.
 pub mod wire;
@@ -49,9 +53,10 @@ pub use exceptions::{
 };
 pub use key::{ShardBy, without_values};
 pub use limit::{
-    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
-    Refill,
+    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, MAX_LIMIT,
+    Quantity, Refill,
 };
+pub use parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
 pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
@@ -59,6 +64,7 @@ pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
 pub use settle::{Settle, SettleResult};
+pub use space_saving::{HeavyKey, SpaceSaving};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,

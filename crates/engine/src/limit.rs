@@ -14,6 +14,9 @@ use super::tier::{Tier, TierLimit};
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 
+/// The largest limit of any algorithm: sums of two limits are exact where numbers are doubles, as in Redis.
+pub const MAX_LIMIT: u64 = 1 << 52;
+
 /// Position of a limit in its [`RuleSet`](super::RuleSet), dense from 0: an index for per-limit tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(pub u32);
@@ -64,7 +67,7 @@ impl Algorithm {
     #[must_use]
     pub fn max_limit(self) -> u64 {
         match self {
-            Self::FixedWindow => 1 << 52,
+            Self::FixedWindow => MAX_LIMIT,
             Self::SlidingWindow => 1 << 46,
             Self::SlidingLog => MAX_LOG_LIMIT,
             Self::Gcra | Self::TokenBucket | Self::LeakyBucket => u32::MAX.into(),

@@ -43,6 +43,8 @@ pub(super) enum ValueType {
     Unit,
     /// A whole number up to 2^32 - 1. The number is the minimum in the JSON Schema.
     Integer(u32),
+    /// A number of units: a whole number up to [`engine::MAX_LIMIT`].
+    Units,
     Flag,
     /// One of these names.
     Choice(&'static [&'static str]),
@@ -161,7 +163,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "share_threshold",
         ValueType::Flag,
-        "All values that match this wildcard share one counter.",
+        "true: all values that match this wildcard share one counter. false: each value has its own, so a caller who can choose the value gets the whole limit for each value. Without the key it is false, with a warning.",
     ),
     key(
         Section::Descriptor,
@@ -190,8 +192,8 @@ pub(super) const KEYS: &[Key] = &[
     key(
         Section::RateLimit,
         "requests_per_unit",
-        ValueType::Integer(0),
-        "Units (requests, tokens, bytes) per period. 0 blocks everything.",
+        ValueType::Units,
+        "Units (requests, tokens, bytes) per period. 0 blocks everything. At most 2^52 for fixed_window, 2^46 for sliding_window, 10,000 for sliding_log, else 2^32 - 1. A change keeps the used units; gcra, token_bucket and leaky_bucket keep the used share, and with refill: interval counters start unused.",
     ),
     key(Section::RateLimit, "unit", ValueType::Unit, "The period. A month has 30 days, a year 365."),
     key(

@@ -9,10 +9,11 @@
 //! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
 //! and the other steps are the same.
 //!
-//! [`Reloader`] repeats this when the files change. `problem` has the errors and warnings of all steps, `show` explains
+//! [`Reloader`] repeats this when the files change; [`changed_limits`] tells what a change does to counters. `problem` has the errors and warnings of all steps, `show` explains
 //! rules and requests.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod changed_limits;
 mod credentials;
 mod exceptions;
 mod file_bytes;
@@ -20,6 +21,7 @@ mod file_watch;
 mod keys;
 mod lint;
 mod load;
+mod mistyped;
 mod problem;
 mod read;
 mod reload;
@@ -29,6 +31,7 @@ mod text;
 mod upgrade;
 pub mod yaml;
 
+pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use exceptions::{
     ExceptionChange, ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LoadedExceptions,

@@ -3,9 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engine::Pattern;
+use engine::algorithm::Kernel;
+use engine::{Pattern, Quantity};
 
 use super::credentials::{is_like_credential, without_value};
+use super::mistyped::mistyped_reason;
 use super::problem::{Location, Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
@@ -24,6 +26,10 @@ const MAX_NESTED_PIECES: usize = 16;
 
 const CREDENTIAL_REASON: &str = "the value looks like a credential, and values of rules are public: in metrics, on the \
     admin pages and in counter keys; let the caller send the name of the client instead, or set secret: true";
+
+const OPEN_WILDCARD: &str = "each value that this wildcard matches has its own counter, so a caller that varies the \
+    value, such as /a?x=1 and /a?x=2, gets the whole limit each time; write 'share_threshold: true' for one counter of \
+    all these values, or 'share_threshold: false' if each value shall have its own";
 
 /// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
 const ANY_TEXT: &str = "\u{10FFFF}";
@@ -80,10 +86,7 @@ impl LevelCheck<'_, '_> {
                 let reason = "tier does nothing: no limit of this descriptor, or below it, has tiers";
                 self.problems.push(Problem::warning(node.location.clone(), reason));
             }
-            let NodeDraft { key, value, .. } = node;
-            if is_like_credential(key, value) && !self.secret_keys.contains(key.as_str()) {
-                self.problems.push(Problem::warning(node.location.clone(), CREDENTIAL_REASON));
-            }
+            self.check_value(node);
             if let Some(problem) = same_label(&node.rule.limits) {
                 self.problems.push(problem);
             }
@@ -92,6 +95,22 @@ impl LevelCheck<'_, '_> {
         }
         self.check_pieces(nodes, &wildcards);
         Ok(())
+    }
+
+    /// The value of a secret key is any text, and no problem quotes it.
+    fn check_value(&mut self, node: &NodeDraft) {
+        let NodeDraft { key, value, .. } = node;
+        let is_secret = self.secret_keys.contains(key.as_str());
+        let (location, reason) = if !is_secret && is_like_credential(key, value) {
+            (node.location.clone(), CREDENTIAL_REASON.to_owned())
+        } else if !is_secret && let Some(reason) = mistyped_reason(value) {
+            (node.value_location(), reason)
+        } else if value.contains('*') && node.share_threshold.is_none() && counts(node) {
+            (node.value_location(), OPEN_WILDCARD.to_owned())
+        } else {
+            return;
+        };
+        self.problems.push(Problem::warning(location, reason));
     }
 
     fn shown_composite(&self, node: &NodeDraft) -> String {
@@ -122,6 +141,14 @@ impl LevelCheck<'_, '_> {
         self.problems.push(Problem::error(location.clone(), reason));
         Err(LongPaths)
     }
+}
+
+/// Whether the node, or one below it, has a limit with counters.
+fn counts(node: &NodeDraft) -> bool {
+    let has_counter = |draft: &LimitDraft| {
+        !matches!(draft.limit.quantity, Quantity::Unlimited | Quantity::Limited(Kernel::Blocked(_)))
+    };
+    node.rule.limits.iter().any(has_counter) || node.nodes.iter().any(counts)
 }
 
 /// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries
@@ -183,18 +210,20 @@ fn unreachable_reason(
 fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
     let mut limits = Vec::new();
     collect_limits(&domain.nodes, &mut limits);
-    let mut firsts: HashMap<&str, &Location> = HashMap::new();
+    let mut firsts: HashMap<&str, &LimitDraft> = HashMap::new();
     for limit in &limits {
         let Some(name) = limit.limit.spec.name.as_deref() else {
             continue;
         };
-        if let Some(first) = firsts.get(name) {
+        let first = *firsts.entry(name).or_insert(limit);
+        if !is_same_definition(first, limit) {
             let reason = format!(
-                "limit name '{name}' is also used on {first}: metrics and replaces do not distinguish the two limits"
+                "limit name '{name}' is also used on {}: metrics and replaces do not distinguish the two limits; give \
+                 each limit its own name",
+                first.location
             );
             problems.push(Problem::warning(limit.location.clone(), reason));
         }
-        firsts.entry(name).or_insert(&limit.location);
     }
     for limit in &limits {
         for name in limit.limit.spec.replaces.iter().filter(|name| !firsts.contains_key(name.as_str())) {
@@ -202,6 +231,14 @@ fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
             problems.push(Problem::warning(limit.location.clone(), reason));
         }
     }
+}
+
+/// Whether the file has the limit once and uses it in several places through an anchor: the same limit on the same line.
+/// A limit that changes a part of an anchor with a merge key is on a line of its own.
+fn is_same_definition(one: &LimitDraft, other: &LimitDraft) -> bool {
+    let (first, second) = (&one.location, &other.location);
+    let is_same_line = first.line.is_some() && first.line == second.line && first.file == second.file;
+    first == second || is_same_line && one.limit == other.limit
 }
 
 fn collect_limits<'n>(nodes: &'n [NodeDraft], limits: &mut Vec<&'n LimitDraft>) {

@@ -54,7 +54,7 @@ use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, MovedFlag};
 use crate::net::{Admission, ConnectionBounds, UnfinishedBytes};
-use crate::telemetry::metrics::{Metrics, Port, Transport};
+use crate::telemetry::metrics::{DeniedKeys, Metrics, Port, Transport};
 use crate::telemetry::traces::Tracer;
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -81,7 +81,13 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
     let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
     let meter = metrics.requests(Transport::Grpc);
     Handler {
-        limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce, clock: Arc::new(SystemClock) },
+        limiter: Limiter {
+            rulebook,
+            store,
+            enforcement: Enforcement::Enforce,
+            clock: Arc::new(SystemClock),
+            denied: DeniedKeys::default(),
+        },
         bounds: Bounds { max_descriptors: 4, max_entries: 4, max_value_bytes: 100 },
         max_message_bytes: MAX_MESSAGE_BYTES,
         response: ResponseOptions::default(),

@@ -9,6 +9,7 @@ use prometheus::{IntCounter, Registry, Result};
 use super::exceptions::ExceptionFamilies;
 use super::family::counter;
 use super::limits::{LimitCounts, LimitMeters, Meter};
+use super::requests::ResultMeter;
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
 use super::settles::{self, SettleCounts};
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
@@ -27,18 +28,21 @@ pub(super) struct LimitFamilies {
     pub(super) hits: HitFamilies,
     pub(super) exceptions: ExceptionFamilies,
     shadowed: IntCounter,
+    results: ResultMeter,
+    without_limit: IntCounter,
     near_limit_ppm: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LimitLabels {
-    domain: Arc<str>,
-    rule: Arc<str>,
+    pub(super) domain: Arc<str>,
+    pub(super) rule: Arc<str>,
 }
 
 impl LimitFamilies {
     pub(super) fn new(
         registry: &Registry,
+        results: ResultMeter,
         near_limit_ppm: u32,
         values_per_rule: usize,
         exceptions: ExceptionFamilies,
@@ -52,6 +56,12 @@ impl LimitFamilies {
                 registry,
                 "ratelimitd_shadowed_requests_total",
                 "Requests over their limit that were answered OK because of shadow_mode",
+            )?,
+            results,
+            without_limit: counter(
+                registry,
+                "ratelimitd_unlimited_requests_total",
+                "Requests that met no limit although their domain has rules",
             )?,
             near_limit_ppm,
         })
@@ -70,8 +80,14 @@ impl LimitFamilies {
         bindings.decisions.finish();
         bindings.settles.finish();
         bindings.hits.finish();
-        let exceptions = self.exceptions.bind(rules);
-        LimitMeters { each, exceptions, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
+        LimitMeters {
+            each,
+            exceptions: self.exceptions.bind(rules),
+            shadowed: self.shadowed.clone(),
+            results: self.results.clone(),
+            without_limit: self.without_limit.clone(),
+            near_limit_ppm: self.near_limit_ppm,
+        }
     }
 
     /// Writes the series of the limits that have met a request.
@@ -100,6 +116,14 @@ impl LimitFamilies {
                 exposition.sample(POLICY_DECISIONS, &limit.labels(("policy", policy)), count);
             }
         }
+    }
+
+    pub(super) fn in_force(&self) -> Arc<Vec<(LimitLabels, Arc<LimitCounts>)>> {
+        self.decisions.in_force()
+    }
+
+    pub(super) fn without_limit(&self) -> u64 {
+        self.without_limit.get()
     }
 
     /// The number of requests that were admitted only because of `shadow_mode`.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use engine::{
-    DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Role, Settle, Verdict,
+    Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Role, Settle, Verdict,
 };
 use prometheus::IntCounter;
 
+use super::denied_keys::DeniedKeys;
 use super::exceptions::ExceptionCounts;
+use super::requests::{RequestResult, ResultMeter};
 use super::series::Count;
 use super::settles::SettleCounts;
 use crate::telemetry::envoy_ratelimit::HitMeter;
@@ -24,6 +26,8 @@ pub struct LimitMeters {
     /// By the name of the domain.
     pub(super) exceptions: HashMap<Arc<str>, Arc<ExceptionCounts>>,
     pub(super) shadowed: IntCounter,
+    pub(super) results: ResultMeter,
+    pub(super) without_limit: IntCounter,
     pub(super) near_limit_ppm: u32,
 }
 
@@ -58,11 +62,13 @@ pub(super) struct PolicyCount {
 }
 
 impl LimitMeters {
-    /// Counts a decision, once for each of its charges. A settle is no hit of its limit, and has numbers of its own.
-    pub fn record(&self, decision: &Decision) {
+    /// Counts a decision, once for its request and once for each of its charges. A settle is no hit of its limit, and has
+    /// numbers of its own. The keys of charges over their limit are counted in `denied`.
+    pub fn record(&self, decision: &Decision, denied: &DeniedKeys) {
         if decision.shadowed {
             self.shadowed.inc();
         }
+        let mut is_by_policy = false;
         for (charged, result) in decision.charges() {
             let Some(meter) = self.meter(charged.limit) else { continue };
             if charged.role == Role::Settle {
@@ -72,7 +78,10 @@ impl LimitMeters {
             match result {
                 Some(result) => {
                     let near_above = self.near_above(charged.limit);
-                    meter.record(&result, near_above);
+                    is_by_policy |= meter.record(&result, near_above);
+                    if result.outcome.verdict == Verdict::Over {
+                        denied.count(&meter.counts, decision, &charged);
+                    }
                     meter.hits.record(&charged, &result, near_above);
                 }
                 None => {
@@ -80,6 +89,19 @@ impl LimitMeters {
                     meter.hits.record_undecided(&charged);
                 }
             }
+        }
+        self.results.count(match decision.overall {
+            Code::OverLimit => RequestResult::Denied,
+            Code::Ok if is_by_policy => RequestResult::OkByPolicy,
+            Code::Ok => RequestResult::Ok,
+        });
+    }
+
+    /// Counts a request that meets no limit. `is_known`: whether its domain has rules.
+    pub fn record_without_limit(&self, is_known: bool) {
+        self.results.count(RequestResult::Ok);
+        if is_known {
+            self.without_limit.inc();
         }
     }
 
@@ -119,7 +141,8 @@ impl LimitMeters {
 }
 
 impl Meter {
-    fn record(&self, result: &LimitResult<'_>, near_above: u64) {
+    /// Returns whether a failure policy decided.
+    fn record(&self, result: &LimitResult<'_>, near_above: u64) -> bool {
         let outcome = result.outcome;
         let is_by_policy = matches!(outcome.decided_by, DecidedBy::Policy(_));
         let used = result.limit.spec.capacity().saturating_sub(outcome.report.remaining);
@@ -135,6 +158,7 @@ impl Meter {
         if is_by_policy {
             self.count_policy();
         }
+        is_by_policy
     }
 
     /// Counts a settle; `None` is one without an answer.

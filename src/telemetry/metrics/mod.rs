@@ -3,6 +3,7 @@
 //! of requests, where a rule asks for them, and a bounded number. A meter holds handles that were looked up beforehand:
 //! counting is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
+mod denied_keys;
 mod exceptions;
 pub(super) mod family;
 mod limit_families;
@@ -12,6 +13,7 @@ mod ports;
 mod request_families;
 pub(super) mod requests;
 mod rules;
+mod sample;
 pub(super) mod series;
 mod settles;
 mod stores;
@@ -26,6 +28,7 @@ use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
 use crate::telemetry::envoy_ratelimit::{OwnCounts, Stat, Stats, lost_lines, write_families};
+use denied_keys::CountingWorkers;
 use exceptions::ExceptionFamilies;
 use family::{Reading, counter, pulled};
 use limit_families::LimitFamilies;
@@ -35,11 +38,13 @@ use rules::RuleFamilies;
 use series::{Count, Exposition};
 use stores::StoreFamilies;
 
+pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use ports::{CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter};
-pub use requests::{RequestFailure, RequestMeter, Timer, TraceMeter, Transport};
+pub use requests::{RequestFailure, RequestMeter, RequestResult, Timer, TraceMeter, Transport};
 pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
+pub use sample::{DurationBuckets, LimitReading, LimitsInForce, MetricsSample};
 pub use stores::{BatchMeter, StoreMeter};
 
 /// All metrics of one process. Clones share the same numbers.
@@ -62,6 +67,8 @@ struct Families {
     xds: XdsMeter,
     traces: TraceMeter,
     deny_cache: Option<PulledStats<DenyCacheStats>>,
+    lost_log_lines: Option<PulledStats<u64>>,
+    denied_keys: CountingWorkers,
 }
 
 impl fmt::Debug for Metrics {
@@ -96,10 +103,13 @@ impl Metrics {
         // The numbers of parts that are missing.
         let hidden = Registry::new();
         let shown = |is_there| if is_there { &registry } else { &hidden };
+        let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
+        let results = requests.result_meter.clone();
         let families = Families {
             extra_labels: extra_tags.exposed(),
             limits: LimitFamilies::new(
                 &registry,
+                results,
                 near_limit_ppm,
                 values_per_rule,
                 ExceptionFamilies::new(&registry, parts.exceptions_age)?,
@@ -110,7 +120,7 @@ impl Metrics {
                 "Requests for a domain that no rule file names",
             )?,
             unknown_descriptors: Count::default(),
-            requests: RequestFamilies::new(&registry, response_time, parts.timings)?,
+            requests,
             connections: ConnectionFamilies::new(&registry)?,
             stores,
             rules: RuleFamilies::new(&registry)?,
@@ -118,6 +128,8 @@ impl Metrics {
             xds: XdsMeter::new(shown(parts.rules == Some(RulesOrigin::Xds)))?,
             traces: TraceMeter::new(shown(parts.has_traces))?,
             deny_cache: parts.deny_cache,
+            lost_log_lines: parts.lost_log_lines,
+            denied_keys: CountingWorkers::default(),
             registry,
         };
         Ok(Self(Arc::new(families)))

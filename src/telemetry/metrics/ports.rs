@@ -86,6 +86,14 @@ impl ConnectionFamilies {
             |index: usize| self.closed.with_label_values(&[port.name(), CloseReason::ALL[index].name()]);
         ConnectionMeter { closed: array::from_fn(counter) }
     }
+
+    /// The connections to all ports that were closed for one of these reasons.
+    pub(super) fn closed_for(&self, reasons: &[CloseReason]) -> u64 {
+        let meters = Port::ALL.iter().map(|&port| self.meter(port));
+        meters
+            .map(|meter| reasons.iter().map(|&reason| meter.closed[reason as usize].get()).sum::<u64>())
+            .sum()
+    }
 }
 
 impl ConnectionMeter {

@@ -3,7 +3,8 @@
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 
 use super::family::{REQUEST_DURATIONS, counters, durations};
-use super::requests::{DurationMeter, RequestFailure, RequestMeter, Transport};
+use super::requests::{DurationMeter, RequestFailure, RequestMeter, RequestResult, ResultMeter, Transport};
+use super::sample::{DurationBuckets, of_transports};
 use crate::telemetry::envoy_ratelimit::{GrpcMethod, ResponseTimeUnit, ResponseTimes, TimingQueue};
 
 #[derive(Debug)]
@@ -11,6 +12,7 @@ pub(super) struct RequestFamilies {
     durations: HistogramVec,
     errors: IntCounterVec,
     held: IntCounter,
+    pub(super) result_meter: ResultMeter,
     /// The durations like envoyproxy/ratelimit.
     pub(super) response_times: ResponseTimes,
 }
@@ -32,8 +34,18 @@ impl RequestFamilies {
             "gRPC calls that waited before they started, because the store had enough to decide",
         )?;
         registry.register(Box::new(held.clone()))?;
+        let results = counters(
+            registry,
+            "ratelimitd_requests_total",
+            "Requests by result: ok; ok_by_policy, a failure policy answered for a limit; denied; no_decision",
+            &["result"],
+        )?;
+        let result_meter = ResultMeter {
+            counters: RequestResult::ALL.map(|result| results.with_label_values(&[result.name()])),
+        };
         let families = Self {
             held,
+            result_meter,
             response_times: ResponseTimes::new(decisions, unit, timings)?,
             durations,
             errors: counters(
@@ -63,11 +75,22 @@ impl RequestFamilies {
             health_checks: self.response_times.meter(GrpcMethod::Check),
             failures: RequestFailure::ALL.map(counter),
             held: self.held.clone(),
+            results: self.result_meter.clone(),
         }
     }
 
     fn error_counter(&self, transport: Transport, failure: RequestFailure) -> IntCounter {
         self.errors.with_label_values(&[transport.name(), failure.name()])
+    }
+
+    /// The number of requests with each result, in the order of [`RequestResult::ALL`].
+    pub(super) fn results(&self) -> [u64; RequestResult::ALL.len()] {
+        self.result_meter.counters.each_ref().map(IntCounter::get)
+    }
+
+    /// The durations of all decision calls.
+    pub(super) fn durations(&self) -> DurationBuckets {
+        of_transports(&self.durations)
     }
 
     /// The number of requests that failed for each reason, of all transports, in the order of [`RequestFailure::ALL`].

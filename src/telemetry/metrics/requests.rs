@@ -85,6 +85,7 @@ pub struct RequestMeter {
     /// In the order of [`RequestFailure::ALL`].
     pub(super) failures: [IntCounter; RequestFailure::ALL.len()],
     pub(super) held: IntCounter,
+    pub(super) results: ResultMeter,
 }
 
 /// Measures the time from its start until it is dropped.
@@ -92,6 +93,43 @@ pub struct RequestMeter {
 pub struct Timer<'m> {
     meter: &'m DurationMeter,
     started: Instant,
+}
+
+/// What became of a request. Every request that came has exactly one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestResult {
+    Ok,
+    /// At least one limit was answered by its failure policy, and none denied the request.
+    OkByPolicy,
+    Denied,
+    /// The request got no decision.
+    NoDecision,
+}
+
+impl RequestResult {
+    pub const ALL: [Self; 4] = [Self::Ok, Self::OkByPolicy, Self::Denied, Self::NoDecision];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::OkByPolicy => "ok_by_policy",
+            Self::Denied => "denied",
+            Self::NoDecision => "no_decision",
+        }
+    }
+}
+
+/// Counts requests by their result. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct ResultMeter {
+    /// In the order of [`RequestResult::ALL`].
+    pub(super) counters: [IntCounter; RequestResult::ALL.len()],
+}
+
+impl ResultMeter {
+    pub(super) fn count(&self, result: RequestResult) {
+        self.counters[result as usize].inc();
+    }
 }
 
 /// Takes the durations of one kind of call.
@@ -122,6 +160,10 @@ impl RequestMeter {
 
     /// Counts a request without a decision.
     pub fn failed(&self, failure: RequestFailure) {
+        // A request whose answer is not taken was decided.
+        if failure != RequestFailure::Untaken {
+            self.results.count(RequestResult::NoDecision);
+        }
         self.failures[failure as usize].inc();
     }
 }

@@ -13,10 +13,13 @@ use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
 
 use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
+use super::sample::{DurationBuckets, duration_buckets};
 
 /// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =
-    ["timeout", "unreachable", "overloaded", "refused", "malformed", "forbidden", "breaker_open"];
+    ["timeout", "unreachable", OVERLOADED, "refused", "malformed", "forbidden", "breaker_open"];
+
+const OVERLOADED: &str = "overloaded";
 
 /// The kind of a decision whose caller cancelled the call.
 const ABANDONED: &str = "abandoned";
@@ -126,6 +129,25 @@ impl StoreFamilies {
         self.per_second.lock().retain(|worker| worker.strong_count() > 0);
         self.per_second.lock().push(Arc::downgrade(&meter.gauges));
         meter
+    }
+
+    /// The number of script calls so far, and of their requests.
+    pub(super) fn batches_so_far(&self) -> (u64, u64) {
+        // Sizes are whole numbers, and their sum is below 2^53.
+        (self.batch_sizes.get_sample_count(), self.batch_sizes.get_sample_sum() as u64)
+    }
+
+    /// Requests that wait for a script call.
+    pub(super) fn queued(&self) -> u64 {
+        sum(&self.workers, |gauges| &gauges.queued)
+    }
+
+    pub(super) fn durations(&self, store: &str) -> DurationBuckets {
+        duration_buckets([&self.durations.with_label_values(&[store])])
+    }
+
+    pub(super) fn overloads(&self, store: &str) -> u64 {
+        self.errors.with_label_values(&[store, OVERLOADED]).get()
     }
 
     pub(super) fn meter(&self, store: &'static str) -> StoreMeter {

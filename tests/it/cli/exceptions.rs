@@ -1,125 +1,150 @@
-//! `validate`, `explain`, `replay` and `simulate` with files of exceptions.
+//! Which row of the exceptions applied, and how the number came about: in `explain`, `check`, `counters show` and the
+//! metadata of an answer.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use serde_json::Value;
 use tempfile::TempDir;
+
+use super::counters::counters_of;
+use crate::support::process::{Plan, Ratelimitd};
 
 const RULES: &str = "
 domain: llm
 descriptors:
   - key: tenant
-    rate_limit: { unit: day, requests_per_unit: 60, algorithm: fixed_window, name: tokens, tiers: { pro: 600 } }
+    rate_limit: { name: per-minute, unit: year, requests_per_unit: 60, algorithm: fixed_window, tiers: { pro: 600 } }
+  - key: api_key
+    secret: true
+    rate_limit: { name: per-key, unit: year, requests_per_unit: 60, algorithm: fixed_window, tiers: { pro: 600 } }
 ";
 
-/// A folder with rules and exceptions.
-fn folder(csv: &str, yaml: &str) -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let exceptions = folder.path().join("exceptions");
-    fs::create_dir(&exceptions).expect("a folder");
-    for (path, text) in [
-        (folder.path().join("rules.yaml"), RULES),
-        (exceptions.join("tenants.csv"), csv),
-        (exceptions.join("oncall.yaml"), yaml),
+const CSV: &str =
+    "domain,key,value,tier\nllm,tenant,other,free\nllm,tenant,acme,pro\nllm,api_key,sk-secret-1,pro\n";
+
+const ROWS: &str = "
+- { domain: llm, key: tenant, value: acme, multiplier: 2, until: 2099-12-01T00:00:00Z, reason: INC-42, by: oncall }
+- { domain: llm, key: tenant, value: evil, block: true, reason: abuse }
+- { domain: llm, key: tenant, value: mon, exempt: true }
+";
+
+/// The files of exceptions, and a service that reads them.
+struct Fixture {
+    directory: TempDir,
+    service: Ratelimitd,
+}
+
+impl Fixture {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("tenants.csv"), CSV).expect("a file");
+        fs::write(directory.path().join("urgent.yaml"), ROWS).expect("a file");
+        let path = directory.path().to_str().expect("UTF-8");
+        let plan =
+            Plan::new(RULES).set("exceptions.path", path).set("secrets.key", "a key for this test of rows");
+        let service = plan.set("response.dynamic_metadata", "true").start();
+        Self { directory, service }
+    }
+
+    /// The output of a command, without the directory of the files.
+    fn shown(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.directory.path().display()), "")
+    }
+
+    fn check(&self, descriptor: &str) -> String {
+        let address = format!("127.0.0.1:{}", self.service.grpc_port());
+        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+            .args(["check", "--address", &address, "--timeout", "10s", "--domain", "llm", descriptor])
+            .output()
+            .expect("the binary runs");
+        self.shown(&String::from_utf8(output.stdout).expect("UTF-8"))
+    }
+
+    fn counters(&self, descriptor: &str) -> String {
+        let (_, text, error) = counters_of(&self.service, "llm", &["show", descriptor]);
+        self.shown(&(text + &error))
+    }
+
+    fn explain(&self, rules: &str, descriptor: &str) -> String {
+        let file = self.directory.path().join("rules");
+        fs::write(&file, rules).expect("a file");
+        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+            .env("RATELIMITD_SECRETS__KEY", "a key for this test of rows")
+            .args(["explain", "--domain", "llm", "--rules"])
+            .arg(&file)
+            .arg("--exceptions")
+            .arg(self.directory.path())
+            .arg(descriptor)
+            .output()
+            .expect("the binary runs");
+        self.shown(
+            &(String::from_utf8(output.stdout).expect("UTF-8") + &String::from_utf8_lossy(&output.stderr)),
+        )
+    }
+}
+
+const ACME: &str = "60 -> tier pro 600 (tenants.csv) -> x2 = 1200 until 2099-12-01T00:00:00Z (urgent.yaml:2)";
+
+#[test]
+fn every_answer_says_which_row_applied() {
+    let fixture = Fixture::start();
+    let checked = fixture.check("tenant=acme");
+    assert!(checked.contains("tenant=acme: OK, 1199 of 1200 per year left"), "{checked}");
+    assert!(checked.contains(&format!("  exception for per-minute: {ACME}\n")), "{checked}");
+    let shown = fixture.counters("tenant=acme");
+    assert!(
+        shown.contains("1199 of 1200 left") && shown.ends_with(&format!("  exception: {ACME}\n")),
+        "{shown}"
+    );
+    let explained = fixture.explain(RULES, "tenant=acme");
+    // `explain` reads the file, so that it knows the line.
+    let way = ACME.replace("tenants.csv", "tenants.csv:3");
+    for line in [
+        format!("exception         {way}\n"),
+        "reason            INC-42 (by oncall), urgent.yaml:2\n".to_owned(),
     ] {
-        fs::write(path, text).expect("a file");
+        assert!(explained.contains(&line), "{explained}");
     }
-    folder
-}
-
-/// Runs a command line in the folder.
-fn run(folder: &Path, line: &str) -> Output {
-    let words = line.split_whitespace();
-    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd")).args(words).current_dir(folder).output();
-    output.expect("the binary runs")
-}
-
-fn told(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
-}
-
-const CSV: &str = "domain,key,value,tier\nllm,tenant,other,pro\nllm,tenant,acme,pro\n";
-const YAML: &str = "- { domain: llm, key: tenant, value: acme, multiplier: 2, until: 2100-01-01T00:00:00Z, reason: INC-42 }\n";
-
-#[test]
-fn validate_checks_exceptions_against_the_rules() {
-    let good = folder(CSV, YAML);
-    let output = run(good.path(), "validate --strict --exceptions exceptions rules.yaml");
-    assert!(output.status.success(), "{}", told(&output));
-    assert!(told(&output).contains("exceptions: 2 files, 3 rows, 0 warnings"), "{}", told(&output));
-
-    let unknown = folder("domain,key,value,tier\nllm,tenant,acme,gold\n", "[]");
-    let output = run(unknown.path(), "validate --exceptions exceptions rules.yaml");
-    assert_eq!(output.status.code(), Some(0));
-    let warning = "exceptions/tenants.csv:2: warning: no limit that the row is for has the tier 'gold'";
-    assert!(told(&output).contains(warning), "{}", told(&output));
-    let output = run(unknown.path(), "validate --strict --exceptions exceptions rules.yaml");
-    assert_eq!(output.status.code(), Some(1));
-
-    let bad = folder("tenant,tier\nacme,pro\n", "- { domain: llm, key: tenant, value: acme }\n");
-    let output = run(bad.path(), "validate --exceptions exceptions rules.yaml");
-    assert_eq!(output.status.code(), Some(1));
-    for problem in [
-        "exceptions/oncall.yaml:1: the row changes nothing: it needs tier, limit",
-        "exceptions/tenants.csv:1: unknown column 'tenant'",
-        "2 errors, 0 warnings",
-    ] {
-        assert!(told(&output).contains(problem), "{problem}: {}", told(&output));
-    }
-    // The files of the settings.
-    let settings = "rules: {path: rules.yaml}\nexceptions: {path: exceptions}\n";
-    fs::write(good.path().join("settings.yaml"), settings).expect("a file");
-    let output = run(good.path(), "validate --config settings.yaml");
-    assert!(told(&output).contains("exceptions: 2 files, 3 rows, 0 warnings"), "{}", told(&output));
+    let plain = fixture.check("tenant=x");
+    assert!(plain.contains("59 of 60 per year left") && !plain.contains("exception"), "{plain}");
+    let unknown = fixture.check("tenant=other");
+    assert!(unknown.contains("exception for per-minute: 60 -> unknown tier free (tenants.csv)"), "{unknown}");
 }
 
 #[test]
-fn explain_says_which_row_of_which_file_and_how_the_number_came_about() {
-    let folder = folder(CSV, YAML);
-    let output =
-        run(folder.path(), "explain --rules rules.yaml --exceptions exceptions --domain llm tenant=acme");
-    let text = told(&output);
-    assert!(output.status.success(), "{text}");
-    for part in ["60", "tier pro 600", "exceptions/tenants.csv:3", "1200", "exceptions/oncall.yaml:1"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    let output =
-        run(folder.path(), "explain --rules rules.yaml --exceptions exceptions --domain llm tenant=x");
-    assert!(!told(&output).contains("exceptions/"), "{}", told(&output));
-}
-
-/// A row ends at this time, in microseconds: 2026-11-24T00:00:00Z.
-const END_US: u64 = 1_795_478_400_000_000;
-const ENDED: &str = "- { domain: llm, key: tenant, value: acme, block: true, until: 2026-11-24T00:00:00Z }\n";
-
-fn request(t_us: u64) -> String {
-    format!(
-        r#"{{"t_us":{t_us},"domain":"llm","descriptors":[{{"entries":[{{"key":"tenant","value":"acme"}}]}}]}}"#
-    ) + "\n"
+fn blocked_and_exempt_values_are_told() {
+    let fixture = Fixture::start();
+    let blocked = fixture.check("tenant=evil");
+    assert!(
+        blocked.starts_with("OVER LIMIT\n  tenant=evil: OVER LIMIT, 0 of 0 per year left, always blocked"),
+        "{blocked}"
+    );
+    assert!(blocked.contains("exception for per-minute: 60 -> blocked (urgent.yaml:3)"), "{blocked}");
+    let elsewhere = fixture.check("route=unknown,tenant=evil");
+    assert!(
+        elsewhere.starts_with("OVER LIMIT\n") && elsewhere.contains("no limit -> blocked (urgent.yaml:3)"),
+        "{elsewhere}"
+    );
+    let exempt = fixture.check("tenant=mon");
+    assert!(
+        exempt.contains("tenant=mon: OK, unlimited") && exempt.contains("60 -> exempt (urgent.yaml:4)"),
+        "{exempt}"
+    );
+    let explained = fixture.explain(RULES, "tenant=evil");
+    assert!(explained.contains("admits            nothing, because a row blocks"), "{explained}");
+    assert!(explained.contains("reason            abuse, urgent.yaml:3"), "{explained}");
 }
 
 #[test]
-fn replay_and_simulate_apply_rows_by_the_time_of_the_log() {
-    let folder = folder("domain,key,value,tier\n", ENDED);
-    let requests: String = [END_US - 2, END_US - 1, END_US, END_US + 1].map(request).concat();
-    fs::write(folder.path().join("log.jsonl"), requests).expect("a file");
-    let output = run(folder.path(), "replay --rules rules.yaml --exceptions exceptions --requests log.jsonl");
-    let codes: Vec<String> = String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .map(|line| {
-            let answer: Value = serde_json::from_str(line).expect("JSON");
-            answer["overall_code"].as_str().unwrap_or_default().to_owned()
-        })
-        .collect();
-    assert_eq!(codes, ["OVER_LIMIT", "OVER_LIMIT", "OK", "OK"], "{}", told(&output));
-
-    let line = "simulate --rules rules.yaml --exceptions exceptions --report-json - log.jsonl";
-    let output = run(folder.path(), line);
-    let report: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
-    assert_eq!(report["rules"][0]["over"], 2, "{report:#}");
-    let files: Vec<_> = report["method"]["digests"].as_array().into_iter().flatten().collect();
-    assert!(files.iter().any(|file| file["role"] == "exceptions"), "{files:?}");
+fn a_secret_value_is_found_and_never_shown() {
+    let fixture = Fixture::start();
+    let all = [
+        fixture.check("api_key=sk-secret-1"),
+        fixture.counters("api_key=sk-secret-1"),
+        fixture.explain(RULES, "api_key=sk-secret-1"),
+    ];
+    for text in &all {
+        assert!(text.contains("60 -> tier pro 600 (tenants.csv"), "{text}");
+        assert!(!text.contains("sk-secret-1") && text.contains("%k"), "{text}");
+    }
 }

@@ -10,7 +10,7 @@ use engine::{
     Period, Request, RetryAfter, Unit,
 };
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
-use ratelimitd::telemetry::metrics::Metrics;
+use ratelimitd::telemetry::metrics::{DeniedKeys, Metrics};
 use rules::{LoadOptions, load};
 
 use super::REFERENCE;
@@ -49,6 +49,7 @@ impl Fixture {
                 store,
                 enforcement: Enforcement::Enforce,
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
+                denied: DeniedKeys::default(),
             },
             clock,
         }

@@ -283,3 +283,37 @@ descriptors:
     assert_eq!(rules.rules()[0].limits.len(), 3);
     assert_eq!(descriptor("a=1").entries, request.descriptors[0].entries);
 }
+
+#[test]
+fn limits_of_one_rule_with_the_same_kind_and_period_keep_their_numbers_in_the_key() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - key: a
+    rate_limits:
+      - { unit: minute, requests_per_unit: 10, algorithm: gcra, burst: 3 }
+      - { unit: minute, requests_per_unit: 10, algorithm: gcra, burst: 8 }
+      - { unit: minute, requests_per_unit: 10 }
+      - { unit: minute, unit_multiplier: 2, requests_per_unit: 10 }
+",
+    );
+    let ends = ["gc:60000000/10/3", "gc:60000000/10/8", "fw:60000000", "fw:120000000"];
+    assert_eq!(keys(&rules, &request("d", &["a=1"])), ends.map(|end| format!("{{d|a=1}}#{end}")));
+}
+
+/// Costs are added only if the limit is the same: here the first and the last, and the two in the middle.
+#[test]
+fn different_limits_of_one_request_on_one_counter_have_a_counter_each() {
+    let rules = rules(REPLACING);
+    let mut request = request("d", &["a=1", "a=1", "a=1", "a=1"]);
+    for (descriptor, requests_per_unit) in request.descriptors.iter_mut().zip([7, 9, 9, 7]) {
+        descriptor.limit = Some(LimitOverride { requests_per_unit, period: Period::one(Unit::Hour) });
+    }
+    let plan = rules.plan(&request, 0).expect("a plan");
+    let charges =
+        plan.charges.iter().map(|(key, charge)| (key, charge.kernel.max_cost(), charge.cost.taken()));
+    let one = ("{d|a=1}#o:fw:3600000000", 7, 1);
+    let other = ("{d|a=1}#o:fw:3600000000/9", 9, 1);
+    assert_eq!(charges.collect::<Vec<_>>(), [one, other, other, one]);
+}

@@ -234,8 +234,9 @@ descriptors:
 fn domains_are_merged_on_request_in_the_order_of_the_files() {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, value: &str| {
+        let shared = if value.contains('*') { "    share_threshold: true\n" } else { "" };
         let text = format!(
-            "domain: d\ndescriptors:\n  - key: k\n    value: '{value}'\n    rate_limit: {{ name: '{name}', unit: minute, requests_per_unit: 1 }}\n"
+            "domain: d\ndescriptors:\n  - key: k\n    value: '{value}'\n{shared}    rate_limit: {{ name: '{name}', unit: minute, requests_per_unit: 1 }}\n"
         );
         let path = directory.path().join(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");

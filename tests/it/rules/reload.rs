@@ -269,7 +269,7 @@ fn errors_in_the_first_files_are_returned() {
 }
 
 #[test]
-fn unchanged_limits_keep_their_counters_and_changed_limits_start_new_ones() {
+fn limits_keep_their_counters_unless_their_kind_or_period_changes() {
     let directory = tempfile::tempdir().expect("a directory");
     let rules = |second: &str| {
         format!(
@@ -281,23 +281,27 @@ fn unchanged_limits_keep_their_counters_and_changed_limits_start_new_ones() {
     let mut watched = Watched::on(directory);
     let asked = request("d", &["a=1", "b=1"]);
     let before = keys(&watched.rules, &asked);
-    for changed in [
-        "requests_per_unit: 6",
-        "requests_per_unit: 5, unit_multiplier: 2",
-        "requests_per_unit: 5, algorithm: gcra",
-        "requests_per_unit: 5, algorithm: gcra, burst: 2",
-    ] {
+    // Each change, and the end of the second key.
+    let table = [
+        ("requests_per_unit: 6", "#fw:60000000"),
+        ("requests_per_unit: 5000000000", "#fw:60000000"),
+        ("requests_per_unit: 5, name: b, on_store_failure: allow, charging: prepaid", "#fw:60000000"),
+        ("requests_per_unit: 5, unit_multiplier: 2", "#fw:120000000"),
+        ("requests_per_unit: 5, algorithm: gcra", "#gc:60000000"),
+        ("requests_per_unit: 6, algorithm: gcra, burst: 2", "#gc:60000000"),
+        ("requests_per_unit: 6, algorithm: leaky_bucket, mode: queue", "#gc:60000000"),
+        ("requests_per_unit: 6, algorithm: sliding_log", "#sl:60000000"),
+        ("requests_per_unit: 7, algorithm: sliding_window", "#sw:60000000"),
+        // What is left in such a bucket depends on its numbers.
+        ("requests_per_unit: 7, burst: 9, algorithm: token_bucket, refill: interval", "#ib:7/60000000/9"),
+        ("requests_per_unit: 5", "#fw:60000000"),
+    ];
+    for (changed, end) in table {
         watched.write("rules.yaml", &rules(changed));
         let after = keys(&watched.loaded().rules, &asked);
-        assert_eq!(before[0], after[0], "{changed}");
-        assert_ne!(before[1], after[1], "{changed}");
+        assert_eq!(after[0], before[0], "{changed}");
+        assert_eq!(after[1], format!("{{d|b=1}}{end}"), "{changed}");
     }
-    // A new name, policy or charging does not change what the count means, so the counter is kept.
-    watched.write(
-        "rules.yaml",
-        &rules("requests_per_unit: 5, name: b, on_store_failure: allow, charging: prepaid"),
-    );
-    assert_eq!(keys(&watched.loaded().rules, &asked), before);
 }
 
 #[tokio::test]

@@ -20,7 +20,8 @@ const T0: u64 = 1_700_000_040_000_000;
 const MINUTE_US: u64 = 60_000_000;
 
 const RULES: &str = "
-domain: llm
+domain: DOMAIN
+shard_by: domain
 descriptors:
   - key: tenant
     rate_limit: { unit: minute, requests_per_unit: 60, algorithm: fixed_window, tiers: { pro: 600, internal: unlimited } }
@@ -33,21 +34,22 @@ descriptors:
 struct Subject<S> {
     store: S,
     clock: Arc<ManualClock>,
+    domain: String,
     rules: RuleSet,
 }
 
-/// Rows of `llm` for a tenant, as `TENANT: COLUMN VALUE, ...; ...`; a tier alone is a row of a CSV file.
-fn table(rows: &str) -> Exceptions {
+/// Rows of `domain` for a tenant, as `TENANT: COLUMN VALUE, ...; ...`; a tier alone is a row of a CSV file.
+fn table(domain: &str, rows: &str) -> Exceptions {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     let rows = rows.split("; ").filter(|row| !row.is_empty());
     for (line, row) in (1..).zip(rows) {
         let (tenant, columns) = row.split_once(": ").expect("a tenant");
         if let Some(tier) = columns.strip_prefix("tier ").filter(|tier| !tier.contains(' ')) {
             let file = &Arc::from("tenants.csv");
-            let row = TierRow { file, domain: "llm", key: "tenant", value: tenant, tier };
+            let row = TierRow { file, domain, key: "tenant", value: tenant, tier };
             builder.add_tier(row).expect("few tiers");
         } else {
-            builder.add_row(full_row(line, tenant, columns));
+            builder.add_row(ExceptionRow { domain: Glob::new(domain), ..full_row(line, tenant, columns) });
         }
     }
     builder.build(&Exceptions::default(), |_| {})
@@ -56,7 +58,7 @@ fn table(rows: &str) -> Exceptions {
 fn full_row(line: u32, tenant: &str, columns: &str) -> ExceptionRow {
     let mut row = ExceptionRow {
         source: RowSource { file: "rows.yaml".into(), line },
-        domain: Glob::new("llm"),
+        domain: Glob::Any,
         key: "tenant".into(),
         value: RowValue::Exact(tenant.into()),
         path: Glob::Any,
@@ -85,8 +87,8 @@ fn full_row(line: u32, tenant: &str, columns: &str) -> ExceptionRow {
 impl<S: Store> Subject<S> {
     /// Decides a request of one descriptor with these rows in force.
     async fn decide(&self, rows: &str, descriptor: Descriptor) -> Decision {
-        let rules = self.rules.with_exceptions(Arc::new(table(rows)));
-        let request = Request { descriptors: vec![descriptor], ..request("llm", &[]) };
+        let rules = self.rules.with_exceptions(Arc::new(table(&self.domain, rows)));
+        let request = Request { descriptors: vec![descriptor], ..request(&self.domain, &[]) };
         let plan = rules.plan(&request, self.clock.now_us()).expect("a plan");
         let outcomes = self.store.decide(&plan.charges).await.expect("the store answers");
         Decision::merge(plan, outcomes, Enforcement::Enforce)
@@ -125,10 +127,12 @@ fn answer(decision: &Decision) -> String {
     }
 }
 
-/// Checks the known answers on an empty store. `clock` is the clock that the store reads.
-pub(crate) async fn known_answers(store: impl Store, clock: Arc<ManualClock>) {
+/// Checks the known answers on an empty store. `clock` is the clock that the store reads. The keys of all counters have
+/// the hash tag `{domain}`.
+pub(crate) async fn known_answers(store: impl Store, clock: Arc<ManualClock>, domain: &str) {
     clock.set(T0);
-    let subject = Subject { store, clock, rules: rules(RULES) };
+    let rules = rules(&RULES.replace("DOMAIN", domain));
+    let subject = Subject { store, clock, domain: domain.to_owned(), rules };
     numbers(&subject).await;
     denials_and_admissions(&subject).await;
     rows_without_effect(&subject).await;
@@ -219,11 +223,11 @@ pub(crate) fn with_deny_cache<S: Store>(
 #[tokio::test]
 async fn the_memory_store_gives_the_known_answers() {
     let (store, clock) = memory();
-    known_answers(store, clock).await;
+    known_answers(store, clock, "llm").await;
 }
 
 #[tokio::test]
 async fn a_deny_cache_gives_the_known_answers() {
     let (store, clock) = memory();
-    known_answers(with_deny_cache(store, &clock), clock).await;
+    known_answers(with_deny_cache(store, &clock), clock, "llm").await;
 }

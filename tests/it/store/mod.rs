@@ -1,5 +1,6 @@
-//! Stores called directly: the contract of every store, and the deny cache.
+//! Stores called directly: the contract of every store, changed numbers of limits, and the deny cache.
 
+pub(crate) mod changed_numbers;
 pub(crate) mod contract;
 mod deny_cache;
 pub(crate) mod exceptions;

@@ -14,6 +14,8 @@ mod sliding_window;
 mod undo;
 
 #[cfg(test)]
+mod changed_numbers;
+#[cfg(test)]
 mod known_answers;
 #[cfg(test)]
 mod laws;

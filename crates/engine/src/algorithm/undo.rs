@@ -65,7 +65,7 @@ impl Kernel {
                 let expires_us = undo.grant_id.saturating_add(k.window_us());
                 reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
             }
-            Self::Gcra(k) => Some(k.drain(undo.units).whole_us >= undo.passed_us()),
+            Self::Gcra(k) => Some(k.drain(undo.units).whole_us > undo.passed_us()),
             Self::IntervalBucket(k) => reading.tokens().map(|state| {
                 // A bucket that is full now has forgotten when its last interval started.
                 let is_full = state.tokens.cast_unsigned() == k.capacity();
@@ -114,7 +114,7 @@ impl Kernel {
                 }
                 State::Log(log)
             }
-            Self::Gcra(k) => State::Tat(k.undone(old.and_then(State::tat).unwrap_or_default(), undo)),
+            Self::Gcra(k) => State::Tat(k.undone(k.load(old.and_then(State::tat)), undo)),
             Self::IntervalBucket(k) => {
                 let state = k.advanced_to(old.and_then(State::tokens), now_us);
                 let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())

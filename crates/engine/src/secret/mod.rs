@@ -30,6 +30,26 @@ impl HashKey {
     pub fn new(secret: &[u8]) -> Self {
         Self(Sha256::digest(secret).into())
     }
+
+    /// A key for another purpose: nobody can compute one from the other.
+    #[must_use]
+    pub fn derived(&self, purpose: &str) -> Self {
+        Self(self.tag(&[purpose]))
+    }
+
+    /// HMAC-SHA-256 of texts in order. Without the key nobody can tell which texts have a tag.
+    #[must_use]
+    pub fn tag(&self, texts: &[&str]) -> [u8; 32] {
+        let mut mac: Hmac<Sha256> = Hmac::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        texts.iter().for_each(|text| update_with(&mut mac, text));
+        mac.finalize().into_bytes().into()
+    }
+}
+
+/// Adds a text with its length, so that a character cannot move from one text to the next.
+fn update_with(mac: &mut Hmac<Sha256>, text: &str) {
+    mac.update(&(text.len() as u64).to_be_bytes());
+    mac.update(text.as_bytes());
 }
 
 impl fmt::Debug for HashKey {
@@ -153,11 +173,8 @@ impl ValueHasher {
 
     fn hash(&self, domain: &str, key: &str, value: &str) -> Box<str> {
         let mut mac = self.0.clone();
-        // With their lengths, so that a character cannot move from one text to the next.
-        for text in [domain, key] {
-            mac.update(&(text.len() as u64).to_be_bytes());
-            mac.update(text.as_bytes());
-        }
+        update_with(&mut mac, domain);
+        update_with(&mut mac, key);
         mac.update(value.as_bytes());
         let digest = mac.finalize().into_bytes();
         let mut text = String::with_capacity(MARK.len() + 2 * HASH_BYTES);

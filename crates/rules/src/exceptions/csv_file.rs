@@ -152,6 +152,8 @@ const EXPECTED: &str = "domain, key, value and tier";
 /// The rows of a file. Its memory is used again for each row.
 struct CsvLines<R> {
     stream: R,
+    /// Making one takes longer than reading a row.
+    parser: Reader,
     /// The line that was read last, from 1.
     line: u32,
     bytes: Vec<u8>,
@@ -173,7 +175,7 @@ enum RowFault {
 impl<R: BufRead> CsvLines<R> {
     fn new(stream: R) -> Self {
         let (bytes, text) = (Vec::new(), String::new());
-        Self { stream, line: 0, bytes, text, ends: [0; MAX_COLUMNS], count: 0 }
+        Self { stream, parser: Reader::new(), line: 0, bytes, text, ends: [0; MAX_COLUMNS], count: 0 }
     }
 
     /// Reads the next row that is not empty; false at the end of the file.
@@ -198,7 +200,8 @@ impl<R: BufRead> CsvLines<R> {
             let line = line.strip_prefix("\u{feff}".as_bytes()).filter(|_| is_first).unwrap_or(line);
             if !line.is_empty() {
                 let text = std::mem::take(&mut self.text);
-                (self.text, self.count) = split_row(line, text, &mut self.ends)
+                self.parser.reset();
+                (self.text, self.count) = split_row(&mut self.parser, line, text, &mut self.ends)
                     .map_err(|reason| RowFault::Text(reason.to_owned()))?;
                 return Ok(true);
             }
@@ -217,6 +220,7 @@ impl<R: BufRead> CsvLines<R> {
 
 /// Writes the fields of a line to `text`, and their ends to `ends`. Returns the text and the number of fields.
 fn split_row(
+    parser: &mut Reader,
     line: &[u8],
     text: String,
     ends: &mut [usize; MAX_COLUMNS],
@@ -229,7 +233,6 @@ fn split_row(
     }
     let mut fields = text.into_bytes();
     fields.resize(line.len(), 0);
-    let mut parser = Reader::new();
     let (mut result, read, mut written, mut count) = parser.read_record(line, &mut fields, ends);
     if matches!(result, ReadRecordResult::InputEmpty) && read == line.len() {
         // An empty input is the end of the last field.

@@ -24,7 +24,10 @@ pub(crate) struct NodeDraft {
     pub location: Location,
     pub key: String,
     pub value: String,
-    pub share_threshold: bool,
+    /// The line of the value; `None` without a value, or in a resource.
+    pub value_line: Option<u32>,
+    /// `None` if the file does not say it, which means `false`.
+    pub share_threshold: Option<bool>,
     pub secret: bool,
     pub value_to_metric: bool,
     pub tier: bool,
@@ -87,11 +90,16 @@ impl NodeDraft {
         composite(&self.key, &self.value)
     }
 
+    /// The line of the value; the location of the node if that is not known.
+    pub fn value_location(&self) -> Location {
+        Location { line: self.value_line.or(self.location.line), ..self.location.clone() }
+    }
+
     fn into_spec(self) -> NodeSpec {
         NodeSpec {
             key: self.key,
             value: self.value,
-            share_threshold: self.share_threshold,
+            share_threshold: self.share_threshold.unwrap_or_default(),
             secret: self.secret,
             value_to_metric: self.value_to_metric,
             tier: self.tier,

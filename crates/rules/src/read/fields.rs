@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use engine::MAX_LIMIT;
+
 use super::merge_keys::{Entry, EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
 use super::{FileReport, Position};
@@ -144,7 +146,13 @@ impl<'n> Fields<'n> {
         self.text(name)?.parse().ok()
     }
 
+    /// The value of a key of the type [`ValueType::Integer`].
     pub fn integer(&self, name: &str) -> Option<u32> {
+        self.units(name).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// The value of a key of the type [`ValueType::Units`].
+    pub fn units(&self, name: &str) -> Option<u64> {
         match self.field(name)?.value {
             FieldValue::Integer(number) => Some(number),
             _ => None,
@@ -186,7 +194,7 @@ fn not_a_map_in_list(node: &Node) -> String {
 #[derive(Clone, Debug)]
 enum FieldValue<'n> {
     Text(&'n str),
-    Integer(u32),
+    Integer(u64),
     Flag(bool),
     List(&'n [Node]),
     Map(MergedValue<'n>),
@@ -214,7 +222,8 @@ impl<'n> FieldValue<'n> {
                 Self::of_scalar(name, scalar_type, scalar, node).map(Some)
             }
             (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),
-            (ValueType::Integer(_), _) => Err(wrong_type(name, INTEGER, node)),
+            (ValueType::Integer(_), _) => Err(wrong_type(name, &integer_to(u32::MAX.into()), node)),
+            (ValueType::Units, _) => Err(wrong_type(name, &integer_to(MAX_LIMIT), node)),
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => {
                 Err(wrong_type(name, "text", node))
             }
@@ -236,25 +245,34 @@ impl<'n> FieldValue<'n> {
                 Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices.join(", ")))
             }
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(Self::Text(&scalar.text)),
-            (ValueType::Flag | ValueType::Integer(_), ScalarValue::Float(_)) => {
-                let wanted = if matches!(value_type, ValueType::Flag) { FLAG } else { INTEGER };
-                Err(format!(
-                    "error checking config: '{name}' must be {wanted}, found {}",
-                    type_and_text(node)
-                ))
-            }
             (ValueType::Flag, ScalarValue::Bool(flag)) => Ok(Self::Flag(flag)),
+            (ValueType::Flag, ScalarValue::Float(_)) => Err(float_in_place_of(name, FLAG, node)),
             (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),
-            (ValueType::Integer(_), ScalarValue::Int(number)) => {
-                u32::try_from(number).map(Self::Integer).map_err(|_| wrong_type(name, INTEGER, node))
+            (_, value) => {
+                let most = if matches!(value_type, ValueType::Units) { MAX_LIMIT } else { u32::MAX.into() };
+                let wanted = integer_to(most);
+                match value {
+                    ScalarValue::Float(_) => Err(float_in_place_of(name, &wanted, node)),
+                    ScalarValue::Int(number) => {
+                        let number = u64::try_from(number).ok().filter(|&number| number <= most);
+                        number.map(Self::Integer).ok_or_else(|| wrong_type(name, &wanted, node))
+                    }
+                    _ => Err(wrong_type(name, &wanted, node)),
+                }
             }
-            _ => Err(wrong_type(name, INTEGER, node)),
         }
     }
 }
 
 const FLAG: &str = "true or false";
-const INTEGER: &str = "a whole number from 0 to 4294967295";
+
+fn integer_to(most: u64) -> String {
+    format!("a whole number from 0 to {most}")
+}
+
+fn float_in_place_of(name: &str, wanted: &str, node: &Node) -> String {
+    format!("error checking config: '{name}' must be {wanted}, found {}", type_and_text(node))
+}
 
 fn wrong_type(name: &str, wanted: &str, node: &Node) -> String {
     format!("error loading config file: '{name}' must be {wanted}, found {}", type_and_text(node))

@@ -170,8 +170,9 @@ impl<'n> LimitReader<'_, 'n> {
         let charging = fields.parsed("charging");
         let policy = fields.parsed("on_store_failure");
         self.warn_of_mistakes();
+        self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
-            requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0).into(),
+            requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,
@@ -294,10 +295,24 @@ impl<'n> LimitReader<'_, 'n> {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose";
             self.report.warn(&fields.at, reason);
         }
-        if fields.integer("requests_per_unit") == Some(u32::MAX) {
+        if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
             let reason =
-                "requests_per_unit is the largest possible number; write 'unlimited: true' for no limit";
+                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit";
             self.report.warn(&fields.position_of("requests_per_unit"), reason);
+        }
+    }
+    /// At the end of a period `requests_per_unit` tokens arrive, and those above the burst are lost.
+    fn warn_of_lost_tokens(&mut self, refill: Option<Refill>, burst: Option<u32>) {
+        let tokens = self.fields.integer("requests_per_unit").unwrap_or(0);
+        if let (Some(Refill::Interval), Some(burst)) = (refill, burst)
+            && burst < tokens
+        {
+            let reason = format!(
+                "the bucket holds {burst} tokens, so {} of the {tokens} that arrive at the end of each period are always \
+                 lost; write 'burst: {tokens}' or more, or 'requests_per_unit: {burst}'",
+                tokens - burst
+            );
+            self.report.warn(&self.fields.position_of("burst"), reason);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The JSON Schema of rule files for editors, generated from the table of keys.
 
-use engine::Unit;
+use engine::{MAX_LIMIT, Unit};
 use serde_json::{Map, Value, json};
 use strum::VariantNames as _;
 
@@ -57,6 +57,7 @@ fn property(key: &Key) -> Value {
             json!({ "anyOf": [{ "enum": Unit::VARIANTS }, { "pattern": any_case(Unit::VARIANTS) }] })
         }
         ValueType::Integer(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
+        ValueType::Units => json!({ "type": "integer", "minimum": 0, "maximum": MAX_LIMIT }),
         ValueType::Flag => json!({ "type": "boolean" }),
         ValueType::Choice(choices) => json!({ "enum": choices }),
         ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),

@@ -18,7 +18,6 @@ mod planned;
 mod positions;
 mod side_by_side;
 mod sorter;
-mod space_saving;
 mod sweep;
 mod tally;
 mod top_keys;

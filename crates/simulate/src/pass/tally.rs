@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::Limit;
+use engine::{Limit, SpaceSaving};
 
 use super::agreement::AgreementTally;
 use super::counters::{Decided, Decisions};
@@ -12,8 +12,10 @@ use super::minutes::MinuteCounts;
 use super::options::RuleSets;
 use super::planned::{Counter, Observation};
 use super::positions::Histogram;
-use super::space_saving::SpaceSaving;
 use super::sweep::Sweep;
+
+/// The keys of a limit whose denials are counted when not every key has a place.
+const HEAVY_KEYS: usize = 1_024;
 
 /// What is known of one limit.
 #[derive(Debug, Default)]
@@ -41,7 +43,7 @@ pub(super) struct Row {
     pub has_other_denials: bool,
     /// A request asked for another number of units than one.
     pub has_costs: bool,
-    pub heavy: SpaceSaving,
+    pub heavy: SpaceSaving<HEAVY_KEYS>,
     /// A request met the limit, which may be unlimited.
     pub is_met: bool,
     /// A counter of the limit got a part of its requests.
@@ -197,7 +199,7 @@ impl Tally {
             row.over += 1;
             row.good_over += u64::from(seen.is_good);
             row.over_by_minute.count(seen.t_us);
-            row.heavy.count(key);
+            row.heavy.count(key, || ());
         }
         let over_at = match &mut self.sweep {
             Some(sweep) => sweep.count(plan, counter, seen),

@@ -57,7 +57,13 @@ fn request(key: &str, hits: u32) -> Request {
 
 fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
     let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
-    Limiter { rulebook, store, enforcement: Enforcement::Enforce, clock: Arc::new(SystemClock) }
+    Limiter {
+        rulebook,
+        store,
+        enforcement: Enforcement::Enforce,
+        clock: Arc::new(SystemClock),
+        denied: DeniedKeys::default(),
+    }
 }
 
 fn memory() -> MemoryStore<ManualClock> {
@@ -167,7 +173,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
     denied.verdict = engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-    meters.record(&decision);
+    meters.record(&decision, &DeniedKeys::default());
     assert_eq!(decision.overall, Code::Ok);
     assert_eq!(outcome(&metrics, "edge.tenant", "over_limit"), Some(1));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.tenant"}"#;

@@ -24,7 +24,7 @@ fn with_peeks(sequence: &Sequence) -> Sequence {
         .batches
         .iter()
         .map(|(step, batch)| (step.clone(), batch.iter().flat_map(with_peek).collect()));
-    Sequence { kernels: sequence.kernels.clone(), batches: batches.collect() }
+    Sequence { batches: batches.collect(), ..sequence.clone() }
 }
 
 /// What Redis has of a counter: its state, and the time in milliseconds after which it expires.
@@ -108,8 +108,8 @@ fn fitting<const N: usize>(fixture: &Fixture, kernel: Kernel, batches: [(u64, Ve
 #[test]
 fn the_room_of_a_sliding_window_is_exact() {
     let fixture = Fixture::start();
-    let limit = u64::from(u32::MAX);
-    for previous in [7_919, 1_000_003, 4_294_967_291] {
+    let limit = Algorithm::SlidingWindow.max_limit();
+    for previous in LARGE_COUNTS {
         let uncovered_us = inverse(previous, LONGEST_US);
         let product = u128::from(previous) * u128::from(uncovered_us);
         let room = u64::try_from(product / u128::from(LONGEST_US)).expect("below the count");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
-use engine::{Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Verdict};
+use engine::{Algorithm, Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Verdict};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -82,9 +82,9 @@ struct Step {
 fn expected_steps(sequence: &Sequence, case: u64) -> Vec<Step> {
     let (mut model, mut now_us, mut last) = (Model::default(), START_US, Outcomes::default());
     let mut steps = Vec::new();
-    for (time_step, batch) in &sequence.batches {
+    for (index, (time_step, batch)) in sequence.batches.iter().enumerate() {
         now_us = sequence.time_after(now_us, time_step, &last);
-        let requests: Vec<_> = batch.iter().map(|request| sequence.charges(request, case)).collect();
+        let requests: Vec<_> = batch.iter().map(|request| sequence.charges(request, case, index)).collect();
         let expected: Vec<_> = requests.iter().map(|charges| model.decide(charges, now_us)).collect();
         last = expected.last().cloned().unwrap_or_default();
         steps.push(Step { now_us, requests, expected });
@@ -174,16 +174,19 @@ fn inverse(factor: u64, modulus: u64) -> u64 {
     u64::try_from(u.rem_euclid(i128::from(modulus))).expect("below the modulus")
 }
 
+/// Counts without a common divisor with [`LONGEST_US`].
+const LARGE_COUNTS: [u64; 4] = [7_919, 1_000_003, 4_294_967_291, (1 << 46) - 21];
+
 /// `previous * uncovered_us` is `room * LONGEST_US + 1`. Both products are far above 2^53, so a double cannot represent
 /// the difference of 1.
 #[test]
 fn products_of_any_size_are_compared_exactly() {
     let fixture = Fixture::start();
-    for (case, previous) in [7_919, 1_000_003, 4_294_967_291].into_iter().enumerate() {
+    for (case, previous) in LARGE_COUNTS.into_iter().enumerate() {
         let uncovered_us = inverse(previous, LONGEST_US);
         let product = u128::from(previous) * u128::from(uncovered_us);
         let room = u64::try_from(product / u128::from(LONGEST_US)).expect("below the count");
-        let limit = u64::from(u32::MAX);
+        let limit = Algorithm::SlidingWindow.max_limit();
         let kernel = Kernel::SlidingWindow(SlidingWindow::new(limit, LONGEST_US));
         let request = |cost| one_charge(kernel, &format!("exact/{case}"), cost);
         let window_start_us = (START_US / LONGEST_US + 1) * LONGEST_US;

@@ -9,7 +9,7 @@ use proptest::sample::subsequence;
 
 use super::equal_charges::{assert_same_counters, counters};
 use super::sequence::{RandomCharge, RandomRequest, TimeStep};
-use super::strategies::{random_charge, time_step};
+use super::strategies::{changes, random_charge, time_step};
 use super::*;
 
 /// How many callers a batch can have. Each has its own counters.
@@ -48,8 +48,8 @@ fn batch(requests: Vec<RandomRequest>) -> impl Strategy<Value = Vec<(u64, Random
 fn callers(kernels: impl Strategy<Value = Kernel>, most: usize) -> impl Strategy<Value = Callers> {
     let batches =
         vec(request(), 1..4).prop_flat_map(move |requests| vec((time_step(), batch(requests)), 1..most));
-    (vec(kernels, 4), batches).prop_map(|(kernels, batches)| Callers {
-        counters: Sequence { kernels, batches: Vec::new() },
+    (vec(kernels, 4), changes(most), batches).prop_map(|(kernels, changes, batches)| Callers {
+        counters: Sequence { kernels, changes, batches: Vec::new() },
         batches,
     })
 }
@@ -59,10 +59,10 @@ impl Callers {
     fn steps(&self, case: u64) -> Vec<Step> {
         let (mut model, mut now_us, mut last) = (Model::default(), START_US, Outcomes::default());
         let mut steps = Vec::new();
-        for (time_step, batch) in &self.batches {
+        for (index, (time_step, batch)) in self.batches.iter().enumerate() {
             now_us = self.counters.time_after(now_us, time_step, &last);
             let charges = |(caller, request): &(u64, RandomRequest)| {
-                self.counters.charges(request, case * CALLERS + caller)
+                self.counters.charges(request, case * CALLERS + caller, index)
             };
             let requests: Vec<_> = batch.iter().map(charges).collect();
             let expected: Vec<_> = requests.iter().map(|charges| model.decide(charges, now_us)).collect();

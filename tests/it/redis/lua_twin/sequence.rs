@@ -44,7 +44,16 @@ pub(crate) enum TimeStep {
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
     pub(crate) kernels: Vec<Kernel>,
+    pub(crate) changes: Vec<NumberChange>,
     pub(crate) batches: Vec<(TimeStep, Vec<RandomRequest>)>,
+}
+
+/// From this batch on, the limit of this counter has this multiple of its first number.
+#[derive(Clone, Debug)]
+pub(crate) struct NumberChange {
+    pub(crate) batch: usize,
+    pub(crate) counter: usize,
+    pub(crate) factor: f64,
 }
 
 /// A request, and whether it is known to be denied.
@@ -55,13 +64,14 @@ pub(crate) const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
 
 /// The kernel of a kind, from 0 to 6, with these numbers, within the bounds of the engine.
 pub(crate) fn kernel_of(kind: u8, (limit, other, length_us): (u64, u64, u64), pacing: Pacing) -> Kernel {
-    let (rate, burst) = (limit.max(1), other.max(1));
+    let most = u64::from(u32::MAX);
+    let (rate, burst) = (limit.clamp(1, most), other.clamp(1, most));
     // A rule cannot have a burst that takes longer than ten years to drain.
     let longest = u128::from(LONGEST_REFILL_US) * u128::from(rate) / u128::from(length_us);
     let burst = burst.min(u64::try_from(longest).unwrap_or(u64::MAX)).max(1);
     match kind {
-        0 => Kernel::FixedWindow(FixedWindow::new(rate, length_us)),
-        1 => Kernel::SlidingWindow(SlidingWindow::new(rate, length_us)),
+        0 => Kernel::FixedWindow(FixedWindow::new(limit.clamp(1, 1 << 52), length_us)),
+        1 => Kernel::SlidingWindow(SlidingWindow::new(limit.clamp(1, 1 << 46), length_us)),
         2 => Kernel::SlidingLog(SlidingLog::new(rate.min(10_000), length_us)),
         3 | 4 => Kernel::Gcra(Gcra::new(rate, length_us, burst, pacing)),
         5 => {
@@ -69,6 +79,21 @@ pub(crate) fn kernel_of(kind: u8, (limit, other, length_us): (u64, u64, u64), pa
             Kernel::IntervalBucket(IntervalBucket::new(capacity, rate, length_us))
         }
         _ => Kernel::Blocked(Blocked::new(length_us)),
+    }
+}
+
+/// The kernel with a multiple of its numbers, and so with the same counter.
+pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
+    let scaled = |units: u64| (units as f64 * factor) as u64;
+    let of_kind = |kind, limit, burst| {
+        kernel_of(kind, (scaled(limit), scaled(burst), period_us(kernel)), Pacing::Meter)
+    };
+    match kernel {
+        Kernel::FixedWindow(k) => of_kind(0, k.limit(), 0),
+        Kernel::SlidingWindow(k) => of_kind(1, k.limit(), 0),
+        Kernel::SlidingLog(k) => of_kind(2, k.limit(), 0),
+        Kernel::Gcra(k) => of_kind(3, k.limit(), k.burst()),
+        Kernel::IntervalBucket(_) | Kernel::Blocked(_) => *kernel,
     }
 }
 
@@ -115,13 +140,27 @@ impl RandomCharge {
 }
 
 impl Sequence {
-    pub(crate) fn charges(&self, (random_charges, is_denied): &RandomRequest, case: u64) -> Charges {
+    /// The kernel of a counter in the batch with this index.
+    fn kernel(&self, counter: usize, batch: usize) -> Kernel {
+        let is_made = |change: &&NumberChange| change.counter == counter && change.batch <= batch;
+        let last = self.changes.iter().filter(is_made).max_by_key(|change| change.batch);
+        let kernel = &self.kernels[counter];
+        last.map_or(*kernel, |change| with_factor(kernel, change.factor))
+    }
+
+    /// The charges of a request in the batch with this index.
+    pub(crate) fn charges(
+        &self,
+        (random_charges, is_denied): &RandomRequest,
+        case: u64,
+        batch: usize,
+    ) -> Charges {
         let mut charges = Charges::default();
         if *is_denied {
             charges.set_denied();
         }
         for random in random_charges {
-            let charge = random.charge(self.kernels[random.counter]);
+            let charge = random.charge(self.kernel(random.counter, batch));
             charges.push(charge, |key| key.push_str(&format!("{case}/{}", random.counter)));
         }
         charges

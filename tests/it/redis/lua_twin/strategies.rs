@@ -5,7 +5,9 @@ use engine::{Charging, Pacing, Role};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::sequence::{Amount, LONGEST_US, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of};
+use super::sequence::{
+    Amount, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
+};
 
 /// Small limits and periods, so that limits and periods end often. No limit is below `least`.
 pub(crate) fn small(least: u64) -> impl Strategy<Value = Kernel> {
@@ -20,7 +22,14 @@ pub(crate) fn everyday(least: u64) -> impl Strategy<Value = Kernel> {
 
 /// The largest allowed numbers, and numbers near them.
 pub(crate) fn largest() -> impl Strategy<Value = Kernel> {
-    let limit = prop_oneof![Just(u64::from(u32::MAX)), 1..=u64::from(u32::MAX), 1..1_000_u64];
+    let limit = prop_oneof![
+        Just(u64::from(u32::MAX)),
+        1..=u64::from(u32::MAX),
+        1..1_000_u64,
+        Just(1 << 52),
+        1_u64..1 << 46,
+        (1_u64 << 46) - 1_000..=1 << 46
+    ];
     kernel(limit, prop_oneof![Just(LONGEST_US), 1..=LONGEST_US, LONGEST_US - 1_000..=LONGEST_US])
 }
 
@@ -100,6 +109,17 @@ pub(super) fn of_batches(
     batch: impl Strategy<Value = Vec<RandomRequest>>,
     most: usize,
 ) -> impl Strategy<Value = Sequence> {
-    (vec(kernels, 4), vec((time_step(), batch), 1..most))
-        .prop_map(|(kernels, batches)| Sequence { kernels, batches })
+    (vec(kernels, 4), changes(most), vec((time_step(), batch), 1..most))
+        .prop_map(|(kernels, changes, batches)| Sequence { kernels, changes, batches })
+}
+
+/// Changes of limits, in the middle of a sequence with fewer batches than `most`. Half of the sequences have none.
+pub(super) fn changes(most: usize) -> impl Strategy<Value = Vec<NumberChange>> {
+    let factor = prop_oneof![Just(2.0), Just(0.1), Just(10.0), Just(1.0), 0.01..4.0];
+    let change = (1..most, 0..4_usize, factor).prop_map(|(batch, counter, factor)| NumberChange {
+        batch,
+        counter,
+        factor,
+    });
+    prop_oneof![Just(Vec::new()), vec(change, 1..8)]
 }

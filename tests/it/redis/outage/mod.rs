@@ -20,6 +20,7 @@ mod overload;
 mod policies;
 mod readiness;
 mod replies;
+mod settle;
 mod slots;
 mod store;
 

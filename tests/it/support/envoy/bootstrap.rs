@@ -15,6 +15,8 @@ const TCP_PROXY_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.netwo
 const HCM_TYPE: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const ROUTER_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
+const HEADER_METADATA_TYPE: &str =
+    "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config";
 const FILE_LOG_TYPE: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
 const TLS_TYPE: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 const TRACER_TYPE: &str = "type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig";
@@ -32,6 +34,10 @@ pub struct Bootstrap {
     tcp_descriptors: Value,
     access_logs: Vec<Value>,
     traced: bool,
+    /// `None` for the upstream of this configuration.
+    upstream_port: Option<u16>,
+    /// Filters before the rate-limit filter.
+    filters: Vec<Value>,
 }
 
 /// A route to the upstream, with `rate_limits` in the route table.
@@ -62,6 +68,8 @@ impl Bootstrap {
             tcp_descriptors: json!([{"entries": [{"key": "listener", "value": "tcp"}]}]),
             access_logs: Vec::new(),
             traced: false,
+            upstream_port: None,
+            filters: Vec::new(),
         }
     }
 
@@ -96,6 +104,21 @@ impl Bootstrap {
         self
     }
 
+    /// Sends requests to this port of this machine instead of the upstream of this configuration.
+    pub fn upstream_port(mut self, port: u16) -> Self {
+        self.upstream_port = Some(port);
+        self
+    }
+
+    /// Keeps the number in a header of the upstream's answer as dynamic metadata.
+    pub fn header_metadata(mut self, header: &str, namespace: &str, key: &str) -> Self {
+        let value = json!({"metadata_namespace": namespace, "key": key, "type": "NUMBER"});
+        let rules = json!([{"header": header, "on_header_present": value}]);
+        let config = json!({"@type": HEADER_METADATA_TYPE, "response_rules": rules});
+        self.filters.push(json!({"name": "envoy.filters.http.header_to_metadata", "typed_config": config}));
+        self
+    }
+
     /// Asks for this domain instead of `envoy`.
     pub fn domain(mut self, domain: &str) -> Self {
         domain.clone_into(&mut self.domain);
@@ -122,11 +145,13 @@ impl Bootstrap {
     /// The whole configuration; the upstream listens on the Unix socket `upstream`.
     pub(super) fn to_json(&self, upstream: &Path) -> Value {
         let pipe = json!({"pipe": {"path": upstream}});
+        let port = |port| json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+        let used = self.upstream_port.map_or_else(|| pipe.clone(), port);
         json!({
             "admin": {"address": any_port()},
             "static_resources": {
                 "listeners": [self.http_listener(), self.tcp_listener(), upstream_listener(&pipe)],
-                "clusters": [self.rls_cluster(), cluster("upstream", &pipe)],
+                "clusters": [self.rls_cluster(), cluster("upstream", &used)],
             },
         })
     }
@@ -134,7 +159,9 @@ impl Bootstrap {
     fn http_listener(&self) -> Value {
         let mut filter = self.filter(FILTER_TYPE);
         filter["enable_x_ratelimit_headers"] = json!("DRAFT_VERSION_03");
-        let filters = json!([{"name": FILTER, "typed_config": filter}, router()]);
+        let mut filters = self.filters.clone();
+        filters.extend([json!({"name": FILTER, "typed_config": filter}), router()]);
+        let filters = json!(filters);
         let mut manager = connection_manager("ingress", &filters, &json!(self.routes));
         manager["typed_config"]["access_log"] = json!(self.access_logs);
         if self.traced {

@@ -15,6 +15,7 @@ use super::http::{self, Response};
 pub use bootstrap::{Bootstrap, per_filter_route, route};
 
 mod bootstrap;
+pub mod settling;
 
 /// The path of the Envoy to test with, where the Envoy from PyPI does not run.
 const OVERRIDE: &str = "RATELIMITD_TEST_ENVOY";

@@ -1,0 +1,154 @@
+//! The keys that a worker denies, and the requests that meet no limit, counted between two readings. Only the denied
+//! path comes by here. Each worker counts by itself, under a lock that no other worker takes: only the sampler of the
+//! console takes it, once a second.
+
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use engine::algorithm::Kernel;
+use engine::{ChargedLimit, Decision, HeavyKey, Quantity, Request, SpaceSaving};
+use parking_lot::Mutex;
+
+use super::limits::LimitCounts;
+
+/// Limits whose keys a worker counts between two readings.
+const MOST_LIMITS: usize = 32;
+/// Keys of a limit that have a place.
+const KEYS: usize = 32;
+/// Kinds of requests without a limit that have a place.
+const SHAPES: usize = 64;
+/// Unknown domains that have a place.
+const DOMAINS: usize = 16;
+/// One of this many requests without a limit is looked at.
+pub const LOOKED_AT: u32 = 16;
+/// Names of unknown domains are cut at this many characters.
+const DOMAIN_CHARS: usize = 64;
+
+/// What a worker counts. Clones share it. The default counts nothing: nobody reads it.
+#[derive(Clone, Debug, Default)]
+pub struct DeniedKeys(Option<Arc<WorkerKeys>>);
+
+#[derive(Debug, Default)]
+pub(super) struct WorkerKeys {
+    counted: Mutex<CountedKeys>,
+    /// Requests without a limit so far.
+    unlimited: AtomicU32,
+}
+
+/// The counts of one worker since the last reading.
+#[derive(Debug, Default)]
+pub struct CountedKeys {
+    pub limits: Vec<DeniedByLimit>,
+    /// Requests that met no limit, as `domain: key, key`, each for [`LOOKED_AT`] requests.
+    pub without_limit: SpaceSaving<SHAPES>,
+    /// The same, of domains that have no rules.
+    pub unknown_domains: SpaceSaving<DOMAINS>,
+}
+
+/// The denied keys of the limits with the same labels.
+#[derive(Debug)]
+pub struct DeniedByLimit {
+    pub limit: LimitRef,
+    keys: SpaceSaving<KEYS, DeniedCharge>,
+}
+
+/// What was charged to a denied key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeniedCharge {
+    /// The kernel that decided.
+    pub kernel: Kernel,
+    /// The kernel of the limit as the rules have it.
+    pub rule: Quantity,
+}
+
+/// Identifies the limits with the same labels, also after a reload of the rules.
+#[derive(Clone, Debug)]
+pub struct LimitRef(pub(super) Arc<LimitCounts>);
+
+impl PartialEq for LimitRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for LimitRef {}
+
+impl Hash for LimitRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl DeniedByLimit {
+    pub fn into_keys(self) -> Vec<HeavyKey<DeniedCharge>> {
+        self.keys.into_keys()
+    }
+}
+
+impl DeniedKeys {
+    /// Counts a charge that is over its limit.
+    pub(super) fn count(&self, counts: &Arc<LimitCounts>, decision: &Decision, charged: &ChargedLimit<'_>) {
+        let Some(worker) = &self.0 else { return };
+        let (key, kernel) = decision.charged_counter(charged.index);
+        worker.counted.lock().count(counts, key, DeniedCharge { kernel, rule: charged.limit.quantity });
+    }
+
+    /// Counts a request that met no limit. `is_known`: whether its domain has rules.
+    pub(crate) fn count_without_limit(&self, request: &Request, is_known: bool) {
+        let Some(worker) = &self.0 else { return };
+        // Only this worker counts here.
+        let before = worker.unlimited.load(Ordering::Relaxed);
+        worker.unlimited.store(before.wrapping_add(1), Ordering::Relaxed);
+        if !before.is_multiple_of(LOOKED_AT) {
+            return;
+        }
+        let domain: String = request.domain.chars().take(DOMAIN_CHARS).collect();
+        let mut counted = worker.counted.lock();
+        if !is_known {
+            counted.unknown_domains.count(&domain, || ());
+            return;
+        }
+        for descriptor in &request.descriptors {
+            let names: Vec<_> = descriptor.entries.iter().map(|entry| entry.key.as_str()).collect();
+            counted.without_limit.count(&format!("{domain}: {}", names.join(", ")), || ());
+        }
+    }
+}
+
+impl CountedKeys {
+    fn count(&mut self, counts: &Arc<LimitCounts>, key: &str, charge: DeniedCharge) {
+        let known = self.limits.iter_mut().position(|limit| Arc::ptr_eq(&limit.limit.0, counts));
+        let place = match known {
+            Some(place) => place,
+            None if self.limits.len() < MOST_LIMITS => {
+                let keys = SpaceSaving::default();
+                self.limits.push(DeniedByLimit { limit: LimitRef(Arc::clone(counts)), keys });
+                self.limits.len() - 1
+            }
+            None => return,
+        };
+        self.limits[place].keys.count(key, || charge);
+    }
+}
+
+/// The workers that count.
+#[derive(Debug, Default)]
+pub(super) struct CountingWorkers(Mutex<Vec<Weak<WorkerKeys>>>);
+
+impl CountingWorkers {
+    /// Counts for one worker.
+    pub(super) fn add(&self) -> DeniedKeys {
+        let worker = Arc::<WorkerKeys>::default();
+        let mut workers = self.0.lock();
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.push(Arc::downgrade(&worker));
+        DeniedKeys(Some(worker))
+    }
+
+    /// What each worker has counted since the last call.
+    pub(super) fn take(&self) -> Vec<CountedKeys> {
+        let workers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        workers.iter().map(|worker| std::mem::take(&mut *worker.counted.lock())).collect()
+    }
+}

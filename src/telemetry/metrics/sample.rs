@@ -1,0 +1,143 @@
+//! The numbers that the console reads once a second. It keeps the differences.
+
+use std::sync::Arc;
+
+use prometheus::{Histogram, HistogramVec};
+
+use super::Metrics;
+use super::denied_keys::{CountedKeys, DeniedKeys, LimitRef};
+use super::limit_families::LimitLabels;
+use super::limits::LimitCounts;
+use super::ports::CloseReason;
+use super::requests::{RequestFailure, RequestResult, Transport};
+
+/// Sums since the start of the process, and gauges.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsSample {
+    /// In the order of [`RequestResult::ALL`].
+    pub results: [u64; RequestResult::ALL.len()],
+    /// In the order of [`RequestFailure::ALL`].
+    pub failures: [u64; RequestFailure::ALL.len()],
+    /// Requests that met no limit although their domain has rules.
+    pub without_limit: u64,
+    pub unknown_domains: u64,
+    /// Requests that only `shadow_mode` admitted.
+    pub shadowed: u64,
+    pub calls: DurationBuckets,
+    /// Decisions of Redis.
+    pub store_calls: DurationBuckets,
+    /// Decisions that Redis did not take because it had too many.
+    pub store_overloads: u64,
+    pub batches: u64,
+    pub batched_requests: u64,
+    pub queued: u64,
+    /// Connections that were not accepted.
+    pub refused_connections: u64,
+    pub lost_log_lines: u64,
+}
+
+/// The counts of a histogram of seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DurationBuckets {
+    pub calls: u64,
+    /// The upper bound of each bucket in seconds, with the number of calls up to it.
+    pub up_to: Vec<(f64, u64)>,
+}
+
+/// The limits in force.
+#[derive(Debug)]
+pub struct LimitsInForce(pub(super) Arc<Vec<(LimitLabels, Arc<LimitCounts>)>>);
+
+/// The counts of the limits with the same labels, since the start of the process.
+#[derive(Clone, Debug)]
+pub struct LimitReading<'a> {
+    pub limit: LimitRef,
+    pub domain: &'a Arc<str>,
+    pub rule: &'a Arc<str>,
+    /// Decisions, those of failure policies and without an answer included.
+    pub asked: u64,
+    /// Decisions over the limit, in shadow mode too.
+    pub over: u64,
+    /// The part of them in shadow mode.
+    pub shadow: u64,
+}
+
+impl LimitsInForce {
+    pub fn readings(&self) -> impl Iterator<Item = LimitReading<'_>> {
+        self.0.iter().map(|(labels, counts)| {
+            let shadow = counts.shadow.get();
+            let over = counts.over_limit.get() + shadow;
+            let asked = counts.ok.get() + counts.near_limit.get() + over + counts.error.get();
+            let (domain, rule) = (&labels.domain, &labels.rule);
+            LimitReading { limit: LimitRef(Arc::clone(counts)), domain, rule, asked, over, shadow }
+        })
+    }
+}
+
+impl Metrics {
+    /// Reads the numbers.
+    #[must_use]
+    pub fn sample(&self) -> MetricsSample {
+        let families = &self.0;
+        let (batches, batched_requests) = families.stores.batches_so_far();
+        let accepts = [CloseReason::Full, CloseReason::Address, CloseReason::Handoff, CloseReason::Accept];
+        MetricsSample {
+            results: families.requests.results(),
+            failures: families.requests.failures(),
+            without_limit: families.limits.without_limit(),
+            unknown_domains: families.unknown_domains.get(),
+            shadowed: families.limits.shadowed(),
+            calls: families.requests.durations(),
+            store_calls: families.stores.durations("redis"),
+            store_overloads: families.stores.overloads("redis"),
+            batches,
+            batched_requests,
+            queued: families.stores.queued(),
+            refused_connections: families.connections.closed_for(&accepts),
+            lost_log_lines: families.lost_log_lines.as_ref().map_or(0, |lost| lost()),
+        }
+    }
+
+    /// The limits in force with their counts.
+    #[must_use]
+    pub fn limits_in_force(&self) -> LimitsInForce {
+        LimitsInForce(self.0.limits.in_force())
+    }
+
+    /// Counts the denied keys of one worker for [`take_denied_keys`](Self::take_denied_keys), which must then be called
+    /// again and again.
+    #[must_use]
+    pub fn denied_keys(&self) -> DeniedKeys {
+        self.0.denied_keys.add()
+    }
+
+    /// The keys that each worker has denied since the last call.
+    #[must_use]
+    pub fn take_denied_keys(&self) -> Vec<CountedKeys> {
+        self.0.denied_keys.take()
+    }
+}
+
+/// The sum of histograms with the same buckets.
+pub(super) fn duration_buckets<'h>(histograms: impl IntoIterator<Item = &'h Histogram>) -> DurationBuckets {
+    let mut sum = DurationBuckets::default();
+    for histogram in histograms {
+        let proto = prometheus::core::Metric::metric(histogram);
+        let proto = proto.get_histogram();
+        let buckets =
+            proto.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+        if sum.up_to.is_empty() {
+            sum.up_to = buckets.collect();
+        } else {
+            sum.up_to.iter_mut().zip(buckets).for_each(|(all, (_, calls))| all.1 += calls);
+        }
+        sum.calls += proto.get_sample_count();
+    }
+    sum
+}
+
+/// The histograms of the decision calls of all transports.
+pub(super) fn of_transports(durations: &HistogramVec) -> DurationBuckets {
+    let each = [Transport::Grpc, Transport::Http].map(|port| durations.with_label_values(&[port.name()]));
+    duration_buckets(&each)
+}

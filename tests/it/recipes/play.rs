@@ -1,0 +1,91 @@
+//! Plays one recipe: decides its requests at their times and compares the answers.
+
+use std::fs;
+use std::path::Path;
+
+use ::simulate::replay::ReplayStore;
+use engine::{Applied, Caller, Code, Decision, Descriptor, Enforcement, Request, RuleSet, Status};
+use rules::load;
+
+use super::step::{self, Step};
+use crate::rules::{REFERENCE, descriptor};
+
+/// Plays the recipe, and returns the differences.
+pub fn play(folder: &Path, name: &str, store: &mut impl ReplayStore) -> Vec<String> {
+    let (rules, domain) = rules_of(&folder.join(name).with_extension("yaml"));
+    let path = folder.join("requests").join(name).with_extension("yaml");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let steps = step::read(&text);
+    assert!(steps.len() > 1, "{name} has {} steps", steps.len());
+    let mut differences = Vec::new();
+    for (number, step) in (1..).zip(&steps) {
+        for difference in play_step(&rules, &domain, step, store) {
+            differences.push(format!("{name}, step {number} ({}): {difference}", step.say));
+        }
+    }
+    differences
+}
+
+/// The rules of the file, and the name of its domain.
+fn rules_of(path: &Path) -> (RuleSet, String) {
+    let loaded = load(&[path.to_owned()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(loaded.warnings.all(), [], "{}", path.display());
+    (loaded.rules, loaded.specs[0].domain.clone())
+}
+
+fn play_step(rules: &RuleSet, domain: &str, step: &Step, store: &mut impl ReplayStore) -> Vec<String> {
+    let descriptors =
+        step.ask.iter().map(|text| Descriptor { hits: step.hits, ..descriptor(text) }).collect();
+    let request =
+        Request { domain: domain.to_owned(), hits_addend: 1, descriptors, caller: Caller::default() };
+    let mut differences = Vec::new();
+    for sent in 1..=step.repeat {
+        let plan = rules.plan(&request, step.at_us).expect("a plan");
+        let outcomes = store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");
+        let [outcomes] = outcomes.try_into().expect("one request");
+        let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
+        if decision.overall.name() != step.answer {
+            differences.push(format!("request {sent} is {}", decision.overall.name()));
+        } else if sent == step.repeat {
+            differences.extend(compare(step, &decision));
+        }
+    }
+    differences
+}
+
+fn compare(step: &Step, decision: &Decision) -> Vec<String> {
+    let mut differences = Vec::new();
+    let left: Vec<String> = decision.statuses().map(|status| left(&status)).collect();
+    if !step.left.is_empty() && left != step.left {
+        differences.push(format!("left: {left:?}"));
+    }
+    for (name, expected, actual) in
+        [("retry", step.retry_us, retry_us(decision)), ("delay", step.delay_us, delay_us(decision))]
+    {
+        if expected.is_some_and(|expected| expected != actual) {
+            differences.push(format!("{name}: {actual} us"));
+        }
+    }
+    differences
+}
+
+fn left(status: &Status<'_>) -> String {
+    match status.applied {
+        Applied::Nothing | Applied::Skipped => "none".to_owned(),
+        Applied::Unlimited(_) => "unlimited".to_owned(),
+        Applied::Limited(result) => result.outcome.report.remaining.to_string(),
+    }
+}
+
+fn retry_us(decision: &Decision) -> u64 {
+    let over = decision.statuses().filter(|status| status.code == Code::OverLimit);
+    let retries = over.filter_map(|status| match status.applied {
+        Applied::Limited(result) => result.outcome.report.retry_after.us(),
+        _ => None,
+    });
+    retries.max().unwrap_or(0)
+}
+
+fn delay_us(decision: &Decision) -> u64 {
+    decision.limit_results().map(|result| result.outcome.report.delay_us).max().unwrap_or(0)
+}

@@ -1,0 +1,13 @@
+//! The recipes of docs/recipes.md, played in Redis.
+
+use ::simulate::replay::{RedisAccess, RedisReplay};
+
+use crate::recipes::play_all;
+use crate::support::redis::Redis;
+
+#[test]
+fn every_recipe_answers_its_requests_in_redis() {
+    let redis = Redis::start();
+    let access = RedisAccess { url: redis.url(), ..RedisAccess::default() };
+    play_all(&mut RedisReplay::connect(access).expect("Redis answers"));
+}
