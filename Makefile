@@ -39,7 +39,7 @@ audit: toolchain ## compare the dependencies with the advisories of rustsec.org 
 	@scripts/audit
 
 bench: toolchain ## run the benchmarks
-	$(CARGO) bench --locked --bench matching --bench kernels --bench simulate --bench served --bench outage
+	$(CARGO) bench --locked --bench matching --bench exceptions --bench kernels --bench simulate --bench served --bench outage
 
 bench-instructions: toolchain tools ## count instructions per decision; fails if one grows by more than 3 %
 	@scripts/bench-instructions

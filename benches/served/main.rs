@@ -4,12 +4,13 @@
 //! measures the same days beside other services (`scripts/bench-peers` builds them). `--help` shows how to measure one
 //! row, several rounds, or any other RLS server with `--target ADDRESS`. All processes share the cores of one machine:
 //! compare the ratios and the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness`,
-//! `-- handshakes` and `-- instructions` measure what their modules describe.
+//! `-- handshakes`, `-- exceptions` and `-- instructions` measure what their modules describe.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod bursts;
 mod delay;
+mod exceptions;
 mod fairness;
 mod figures;
 mod handshakes;
@@ -62,6 +63,8 @@ enum Subject {
     Fairness,
     /// What a rush of TLS handshakes costs an open connection.
     Handshakes,
+    /// What a reload of a million exceptions costs the calls that are decided meanwhile.
+    Exceptions,
     /// Instructions of the service for one decision, beside the numbers in the repository.
     Instructions,
 }
@@ -147,6 +150,7 @@ fn main() -> ExitCode {
         Subject::Bursts => return bursts::run(program, duration),
         Subject::Fairness => return fairness::run(program, duration),
         Subject::Handshakes => return handshakes::run(program, duration),
+        Subject::Exceptions => return exceptions::run(program, duration),
         Subject::Instructions => return instructions::run(program, duration),
     }
     ExitCode::SUCCESS

@@ -1,6 +1,6 @@
-//! The background work: applies changes of the rules and of the certificates, waits for Redis, watches its outages and
-//! restarts, removes expired counters and denials, warns before the calendars of the rules end, samples for the
-//! console.
+//! The background work: applies changes of the rules, the exceptions and the certificates, waits for Redis, watches its
+//! outages and restarts, removes expired counters and denials, warns before the calendars of the rules end, samples for
+//! the console.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use store::redis::{RedisStore, ServerReport, StoreFailure};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use super::exceptions::ExceptionWatcher;
 use super::rules::RuleWatcher;
 use super::sampler::Sampler;
 use super::stores::{Restart, Stores};
@@ -37,6 +38,7 @@ const CALENDAR_RESERVE_US: u64 = 365 * 86_400 * 1_000_000;
 
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
+    pub(super) exceptions: ExceptionWatcher,
     pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
     /// The Redis store of the HTTP port, for probes: each gRPC worker has one of its own. `None`: memory keeps
@@ -52,10 +54,20 @@ pub(super) struct Background {
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, tls, stores, http_store, readiness, ready_in_outage, sampler } = self;
+        let Self { rules, exceptions, tls, stores, http_store, readiness, ready_in_outage, sampler } = self;
         let sample = OptionFuture::from(sampler.map(Sampler::run));
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
-        let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
+        let active_exceptions = exceptions.active.clone();
+        let watch_rules = rules.watch(
+            move || {
+                denials.purge_denials();
+                active_exceptions.compare_with_rules();
+            },
+            stop.cancelled(),
+        );
+        // A denial that was cached may be of a limit that is now larger.
+        let denials = Arc::clone(&stores);
+        let watch_exceptions = exceptions.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
             if let Some(redis) = &http_store {
                 let kept_log = wait_for_store(redis, &readiness, &stores, &rulebook).await;
@@ -69,6 +81,7 @@ impl Background {
         };
         tokio::join!(
             watch_rules,
+            watch_exceptions,
             tls.watch(stop),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),

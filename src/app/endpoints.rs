@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 use rules::rlconfig;
 use serde_json::{Value, json};
 
+use super::exceptions::ExceptionWatcher;
 use super::rules::RuleWatcher;
-use super::status::{rules_page, store_page};
+use super::status::{exceptions_page, rules_page, store_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
 use super::tls_page::tls_page;
@@ -19,6 +20,7 @@ const JSON: &str = "application/json";
 
 pub(super) fn admin_endpoints(
     rules: &RuleWatcher,
+    exceptions: &ExceptionWatcher,
     stores: &Arc<Stores>,
     tls: Vec<Arc<Mutex<TlsStatus>>>,
 ) -> Vec<Endpoint> {
@@ -38,6 +40,15 @@ pub(super) fn admin_endpoints(
         render: Arc::new(move || {
             let xds = xds.as_ref().map(XdsState::status);
             pretty(&rules_page(&status.lock(), xds.as_ref()))
+        }),
+    };
+    let status = exceptions.has_files().then(|| Arc::clone(&exceptions.active.status));
+    let exceptions = Endpoint {
+        path: "/exceptions",
+        summary: "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
+        content_type: JSON,
+        render: Arc::new(move || {
+            pretty(&exceptions_page(status.as_ref().map(|status| status.lock()).as_deref()))
         }),
     };
     let stores = Arc::clone(stores);
@@ -64,7 +75,7 @@ pub(super) fn admin_endpoints(
             pretty(&json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}))
         }),
     };
-    vec![in_force, history, store, tls, build]
+    vec![in_force, history, exceptions, store, tls, build]
 }
 
 fn pretty(value: &Value) -> String {
@@ -74,6 +85,7 @@ fn pretty(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::exceptions::ConfirmedAt;
     use crate::app::rules::load_options;
     use crate::app::stores::LocalCounters;
     use crate::decide::Readiness;
@@ -89,12 +101,19 @@ mod tests {
         let rules =
             RuleWatcher::start(&settings, load_options(&settings, ValueHashing::NONE), &metrics, &readiness);
         let rules = rules.expect("the shipped rules");
+        let exceptions =
+            ExceptionWatcher::start(None, &rules.active.rulebook, &metrics, ConfirmedAt::default());
+        let exceptions = exceptions.expect("no exceptions");
         let stores = Arc::new(Stores::new(&settings, LocalCounters::new(&settings.store), &metrics));
-        let endpoints = admin_endpoints(&rules, &stores, Vec::new());
+        let endpoints = admin_endpoints(&rules, &exceptions, &stores, Vec::new());
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();
         let expected = [
             ("/rlconfig", "the limits in force, one line each"),
             ("/rules", "when the rules were loaded and from where, and the problems of newer ones"),
+            (
+                "/exceptions",
+                "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
+            ),
             ("/store", "the state of Redis and of the breakers"),
             ("/tls", "the certificates in force, and the problems of newer files"),
             ("/build", "name and version"),

@@ -1,4 +1,5 @@
-//! What became of the attempts to load files that change while the process runs: rules and certificates.
+//! What became of the attempts to load files that change while the process runs: rules,
+//! exceptions and certificates.
 
 /// The attempts to load something. `E` says why an attempt failed. Times are microseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]

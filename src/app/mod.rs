@@ -7,7 +7,8 @@
 //! of the system, and the bounds of its ports.
 //!
 //! Rules: `rules` reads them from files and applies changes, `xds_rules` takes them from an xDS server, `active_rules`
-//! puts them in force. `load_status` records the attempts to load rules and certificates. Counters: `stores` makes what
+//! puts them in force. `exceptions` does the same for exceptions. `load_status` records the attempts to load rules,
+//! exceptions and certificates. Counters: `stores` makes what
 //! the process shares, `worker_store` the store of one worker. TLS: `tls` loads the certificates and puts changed ones
 //! in force.
 //!
@@ -20,6 +21,7 @@ mod background;
 mod bounds;
 mod console;
 mod endpoints;
+mod exceptions;
 mod load_status;
 mod rules;
 mod run;
@@ -47,10 +49,12 @@ use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
 pub use bounds::refuse_huge_pages;
+pub use exceptions::{ExceptionsError, read_exceptions};
 pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
 use bounds::PortBounds;
 use console::make_console;
+use exceptions::{ConfirmedAt, ExceptionWatcher};
 use rules::RuleWatcher;
 use stores::{LocalCounters, Stores};
 use tls::{TlsPorts, TlsStartError};
@@ -62,6 +66,8 @@ pub enum AppError {
     Metrics(#[from] prometheus::Error),
     #[error(transparent)]
     Rules(#[from] RuleStartError),
+    #[error(transparent)]
+    Exceptions(#[from] ExceptionsError),
     #[error(transparent)]
     HashKey(#[from] KeyFileError),
     /// `setting` names the address.
@@ -120,6 +126,7 @@ pub struct App {
     tracer: Tracer,
     traces: Option<Traces>,
     rules: RuleWatcher,
+    exceptions: ExceptionWatcher,
     stores: Arc<Stores>,
     readiness: Readiness,
     ports: Ports,
@@ -172,8 +179,11 @@ impl App {
         let bounds = PortBounds::within(bounds::raise_open_files(), settings.server.connections_per_address);
         let counters = LocalCounters::new(&settings.store);
         let (queue, timings) = timing_queue();
+        let confirmed_at = ConfirmedAt::default();
+        let age = confirmed_at.clone();
         let parts = MeteredParts {
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
+            exceptions_age: settings.exceptions.is_some().then(|| Arc::new(move || age.age_seconds()) as _),
             lost_log_lines: Some(Arc::new(move || log.lost())),
             memory: Some(counters.memory_stats()),
             deny_cache: counters.deny_cache_stats(),
@@ -201,6 +211,8 @@ impl App {
         let console = make_console(&settings, hashing.key)?;
         let options = load_options(&settings, hashing);
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
+        let exceptions = settings.exceptions.as_deref();
+        let exceptions = ExceptionWatcher::start(exceptions, &rules.active.rulebook, &metrics, confirmed_at)?;
         let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some() {
@@ -211,20 +223,7 @@ impl App {
                 .map_err(|(setting, cause)| AppError::AdminToken { setting, cause })?;
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
-        let ports = Ports {
-            // Like envoyproxy/ratelimit, leave the mode of a Unix socket to the umask: proxies run as other users.
-            grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
-                .await?,
-            http: bind_own("server.http.address", &server.http_address, server.listen).await?,
-            admin: match &server.admin.address {
-                Some(address) => Some(bind_own("server.admin.address", address, server.listen).await?),
-                None => None,
-            },
-            metrics: match &settings.metrics.address {
-                Some(address) => Some(bind_own("metrics.address", address, server.listen).await?),
-                None => None,
-            },
-        };
+        let ports = Ports::bind(&settings).await?;
         Ok(Self {
             settings,
             metrics,
@@ -232,6 +231,7 @@ impl App {
             tracer,
             traces,
             rules,
+            exceptions,
             stores,
             readiness,
             ports,
@@ -251,6 +251,26 @@ impl App {
             http: self.ports.http.address()?,
             admin: self.ports.admin.as_ref().map(PortListener::address).transpose()?,
             metrics: self.ports.metrics.as_ref().map(PortListener::address).transpose()?,
+        })
+    }
+}
+
+impl Ports {
+    async fn bind(settings: &Settings) -> Result<Self, AppError> {
+        let server = &settings.server;
+        Ok(Self {
+            // Like envoyproxy/ratelimit, leave the mode of a Unix socket to the umask: proxies run as other users.
+            grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
+                .await?,
+            http: bind_own("server.http.address", &server.http_address, server.listen).await?,
+            admin: match &server.admin.address {
+                Some(address) => Some(bind_own("server.admin.address", address, server.listen).await?),
+                None => None,
+            },
+            metrics: match &settings.metrics.address {
+                Some(address) => Some(bind_own("metrics.address", address, server.listen).await?),
+                None => None,
+            },
         })
     }
 }

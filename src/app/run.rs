@@ -60,11 +60,13 @@ impl App {
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
-        let Self { settings, statsd, traces, rules, stores, readiness, ports, mut tls, bounds, .. } = self;
+        let Self { rules, exceptions, stores, .. } = self;
+        let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
         let handshakes = tls.handshakes.take();
         let background = Background {
             rules,
+            exceptions,
             tls,
             stores,
             http_store,
@@ -231,7 +233,7 @@ impl App {
             max_message_bytes: self.settings.server.max_message_bytes,
             key_prefix,
         };
-        let endpoints = admin_endpoints(&self.rules, &self.stores, self.tls.statuses());
+        let endpoints = admin_endpoints(&self.rules, &self.exceptions, &self.stores, self.tls.statuses());
         http::admin_router(endpoints, counters, console, self.settings.server.admin.access.clone())
     }
 }

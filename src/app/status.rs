@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rules::{ChangedLimit, DomainDocuments};
+use rules::{ChangedLimit, DomainDocuments, FileSummary, KindCounts, RowChanges};
 use serde_json::{Value, json};
 use store::availability::Outage;
 use store::breaker::BreakerState;
@@ -12,6 +12,7 @@ use store::memory::MemoryStats;
 use store::redis::ServerReport;
 
 use super::active_rules::RulesStatus;
+use super::exceptions::ExceptionsStatus;
 use crate::xds::XdsStatus;
 
 /// The stores of the process at one moment. Contains nothing secret.
@@ -137,6 +138,40 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "warnings": warnings,
         "upgrades": upgrades,
         "changed_limits": {"limits": status.changed.limits, "first": changed},
+        "last_error": last_error,
+        "loads_ok": status.load.loads_ok,
+        "loads_failed": status.load.loads_failed,
+    })
+}
+
+/// `None`: the settings name no files of exceptions.
+pub(super) fn exceptions_page(status: Option<&ExceptionsStatus>) -> Value {
+    let Some(status) = status else { return json!({"source": null}) };
+    let last_error = status.load.last_error.as_ref().map(|error| {
+        let problems: Vec<_> = error.reason.all().iter().map(ToString::to_string).collect();
+        json!({"at": timestamp(error.at_us), "problems": problems})
+    });
+    let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
+    let by_kind = |kinds: KindCounts| -> BTreeMap<_, _> {
+        kinds.iter().filter(|(_, rows)| *rows > 0).map(|(kind, rows)| (kind.name(), rows)).collect()
+    };
+    let file = |file: &FileSummary| {
+        let RowChanges { added, removed, changed } = file.changes;
+        let changes = json!({"added": added, "removed": removed, "changed": changed});
+        json!({"file": &*file.name, "rows": file.rows, "kinds": by_kind(file.kinds), "changes": changes})
+    };
+    let loaded = &status.loaded;
+    json!({
+        "source": "file",
+        "in_force": status.load.last_error.is_none() && !status.has_unread_change,
+        "unread_change": status.has_unread_change,
+        "generation": status.load.loads_ok,
+        "loaded_at": timestamp(status.load.loaded_at_us),
+        "rows": loaded.files.iter().map(|file| file.rows).sum::<u64>(),
+        "kinds": by_kind(loaded.kinds()),
+        "files": loaded.files.iter().map(file).collect::<Vec<_>>(),
+        "table_bytes": loaded.exceptions.table().bytes(),
+        "warnings": warnings,
         "last_error": last_error,
         "loads_ok": status.load.loads_ok,
         "loads_failed": status.load.loads_failed,

@@ -180,8 +180,10 @@ fn counter_text(counter: &Value) -> String {
         Some(us) => format!(", next unit in {}", time(us)),
         None => ", no unit ever".to_owned(),
     };
+    let exception =
+        counter["exception"].as_str().map(|way| format!("\n  exception: {way}")).unwrap_or_default();
     format!(
-        "{key}: {} of {} left{wait}, full again in {} ({}, {})",
+        "{key}: {} of {} left{wait}, full again in {} ({}, {}){exception}",
         units("remaining"),
         units("max_cost"),
         time(units("reset_after_us")),

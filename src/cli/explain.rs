@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use engine::{Caller, Descriptor, Request};
+use engine::{Caller, Descriptor, Entry, Request, RuleSet};
 use rules::{Description, describe, load};
 use store::clock::{Clock as _, SystemClock};
 
@@ -22,6 +22,7 @@ use crate::app::ReadRules;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitd explain --rules config/rules --domain edge generic_key=slow
+  ratelimitd explain --rules config/rules --exceptions config/exceptions --domain llm tenant=acme
   kubectl exec deploy/envoy-ratelimit -- ratelimitd explain --domain eg/http path=/login,user=ann")]
 pub struct ExplainArgs {
     /// A rule file, or a directory with *.yaml and *.yml files; may be given several times. Without it: the rules of
@@ -63,10 +64,26 @@ fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
     } else {
         ReadRules { loaded: load(&args.rules, options)?, server: None }
     };
-    let mut description =
-        describe(&read.loaded.rules, &read.loaded.upgrades, &request(args), SystemClock.now_us())?;
+    let request = request(args);
+    let entries = entries(&read.loaded.rules, &request);
+    let rules = match args.options.load_exceptions(&settings, Some(&entries))? {
+        Some(loaded) => read.loaded.rules.with_exceptions(loaded.exceptions),
+        None => read.loaded.rules.clone(),
+    };
+    let mut description = describe(&rules, &read.loaded.upgrades, &request, SystemClock.now_us())?;
     description.text.insert_str(0, &source(&read, &args.domain));
     Ok(description)
+}
+
+/// The entries that rows may name: those of the request, and those of its secret values with the hash that is shown.
+fn entries(rules: &RuleSet, request: &Request) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for entry in request.descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
+        let hash = rules.hidden_value(&request.domain, entry);
+        entries.extend(hash.map(|hash| Entry { key: entry.key.clone(), value: hash.into() }));
+        entries.push(entry.clone());
+    }
+    entries
 }
 
 /// The resource of the domain; empty for files.

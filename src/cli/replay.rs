@@ -62,14 +62,19 @@ pub struct ReplayArgs {
 /// Answers go to standard output; the summary, the progress bar and errors to standard error.
 #[must_use]
 pub fn run(args: &ReplayArgs) -> ExitCode {
-    let options = match args.options.load() {
-        Ok((_, options)) => options,
+    let (settings, options) = match args.options.load() {
+        Ok(loaded) => loaded,
         Err(error) => return fail(2, &error),
     };
-    let rules = match load(&args.rules, options) {
+    let mut rules = match load(&args.rules, options) {
         Ok(loaded) => loaded.rules,
         Err(problems) => return fail(1, &problems),
     };
+    match args.options.load_exceptions(&settings, None) {
+        Ok(Some(loaded)) => rules = rules.with_exceptions(loaded.exceptions),
+        Ok(None) => {}
+        Err(error) => return fail(1, &error),
+    }
     match run_replay(args, &rules) {
         Ok(summary) => {
             print_error(summary.to_string().trim_end());

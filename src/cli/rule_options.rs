@@ -1,26 +1,32 @@
-//! The options of every sub-command that loads rule files. It loads them as a service with the same settings does.
+//! The options of every sub-command that loads rule files. It loads them, and the exceptions from them, as a service
+//! with the same settings does.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use rules::{CalendarOptions, CalendarYears, LoadOptions};
+use engine::Entry;
+use rules::{CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions};
 use store::clock::{Clock as _, SystemClock};
 
 use super::load_settings::load_settings;
 use super::service_connection::block_on;
-use crate::app::{ReadRules, ReadRulesError, load_options, read_rules};
+use crate::app::{ExceptionsError, ReadRules, ReadRulesError, load_options, read_exceptions, read_rules};
 use crate::settings::{KeyFileError, Settings, SettingsError};
 
 /// Options of `validate`, `explain`, `replay` and `simulate`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RuleOptions {
-    /// Settings file whose `defaults`, `upgrades`, `secrets` and `rules` apply
+    /// Settings file whose `defaults`, `upgrades`, `secrets`, `exceptions` and `rules` apply
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Let several files name the same domain, as rules.merge_domains does
     #[arg(long)]
     pub merge_domains: bool,
+
+    /// A file of exceptions, or a directory with *.csv and *.yaml files, in place of exceptions.path
+    #[arg(long, value_name = "PATH")]
+    pub exceptions: Option<PathBuf>,
 }
 
 /// Why rule files cannot be read as a service would read them.
@@ -46,6 +52,23 @@ impl RuleOptions {
         let years = CalendarYears::of_logs(SystemClock.now_us());
         let calendars = CalendarOptions { years, ..options.calendars };
         Ok((settings, LoadOptions { merge_domains, calendars, ..options }))
+    }
+}
+
+impl RuleOptions {
+    /// The exceptions of the command line, or else of the settings; `None` if neither names any. They are for requests
+    /// with `entries`, or for all requests.
+    ///
+    /// # Errors
+    /// [`ExceptionsError`] if they cannot be used.
+    pub fn load_exceptions(
+        &self,
+        settings: &Settings,
+        entries: Option<&[Entry]>,
+    ) -> Result<Option<LoadedExceptions>, ExceptionsError> {
+        let scope = ExceptionScope { now_us: SystemClock.now_us(), entries };
+        let path = self.exceptions.as_deref().or(settings.exceptions.as_deref());
+        path.map(|path| read_exceptions(path, scope)).transpose()
     }
 }
 

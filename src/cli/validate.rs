@@ -1,11 +1,13 @@
-//! `validate`: checks rule files.
+//! `validate`: checks rule files, and files of exceptions from the rules.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use rules::{LoadOptions, LoadedRules, Problems, load, load_stream, schema};
+use rules::{
+    LoadOptions, LoadedExceptions, LoadedRules, Problems, check_against_rules, load, load_stream, schema,
+};
 
 use super::output::{end, print, print_error};
 use super::rule_options::{RuleOptions, SettingsRulesError, settings_rules};
@@ -13,8 +15,9 @@ use crate::settings::Settings;
 
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
-/// Exit code 0: the rules can be used. 1: they cannot, or there are warnings and --strict is given. 2: the output
-/// cannot be written.
+/// With exceptions, of --exceptions or of the settings, it checks them too: a row that names a domain, a key, a tier or
+/// a limit that the rules do not have is a warning. Exit code 0: the rules can be used. 1: they cannot, or there are
+/// warnings and --strict is given. 2: the output cannot be written.
 #[derive(Clone, Debug, Args)]
 pub struct ValidateArgs {
     /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, values in another language
@@ -57,14 +60,28 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    for warning in loaded.warnings.all() {
+    let exceptions = match args.options.load_exceptions(&settings, None) {
+        Ok(exceptions) => exceptions,
+        Err(error) => {
+            print_error(&error);
+            print_error(problem_counts(&error.problems));
+            return ExitCode::FAILURE;
+        }
+    };
+    let of_exceptions = exceptions.as_ref().map(|exceptions| check_against_rules(exceptions, &loaded.rules));
+    let warnings: Vec<&Problems> = [&loaded.warnings].into_iter().chain(&of_exceptions).collect();
+    for warning in warnings.iter().flat_map(|problems| problems.all()) {
         print_error(warning);
     }
-    if args.strict && loaded.warnings.warnings() > 0 {
-        print_error(problem_counts(&loaded.warnings));
+    let told = warnings.iter().find(|problems| args.strict && problems.warnings() > 0);
+    if let Some(problems) = told {
+        print_error(problem_counts(problems));
         return ExitCode::FAILURE;
     }
-    let counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));
+    let mut counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));
+    if let (Some(exceptions), Some(problems)) = (exceptions, of_exceptions) {
+        counts += &format!("{}\n", exception_counts(&exceptions, &problems));
+    }
     end(print(&counts), ExitCode::SUCCESS)
 }
 
@@ -111,6 +128,16 @@ fn load_counts(loaded: &LoadedRules) -> String {
         count_of(loaded.rules.rules().len(), "rule"),
         count_of(loaded.rules.limits().len(), "limit"),
         count_of(loaded.warnings.warnings(), "warning"),
+    ]
+    .join(", ")
+}
+
+fn exception_counts(loaded: &LoadedExceptions, problems: &Problems) -> String {
+    let rows = loaded.files.iter().map(|file| file.rows).sum::<u64>();
+    [
+        format!("exceptions: {}", count_of(loaded.files.len(), "file")),
+        count_of(usize::try_from(rows).unwrap_or(usize::MAX), "row"),
+        count_of(problems.warnings(), "warning"),
     ]
     .join(", ")
 }

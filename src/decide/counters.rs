@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use engine::algorithm::Kernel;
 use engine::{
-    Charge, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy, LimitResult, Period,
-    Plan, PlanError, Report, Request, Reset, Role, Store, StoreError,
+    Charge, ChargedLimit, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy,
+    LimitResult, Period, Plan, PlanError, Report, Request, Reset, Role, Store, StoreError,
 };
+use rules::derivation_text;
 use store::clock::Clock;
 
 use super::NoDecision;
@@ -34,6 +35,8 @@ pub struct Counter {
     pub period: Period,
     /// The units of an unused counter.
     pub capacity: u64,
+    /// How the limit came about, if exceptions or a tier have changed it.
+    pub exception: Option<String>,
 }
 
 /// A counter and its state.
@@ -54,9 +57,14 @@ impl<S: Store + Reset> CounterService<S> {
         let keys = keys(&plan);
         let outcomes = self.store.decide(&plan.charges).await?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-        // One result per key: this store has no layer that skips charges.
-        let results = decision.limit_results().zip(keys);
-        Ok(results.map(|(result, key)| status(&result, key)).collect())
+        // One result per key: this store has no layer that skips charges, and peeks on one counter are one charge.
+        let results = decision.charges().zip(keys);
+        let status = |((charged, result), key): ((ChargedLimit<'_>, Option<LimitResult<'_>>), String)| {
+            let mut derivations = decision.derivations().iter();
+            let derivation = derivations.find(|derivation| derivation.charge == Some(charged.index));
+            Some(status(&result?, key, derivation.map(derivation_text)))
+        };
+        Ok(results.filter_map(status).collect())
     }
 
     /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key, and
@@ -131,7 +139,7 @@ fn keys(plan: &Plan) -> Vec<String> {
     plan.charges.keys().map(str::to_owned).collect()
 }
 
-fn status(result: &LimitResult<'_>, key: String) -> CounterStatus {
+fn status(result: &LimitResult<'_>, key: String, exception: Option<String>) -> CounterStatus {
     let spec = &result.limit.spec;
     CounterStatus {
         counter: Counter {
@@ -141,6 +149,7 @@ fn status(result: &LimitResult<'_>, key: String) -> CounterStatus {
             requests_per_unit: spec.requests_per_unit,
             period: spec.period,
             capacity: spec.capacity(),
+            exception,
         },
         report: result.outcome.report,
     }

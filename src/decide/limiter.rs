@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use engine::wire::{Bounds, RawRequest};
-use engine::{Caller, Charges, Decision, Enforcement, Outcomes, Plan, Request, RuleSet, Store, StoreError};
+use engine::{
+    Caller, Charges, Decision, Enforcement, Exceptions, Outcomes, Plan, Request, RuleSet, Store, StoreError,
+};
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use store::clock::Clock;
 
 use super::{Answer, Failures, NoDecision, ResponseOptions};
@@ -79,17 +82,22 @@ impl<S: Store> Handler<S> {
     }
 }
 
-/// The current rules and their metrics, replaced together. Shared by every limiter of the process.
+/// The current rules with the exceptions from them, and their metrics, replaced together. Shared by every limiter of
+/// the process.
 #[derive(Debug)]
 pub struct Rulebook {
     current: ArcSwap<RulesInForce>,
+    /// The exceptions of the current rules, and of the next ones. The lock is held while something is replaced, and by
+    /// no request.
+    exceptions: Mutex<Arc<Exceptions>>,
     metrics: Metrics,
 }
 
 #[derive(Debug)]
 struct RulesInForce {
     rules: Arc<RuleSet>,
-    meters: LimitMeters,
+    /// Sets that differ in their exceptions only share the meters.
+    meters: Arc<LimitMeters>,
     /// False until the first rules are loaded. Until then no request can be decided.
     are_loaded: bool,
 }
@@ -107,17 +115,36 @@ impl Rulebook {
     }
 
     fn with(rules: RuleSet, are_loaded: bool, metrics: Metrics) -> Self {
-        let meters = metrics.limit_meters(&rules);
+        let meters = Arc::new(metrics.limit_meters(&rules));
         let current = ArcSwap::from_pointee(RulesInForce { meters, rules: Arc::new(rules), are_loaded });
-        Self { current, metrics }
+        Self { current, exceptions: Mutex::default(), metrics }
     }
 
-    /// Replaces the rules. Requests in progress are still decided by the old rules. Takes milliseconds for thousands of
-    /// rules, so call it from a thread that serves no requests, and from one thread at a time.
+    /// Replaces the rules, and keeps the exceptions. Requests in progress are still decided by the old rules. Takes
+    /// milliseconds for thousands of rules, so call it from a thread that serves no requests.
     pub fn replace(&self, rules: RuleSet) -> OldRules {
-        let meters = self.metrics.limit_meters(&rules);
-        let rules = RulesInForce { meters, rules: Arc::new(rules), are_loaded: true };
-        OldRules(self.current.swap(Arc::new(rules)))
+        let exceptions = self.exceptions.lock();
+        let meters = Arc::new(self.metrics.limit_meters(&rules));
+        let rules = Arc::new(rules.with_exceptions(Arc::clone(&exceptions)));
+        OldRules(self.current.swap(Arc::new(RulesInForce { meters, rules, are_loaded: true })))
+    }
+
+    /// Replaces the exceptions, and keeps the rules. Requests in progress are still decided by the old exceptions. Call
+    /// it from a thread that serves no requests.
+    pub fn replace_exceptions(&self, exceptions: Arc<Exceptions>) -> OldRules {
+        let mut kept = self.exceptions.lock();
+        let current = self.current.load_full();
+        let rules = Arc::new(current.rules.with_exceptions(Arc::clone(&exceptions)));
+        *kept = exceptions;
+        let (meters, are_loaded) = (Arc::clone(&current.meters), current.are_loaded);
+        drop(current);
+        OldRules(self.current.swap(Arc::new(RulesInForce { meters, rules, are_loaded })))
+    }
+
+    /// Whether rules were ever put in force.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.current.load().are_loaded
     }
 
     #[must_use]
@@ -191,6 +218,9 @@ impl<S: Store> Limiter<S> {
     pub async fn decide(&self, request: &Request) -> Result<Decision, NoDecision> {
         let current = self.rulebook.current.load_full();
         let plan = current.rules.plan(request, self.clock.now_us())?;
+        if !plan.derivations().is_empty() {
+            current.meters.record_exceptions(&request.domain, plan.derivations());
+        }
         if plan.charges.is_empty() {
             // Before the first rules are loaded, no request has charges.
             if !current.are_loaded {

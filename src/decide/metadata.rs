@@ -1,6 +1,6 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt`, `announce`
-//! and `on_store_failure`; and in a descriptor `calendar`, the time zone of its limit.
+//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt`, `announce`,
+//! `on_store_failure` and `exception`; and in a descriptor `calendar`, the time zone of its limit.
 //!
 //! `delay_ms` and `receipt` are parts of the decision: without `delay_ms` the caller of a queue would proceed at once,
 //! and without `receipt` a caller could not settle. `announce` is what a rule file asks for. So they are always sent,
@@ -13,6 +13,7 @@ use engine::{
     Applied, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata,
     Pacing, RECEIPT_KEY, Request, UnreadableReceipt,
 };
+use rules::derivation_text;
 
 use super::announcements::{self, Announcements};
 
@@ -51,6 +52,10 @@ pub(super) fn for_decision(
     let policies = failure_policies(decision);
     if !policies.is_empty() {
         set("on_store_failure", Metadata::Map(policies));
+    }
+    let exceptions = exceptions(decision);
+    if !exceptions.is_empty() {
+        set("exception", Metadata::Map(exceptions));
     }
     if let Some(merged) = rules_metadata(decision) {
         set("metadata", merged);
@@ -125,6 +130,23 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
         DecidedBy::Store(_) | DecidedBy::DenyCache(_) => None,
     });
     policies.collect()
+}
+
+/// The limits that exceptions or tiers have changed, each with the way to the limit that applies.
+fn exceptions(decision: &Decision) -> BTreeMap<String, Metadata> {
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    for derivation in decision.derivations() {
+        let text = derivation_text(derivation);
+        match texts.get_mut(&*derivation.label) {
+            // Another descriptor of the same rule, or another limit without a name.
+            Some(texts) if !texts.split("; ").any(|other| other == text) => texts.extend(["; ", &text]),
+            Some(_) => {}
+            None => {
+                texts.insert(derivation.label.to_string(), text);
+            }
+        }
+    }
+    texts.into_iter().map(|(label, text)| (label, Metadata::Text(text))).collect()
 }
 
 /// Instead of a secret value, metadata has the hash that is also in the key of its counter.

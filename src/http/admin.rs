@@ -158,7 +158,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
 
     fn counter_json(&self, status: &CounterStatus) -> Value {
         let (counter, report) = (&status.counter, &status.report);
-        json!({
+        let mut shown = json!({
             "key": format!("{}{}", self.key_prefix, counter.key),
             "limit": counter.limit,
             "algorithm": counter.algorithm,
@@ -169,7 +169,11 @@ impl<S: Store + Reset> CounterEndpoints<S> {
             "remaining": report.remaining,
             "retry_after_us": report.retry_after.us(),
             "reset_after_us": report.reset_after_us,
-        })
+        });
+        if let Some(exception) = &counter.exception {
+            shown["exception"] = exception.as_str().into();
+        }
+        shown
     }
 }
 

@@ -1,7 +1,8 @@
 //! The settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`.
 //!
 //! Holds every key with its default and range, and parses text into the option types of the modules that use them. The
-//! only reader of the environment. Knows the path of the rule files, but not their content.
+//! only reader of the environment. Knows the paths of rule files and of exceptions, but
+//! not their content.
 //!
 //! From below: `file` and `layers` make one tree of values, `reader` takes settings out of it with the `parsers`, and
 //! each other file has the keys of one section.
@@ -19,6 +20,7 @@ mod telemetry;
 mod upgrades;
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use ::rules::Upgrade;
 use engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
@@ -39,7 +41,7 @@ pub(crate) use error::quoted;
 pub(crate) use layers::{is_service_link, process_variables, variable_origin};
 
 use layers::Merged;
-use parsers::{flag, header_name, nonzero_u32, one_of, optional_header_name, share, time_zone};
+use parsers::{flag, header_name, nonzero_u32, one_of, optional_header_name, path_or_none, share, time_zone};
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -47,6 +49,9 @@ use reader::Reader;
 pub struct Settings {
     pub server: Server,
     pub rules: Rules,
+    /// `exceptions.path`: a file, or a directory of files, that says which values of requests have other limits than
+    /// the rules say. `None`: there are no exceptions.
+    pub exceptions: Option<PathBuf>,
     pub secrets: Secrets,
     pub store: Store,
     /// `failure.local_share`: during an outage, a limit with the policy `local` is divided by this number.
@@ -97,6 +102,7 @@ impl Settings {
         let mut settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
+            exceptions: reader.take("exceptions.path", "", path_or_none()),
             secrets: Secrets::from_reader(reader),
             store: Store::from_reader(reader),
             local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000)),

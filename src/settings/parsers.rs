@@ -197,9 +197,16 @@ pub(super) fn optional_text(noun: &'static str) -> Parser<Option<String>> {
 
 /// The path of a file; empty is `None`.
 pub(super) fn optional_path() -> Parser<Option<PathBuf>> {
-    Parser::new("the path of a file, or nothing", |text| {
-        Some((!text.is_empty()).then(|| PathBuf::from(text)))
-    })
+    Parser::new("the path of a file, or nothing", path)
+}
+
+pub(super) fn path_or_none() -> Parser<Option<PathBuf>> {
+    Parser::new("the path of a file or directory, or nothing", path)
+}
+
+/// Every text is a path, or none.
+fn path(text: &str) -> Option<Option<PathBuf>> {
+    Some((!text.is_empty()).then(|| PathBuf::from(text)))
 }
 
 /// The name by which a server is checked in TLS; empty is `None`.

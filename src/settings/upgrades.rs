@@ -1,7 +1,7 @@
 //! `upgrades`: a table that gives fields to limits whose rules cannot say them.
 
-use engine::{Algorithm, Charging, FailurePolicy};
-use rules::{Glob, Upgrade};
+use engine::{Algorithm, Charging, FailurePolicy, Glob};
+use rules::Upgrade;
 
 use super::error::Fault;
 use super::parsers::{flag, one_of, positive};

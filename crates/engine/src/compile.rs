@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::key::ShardBy;
 use super::limit::Limit;
-use super::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, StatPath};
+use super::rule_set::{CompiledRules, Defaults, DomainRules, Node, Rule, RuleId, RuleSet, StatPath};
 use super::secret::{SecretValues, ValueHashing};
 use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use super::wildcards::{Pattern, Wildcards};
@@ -20,7 +20,7 @@ impl RuleSet {
         defaults: Defaults,
         hashing: ValueHashing,
     ) -> Result<Self, CompileError> {
-        let mut set = Self { defaults, ..Self::empty() };
+        let mut set = CompiledRules::empty(defaults);
         for spec in specs {
             let name: Arc<str> = spec.domain.as_str().into();
             let mut root = Node::default();
@@ -32,18 +32,29 @@ impl RuleSet {
                 shard_by,
                 values: Values::default(),
                 secrets: secrets.as_ref(),
+                takes_tier: false,
             };
             set.add_level(&mut root, &spec.descriptors, &top)?;
-            let rules = DomainRules { name, shard_by, root, secrets };
+            let rules = DomainRules { name, index: set.domains.len(), shard_by, root, secrets };
             if set.domains.insert(spec.domain.as_str().into(), rules).is_some() {
                 return Err(CompileError::DuplicateDomain(spec.domain.clone()));
             }
         }
         let levels = specs.iter().map(|spec| spec.descriptors.as_slice());
         set.secrets_elsewhere = SecretValues::new(levels, hashing)?;
-        Ok(set)
+        Ok(set.into())
     }
 
+    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
+    /// share one.
+    #[must_use]
+    pub fn sharing_counters_as(mut self, other: &Self) -> Self {
+        Arc::make_mut(&mut self.compiled).share_counters_as(&other.compiled);
+        self
+    }
+}
+
+impl CompiledRules {
     fn add_level(
         &mut self,
         node: &mut Node,
@@ -58,13 +69,15 @@ impl RuleSet {
             let mut child =
                 Node { composite: shown.into(), key: spec.key.as_str().into(), ..Node::default() };
             child.shares_counter = spec.share_threshold;
+            child.is_tier = spec.tier;
             let is_open = spec.has_open_value();
             child.takes_value = is_open && spec.value_to_metric;
             let values = Values {
                 are_open: parent.values.are_open || is_open,
                 are_taken: parent.values.are_taken || child.takes_value,
             };
-            let here = Parent { path: &path, values, ..*parent };
+            let takes_tier = parent.takes_tier || spec.tier;
+            let here = Parent { path: &path, values, takes_tier, ..*parent };
             if let Some(rule) = &spec.rule {
                 child.rule = Some(self.add_rule(rule, &here));
             }
@@ -85,7 +98,7 @@ impl RuleSet {
             let has_own_counter = with_same_counter.count() == 1;
             let limit = limit.clone().placed(self.next_limit_id(), here.path);
             let limit = if has_own_counter { limit } else { limit.with_numbers() };
-            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit });
+            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit }.with_placed_tiers());
             self.limits.push(Arc::clone(&limit));
             limits.push(limit);
         }
@@ -100,21 +113,19 @@ impl RuleSet {
             quota: spec.quota,
             shard_by: spec.shard_by.unwrap_or(here.shard_by),
             metadata: spec.metadata.clone(),
+            takes_tier: here.takes_tier,
         });
         self.rules.push(Arc::clone(&rule));
         rule
     }
 
-    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
-    /// share one.
-    #[must_use]
-    pub fn sharing_counters_as(mut self, other: &Self) -> Self {
+    fn share_counters_as(&mut self, other: &Self) {
         let apart = |limit: &Arc<Limit>| {
             let mut limit = Limit::clone(limit);
             if let Some(other) = other.limits.get(limit.id.0 as usize) {
                 limit.fingerprint = format!("{}@{}", limit.fingerprint, other.fingerprint).into();
             }
-            Arc::new(limit)
+            Arc::new(limit.with_placed_tiers())
         };
         self.limits = self.limits.iter().map(apart).collect();
         let of_id = |limit: &Arc<Limit>| self.limits.get(limit.id.0 as usize).unwrap_or(limit).clone();
@@ -126,7 +137,6 @@ impl RuleSet {
         for domain in self.domains.values_mut() {
             domain.root.replace_rules(&self.rules);
         }
-        self
     }
 }
 
@@ -146,6 +156,7 @@ struct Parent<'a> {
     shard_by: ShardBy,
     values: Values,
     secrets: Option<&'a SecretValues>,
+    takes_tier: bool,
 }
 
 impl Parent<'_> {

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
 use super::charge::Charge;
+use super::exceptions::Derivation;
 use super::limit::Limit;
 use super::plan::Plan;
 use super::planned::{ChargedLimit, Planned};
@@ -150,6 +151,12 @@ impl Decision {
     #[must_use]
     pub fn hidden_value(&self, descriptor: usize, entry: usize) -> Option<&str> {
         self.plan.hidden.get(descriptor, entry)
+    }
+
+    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    #[must_use]
+    pub fn derivations(&self) -> &[Derivation] {
+        self.plan.derivations()
     }
 
     /// Every charge once, with the limit of the first descriptor that it belongs to. The result is `None` if the charge

@@ -12,6 +12,7 @@
 // A request and its decision.
 mod charge;
 mod decision;
+mod matched;
 mod plan;
 mod planned;
 mod receipt;
@@ -36,6 +37,10 @@ mod limit;
 mod parse_key;
 mod period;
 mod reserve;
+mod tier;
+
+// Another limit for some values of requests.
+mod exceptions;
 
 // The keys that most hits are of.
 mod space_saving;
@@ -48,6 +53,11 @@ pub use announce::{Announced, OnOver, Share};
 pub use calendar::{Calendar, CalendarError};
 pub use charge::{Charge, Charges};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
+pub use exceptions::{
+    Added, Amount, Change, ChangedBy, Derivation, DerivationStep, Effect, ExceptionKind, ExceptionRow,
+    Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError, Network, NetworkError, RowSource,
+    RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit,
+};
 pub use key::{ShardBy, without_values};
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, MAX_LIMIT,
@@ -70,5 +80,6 @@ pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
     StoreError,
 };
-pub use wildcards::Pattern;
+pub use tier::{Tier, TierLimit};
+pub use wildcards::{Glob, Pattern};
 pub use wire::text_of_bytes;

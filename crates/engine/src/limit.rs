@@ -1,5 +1,6 @@
 //! One limit of a rule: how much, over what period, by which algorithm, and the options beside these.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
@@ -11,6 +12,7 @@ use super::algorithm::{
 use super::announce::{OnOver, Share};
 use super::calendar::Calendar;
 use super::period::Period;
+use super::tier::{Tier, TierLimit};
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
@@ -186,6 +188,8 @@ pub struct LimitSpec {
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
     pub replaces: Vec<String>,
+    /// The numbers that count for values with a tier, by its name. An unlimited limit has none.
+    pub tiers: BTreeMap<String, Tier>,
 }
 
 /// Why a limit is not valid.
@@ -242,6 +246,11 @@ pub struct Limit {
     /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have
     /// the same one. It ends the counter's key.
     pub fingerprint: Box<str>,
+    /// Whether a row of the exceptions denies every hit. No other limit replaces this one, and no mode of its rule
+    /// weakens the denial.
+    pub blocked: bool,
+    /// The limit for each tier, sorted by name.
+    pub tiers: Box<[TierLimit]>,
 }
 
 impl Limit {
@@ -255,6 +264,11 @@ impl Limit {
             return Err(LimitError::SettledQueue);
         }
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
+        let of_tier = |(name, tier): (&String, &Tier)| {
+            let limit = Arc::new(Self::new(spec.of_tier(*tier))?);
+            Ok(TierLimit { name: name.as_str().into(), limit })
+        };
+        let tiers = spec.tiers.iter().map(of_tier).collect::<Result<_, LimitError>>()?;
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
             Quantity::Limited(kernel) => match &spec.calendar {
@@ -263,7 +277,14 @@ impl Limit {
             },
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
-        Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
+        let (id, fingerprint) = (LimitId(0), fingerprint.into());
+        Ok(Self { id, spec, quantity, shadow: false, label, fingerprint, blocked: false, tiers })
+    }
+
+    /// The name of the limit; empty if it has none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.spec.name.as_deref().unwrap_or_default()
     }
 
     /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
@@ -315,6 +336,7 @@ impl LimitSpec {
             reserve: None,
             name: None,
             replaces: Vec::new(),
+            tiers: BTreeMap::new(),
         }
     }
 

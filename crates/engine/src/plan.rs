@@ -6,21 +6,20 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
 use super::charge::{Charge, Charges};
+use super::exceptions::Derivation;
 use super::key::{KeyContext, KeyPart, write_key};
-use super::limit::{Charging, Limit, LimitError, LimitSpec, Quantity};
+use super::limit::{Charging, Limit, LimitError, Quantity};
+use super::matched::Match;
 use super::planned::{Planned, PlannedLimit};
-use super::request::{Cost, Descriptor, LimitOverride, Request};
+use super::request::{Cost, Descriptor, Request};
 use super::reserve::reserved;
 use super::role::Role;
-use super::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk, stat_path};
+use super::rule_set::{DomainRules, RuleSet, stat_path};
 use super::secret::HiddenValues;
 use super::settle::{Returned, Settles};
 
 #[cfg(test)]
 mod tests;
-
-/// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
-const MATCH_TEXT_CAPACITY: usize = 64;
 
 /// Why a request cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,32 +43,12 @@ pub struct Plan {
     pub(super) hidden: HiddenValues,
     /// Whether an answer can announce one of the limits.
     pub(super) has_announced_limits: bool,
+    /// How the limits that exceptions or tiers have changed came about.
+    pub(super) derivations: Vec<Derivation>,
     /// The charges that are settles.
     pub(super) settles: Settles,
     /// Whether a charge, which is no settle, is to a limit with `settle`.
     pub(super) gives_receipt: bool,
-}
-
-/// A descriptor with the limits that apply to it.
-struct Match<'r> {
-    rule: Option<&'r Arc<Rule>>,
-    /// The limit of the descriptor's override. It applies instead of the limits of a rule.
-    override_limit: Option<Arc<Limit>>,
-    walk: Walk<'r>,
-}
-
-impl Match<'_> {
-    fn limits(&self) -> &[Arc<Limit>] {
-        match (&self.override_limit, self.rule) {
-            (Some(limit), _) => std::slice::from_ref(limit),
-            (None, Some(rule)) => &rule.limits,
-            (None, None) => &[],
-        }
-    }
-
-    fn is_quota(&self) -> bool {
-        self.rule.is_some_and(|rule| rule.quota)
-    }
 }
 
 impl RuleSet {
@@ -93,6 +72,7 @@ impl RuleSet {
         plan.charges.clear();
         plan.descriptors.clear();
         plan.has_announced_limits = false;
+        plan.derivations.clear();
         plan.hidden = self.hidden_values(domain, request);
         plan.settles.clear();
         plan.gives_receipt = false;
@@ -101,7 +81,7 @@ impl RuleSet {
             return Ok(());
         };
         let quota_mode = self.defaults().quota_mode;
-        let matches = self.matches(domain, request)?;
+        let matches = self.matches(domain, request, now_us, plan)?;
         let replaced: SmallVec<[&str; 2]> = matches
             .iter()
             .flat_map(Match::limits)
@@ -151,59 +131,18 @@ impl RuleSet {
         }
         Ok(())
     }
-
-    fn matches<'r>(
-        &'r self,
-        domain: &'r DomainRules,
-        request: &Request,
-    ) -> Result<SmallVec<[Match<'r>; 2]>, PlanError> {
-        let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
-        let mut matches = SmallVec::with_capacity(request.descriptors.len());
-        for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let override_limit =
-                self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
-            if override_limit.is_some() {
-                matches.push(Match { rule: None, override_limit, walk: Walk::default() });
-                continue;
-            }
-            let walk = domain.walk(&descriptor.entries, &mut scratch);
-            let rule = walk.end.and_then(|node| node.rule.as_ref());
-            matches.push(Match { rule, override_limit: None, walk });
-        }
-        Ok(matches)
-    }
-
-    /// The limit of the descriptor's override. It never shares a counter with a rule's limit.
-    fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
-        let Some(limit_override) = descriptor.limit else {
-            return Ok(None);
-        };
-        let mut spec = override_spec(limit_override, self.defaults());
-        if spec.is_epoch_month() {
-            spec.calendar.clone_from(&self.month_calendar);
-        }
-        let mut limit = Limit::new(spec)?.placed(self.next_limit_id(), "override");
-        limit.fingerprint = format!("o:{}", limit.fingerprint).into();
-        Ok(Some(Arc::new(limit)))
-    }
 }
 
-/// Whether another limit of the request replaces this one. An unlimited limit is never replaced.
+/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one that
+/// a row of the exceptions blocks.
 fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
-    let has_name = |name: &str| limit.quantity != Quantity::Unlimited && replaced.contains(&name);
+    let is_replaceable = limit.quantity != Quantity::Unlimited && !limit.blocked;
+    let has_name = |name: &str| is_replaceable && replaced.contains(&name);
     limit.spec.name.as_deref().is_some_and(has_name)
 }
 
 fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
     limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
-}
-
-fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec {
-    LimitSpec {
-        charging: defaults.charging(false),
-        on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
-    }
 }
 
 /// What the charges of one descriptor have in common.
@@ -276,6 +215,10 @@ impl Plan {
             self.gives_receipt |= limit.spec.settle;
             let index = self.charges.push(charge, write_key);
             limits.push(PlannedLimit { limit: Arc::clone(limit), index, reserve });
+            let derivations = self.derivations.iter_mut();
+            derivations
+                .filter(|derivation| derivation.is_of(context.index, limit.id))
+                .for_each(|derivation| derivation.charge = Some(index));
         }
         let stat_path = matched.rule.and_then(|rule| {
             let values = context.descriptor.entries.iter().enumerate().map(|(index, entry)| {
@@ -304,8 +247,9 @@ fn write_counter_key(
         shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
-    let parts = context.descriptor.entries.iter().enumerate().map(|(index, entry)| {
-        match matched.walk.steps.get(index).map(|step| step.node()) {
+    let parts = context.descriptor.entries.iter().enumerate().filter_map(|(index, entry)| {
+        let part = match matched.walk.steps.get(index).map(|step| step.node()) {
+            Some(node) if node.is_tier => return None,
             Some(node) if node.shares_counter && *node.key == *entry.key => {
                 KeyPart::Rule(&entry.key, node.value())
             }
@@ -315,7 +259,8 @@ fn write_counter_key(
                 Some(hash) => KeyPart::Hidden(&entry.key, hash),
                 None => KeyPart::Request(&entry.key, &entry.value),
             },
-        }
+        };
+        Some(part)
     });
     write_key(text, &key_context, parts);
 }

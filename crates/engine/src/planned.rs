@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::charge::Charge;
+use super::exceptions::Derivation;
 use super::limit::Limit;
 use super::plan::Plan;
 use super::request::Cost;
@@ -53,6 +54,12 @@ pub struct ChargedLimit<'p> {
 }
 
 impl Plan {
+    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    #[must_use]
+    pub fn derivations(&self) -> &[Derivation] {
+        &self.derivations
+    }
+
     /// Every charge once, with the limit of the first descriptor that it belongs to.
     pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
         let mut next_index = 0;

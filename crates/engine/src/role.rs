@@ -44,6 +44,8 @@ impl Limit {
     /// The role of a charge to this limit, where a charge to a limit that can deny has the role `denying`.
     pub(super) fn role(&self, denying: Role) -> Role {
         match self.spec.on_over {
+            // A row that blocks denies whatever the mode of the rule.
+            _ if self.blocked => Role::Enforce,
             _ if self.shadow => Role::Shadow,
             OnOver::Deny => denying,
             OnOver::Announce => Role::Announced,

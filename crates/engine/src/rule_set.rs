@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use super::algorithm::{Kernel, Verdict};
 use super::announce::OnOver;
 use super::calendar::Calendar;
+use super::exceptions::{DomainLookUp, Exceptions, ExceptionsInForce};
 use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
 use super::request::{Entry, Request};
@@ -85,6 +86,8 @@ pub struct Rule {
     pub shard_by: ShardBy,
     /// Sent back with the answer.
     pub metadata: Option<Metadata>,
+    /// Whether an entry on the way to the rule is a tier ([`Node::is_tier`]).
+    pub(super) takes_tier: bool,
 }
 
 /// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
@@ -99,9 +102,25 @@ pub(super) enum StatPath {
     Detailed,
 }
 
-/// All rules of a process.
+impl Rule {
+    /// The path without the domain: `key_value.key`.
+    #[must_use]
+    pub fn path_in_domain(&self) -> &str {
+        self.path.get(self.domain.len() + 1..).unwrap_or_default()
+    }
+}
+
+/// All rules of a process, and the exceptions from them.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
+    /// Sets that differ in their exceptions only share it.
+    pub(super) compiled: Arc<CompiledRules>,
+    pub(super) exceptions: Option<Arc<ExceptionsInForce>>,
+}
+
+/// What the compiler makes of the specs of all domains.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledRules {
     pub(super) domains: HashMap<Box<str>, DomainRules>,
     pub(super) rules: Vec<Arc<Rule>>,
     pub(super) limits: Vec<Arc<Limit>>,
@@ -116,6 +135,8 @@ pub struct RuleSet {
 #[derive(Clone, Debug)]
 pub struct DomainRules {
     pub name: Arc<str>,
+    /// The position of the domain in its rule set, dense from 0.
+    pub(super) index: usize,
     /// Which counters share a slot of a Redis Cluster, for limits that come with a request.
     pub shard_by: ShardBy,
     /// The parent of the first level: a node without a rule.
@@ -135,6 +156,8 @@ pub struct Node {
     /// Whether the metric names of envoyproxy/ratelimit have the value of the request at this level
     /// (`value_to_metric`). Nothing else depends on it.
     pub(super) takes_value: bool,
+    /// Whether the value of the entry is a tier: it selects the numbers of the limits, and is no part of counter keys.
+    pub is_tier: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     pub(super) children: HashMap<Box<str>, Node>,
@@ -178,58 +201,71 @@ impl RuleSet {
     /// A set without rules: every domain is unknown.
     #[must_use]
     pub fn empty() -> Self {
-        Self {
-            domains: HashMap::new(),
-            rules: Vec::new(),
-            limits: Vec::new(),
-            defaults: Defaults::ENVOY_RATELIMIT,
-            secrets_elsewhere: None,
-            month_calendar: None,
-        }
+        CompiledRules::empty(Defaults::ENVOY_RATELIMIT).into()
+    }
+
+    /// The same rules with these exceptions, in place of those that the set had.
+    #[must_use]
+    pub fn with_exceptions(&self, exceptions: Arc<Exceptions>) -> Self {
+        let compiled = Arc::clone(&self.compiled);
+        let in_force = ExceptionsInForce::new(exceptions, compiled.domains.values());
+        Self { compiled, exceptions: in_force.map(Arc::new) }
+    }
+
+    /// The rows for a domain; `None` if there is none.
+    pub(super) fn exceptions_of(&self, domain: &DomainRules) -> Option<DomainLookUp<'_>> {
+        self.exceptions.as_deref()?.of_domain(domain)
+    }
+
+    /// The exceptions; `None` if there is no row.
+    #[must_use]
+    pub fn exceptions(&self) -> Option<&Arc<Exceptions>> {
+        self.exceptions.as_deref().map(ExceptionsInForce::all)
     }
 
     /// The same rules; a fixed window of one month that comes with a request has this calendar.
     #[must_use]
-    pub fn with_month_calendar(self, month_calendar: Option<Arc<Calendar>>) -> Self {
-        Self { month_calendar, ..self }
+    pub fn with_month_calendar(mut self, month_calendar: Option<Arc<Calendar>>) -> Self {
+        Arc::make_mut(&mut self.compiled).month_calendar = month_calendar;
+        self
     }
 
     /// The first instant of which a calendar of the rules knows no window, microseconds since the epoch; `None` without
     /// calendars.
     #[must_use]
     pub fn calendars_end_us(&self) -> Option<u64> {
-        let of_limits = self.limits.iter().filter_map(|limit| limit.spec.calendar.as_ref());
-        of_limits.chain(&self.month_calendar).map(|calendar| calendar.known_until_us()).min()
+        let of_limits = self.limits().iter().filter_map(|limit| limit.spec.calendar.as_ref());
+        of_limits.chain(&self.compiled.month_calendar).map(|calendar| calendar.known_until_us()).min()
     }
 
     /// The tree of a domain, if the domain has rules.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {
-        self.domains.get(name)
+        self.compiled.domains.get(name)
     }
 
     /// The names of all domains, in arbitrary order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
-        self.domains.keys().map(AsRef::as_ref)
+        self.compiled.domains.keys().map(AsRef::as_ref)
     }
 
     /// Every rule, in the order of the files; [`RuleId`] is the index.
     #[must_use]
     pub fn rules(&self) -> &[Arc<Rule>] {
-        &self.rules
+        &self.compiled.rules
     }
 
     /// Every limit, in the order of the files; [`LimitId`] is the index.
     #[must_use]
     pub fn limits(&self) -> &[Arc<Limit>] {
-        &self.limits
+        &self.compiled.limits
     }
 
     /// Whether a limit is a sliding log. A store may need further permissions for it.
     #[must_use]
     pub fn has_sliding_log(&self) -> bool {
         let is_log = |limit: &Arc<Limit>| matches!(limit.quantity, Quantity::Limited(Kernel::SlidingLog(_)));
-        self.limits.iter().any(is_log)
+        self.limits().iter().any(is_log)
     }
 
     /// The hash that is shown in place of the entry's value in a request for `domain`; `None` if the value is not
@@ -245,19 +281,39 @@ impl RuleSet {
     }
 
     fn secrets<'s>(&'s self, domain: Option<&'s DomainRules>) -> Option<&'s SecretValues> {
-        domain.map_or(&self.secrets_elsewhere, |rules| &rules.secrets).as_ref()
+        domain.map_or(&self.compiled.secrets_elsewhere, |rules| &rules.secrets).as_ref()
     }
 
     /// Values for limits that do not set them.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
-        self.defaults
+        self.compiled.defaults
+    }
+}
+
+impl CompiledRules {
+    /// No rules.
+    pub(super) fn empty(defaults: Defaults) -> Self {
+        Self {
+            domains: HashMap::new(),
+            rules: Vec::new(),
+            limits: Vec::new(),
+            defaults,
+            secrets_elsewhere: None,
+            month_calendar: None,
+        }
     }
 
     /// The id of the next limit while rules are compiled. Afterwards all limits that come with requests share it.
     pub(super) fn next_limit_id(&self) -> LimitId {
         // 2^32 limits do not fit into the memory of a machine.
         LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX))
+    }
+}
+
+impl From<CompiledRules> for RuleSet {
+    fn from(compiled: CompiledRules) -> Self {
+        Self { compiled: Arc::new(compiled), exceptions: None }
     }
 }
 

@@ -29,6 +29,9 @@ pub struct NodeSpec {
     pub secret: bool,
     /// Whether envoyproxy/ratelimit counts hits under the value of the request at this level (`value_to_metric`).
     pub value_to_metric: bool,
+    /// Whether the value of the entry is a tier, which selects the numbers of the limits below. The entry is then no
+    /// part of the keys of counters, so that another tier finds the same counter.
+    pub tier: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<RuleSpec>,
     /// The next level of the tree.

@@ -74,6 +74,39 @@ impl Pattern {
     }
 }
 
+/// A text in which each `*` stands for any text.
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
+pub enum Glob {
+    /// `*`.
+    #[default]
+    Any,
+    /// A text without `*`.
+    Exact(String),
+    Pattern(Pattern),
+}
+
+impl Glob {
+    /// The glob that is written as `text`.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        match Pattern::new(text) {
+            _ if text == "*" => Self::Any,
+            Some(pattern) => Self::Pattern(pattern),
+            None => Self::Exact(text.to_owned()),
+        }
+    }
+
+    /// Whether all of `text` matches.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => exact == text,
+            Self::Pattern(pattern) => pattern.matches(text),
+        }
+    }
+}
+
 /// Patterns in the order of the file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wildcards {
@@ -251,6 +284,23 @@ mod tests {
             assert_eq!(compiled.matches(candidate), expected, "{pattern} on {candidate}");
         }
         assert_eq!(Pattern::new("plain"), None);
+    }
+
+    #[test]
+    fn a_glob_has_stars_for_any_text() {
+        let table = [
+            ("*", "", true),
+            ("default/*", "default/eg/http", true),
+            ("default/*", "other/eg/http", false),
+            ("*rule-0-*", "httproute.rule-0-path", true),
+            ("free", "free", true),
+            ("free", "freer", false),
+            ("", "", true),
+            ("", "x", false),
+        ];
+        for (glob, text, expected) in table {
+            assert_eq!(Glob::new(glob).matches(text), expected, "{glob} and {text}");
+        }
     }
 
     fn wildcards(texts: &[impl AsRef<str>]) -> Wildcards {

@@ -15,10 +15,12 @@ pub(super) enum Section {
     RateLimit,
     /// An element of `replaces`.
     Replaces,
+    /// A value in `tiers`.
+    Tier,
 }
 
 impl Section {
-    pub const ALL: [Self; 4] = [Self::File, Self::Descriptor, Self::RateLimit, Self::Replaces];
+    pub const ALL: [Self; 5] = [Self::File, Self::Descriptor, Self::RateLimit, Self::Replaces, Self::Tier];
 
     /// The section's name in messages.
     pub fn label(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Section {
             Self::Descriptor => "a descriptor",
             Self::RateLimit => "rate_limit",
             Self::Replaces => "a replaces entry",
+            Self::Tier => "a tier",
         }
     }
 }
@@ -52,6 +55,8 @@ pub(super) enum ValueType {
     Map(Section),
     /// A map with any keys and values.
     FreeMap,
+    /// A map from names of tiers to their numbers.
+    Tiers,
 }
 
 /// One key of rule files.
@@ -71,8 +76,10 @@ impl Key {
 
     /// Whether the value is a map, so that the values of repeated keys are merged.
     pub fn is_merged(name: &str) -> bool {
-        KEYS.iter()
-            .any(|key| key.name == name && matches!(key.value_type, ValueType::Map(_) | ValueType::FreeMap))
+        KEYS.iter().any(|key| {
+            key.name == name
+                && matches!(key.value_type, ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers)
+        })
     }
 
     /// The names of all keys of a section.
@@ -165,6 +172,12 @@ pub(super) const KEYS: &[Key] = &[
         "secret",
         ValueType::Flag,
         "The values of this key are secret (tokens, API keys): everywhere in this domain a keyed hash stands in place of the value, in counter keys, on pages, in metadata and in names of rules. Needs the setting secrets.key or secrets.key_file. A change starts fresh counters.",
+    ),
+    key(
+        Section::Descriptor,
+        "tier",
+        ValueType::Flag,
+        "The value of this entry is the name of a tier, which selects the number of the limits below it (tiers). The entry is then no part of the counter's key, so that another tier goes on with the same counter.",
     ),
     key(
         Section::Descriptor,
@@ -280,6 +293,24 @@ pub(super) const KEYS: &[Key] = &[
         "replaces",
         ValueType::List(Section::Replaces),
         "Limits that are left out when this one matches in the same request.",
+    ),
+    key(
+        Section::RateLimit,
+        "tiers",
+        ValueType::Tiers,
+        "Other numbers for the tiers of customers, by name: a number, unlimited, or a map with requests_per_unit and burst. The tier comes from an entry with tier: true, or from a row of the exceptions. Without a tier, and for an unknown one, the number of the limit counts. burst is scaled with the number unless the tier names it.",
+    ),
+    key(
+        Section::Tier,
+        "requests_per_unit",
+        ValueType::Integer(0),
+        "Units per period for the tier. 0 blocks everything.",
+    ),
+    key(
+        Section::Tier,
+        "burst",
+        ValueType::Integer(1),
+        "Units that an idle key of the tier may take at once: gcra, token_bucket and leaky_bucket only.",
     ),
     key(Section::Replaces, "name", ValueType::Text, "The name of the limit to leave out."),
 ];

@@ -16,6 +16,9 @@
 mod calendar;
 mod changed_limits;
 mod credentials;
+mod exceptions;
+mod file_bytes;
+mod file_watch;
 mod keys;
 mod lint;
 mod load;
@@ -32,12 +35,16 @@ pub mod yaml;
 pub use calendar::{CalendarOptions, CalendarYears, local_time, time_zone_name};
 pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
+pub use exceptions::{
+    ExceptionChange, ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LoadedExceptions,
+    RowChanges, check_against_rules, load_exceptions,
+};
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };
 pub use problem::{Problem, Problems, escaped};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{Change, Reloader};
-pub use show::{Description, describe, rlconfig, schema};
+pub use show::{Description, derivation_text, describe, rlconfig, schema};
 pub use source::{DirectoryOptions, RuleDirectory};
-pub use upgrade::{Glob, Upgrade, UpgradedLimit};
+pub use upgrade::{Upgrade, UpgradedLimit};

@@ -82,6 +82,10 @@ impl LevelCheck<'_, '_> {
                 let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
                 self.problems.push(Problem::warning(node.location.clone(), reason));
             }
+            if node.tier && !has_tiers(node) {
+                let reason = "tier does nothing: no limit of this descriptor, or below it, has tiers";
+                self.problems.push(Problem::warning(node.location.clone(), reason));
+            }
             self.check_value(node);
             if let Some(problem) = same_label(&node.rule.limits) {
                 self.problems.push(problem);
@@ -152,6 +156,12 @@ fn counts(node: &NodeDraft) -> bool {
 fn has_no_effect(node: &NodeDraft, composite: &str) -> bool {
     let is_empty = node.value.is_empty() && !node.names_limits && node.nodes.is_empty();
     is_empty && !node.secret && !composite.contains('*') && !node.has_errors
+}
+
+fn has_tiers(node: &NodeDraft) -> bool {
+    // A limit with an error may have some.
+    let here = node.has_errors || node.rule.limits.iter().any(|draft| !draft.limit.spec.tiers.is_empty());
+    here || node.nodes.iter().any(has_tiers)
 }
 
 /// Limits without a name are labelled with the path of their rule, so two of them in one rule have the same label.

@@ -10,10 +10,11 @@ use std::thread;
 use engine::{Calendar, Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
 use super::calendar::{CalendarOptions, Calendars};
+use super::file_bytes::{SourceFile, SourceFiles};
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
-use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
+use super::source::{DirectoryOptions, Source};
 use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
 use crate::yaml;
@@ -148,7 +149,7 @@ pub(super) fn compile(
 /// The allocator has a heap for each thread. A page that holds both rules and the YAML trees of their files stays in
 /// use after the trees were freed, and memory that another thread frees stays in the heap of its thread until that
 /// thread allocates again. The heap of a thread that has ended gives its free pages back.
-fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub(super) fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let mut run = || work.take().map(|work| work());
     thread::scope(|scope| {

@@ -1,36 +1,46 @@
-//! Finds rule files and reads their bytes. Knows file systems, not YAML.
+//! Finds rule files and files of exceptions. Knows file systems, not YAML.
 //!
-//! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read, in
-//! the order of names. Entries whose name starts with a dot are skipped: the `..data` link of a Kubernetes ConfigMap
-//! volume would load every file twice, and editors keep hidden copies. Each other file that is not read is a warning:
-//! it may be a rule file with a misspelt name. Symbolic links are followed.
+//! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read (for
+//! exceptions also every `*.csv` file), in the order of names. Entries whose name starts with a dot are skipped: the
+//! `..data` link of a Kubernetes ConfigMap volume would load every file twice, and editors keep hidden copies. Each
+//! other file that is not read is a warning: it may be a rule file with a misspelt name. Symbolic links are followed.
 //!
 //! [`DirectoryOptions`] can relax this to what `envoyproxy/ratelimit` reads: every file, whatever its name.
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use strum::{EnumString, VariantNames};
 
+use super::file_bytes::{SourceFile, SourceFiles, read_bounded};
 use super::problem::{Location, Problem, escaped};
 
-/// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
-const MAX_FILE_BYTES: u64 = 8 << 20;
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
 
 /// Warnings about single files that are not read. Further files are counted in one warning.
 const MAX_UNREAD_LISTED: usize = 100;
 
-/// The paths of rule files and of directories with rule files.
+/// The paths of rule files and of directories with rule files; or the path of a file of exceptions or of a directory
+/// with files of exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     paths: Vec<PathBuf>,
     options: DirectoryOptions,
+    purpose: Purpose,
+}
+
+/// What the files of a source have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    #[default]
+    Rules,
+    /// Rows of exceptions. A directory without files is valid: it has no rows.
+    Exceptions,
 }
 
 /// Which files of a directory are read, and what a service does without usable rules: `rules.directory` of the
@@ -86,22 +96,6 @@ struct FileStamp {
     changed_ns: (i64, i64),
 }
 
-/// The bytes of all files of a source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SourceFiles {
-    pub files: Vec<SourceFile>,
-    /// Problems with paths and directories. A file that cannot be read is in `files`.
-    pub problems: Vec<Problem>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SourceFile {
-    pub name: Arc<str>,
-    pub bytes: Result<Vec<u8>, String>,
-    /// Whether the file must hold rules: its path was given, or its name ends in `.yaml` or `.yml`.
-    pub is_rules: bool,
-}
-
 impl DirectoryOptions {
     /// Only `*.yaml` and `*.yml` files are read, and there must be one.
     pub const YAML_FILES: Self = Self { files: RuleDirectory::YamlFiles, dot_files: false };
@@ -115,25 +109,23 @@ impl DirectoryOptions {
     }
 }
 
-impl SourceFiles {
-    /// One file from a stream.
-    pub fn from_stream(name: &str, stream: impl Read) -> Self {
-        let file = SourceFile::new(name.into(), true, read_stream(stream, Vec::new()));
-        Self { files: vec![file], problems: Vec::new() }
-    }
-}
-
-impl SourceFile {
-    fn new(name: Arc<str>, is_rules: bool, bytes: io::Result<Vec<u8>>) -> Self {
-        Self { name, is_rules, bytes: bytes.map_err(|error| format!("cannot read the file: {error}")) }
-    }
-}
-
 impl Source {
     /// Files are read in the order of `paths`.
     #[must_use]
     pub fn new(paths: &[PathBuf], options: DirectoryOptions) -> Self {
-        Self { paths: paths.to_vec(), options }
+        Self { paths: paths.to_vec(), options, purpose: Purpose::Rules }
+    }
+
+    /// The files of exceptions at `path`.
+    pub(super) fn of_exceptions(path: &Path) -> Self {
+        let options = DirectoryOptions::YAML_FILES;
+        Self { paths: vec![path.to_path_buf()], options, purpose: Purpose::Exceptions }
+    }
+
+    /// The paths of the files, and the problems of looking for them.
+    pub(super) fn list_files(&self) -> (Vec<PathBuf>, Vec<Problem>) {
+        let FileSearch { files, problems, .. } = self.find_files();
+        (files, problems)
     }
 
     /// The current state of the files.
@@ -162,7 +154,7 @@ impl Source {
     }
 
     fn find_files(&self) -> FileSearch {
-        let mut found = FileSearch { options: self.options, ..FileSearch::default() };
+        let mut found = FileSearch { options: self.options, purpose: self.purpose, ..FileSearch::default() };
         if self.paths.is_empty() {
             found.error(Path::new("rules"), "no path to rule files is given");
         }
@@ -177,6 +169,7 @@ impl Source {
 #[derive(Default)]
 struct FileSearch {
     options: DirectoryOptions,
+    purpose: Purpose,
     files: Vec<PathBuf>,
     /// The resolved paths found so far. A file with several names is read once, and a circle of links ends.
     resolved: HashSet<PathBuf>,
@@ -194,7 +187,8 @@ impl FileSearch {
                 if self.options.reads_beside() {
                     self.add_files_beside(path);
                 }
-                if self.files.len() == before && !self.options.reads_any_name() {
+                let must_have_files = self.purpose == Purpose::Rules && !self.options.reads_any_name();
+                if self.files.len() == before && must_have_files {
                     self.error(path, "no rule files (*.yaml, *.yml) in this directory");
                 }
             }
@@ -237,7 +231,7 @@ impl FileSearch {
             if self.is_new(&path) {
                 self.add_directory(&path, depth + 1);
             }
-        } else if let Some(reason) = unread_reason(&path, metadata.as_ref(), self.options.reads_any_name()) {
+        } else if let Some(reason) = self.unread_reason(&path, metadata.as_ref()) {
             self.unread.push((path, reason));
         } else {
             self.add_file(path);
@@ -266,6 +260,26 @@ impl FileSearch {
             let reason = format!("this file and {} others are not read either", further.len() - 1);
             self.problems.push(Problem::warning(Location::file(display(path)), reason));
         }
+    }
+
+    /// Why an entry of a directory is not read; `None` for a file to read. A dangling link (without metadata) is judged
+    /// by its name alone, so that it is reported like an unreadable file.
+    fn unread_reason(&self, path: &Path, metadata: Option<&Metadata>) -> Option<&'static str> {
+        let any_name = self.options.reads_any_name();
+        match self.purpose {
+            _ if any_name && is_left_by_an_editor(path) => {
+                return Some("not read, because editors give such names to their own copies");
+            }
+            Purpose::Rules if !any_name && !has_rule_name(path) => {
+                return Some("not read, because its name does not end in .yaml or .yml");
+            }
+            Purpose::Exceptions if !is_csv(path) && !has_rule_name(path) => {
+                return Some("not read, because its name does not end in .csv, .yaml or .yml");
+            }
+            Purpose::Rules | Purpose::Exceptions => {}
+        }
+        let is_read = metadata.is_none_or(Metadata::is_file);
+        (!is_read).then_some("not read, because it is not a regular file")
     }
 
     fn add_file(&mut self, path: PathBuf) {
@@ -303,21 +317,13 @@ fn sorted_entries(directory: &Path, dot_files: bool) -> io::Result<Vec<PathBuf>>
     Ok(entries)
 }
 
-/// Why an entry of a directory is not read; `None` for a rule file. A dangling link (without metadata) is judged by its
-/// name alone, so that it is reported like an unreadable file.
-fn unread_reason(path: &Path, metadata: Option<&Metadata>, any_name: bool) -> Option<&'static str> {
-    if any_name && is_left_by_an_editor(path) {
-        return Some("not read, because editors give such names to their own copies");
-    }
-    if !any_name && !has_rule_name(path) {
-        return Some("not read, because its name does not end in .yaml or .yml");
-    }
-    let is_read = metadata.is_none_or(Metadata::is_file);
-    (!is_read).then_some("not read, because it is not a regular file")
-}
-
 fn has_rule_name(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// Whether the file has comma-separated values; others have YAML.
+pub(super) fn is_csv(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "csv")
 }
 
 /// A copy beside the file would make its domain a duplicate as long as the editor is open.
@@ -344,29 +350,7 @@ fn stamp(path: &Path) -> io::Result<FileStamp> {
     })
 }
 
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let length = metadata.len();
-    let capacity = usize::try_from(length).ok().filter(|_| length <= MAX_FILE_BYTES).ok_or_else(too_large)?;
-    // The file may have grown since.
-    read_stream(File::open(path)?, Vec::with_capacity(capacity))
-}
-
-fn read_stream(stream: impl Read, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-    stream.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(too_large());
-    }
-    Ok(bytes)
-}
-
-fn too_large() -> io::Error {
-    io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes"))
-}
-
-fn display(path: &Path) -> Arc<str> {
+/// The name of a file in messages.
+pub(super) fn display(path: &Path) -> Arc<str> {
     escaped(path.to_string_lossy().into_owned()).into()
 }

@@ -2,7 +2,7 @@
 //! server. The first row that matches a limit counts.
 
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Pattern,
+    Algorithm, Charging, Defaults, FailurePolicy, Glob, Limit, LimitError, LimitId, LimitSpec, Pacing,
     Refill, ReserveError,
 };
 
@@ -28,15 +28,6 @@ pub struct Upgrade {
     pub shadow_mode: Option<bool>,
 }
 
-/// A text in which each `*` stands for any text.
-#[derive(Default, Clone, Debug, PartialEq, Eq)]
-pub enum Glob {
-    #[default]
-    Any,
-    Exact(String),
-    Pattern(Pattern),
-}
-
 /// A limit that a row has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradedLimit {
@@ -46,26 +37,6 @@ pub struct UpgradedLimit {
     /// For an operator: which of the fields that a row may set come from the row, which from the rule, and which have
     /// their default.
     pub sources: String,
-}
-
-impl Glob {
-    #[must_use]
-    pub fn new(text: &str) -> Self {
-        match Pattern::new(text) {
-            _ if text == "*" => Self::Any,
-            Some(pattern) => Self::Pattern(pattern),
-            None => Self::Exact(text.to_owned()),
-        }
-    }
-
-    #[must_use]
-    pub fn matches(&self, text: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(exact) => exact == text,
-            Self::Pattern(pattern) => pattern.matches(text),
-        }
-    }
 }
 
 /// Changes the limits that rows match. A row that would make a limit invalid leaves it as it is, with a warning: rules
@@ -210,27 +181,5 @@ impl Upgrade {
         ];
         let told = groups.iter().filter(|(_, names)| !names.is_empty());
         told.map(|(source, names)| format!("{source}: {names}")).collect::<Vec<_>>().join("; ")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_glob_has_stars_for_any_text() {
-        let table = [
-            ("*", "", true),
-            ("default/*", "default/eg/http", true),
-            ("default/*", "other/eg/http", false),
-            ("*rule-0-*", "httproute.rule-0-path", true),
-            ("free", "free", true),
-            ("free", "freer", false),
-            ("", "", true),
-            ("", "x", false),
-        ];
-        for (glob, text, expected) in table {
-            assert_eq!(Glob::new(glob).matches(text), expected, "{glob} and {text}");
-        }
     }
 }

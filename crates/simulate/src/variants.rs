@@ -1,5 +1,7 @@
 //! The same limits as other algorithms.
 
+use std::sync::Arc;
+
 use engine::{
     Algorithm, Charging, CompileError, Defaults, DomainSpec, Limit, LimitSpec, NodeSpec, Pacing, Refill,
     RuleSet, ValueHashing,
@@ -65,7 +67,10 @@ pub fn variants(
         for domain in &mut specs {
             domain.descriptors.iter_mut().for_each(|node| change_limits(node, algorithm, burst_divisor));
         }
-        let rules = RuleSet::compile(&specs, defaults, hashing)?.sharing_counters_as(judged);
+        let mut rules = RuleSet::compile(&specs, defaults, hashing)?.sharing_counters_as(judged);
+        if let Some(exceptions) = judged.exceptions() {
+            rules = rules.with_exceptions(Arc::clone(exceptions));
+        }
         Ok(Variant { algorithm, burst_divisor, rules })
     };
     VARIANTS.into_iter().map(variant).collect()

@@ -18,13 +18,16 @@ use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 
-/// One line for the request, and one indented line for each descriptor and header. `hits`: of each descriptor.
+/// One line for the request, and one indented line for each descriptor, exception and header. `hits`: of each descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
     for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
         let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
         let boundary = next_boundary(answer, index).unwrap_or_default();
         out.push_str(&format!("  {entries}: {}{boundary}\n", status_text(status, hits)));
+    }
+    for (limit, way) in exceptions(answer) {
+        out.push_str(&format!("  exception for {limit}: {way}\n"));
     }
     for header in &answer.response_headers_to_add {
         out.push_str(&format!("  {}: {}\n", header.key, header.value));
@@ -48,6 +51,20 @@ fn delay_text(answer: &RateLimitResponse) -> String {
     let fields = answer.dynamic_metadata.as_ref().map(|metadata| &metadata.fields);
     let delay = fields.and_then(|fields| fields.get("delay_ms")).map(value_json);
     delay.map(|delay| format!(", wait {delay} ms")).unwrap_or_default()
+}
+
+/// The limits that exceptions or tiers have changed, each with the way to the limit that applies; if the answer has
+/// metadata.
+fn exceptions(answer: &RateLimitResponse) -> Vec<(&str, &str)> {
+    let fields = answer.dynamic_metadata.as_ref().and_then(|metadata| metadata.fields.get("exception"));
+    let Some(Kind::StructValue(exceptions)) = fields.and_then(|value| value.kind.as_ref()) else {
+        return Vec::new();
+    };
+    let texts = exceptions.fields.iter().filter_map(|(limit, way)| match &way.kind {
+        Some(Kind::StringValue(text)) => Some((limit.as_str(), text.as_str())),
+        _ => None,
+    });
+    texts.collect()
 }
 
 /// What the metadata of an answer says about a descriptor; `None` if the answer has no metadata.

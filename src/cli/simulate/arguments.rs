@@ -32,6 +32,7 @@ const MAX_THREADS: i64 = 256;
   ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log
   ratelimitd simulate --rules new.yaml --compare config/rules --map map.yaml --report report.html access.log.1.gz access.log
   ratelimitd simulate --rules rules/edge.yaml --map maps/edge.yaml --max-denied 0.5% --report-json report.json access.log.zst
+  ratelimitd simulate --rules config/rules --exceptions exceptions --map map.yaml access.log
   ratelimitd simulate --rules config/rules --map map.yaml --explain-line 17 access.log")]
 pub struct SimulateArgs {
     /// The rules to judge: rule files, or directories with *.yaml and *.yml files

@@ -7,10 +7,11 @@ mod table;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::{Request, RuleSet};
-use rules::{LoadOptions, LoadedRules, describe, load};
+use rules::{LoadOptions, LoadedExceptions, LoadedRules, describe, load};
 use sha2::{Digest as _, Sha256};
 use simulate::explain::{ExplainedLine, explain_line};
 use simulate::log::{Input, StopReading};
@@ -42,9 +43,14 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
 }
 
 fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
-    let (_, options) = args.options.load().map_err(|error| Failure::new(Exit::Log, error))?;
-    let judged =
+    let (settings, options) = args.options.load().map_err(|error| Failure::new(Exit::Log, error))?;
+    let mut judged =
         load(&args.rules, options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))?;
+    let exceptions = args.options.load_exceptions(&settings, None);
+    let exceptions = exceptions.map_err(|error| Failure::new(Exit::Rules, error))?;
+    if let Some(loaded) = &exceptions {
+        judged.rules = judged.rules.with_exceptions(Arc::clone(&loaded.exceptions));
+    }
     let map =
         args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(Exit::Log, error))?;
     if let Some(number) = args.explain_line {
@@ -55,7 +61,10 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new(Exit::Log, reason));
     }
     let mut digests = digests("rules", &rule_files(&judged))?;
-    let in_force = in_force(args, options.clone(), &mut digests)?;
+    let in_force = in_force(args, options.clone(), exceptions.as_ref(), &mut digests)?;
+    let exception_files = exceptions.iter().flat_map(|loaded| &loaded.files);
+    let exception_files: Vec<_> = exception_files.map(|file| PathBuf::from(&*file.name)).collect();
+    digests.extend(self::digests("exceptions", &exception_files)?);
     if let Some(map) = &args.map {
         digests.push(digest("map", map)?);
     }
@@ -87,10 +96,11 @@ fn command_line() -> Vec<String> {
     std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// The rules of `--compare`.
+/// The rules of `--compare`, with the same exceptions as the judged ones.
 fn in_force(
     args: &SimulateArgs,
     options: LoadOptions,
+    exceptions: Option<&LoadedExceptions>,
     known: &mut Vec<FileDigest>,
 ) -> Result<Option<RuleSet>, Failure> {
     if args.compare.is_empty() {
@@ -98,7 +108,8 @@ fn in_force(
     }
     let loaded = load(&args.compare, options).map_err(|problems| Failure::new(Exit::Rules, problems))?;
     known.extend(digests("compare", &rule_files(&loaded))?);
-    Ok(Some(loaded.into_rules()))
+    let exceptions = exceptions.map(|loaded| Arc::clone(&loaded.exceptions)).unwrap_or_default();
+    Ok(Some(loaded.into_rules().with_exceptions(exceptions)))
 }
 
 fn rule_sets(

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engine::{Announced, FailurePolicy, Limit, Quantity, ReserveKind, Rule, RuleSet};
 use prometheus::{IntCounter, Registry, Result};
 
+use super::exceptions::ExceptionFamilies;
 use super::family::counter;
 use super::limits::{LimitCounts, LimitMeters, Meter};
 use super::requests::ResultMeter;
@@ -30,6 +31,7 @@ pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
     settles: SeriesTable<LimitLabels, SettleCounts>,
     pub(super) hits: HitFamilies,
+    pub(super) exceptions: ExceptionFamilies,
     shadowed: IntCounter,
     results: ResultMeter,
     without_limit: IntCounter,
@@ -48,8 +50,10 @@ impl LimitFamilies {
         results: ResultMeter,
         near_limit_ppm: u32,
         values_per_rule: usize,
+        exceptions: ExceptionFamilies,
     ) -> Result<Self> {
         Ok(Self {
+            exceptions,
             decisions: SeriesTable::default(),
             settles: SeriesTable::default(),
             hits: HitFamilies::new(values_per_rule),
@@ -83,6 +87,7 @@ impl LimitFamilies {
         bindings.hits.finish();
         LimitMeters {
             each,
+            exceptions: self.exceptions.bind(rules),
             shadowed: self.shadowed.clone(),
             results: self.results.clone(),
             without_limit: self.without_limit.clone(),

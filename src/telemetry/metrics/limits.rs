@@ -2,15 +2,18 @@
 //! envoyproxy/ratelimit counts, are counted in `envoy_ratelimit/`. `limit_families` makes the meters and shows the
 //! counts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use engine::{
-    ChargedLimit, Code, DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Role, Settle, Verdict,
+    ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Role,
+    Settle, Verdict,
 };
 use prometheus::IntCounter;
 
 use super::denied_keys::DeniedKeys;
+use super::exceptions::ExceptionCounts;
 use super::requests::{RequestResult, ResultMeter};
 use super::series::Count;
 use super::settles::SettleCounts;
@@ -22,6 +25,8 @@ use crate::telemetry::envoy_ratelimit::HitMeter;
 pub struct LimitMeters {
     /// By `LimitId`; the last one is for per-request overrides. `None` for unlimited rules, which are not counted.
     pub(super) each: Vec<Option<Meter>>,
+    /// By the name of the domain.
+    pub(super) exceptions: HashMap<Arc<str>, Arc<ExceptionCounts>>,
     pub(super) shadowed: IntCounter,
     pub(super) results: ResultMeter,
     pub(super) without_limit: IntCounter,
@@ -124,6 +129,13 @@ impl LimitMeters {
                 meter.count_policy();
             }
             meter.hits.record_undecided(&charged);
+        }
+    }
+
+    /// Counts a request for which exceptions or tiers have changed limits.
+    pub fn record_exceptions(&self, domain: &str, derivations: &[Derivation]) {
+        if let Some(counts) = self.exceptions.get(domain) {
+            counts.record(derivations);
         }
     }
 

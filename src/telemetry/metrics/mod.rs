@@ -4,6 +4,7 @@
 //! counting is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
 mod denied_keys;
+mod exceptions;
 pub(super) mod family;
 mod limit_families;
 mod limits;
@@ -23,12 +24,13 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use engine::RuleSet;
+use engine::{ExceptionKind, RuleSet};
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
 use crate::telemetry::envoy_ratelimit::{OwnCounts, Stat, Stats, lost_lines, write_families};
 use denied_keys::CountingWorkers;
+use exceptions::ExceptionFamilies;
 use family::{Reading, counter, pulled};
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies};
@@ -106,7 +108,13 @@ impl Metrics {
         let results = requests.result_meter.clone();
         let families = Families {
             extra_labels: extra_tags.exposed(),
-            limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,
+            limits: LimitFamilies::new(
+                &registry,
+                results,
+                near_limit_ppm,
+                values_per_rule,
+                ExceptionFamilies::new(&registry, parts.exceptions_age)?,
+            )?,
             unknown_domains: counter(
                 &registry,
                 "ratelimitd_unknown_domain_total",
@@ -136,6 +144,7 @@ impl Metrics {
         let text = TextEncoder::new().encode_to_string(&self.0.registry.gather())?;
         let mut exposition = Exposition::new(text, &self.0.extra_labels);
         self.0.limits.write(&mut exposition);
+        self.0.limits.exceptions.write(&mut exposition);
         self.0.requests.response_times.write(&mut exposition);
         write_families(&self.envoy_ratelimit_stats(), &mut exposition);
         Ok(exposition.into_text())
@@ -224,6 +233,16 @@ impl Metrics {
     /// Counts a successful load of rules.
     pub fn rules_loaded(&self, loaded: Loaded) {
         self.0.rules.loaded(loaded);
+    }
+
+    /// Counts a successful load of exceptions; `kinds` has the rows of each kind.
+    pub fn exceptions_loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
+        self.0.limits.exceptions.loaded(kinds);
+    }
+
+    /// Counts a load of exceptions that failed.
+    pub fn exceptions_failed(&self) {
+        self.0.limits.exceptions.failed();
     }
 
     /// Counts a load of rules that failed.

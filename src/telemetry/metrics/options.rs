@@ -26,6 +26,8 @@ pub struct MetricsOptions {
 #[derive(Default)]
 pub struct MeteredParts {
     pub rules: Option<RulesOrigin>,
+    /// Reads the seconds since the exceptions in force were known to be those of their files.
+    pub exceptions_age: Option<PulledStats<u64>>,
     /// Reads the number of lost log lines.
     pub lost_log_lines: Option<PulledStats<u64>>,
     pub memory: Option<PulledStats<MemoryStats>>,

@@ -3,6 +3,8 @@
 pub(crate) mod answers_corpus;
 mod check;
 pub(crate) mod counters;
+mod exception_files;
+mod exceptions;
 mod health;
 mod migrate;
 mod output;

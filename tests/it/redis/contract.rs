@@ -15,7 +15,7 @@ use crate::store::contract::contract;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
 
-struct TimedRedis {
+pub(super) struct TimedRedis {
     client: Mutex<ReplayClient>,
     clock: Arc<ManualClock>,
 }
@@ -30,7 +30,7 @@ impl Store for TimedRedis {
 
 impl TimedRedis {
     /// A store on this server, and its clock.
-    async fn connect(url: &str) -> (Self, Arc<ManualClock>) {
+    pub(super) async fn connect(url: &str) -> (Self, Arc<ManualClock>) {
         let client = ReplayClient::connect(&patient_options(url)).await.expect("Redis answers");
         let clock = Arc::new(ManualClock::default());
         (Self { client: Mutex::new(client), clock: Arc::clone(&clock) }, clock)

@@ -28,6 +28,7 @@ mod deny_cache;
 mod distance;
 mod drop_in;
 mod envoy_image;
+mod exceptions;
 mod list_commands;
 pub(crate) mod lua_twin;
 mod metrics;

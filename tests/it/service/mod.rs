@@ -7,6 +7,7 @@ pub(crate) mod admission;
 pub(crate) mod changed_limits;
 pub(crate) mod connections;
 pub(crate) mod drain;
+mod exceptions;
 mod grpc;
 mod grpc_socket;
 pub(crate) mod http;

@@ -3,6 +3,7 @@
 pub(crate) mod changed_numbers;
 pub(crate) mod contract;
 mod deny_cache;
+pub(crate) mod exceptions;
 mod late_denials;
 mod map_store;
 mod reservations;

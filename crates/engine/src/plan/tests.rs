@@ -1,7 +1,10 @@
 //! Plans of requests.
 
 use super::*;
-use crate::{Algorithm, Caller, DomainSpec, Entry, NodeSpec, Period, RuleSpec, Unit, ValueHashing};
+use crate::{
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, RuleSpec, Unit,
+    ValueHashing,
+};
 
 #[test]
 fn a_plan_that_was_used_before_is_that_of_the_request() {

@@ -116,6 +116,7 @@ impl NodeReader<'_> {
             self.report.error(&fields.position_of("secret"), NO_HASH_KEY);
         }
         self.check_wildcard(key, value, &fields);
+        let tier = self.read_tier(key, value, &fields);
         let names_limits = has_limits(&fields);
         self.check_effect(&fields, names_limits);
         let has_errors = fields.has_errors() || Self::has_invalid_level(&fields, &nodes);
@@ -127,6 +128,7 @@ impl NodeReader<'_> {
             share_threshold: fields.has("share_threshold").then(|| fields.flag("share_threshold")),
             secret,
             value_to_metric: fields.flag("value_to_metric"),
+            tier,
             rule,
             nodes,
             names_limits,
@@ -161,6 +163,16 @@ impl NodeReader<'_> {
                 format!("key '{key}' contains '*', so it is a wildcard over key and value together"),
             );
         }
+    }
+
+    /// Whether the value of the entry is a tier.
+    fn read_tier(&mut self, key: &str, value: &str, fields: &Fields<'_>) -> bool {
+        let is_tier = fields.flag("tier");
+        if is_tier && (!value.is_empty() || key.contains('*')) {
+            let reason = "tier is for a key without a value and without '*': each value of the key is the name of a tier";
+            self.report.error(&fields.position_of("tier"), reason);
+        }
+        is_tier
     }
 
     fn check_effect(&mut self, fields: &Fields<'_>, names_limits: bool) {

@@ -30,6 +30,7 @@ pub(crate) struct NodeDraft {
     pub share_threshold: Option<bool>,
     pub secret: bool,
     pub value_to_metric: bool,
+    pub tier: bool,
     pub rule: RuleDraft,
     pub nodes: Vec<NodeDraft>,
     /// Whether the file gives limits here, valid or not.
@@ -101,6 +102,7 @@ impl NodeDraft {
             share_threshold: self.share_threshold.unwrap_or_default(),
             secret: self.secret,
             value_to_metric: self.value_to_metric,
+            tier: self.tier,
             rule: self.rule.into_spec(),
             descriptors: into_specs(self.nodes),
         }

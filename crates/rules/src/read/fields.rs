@@ -219,9 +219,13 @@ impl<'n> FieldValue<'n> {
         match (key.value_type, &node.content) {
             (_, Content::Scalar(scalar)) if scalar.yaml11_value() == ScalarValue::Null => Ok(None),
             (ValueType::List(_), Content::List(nodes)) => Ok(Some(Self::List(nodes))),
-            (ValueType::Map(_) | ValueType::FreeMap, Content::Map(_)) => Ok(Some(Self::Map(value.clone()))),
+            (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, Content::Map(_)) => {
+                Ok(Some(Self::Map(value.clone())))
+            }
             (ValueType::List(_), _) => Err(wrong_type(name, "a list", node)),
-            (ValueType::Map(_) | ValueType::FreeMap, _) => Err(wrong_type(name, "a map", node)),
+            (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, _) => {
+                Err(wrong_type(name, "a map", node))
+            }
             (scalar_type, Content::Scalar(scalar)) => {
                 Self::of_scalar(name, scalar_type, scalar, node).map(Some)
             }
@@ -288,7 +292,7 @@ fn wrong_type(name: &str, wanted: &str, node: &Node) -> String {
 }
 
 /// A node for a message: its type, and the text of a scalar.
-fn type_and_text(node: &Node) -> String {
+pub(crate) fn type_and_text(node: &Node) -> String {
     match &node.content {
         Content::Scalar(scalar) if scalar.yaml11_value() != ScalarValue::Null => {
             format!("{} '{}'", scalar.yaml11_value().label(), shorten(&scalar.text))

@@ -1,6 +1,6 @@
 //! Reads the limits of a descriptor: the map under `rate_limit`, or the elements of `rate_limits`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use strum::VariantNames as _;
 use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
 use super::merge_keys::MergedValue;
+use super::tiers::read_tiers;
 use super::{FileReport, Position, ReadContext};
 use crate::calendar::{CalendarProblem, Calendars};
 use crate::keys::Section;
@@ -90,6 +91,16 @@ fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
 }
 
+/// The key that an error of a limit is about.
+pub(super) fn key_of(error: &LimitError) -> &'static str {
+    match error {
+        LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
+        LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+        LimitError::SettledQueue => "settle",
+        LimitError::CalendarAlgorithm { .. } => "calendar",
+    }
+}
+
 /// The algorithm of a limit, with its source for messages: empty if the limit names it.
 #[derive(Clone, Copy)]
 struct ChosenAlgorithm {
@@ -129,11 +140,14 @@ impl<'n> LimitReader<'_, 'n> {
     /// Reads the fields and builds the limit of the engine, which finds numbers outside the range in which decisions
     /// are exact.
     fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
-        let spec = self.read_spec(defaults)?;
+        let mut spec = self.read_spec(defaults)?;
         let fields = self.fields;
         if let Err(error) = spec.check_reserve() {
             self.report.error(&fields.position_of("reserve"), error.to_string());
             return None;
+        }
+        if let Some((map, at)) = fields.map("tiers").filter(|_| !spec.unlimited) {
+            spec.tiers = read_tiers(map, &at, &spec, self.report);
         }
         match Limit::new(spec) {
             Ok(limit) => {
@@ -145,13 +159,7 @@ impl<'n> LimitReader<'_, 'n> {
                 Some(LimitDraft { location: self.report.location(&fields.at), limit, written })
             }
             Err(error) => {
-                let key = match error {
-                    LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
-                    LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
-                    LimitError::SettledQueue => "settle",
-                    LimitError::CalendarAlgorithm { .. } => "calendar",
-                };
-                self.report.error(&fields.position_of(key), error.to_string());
+                self.report.error(&fields.position_of(key_of(&error)), error.to_string());
                 None
             }
         }
@@ -194,6 +202,7 @@ impl<'n> LimitReader<'_, 'n> {
             reserve: fields.integer("reserve").map(u64::from),
             name: name.map(str::to_owned),
             replaces,
+            tiers: BTreeMap::new(),
         })
     }
 
@@ -325,6 +334,7 @@ impl<'n> LimitReader<'_, 'n> {
                 "refill",
                 "mode",
                 "charging",
+                "tiers",
                 "settle",
                 "on_over",
                 "near",

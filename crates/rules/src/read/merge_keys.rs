@@ -13,7 +13,7 @@ use crate::yaml::{Content, Node};
 
 /// A key that counts, with its value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry<'n> {
+pub(crate) struct Entry<'n> {
     /// The line of the key.
     pub line: u32,
     /// `None` for a key that is not text.
@@ -32,7 +32,7 @@ impl<'n> Entry<'n> {
 
 /// A node, or several maps of which a later one overrides single keys of the earlier ones.
 #[derive(Clone, Debug)]
-pub(super) struct MergedValue<'n> {
+pub(crate) struct MergedValue<'n> {
     earlier: Vec<&'n Node>,
     last: &'n Node,
 }
@@ -57,7 +57,7 @@ impl<'n> MergedValue<'n> {
 }
 
 /// Reads the entries of maps, and warns where an entry written in the map is overridden.
-pub(super) struct EntryReader<'r> {
+pub(crate) struct EntryReader<'r> {
     /// Whether all values of a key are merged. The last one counts alone for other keys.
     pub is_merged: fn(&str) -> bool,
     pub report: &'r mut FileReport,

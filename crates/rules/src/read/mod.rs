@@ -8,21 +8,25 @@ mod limit;
 mod merge_keys;
 mod metadata;
 mod resource;
+mod tiers;
 mod yaml11;
 
 use std::sync::Arc;
 
 pub(super) use document::{ReadContext, read_document};
 pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
+pub(crate) use fields::type_and_text;
+pub(crate) use merge_keys::{Entry, EntryReader};
 pub(super) use resource::read_resource;
 pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
+pub(crate) use yaml11::ScalarValue;
 
 use crate::problem::{Location, Problem, ProblemCollector};
 use crate::yaml::excerpt;
 
 /// Collects the problems of one file while it is read.
 #[derive(Debug)]
-pub(super) struct FileReport {
+pub(crate) struct FileReport {
     file: Arc<str>,
     pub problems: ProblemCollector,
 }
@@ -51,7 +55,7 @@ impl FileReport {
 
 /// A line, and the path of the node on it: `descriptors[0].rate_limit`, empty for the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// From 1; 0 for a document without lines.
     pub line: u32,
     pub path: String,

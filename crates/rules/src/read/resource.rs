@@ -125,6 +125,7 @@ impl ResourceReader<'_> {
             share_threshold: None,
             secret: false,
             value_to_metric: false,
+            tier: false,
             rule,
             nodes,
             names_limits,

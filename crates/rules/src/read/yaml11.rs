@@ -4,7 +4,7 @@ use crate::yaml::Scalar;
 
 /// A scalar with its type resolved.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum ScalarValue {
+pub(crate) enum ScalarValue {
     Null,
     Bool(bool),
     /// Saturated; the bounds are far above any number that a rule can have.
@@ -27,7 +27,7 @@ impl ScalarValue {
 }
 
 impl Scalar {
-    pub(super) fn yaml11_value(&self) -> ScalarValue {
+    pub(crate) fn yaml11_value(&self) -> ScalarValue {
         if !self.is_plain {
             return ScalarValue::Text;
         }

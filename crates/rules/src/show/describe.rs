@@ -4,10 +4,11 @@
 use std::fmt::Write as _;
 
 use engine::{
-    Descriptor, DomainRules, Entry, FailurePolicy, Limit, LimitId, Node, PlanError, Quantity, Request, Rule,
-    RuleSet, Step, Walk,
+    Change, Derivation, Descriptor, DomainRules, Entry, FailurePolicy, Limit, Node, Plan, PlanError,
+    Quantity, Request, Rule, RuleSet, Step, Walk,
 };
 
+use super::derivation::{derivation_text, reasons};
 use super::describe_limit;
 use crate::load::AppliedUpgrades;
 
@@ -38,9 +39,9 @@ pub fn describe(
     };
     let replaced = Replacements::in_request(domain, request);
     for descriptor in &request.descriptors {
-        let keys = counter_keys(rules, request, descriptor, now_us)?;
+        let plan = plan_alone(rules, request, descriptor, now_us)?;
         let entries = descriptor.entries.iter().map(|entry| shown_entry(rules, domain, entry)).collect();
-        let explanation = Explanation { domain, upgrades, descriptor, entries, keys, now_us };
+        let explanation = Explanation { domain, upgrades, descriptor, entries, plan, now_us };
         if explanation.explain_descriptor(&mut description.text, &replaced) {
             description.matched += 1;
         }
@@ -130,23 +131,20 @@ fn explain_mixed_policies(out: &mut String, policies: &[(&str, FailurePolicy)]) 
     }
 }
 
-/// The limits that one descriptor alone would charge, each with the key of its counter.
-fn counter_keys(
+/// The plan of one descriptor alone.
+fn plan_alone(
     rules: &RuleSet,
     request: &Request,
     descriptor: &Descriptor,
     now_us: u64,
-) -> Result<Vec<(LimitId, String)>, PlanError> {
+) -> Result<Plan, PlanError> {
     let alone = Request {
         domain: request.domain.clone(),
         hits_addend: request.hits_addend,
         descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
         caller: request.caller,
     };
-    let plan = rules.plan(&alone, now_us)?;
-    // Each limit of the rule has one charge, in the same order.
-    let keys = plan.limits().zip(plan.charges.keys()).map(|(limit, key)| (limit.id, key.to_owned()));
-    Ok(keys.collect())
+    rules.plan(&alone, now_us)
 }
 
 /// One descriptor of a request, with the rules of its domain.
@@ -156,7 +154,8 @@ struct Explanation<'r> {
     descriptor: &'r Descriptor,
     /// The entries as they are shown.
     entries: Vec<String>,
-    keys: Vec<(LimitId, String)>,
+    /// The plan of the descriptor alone.
+    plan: Plan,
     now_us: u64,
 }
 
@@ -170,11 +169,11 @@ impl Explanation<'_> {
         }
         let Some(end) = found.end else {
             self.explain_mismatch(out, &found);
-            return false;
+            return self.explain_block(out);
         };
         let Some(rule) = &end.rule else {
             push_line!(out, "No limit: {}.", no_limit_reason(end));
-            return false;
+            return self.explain_block(out);
         };
         push_line!(out, "Rule {}{}", rule.path, mode_note(rule));
         let mut applies = false;
@@ -206,16 +205,49 @@ impl Explanation<'_> {
         push_line!(out, "That level has: {}.", child_names(node));
     }
 
+    /// A row that blocks denies a descriptor without a limit, too. Returns whether there is one.
+    fn explain_block(&self, out: &mut String) -> bool {
+        let Some(derivation) = self.plan.derivations().first() else { return false };
+        push_line!(out, "Every hit is denied nevertheless:");
+        explain_derivation(out, derivation);
+        true
+    }
+
+    /// The limit that applies in place of `limit`, with the key of its counter.
+    fn planned(&self, limit: &Limit) -> Option<(&Limit, Option<&str>)> {
+        // Each limit of the rule that counts has one charge, in the same order.
+        let mut charged = self.plan.limits().zip(self.plan.charges.keys());
+        let charged = charged.find(|(planned, _)| planned.id == limit.id);
+        let mut unlimited = self.plan.unlimited();
+        charged
+            .map(|(planned, key)| (planned, Some(key)))
+            .or_else(|| Some((unlimited.find(|planned| planned.id == limit.id)?, None)))
+    }
+
     fn explain_limit(&self, out: &mut String, rule: &Rule, limit: &Limit, replaced: &Replacements) -> bool {
-        if let Some(replacer) = replaced.replacer_of(limit) {
+        let (planned, key) = self.planned(limit).unwrap_or((limit, None));
+        if let Some(replacer) = replaced.replacer_of(limit).filter(|_| !planned.blocked) {
             push_line!(out, "    left out: replaced by limit '{replacer}'");
             return false;
         }
-        push_line!(out, "    admits            {}", describe_limit::parameters(limit));
-        if limit.quantity == Quantity::Unlimited {
+        let derivation = self.plan.derivations().iter().find(|derivation| derivation.limit == limit.id);
+        let is_exempt = derivation.is_some_and(is_exempt);
+        let admits = match planned.blocked {
+            true => BLOCKED.to_owned(),
+            false if is_exempt => EXEMPT.to_owned(),
+            false => describe_limit::parameters(planned),
+        };
+        push_line!(out, "    admits            {admits}");
+        if !limit.tiers.is_empty() {
+            push_line!(out, "    tiers             {}", describe_limit::tiers(&limit.spec));
+        }
+        if let Some(derivation) = derivation {
+            explain_derivation(out, derivation);
+        }
+        if planned.blocked || planned.quantity == Quantity::Unlimited {
             return true;
         }
-        let spec = &limit.spec;
+        let spec = &planned.spec;
         if let Some(window) = describe_limit::window(spec, self.now_us) {
             push_line!(out, "    window            {window}");
         }
@@ -225,7 +257,7 @@ impl Explanation<'_> {
             push_line!(out, "    settle            {}", describe_limit::SETTLE);
         }
         push_line!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
-        if let Some(text) = describe_limit::on_over(limit) {
+        if let Some(text) = describe_limit::on_over(planned) {
             push_line!(out, "    on over           {text}");
         }
         if let Some(share) = spec.near {
@@ -234,7 +266,7 @@ impl Explanation<'_> {
         if let Some(units) = spec.reserve {
             push_line!(out, "    reserve           {}", describe_limit::reserve(units));
         }
-        if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
+        if let Some(key) = key {
             push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
             push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
         }
@@ -245,6 +277,21 @@ impl Explanation<'_> {
             push_line!(out, "    replaces          {name}");
         }
         true
+    }
+}
+
+const EXEMPT: &str = "everything, because a row exempts: nothing is counted";
+const BLOCKED: &str = "nothing, because a row blocks";
+
+fn is_exempt(derivation: &Derivation) -> bool {
+    derivation.steps.iter().any(|step| step.change == Change::Exempt)
+}
+
+/// How the limit came about, and why its rows exist.
+fn explain_derivation(out: &mut String, derivation: &Derivation) {
+    push_line!(out, "    exception         {}", derivation_text(derivation));
+    for reason in reasons(derivation) {
+        push_line!(out, "    reason            {reason}");
     }
 }
 
@@ -265,6 +312,9 @@ fn match_kind(step: Step<'_>) -> String {
         }
         Step::Wildcard(node) => {
             format!("wildcard, node '{}'; each value has its own counter", node.composite)
+        }
+        Step::KeyOnly(node) if node.is_tier => {
+            format!("tier, node '{}'; all its values share the counter", node.composite)
         }
         Step::KeyOnly(node) => {
             format!("key alone, node '{}'; each value has its own counter", node.composite)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::{
     Algorithm, Charging, FailurePolicy, Limit, LimitSpec, OnOver, Pacing, Quantity, Refill, ShardBy, Share,
-    Unit,
+    Tier, Unit,
 };
 
 use crate::calendar::local_time;
@@ -46,6 +46,18 @@ pub(super) fn parameters(limit: &Limit) -> String {
             ),
         },
     }
+}
+
+/// The tiers of a limit: `internal unlimited, pro 600`.
+pub(super) fn tiers(spec: &LimitSpec) -> String {
+    let tier = |(name, tier): (&String, &Tier)| match tier {
+        Tier::Unlimited => format!("{name} unlimited"),
+        Tier::Limited { requests_per_unit, burst: None } => format!("{name} {requests_per_unit}"),
+        Tier::Limited { requests_per_unit, burst: Some(burst) } => {
+            format!("{name} {requests_per_unit} (burst {burst})")
+        }
+    };
+    spec.tiers.iter().map(tier).collect::<Vec<_>>().join(", ")
 }
 
 /// When hits are recorded.

@@ -1,10 +1,12 @@
 //! Shows rules: `/rlconfig`, the explanation of a request, the JSON Schema of rule files.
 
+mod derivation;
 mod describe;
 mod describe_limit;
 mod rlconfig;
 mod schema;
 
+pub use derivation::derivation_text;
 pub use describe::{Description, describe};
 pub use rlconfig::rlconfig;
 pub use schema::schema;

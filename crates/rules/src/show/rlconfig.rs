@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use engine::{Algorithm, Charging, Limit, OnOver, Pacing, Refill, Rule, RuleSet, ShardBy};
 
+use super::describe_limit;
+
 /// One line per limit, in the order of the files:
 /// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. Keys that
 /// envoyproxy/ratelimit does not have follow in the same format, for limits that use them.
@@ -59,6 +61,7 @@ fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, 
         spec.near.map(|near| ("near", near.to_string())),
         spec.reserve.map(|units| ("reserve", units.to_string())),
         (rule.shard_by != ShardBy::FirstEntry).then(|| ("shard_by", rule.shard_by.name().to_owned())),
+        (!spec.tiers.is_empty()).then(|| ("tiers", format!("[{}]", describe_limit::tiers(spec)))),
         (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),
     ]
     .into_iter()

@@ -28,6 +28,7 @@ fn definition_name(section: Section) -> Option<&'static str> {
         Section::Descriptor => Some("descriptor"),
         Section::RateLimit => Some("rate_limit"),
         Section::Replaces => Some("replaces"),
+        Section::Tier => Some("tier"),
     }
 }
 
@@ -39,6 +40,7 @@ fn section(section: Section) -> Value {
         Section::Descriptor => vec!["key"],
         Section::RateLimit => vec![],
         Section::Replaces => vec!["name"],
+        Section::Tier => vec!["requests_per_unit"],
     };
     json!({
         "type": "object",
@@ -62,6 +64,11 @@ fn property(key: &Key) -> Value {
         ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),
         ValueType::Map(section) => json!({ "allOf": [reference(section)] }),
         ValueType::FreeMap => json!({ "type": "object" }),
+        ValueType::Tiers => {
+            let number = json!({ "type": "integer", "minimum": 0 });
+            let tier = [number, json!({ "enum": ["unlimited"] }), reference(Section::Tier)];
+            json!({ "type": "object", "additionalProperties": { "anyOf": tier } })
+        }
     };
     if let Value::Object(members) = &mut schema {
         members.insert("description".into(), key.doc.into());

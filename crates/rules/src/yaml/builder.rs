@@ -50,6 +50,19 @@ impl TreeBuilder {
         self.root
     }
 
+    /// Removes the last element of the document, if the document is a list and the element has ended. The bounds on
+    /// nodes and aliases then are those of the next element.
+    pub fn take_element(&mut self) -> Option<Node> {
+        match self.open.as_mut_slice() {
+            [OpenNode { is_map: false, children, .. }] => {
+                let element = children.pop()?;
+                (self.nodes, self.aliased) = (0, 0);
+                Some(element)
+            }
+            _ => None,
+        }
+    }
+
     pub fn add_event(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
         let line = start_line(span);
         if matches!(

@@ -14,6 +14,23 @@ pub use tree::{Content, Document, Node, Scalar, YamlError, excerpt};
 
 /// Reads the first document of `text`.
 pub fn parse(text: &str) -> Result<Document, YamlError> {
+    parse_with(text, |_| Ok(()))
+}
+
+/// Reads the first document of `text`, and passes each element of its list to `on_element` as soon as it has ended. So
+/// a long list needs no more memory than its largest element, and the bounds of a document are those of an element.
+/// What is returned is the document without these elements: an empty list, unless the document is something else.
+pub fn parse_list(
+    text: &str,
+    mut on_element: impl FnMut(Node) -> Result<(), YamlError>,
+) -> Result<Document, YamlError> {
+    parse_with(text, |builder| builder.take_element().map_or(Ok(()), &mut on_element))
+}
+
+fn parse_with(
+    text: &str,
+    mut after_event: impl FnMut(&mut TreeBuilder) -> Result<(), YamlError>,
+) -> Result<Document, YamlError> {
     let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let mut events = Events::new(text);
     let mut builder = TreeBuilder::default();
@@ -25,6 +42,7 @@ pub fn parse(text: &str) -> Result<Document, YamlError> {
             }
             _ => builder.add_event(event, span)?,
         }
+        after_event(&mut builder)?;
     }
     Ok(Document { root: None, second_line: None })
 }
@@ -248,5 +266,41 @@ mod tests {
         assert_eq!(parse("a: 1\n").expect("yaml").second_line, None);
         assert!(parse("").expect("yaml").root.is_none());
         assert!(parse("# only a comment\n").expect("yaml").root.is_none());
+    }
+
+    #[test]
+    fn the_elements_of_a_list_come_one_by_one() {
+        let elements = |text: &str| {
+            let mut elements = Vec::new();
+            let document = parse_list(text, |node| {
+                elements.push((node.line, shape(&node)));
+                Ok(())
+            });
+            (elements, document.map(|document| document.root.as_ref().map(shape)))
+        };
+        let text = "- &one { a: [1, 2] }\n- *one\n-\n  - x\n";
+        let expected = [(1, "{a: [1, 2]}"), (1, "{a: [1, 2]}"), (4, "[x]")];
+        let (found, rest) = elements(text);
+        assert_eq!(found, expected.map(|(line, shape)| (line, shape.to_owned())));
+        assert_eq!(rest, Ok(Some("[]".to_owned())));
+        assert_eq!(elements("[a, {b: c}]").0.len(), 2);
+        for (text, rest) in [("a: [b]\n", Some("{a: [b]}")), ("x", Some("x")), ("", None), ("[]", Some("[]"))]
+        {
+            assert_eq!(elements(text), (Vec::new(), Ok(rest.map(str::to_owned))), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_may_be_longer_than_a_document_if_its_elements_are_short() {
+        let mut count = 0;
+        let long = "- { a: b }\n".repeat(200_000);
+        let read = parse_list(&long, |_| {
+            count += 1;
+            Ok(())
+        });
+        assert!(read.is_ok() && parse(&long).is_err());
+        assert_eq!(count, 200_000);
+        let element = format!("- [{}x]\n", "x, ".repeat(400_001));
+        assert!(parse_list(&element, |_| Ok(())).is_err());
     }
 }

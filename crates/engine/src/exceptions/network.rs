@@ -1,0 +1,214 @@
+//! Networks of addresses as values of rows, and the look-up of an address in them.
+//!
+//! An IPv4 address in an IPv6 address (`::ffff:10.0.0.7`, as a dual-stack listener writes it) is that IPv4 address. All
+//! other addresses of the two families are apart: `::/0` has no IPv4 address, and `0.0.0.0/0` has no IPv6 address.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+/// A network of IPv4 or IPv6 addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    first: Address,
+    prefix_len: u8,
+}
+
+/// An address, IPv4 apart from IPv6. The bits stand at the upper end, the first bit first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Address {
+    bits: u128,
+    is_v4: bool,
+}
+
+/// Why a text is not a [`Network`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    #[error("not a network such as 10.0.0.0/8 or 2001:db8::/32")]
+    NotANetwork,
+    /// Probably a typing error: the network is another one than the text names.
+    #[error("the address has bits after the prefix; the network is {0}")]
+    HostBits(Network),
+}
+
+impl Address {
+    fn new(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Self { bits: u128::from(v4.to_bits()) << 96, is_v4: true },
+            IpAddr::V6(v6) => Self { bits: v6.to_bits(), is_v4: false },
+        }
+    }
+
+    /// The address with all bits after the prefix cleared.
+    fn masked(self, prefix_len: u8) -> Self {
+        let mask = u128::MAX.checked_shl(u128::BITS - u32::from(prefix_len)).unwrap_or(0);
+        Self { bits: self.bits & mask, ..self }
+    }
+}
+
+impl Network {
+    /// Whether the network has this address.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = Address::new(address);
+        address.is_v4 == self.first.is_v4 && address.masked(self.prefix_len) == self.first
+    }
+
+    /// The length of the prefix in bits.
+    #[must_use]
+    pub fn prefix_len(&self) -> u8 {
+        self.prefix_len
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (address, len) = text.split_once('/').ok_or(NetworkError::NotANetwork)?;
+        let address: IpAddr = address.parse().map_err(|_| NetworkError::NotANetwork)?;
+        let is_number = !len.is_empty() && len.bytes().all(|byte| byte.is_ascii_digit());
+        let len: u8 = len.parse().ok().filter(|_| is_number).ok_or(NetworkError::NotANetwork)?;
+        let first = Address::new(address);
+        let prefix_len = match (address, first.is_v4) {
+            // A part of `::ffff:0:0/96`, whose addresses are IPv4 addresses.
+            (IpAddr::V6(_), true) => len.checked_sub(96).ok_or(NetworkError::NotANetwork)?,
+            _ => len,
+        };
+        if prefix_len > if first.is_v4 { 32 } else { 128 } {
+            return Err(NetworkError::NotANetwork);
+        }
+        let network = Self { first: first.masked(prefix_len), prefix_len };
+        if network.first == first { Ok(network) } else { Err(NetworkError::HostBits(network)) }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Address { bits, is_v4 } = self.first;
+        match is_v4 {
+            // Exact: an IPv4 address has its bits in the upper 32.
+            true => write!(f, "{}/{}", Ipv4Addr::from_bits((bits >> 96) as u32), self.prefix_len),
+            false => write!(f, "{}/{}", Ipv6Addr::from_bits(bits), self.prefix_len),
+        }
+    }
+}
+
+/// The rows of networks, by the index of the row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Networks {
+    /// One map for each length of prefix, the longest first.
+    by_prefix: Vec<(u8, HashMap<Address, SmallVec<[u32; 1]>>)>,
+}
+
+impl Networks {
+    pub(super) fn insert(&mut self, network: Network, row: u32) {
+        let found =
+            self.by_prefix.binary_search_by_key(&Reverse(network.prefix_len), |(len, _)| Reverse(*len));
+        let index = found.unwrap_or_else(|index| {
+            self.by_prefix.insert(index, (network.prefix_len, HashMap::new()));
+            index
+        });
+        self.by_prefix[index].1.entry(network.first).or_default().push(row);
+    }
+
+    /// The rows of the networks that have the address `text`, each with the length of its prefix, the longest first.
+    pub(super) fn rows_of(&self, text: &str) -> impl Iterator<Item = (u8, u32)> {
+        let address = if self.by_prefix.is_empty() { None } else { text.parse().ok().map(Address::new) };
+        address.into_iter().flat_map(|address| {
+            self.by_prefix.iter().flat_map(move |(len, rows)| {
+                let rows = rows.get(&address.masked(*len));
+                rows.into_iter().flatten().map(|row| (*len, *row))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        text.parse().expect("a network")
+    }
+
+    #[test]
+    fn networks_are_read_and_written() {
+        let table = [
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("10.0.0.7/32", "10.0.0.7/32"),
+            ("2001:DB8:0::/32", "2001:db8::/32"),
+            ("::/0", "::/0"),
+            ("::1/128", "::1/128"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+        ];
+        for (text, shown) in table {
+            assert_eq!(network(text).to_string(), shown, "{text}");
+        }
+        for text in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "10.0.0.0/+8",
+            "a/8",
+            "::ffff:0:0/95",
+        ] {
+            assert_eq!(text.parse::<Network>(), Err(NetworkError::NotANetwork), "{text:?}");
+        }
+        let host_bits = "10.0.0.7/8".parse::<Network>();
+        assert_eq!(host_bits, Err(NetworkError::HostBits(network("10.0.0.0/8"))));
+    }
+
+    #[test]
+    fn a_network_has_its_addresses_however_they_are_written() {
+        let table = [
+            // network, address, whether the network has it
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", true),
+            ("10.0.0.0/8", "::10.1.2.3", false),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("2001:db8::/32", "2001:0DB8::7", true),
+            ("2001:db8::/33", "2001:db8:8000::", false),
+            ("::/0", "10.0.0.1", false),
+            ("::/0", "fe80::1", true),
+            ("0.0.0.0/0", "fe80::1", false),
+            ("0.0.0.0/0", "255.255.255.255", true),
+            ("10.0.0.7/32", "10.0.0.7", true),
+            ("10.0.0.7/32", "10.0.0.6", false),
+        ];
+        for (text, address, expected) in table {
+            let mut networks = Networks::default();
+            networks.insert(network(text), 3);
+            let found: Vec<_> = networks.rows_of(address).map(|(_, row)| row).collect();
+            assert_eq!(found, if expected { vec![3] } else { Vec::new() }, "{address} in {text}");
+            assert_eq!(network(text).contains(address.parse().expect("an address")), expected);
+        }
+        let mut networks = Networks::default();
+        networks.insert(network("0.0.0.0/0"), 0);
+        for text in ["", "localhost", "10.0.0.1:80", "10.0.0.01", "10.0.0.0/8"] {
+            assert_eq!(networks.rows_of(text).count(), 0, "{text:?} is no address");
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_comes_first() {
+        let mut networks = Networks::default();
+        for (row, text) in
+            ["10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/0", "10.1.0.0/16", "10.2.0.0/16"].iter().enumerate()
+        {
+            networks.insert(network(text), u32::try_from(row).expect("a small number"));
+        }
+        let found: Vec<_> = networks.rows_of("10.1.2.3").collect();
+        assert_eq!(found, [(16, 1), (16, 3), (8, 0), (0, 2)]);
+    }
+}

@@ -1,0 +1,194 @@
+//! The precedence of rows as its definition says it, one row after the other, against the look-up in the tables.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW_US: u64 = 1_000;
+
+/// A row and, if it is one of a file that has tiers only, whether it comes through the table.
+#[derive(Clone, Debug)]
+struct ModelRow {
+    row: ExceptionRow,
+    in_table: bool,
+}
+
+/// A row that is for an entry: what decides between two rows, the greater one counts.
+#[derive(Clone, Copy, Debug)]
+struct Match<'r> {
+    row: &'r ExceptionRow,
+    order: (bool, usize, u8, usize),
+}
+
+fn matches<'r>(rows: &'r [ModelRow], entries: &[Entry], path: &str, name: &str) -> Vec<Match<'r>> {
+    let mut matches = Vec::new();
+    for (line, ModelRow { row, .. }) in rows.iter().enumerate() {
+        let is_in_force = row.until_us.is_none_or(|until_us| NOW_US < until_us);
+        let is_for_limit = row.path.matches(path) && row.limit_name.matches(name);
+        for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry.key == *row.key) {
+            let precision = match &row.value {
+                RowValue::Exact(value) => (**value == *entry.value).then_some(255),
+                RowValue::Network(network) => {
+                    let is_inside = entry.value.parse().is_ok_and(|address| network.contains(address));
+                    is_inside.then(|| network.prefix_len())
+                }
+            };
+            if let Some(precision) =
+                precision.filter(|_| is_in_force && is_for_limit && row.domain.matches("d"))
+            {
+                let names_limits = row.path != Glob::Any || row.limit_name != Glob::Any;
+                matches.push(Match { row, order: (names_limits, index, precision, line) });
+            }
+        }
+    }
+    matches
+}
+
+/// The value of a column in the row that counts for it.
+fn best<T>(matches: &[Match<'_>], value: impl Fn(&Effect) -> Option<T>) -> Option<T> {
+    let set = matches.iter().filter(|matched| value(&matched.row.effect).is_some());
+    let counting = set.max_by_key(|matched| matched.order)?;
+    value(&counting.row.effect)
+}
+
+fn expected(
+    rows: &[ModelRow],
+    entries: &[Entry],
+    limit: &LimitSpec,
+    path: &str,
+    entry_tier: Option<&str>,
+) -> String {
+    let matches = matches(rows, entries, path, limit.name.as_deref().unwrap_or_default());
+    let access: Vec<_> =
+        matches.iter().filter(|matched| matched.row.effect.block || matched.row.effect.exempt).collect();
+    let counting = access.iter().filter(|matched| {
+        let (_, entry, precision, _) = matched.order;
+        !access.iter().any(|other| other.order.1 == entry && other.order.2 > precision)
+    });
+    let counting: Vec<_> = counting.map(|matched| &matched.row.effect).collect();
+    if counting.iter().any(|effect| effect.block) {
+        return "blocked".to_owned();
+    }
+    if !counting.is_empty() {
+        return "unlimited".to_owned();
+    }
+    let row_tier = best(&matches, |effect| effect.tier.clone());
+    let tier = entry_tier.map(str::to_owned).or(row_tier.map(|name| name.to_string()));
+    let tier = tier.and_then(|name| limit.tiers.get(&name).copied());
+    let number = match (best(&matches, |effect| effect.limit), tier) {
+        (Some(number), _) => Some(number),
+        (None, Some(Tier::Unlimited)) => None,
+        (None, Some(Tier::Limited { requests_per_unit, .. })) => Some(requests_per_unit),
+        (None, None) => Some(limit.requests_per_unit),
+    };
+    let multiplier = best(&matches, |effect| effect.multiplier);
+    let number = number.map(|number| multiplier.map_or(number, |multiplier| multiplier.times(number)));
+    let number = number.map_or("unlimited".to_owned(), |number| number.to_string());
+    let is_shadow = best(&matches, |effect| effect.shadow_mode).unwrap_or(false);
+    if is_shadow { format!("{number} shadow") } else { number }
+}
+
+const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.1.0.1", "::ffff:10.0.0.1", "2001:db8::1", "x"];
+
+const NETWORKS: [&str; 6] =
+    ["10.0.0.0/8", "10.1.0.0/16", "10.0.0.1/32", "0.0.0.0/0", "::/0", "2001:db8::/32"];
+
+fn value() -> impl Strategy<Value = RowValue> {
+    let network = proptest::sample::select(&NETWORKS[..]);
+    prop_oneof![
+        3 => proptest::sample::select(&ADDRESSES[..]).prop_map(|value| RowValue::Exact(value.into())),
+        2 => network.prop_map(|text| RowValue::Network(text.parse().expect("a network"))),
+    ]
+}
+
+fn effect() -> impl Strategy<Value = Effect> {
+    let tiers = proptest::sample::select(&["pro", "trial", "internal", "gold"][..]);
+    let times = proptest::sample::select(&["2", "0.5", "0.001", "1.5"][..]);
+    (
+        proptest::option::of(tiers.prop_map(Arc::from)),
+        proptest::option::weighted(0.3, 0..100_u64),
+        proptest::option::weighted(0.3, times.prop_map(|text: &str| text.parse().expect("a multiplier"))),
+        proptest::bool::weighted(0.15),
+        proptest::bool::weighted(0.15),
+        proptest::option::weighted(0.2, any::<bool>()),
+    )
+        .prop_map(|(tier, limit, multiplier, block, exempt, shadow_mode)| Effect {
+            tier,
+            limit,
+            multiplier,
+            block,
+            exempt,
+            shadow_mode,
+        })
+}
+
+fn model_row() -> impl Strategy<Value = ModelRow> {
+    let key = proptest::sample::select(&["ip", "tenant", "path", "plain"][..]);
+    let domain = proptest::sample::select(&["d", "d", "*", "e", "d*"][..]);
+    let path = proptest::sample::select(&["*", "*", "tenant*", "tenant.path", "ip"][..]);
+    let name = proptest::sample::select(&["*", "*", "*", "long", "s*", ""][..]);
+    let until = proptest::option::weighted(0.2, NOW_US - 1..NOW_US + 2);
+    let full = (key, value(), domain, path, name, effect(), until).prop_map(
+        |(key, value, domain, path, name, effect, until_us)| {
+            let (domain, path, limit_name) = (Glob::new(domain), Glob::new(path), Glob::new(name));
+            let row = ExceptionRow { domain, value, path, limit_name, until_us, ..row(key, "", effect) };
+            ModelRow { row, in_table: false }
+        },
+    );
+    let tier = proptest::sample::select(&["pro", "trial", "internal", "gold"][..]);
+    let address = proptest::sample::select(&ADDRESSES[..]);
+    let in_table =
+        (proptest::sample::select(&["ip", "tenant"][..]), address, tier).prop_map(|(key, value, tier)| {
+            let row = ExceptionRow { value: RowValue::Exact(value.into()), ..row(key, "", self::tier(tier)) };
+            ModelRow { row, in_table: true }
+        });
+    prop_oneof![3 => full, 1 => in_table]
+}
+
+/// Each row comes from a file of its own, so that rows of both kinds can stand in any order.
+fn table(rows: &[ModelRow]) -> Exceptions {
+    let mut builder = ExceptionsBuilder::new(&Exceptions::default());
+    for (index, ModelRow { row, in_table }) in rows.iter().enumerate() {
+        let file: Arc<str> = format!("{index:03}").into();
+        match (in_table, &row.value, &row.effect.tier) {
+            (true, RowValue::Exact(value), Some(tier)) => {
+                let row = TierRow { file: &file, domain: "d", key: &row.key, value, tier };
+                builder.add_tier(row).expect("few tiers");
+            }
+            _ => builder.add_row(ExceptionRow { source: RowSource { file, line: 1 }, ..row.clone() }),
+        }
+    }
+    builder.build(&Exceptions::default(), |_| {})
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn look_ups_equal_the_definition(
+        rows in proptest::collection::vec(model_row(), 0..10),
+        first in proptest::sample::select(&["ip", "tenant", "plain"][..]),
+        values in proptest::array::uniform2(proptest::sample::select(&ADDRESSES[..])),
+        below in proptest::sample::select(&["", "path", "pro", "gold"][..]),
+    ) {
+        let mut pairs = vec![(first, values[0])];
+        let short = (sixty(Some("short")), plain(1_000, Some("long")));
+        // The limits of the rule, its path, and the tier of the request.
+        let (limits, path, entry_tier) = match (first, below) {
+            ("tenant", "path") => {
+                pairs.push(("path", values[1]));
+                (vec![short.0, short.1], "tenant.path", None)
+            }
+            ("tenant", tier @ ("pro" | "gold")) => {
+                pairs.push(("tier", tier));
+                (vec![sixty(None)], "tenant.tier", Some(tier))
+            }
+            ("plain", _) => (vec![plain(9, None)], "plain", None),
+            _ => (vec![sixty(None)], first, None),
+        };
+        let rules = rules().with_exceptions(Arc::new(table(&rows)));
+        let descriptor = descriptor(&pairs);
+        let expected: Vec<_> =
+            limits.iter().map(|limit| expected(&rows, &descriptor.entries, limit, path, entry_tier)).collect();
+        prop_assert_eq!(limits_of(&rules, descriptor, NOW_US), expected);
+    }
+}

@@ -1,0 +1,206 @@
+//! What a load has changed, file by file: for the log, the admin page and the metrics.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::ops::Add;
+use std::sync::Arc;
+
+use engine::{Added, ExceptionKind, ExceptionRow, Exceptions, TierMark};
+
+use super::LoadedExceptions;
+
+/// A number of rows for each kind. A row that changes several things counts for each of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindCounts([u64; ExceptionKind::COUNT]);
+
+/// The rows of one file that are in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileSummary {
+    pub name: Arc<str>,
+    pub rows: u64,
+    pub kinds: KindCounts,
+    /// The rows that differ from those of the file in the previous load.
+    pub changes: RowChanges,
+}
+
+/// How rows differ from those of the previous load. A row of a YAML file is the same one if it is for the same requests
+/// and limits and has the same columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowChanges {
+    pub added: u64,
+    pub removed: u64,
+    pub changed: u64,
+}
+
+impl KindCounts {
+    /// Each kind with its rows.
+    pub fn iter(&self) -> impl Iterator<Item = (ExceptionKind, u64)> {
+        ExceptionKind::all().zip(self.0)
+    }
+
+    fn add_rows(&mut self, kind: ExceptionKind, rows: u64) {
+        if let Some(count) = ExceptionKind::all().position(|known| known == kind) {
+            self.0[count] += rows;
+        }
+    }
+}
+
+impl Add for KindCounts {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, rows)| *sum += rows);
+        self
+    }
+}
+
+impl RowChanges {
+    /// Whether all rows are those of the previous load.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A number by which rows of one file are the same: what they are for, and which columns they have.
+pub(super) fn row_identity(row: &ExceptionRow) -> u64 {
+    let kinds: Vec<_> = row.effect.kinds().map(ExceptionKind::name).collect();
+    let mut hasher = DefaultHasher::new();
+    format!("{:?}", (&row.domain, &row.key, &row.value, &row.path, &row.limit_name, kinds)).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Counts the rows of each file while they are read.
+pub(super) struct ChangeCounts<'p> {
+    previous: &'p LoadedExceptions,
+    /// The rows of YAML files that were in force, by file and identity.
+    before: HashMap<(&'p str, u64), &'p ExceptionRow>,
+    files: Vec<FileSummary>,
+}
+
+/// Rows of CSV files with the same marks.
+#[derive(Default)]
+pub(super) struct AddedCounts {
+    counts: HashMap<Added, u64>,
+    /// Rows in a series usually have the same marks.
+    last: Option<(Added, u64)>,
+}
+
+/// What is known after all rows were read.
+pub(super) struct Counted {
+    pub files: Vec<FileSummary>,
+    pub gone: Vec<FileSummary>,
+    /// The number of rows of a CSV file that repeat earlier ones.
+    pub repeated: Vec<(Arc<str>, u64)>,
+}
+
+impl AddedCounts {
+    pub fn count(&mut self, added: Added) {
+        match &mut self.last {
+            Some((last, rows)) if *last == added => *rows += 1,
+            last => {
+                if let Some((last, rows)) = last.replace((added, 1)) {
+                    *self.counts.entry(last).or_default() += rows;
+                }
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Added, u64)> {
+        self.counts.iter().map(|(added, rows)| (*added, *rows)).chain(self.last)
+    }
+}
+
+impl<'p> ChangeCounts<'p> {
+    pub fn new(previous: &'p LoadedExceptions) -> Self {
+        let by_identity = |row: &'p ExceptionRow| ((&*row.source.file, row_identity(row)), row);
+        Self { previous, before: previous.exceptions.rows().map(by_identity).collect(), files: Vec::new() }
+    }
+
+    /// The rows that follow are of this file.
+    pub fn start_file(&mut self, name: &Arc<str>) {
+        self.files.push(FileSummary { name: Arc::clone(name), ..FileSummary::default() });
+    }
+
+    /// Counts a row of a YAML file.
+    pub fn add_row(&mut self, row: &ExceptionRow, identity: u64) {
+        let Some(file) = self.files.last_mut() else { return };
+        file.rows += 1;
+        row.effect.kinds().for_each(|kind| file.kinds.add_rows(kind, 1));
+        match self.before.get(&(&*row.source.file, identity)) {
+            None => file.changes.added += 1,
+            Some(before) if !is_same(before, row) => file.changes.changed += 1,
+            Some(_) => {}
+        }
+    }
+
+    /// Adds the rows of CSV files, and compares each file with what it was.
+    pub fn finish(mut self, added: &AddedCounts, exceptions: &Exceptions) -> Counted {
+        let mut repeated: HashMap<Arc<str>, u64> = HashMap::new();
+        for (row, rows) in added.iter() {
+            self.count_tiers(exceptions, row.mark, row.before, i64_of(rows));
+        }
+        // Afterwards, so that no count falls below 0.
+        for (row, rows) in added.iter() {
+            if let Some(earlier) = row.repeated {
+                self.count_tiers(exceptions, earlier, row.before, -i64_of(rows));
+                if let Some(tier) = exceptions.tier(row.mark) {
+                    *repeated.entry(Arc::clone(&tier.file)).or_default() += rows;
+                }
+            }
+        }
+        let mut gone = Vec::new();
+        for before in &self.previous.files {
+            match self.files.iter_mut().find(|file| file.name == before.name) {
+                // Rows that are neither new nor the same ones as before are gone.
+                Some(file) => {
+                    let kept = file.rows.saturating_sub(file.changes.added);
+                    file.changes.removed = before.rows.saturating_sub(kept);
+                }
+                None if before.rows > 0 => {
+                    let changes = RowChanges { removed: before.rows, ..RowChanges::default() };
+                    gone.push(FileSummary {
+                        rows: 0,
+                        kinds: KindCounts::default(),
+                        changes,
+                        ..before.clone()
+                    });
+                }
+                None => {}
+            }
+        }
+        let mut repeated: Vec<_> = repeated.into_iter().collect();
+        repeated.sort();
+        Counted { files: self.files, gone, repeated }
+    }
+
+    /// Counts rows that have the mark now, and had `before` in the previous table. Fewer than 0 take rows back.
+    fn count_tiers(&mut self, exceptions: &Exceptions, mark: TierMark, before: Option<TierMark>, rows: i64) {
+        let Some(now) = exceptions.tier(mark) else { return };
+        let Some(file) = self.files.iter_mut().find(|file| file.name == now.file) else { return };
+        file.rows = file.rows.saturating_add_signed(rows);
+        let before = before.and_then(|mark| self.previous.exceptions.tier(mark));
+        match before.filter(|before| before.file == now.file) {
+            None => file.changes.added = file.changes.added.saturating_add_signed(rows),
+            Some(before) if before.tier != now.tier => {
+                file.changes.changed = file.changes.changed.saturating_add_signed(rows);
+            }
+            Some(_) => {}
+        }
+        if let Some(count) = ExceptionKind::all().position(|kind| kind == ExceptionKind::Tier) {
+            file.kinds.0[count] = file.kinds.0[count].saturating_add_signed(rows);
+        }
+    }
+}
+
+/// Whether two rows with the same identity say the same.
+fn is_same(before: &ExceptionRow, now: &ExceptionRow) -> bool {
+    let told = |row: &ExceptionRow| (row.effect.clone(), row.until_us, row.reason.clone(), row.by.clone());
+    told(before) == told(now)
+}
+
+fn i64_of(rows: u64) -> i64 {
+    // There are at most ten million rows.
+    i64::try_from(rows).unwrap_or(i64::MAX)
+}

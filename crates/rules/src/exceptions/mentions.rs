@@ -1,0 +1,185 @@
+//! What rows name of the rules: domains, keys, paths, names of limits and tiers; and which of them the rules do not
+//! have.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher as _};
+use std::sync::Arc;
+
+use engine::{ExceptionRow, Glob, Node, Rule, RuleSet, composite};
+
+use super::LoadedExceptions;
+use crate::problem::{Location, Problem, ProblemCollector, Problems};
+
+/// Different pairs of domain and key in CSV files. More of them mean that two columns have changed places.
+const MAX_PAIRS: usize = 1_000;
+/// What is compared with the rules. Rows that name further things are not checked.
+const MAX_MENTIONS: usize = 10_000;
+
+/// What rows name, each with the first row that does.
+#[derive(Debug, Default)]
+pub(super) struct Mentions {
+    list: Vec<Mention>,
+    /// By a hash of the mention.
+    indexes: HashMap<u64, usize>,
+    /// Hashes of the pairs of domain and key in CSV files.
+    pairs: HashMap<u64, ()>,
+    /// The hash of the last row of a CSV file, which the next row usually has, too.
+    last: Option<(u64, usize)>,
+}
+
+#[derive(Debug)]
+struct Mention {
+    file: Arc<str>,
+    line: u32,
+    rows: u64,
+    domain: Glob,
+    key: Arc<str>,
+    tier: Option<Arc<str>>,
+    path: Glob,
+    limit_name: Glob,
+    blocks: bool,
+}
+
+impl Mentions {
+    /// Adds a row of a CSV file.
+    ///
+    /// # Errors
+    /// Why so much cannot be named in CSV files.
+    pub fn add_tier_row(
+        &mut self,
+        file: &Arc<str>,
+        line: u32,
+        domain: &str,
+        key: &str,
+        tier: &str,
+    ) -> Result<(), String> {
+        let hash = hash_of(&(&**file, domain, key, tier));
+        if let Some((_, index)) = self.last.filter(|(last, _)| *last == hash) {
+            self.list[index].rows += 1;
+            return Ok(());
+        }
+        self.pairs.insert(hash_of(&(domain, key)), ());
+        if self.pairs.len() > MAX_PAIRS {
+            return Err(format!(
+                "more than {MAX_PAIRS} different pairs of domain and key: are the columns in order?"
+            ));
+        }
+        let mention = || Mention {
+            file: Arc::clone(file),
+            line,
+            rows: 0,
+            domain: Glob::new(domain),
+            key: key.into(),
+            tier: Some(tier.into()),
+            path: Glob::Any,
+            limit_name: Glob::Any,
+            blocks: false,
+        };
+        self.last = self.count(hash, mention).map(|index| (hash, index));
+        Ok(())
+    }
+
+    /// Adds a row of a YAML file.
+    pub fn add_row(&mut self, row: &ExceptionRow) {
+        let ExceptionRow { source, domain, key, path, limit_name, effect, .. } = row;
+        let named =
+            format!("{:?}", (&source.file, domain, key, path, limit_name, &effect.tier, effect.block));
+        self.count(hash_of(&named), || Mention {
+            file: Arc::clone(&source.file),
+            line: source.line,
+            rows: 0,
+            domain: domain.clone(),
+            key: Arc::clone(key),
+            tier: effect.tier.clone(),
+            path: path.clone(),
+            limit_name: limit_name.clone(),
+            blocks: effect.block,
+        });
+    }
+
+    fn count(&mut self, hash: u64, mention: impl FnOnce() -> Mention) -> Option<usize> {
+        let known = self.list.len();
+        if known == MAX_MENTIONS && !self.indexes.contains_key(&hash) {
+            return None;
+        }
+        let index = *self.indexes.entry(hash).or_insert(known);
+        if index == known {
+            self.list.push(mention());
+        }
+        self.list[index].rows += 1;
+        Some(index)
+    }
+}
+
+fn hash_of(named: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    named.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The warnings of the rows, and what they name that the rules do not have: such a row has no effect.
+#[must_use]
+pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Problems {
+    let mut problems = ProblemCollector::default();
+    loaded.warnings.all().iter().cloned().for_each(|problem| problems.push(problem));
+    for mention in &loaded.mentions.list {
+        if let Some(mut reason) = mention.missing(rules) {
+            if mention.rows > 1 {
+                reason = format!("{reason} ({} rows)", mention.rows);
+            }
+            problems.push(Problem::warning(Location::line(Arc::clone(&mention.file), mention.line), reason));
+        }
+    }
+    let names: Vec<_> = loaded.files.iter().map(|file| Arc::clone(&file.name)).collect();
+    Problems::sorted(problems, &names)
+}
+
+impl Mention {
+    /// What the rules do not have.
+    fn missing(&self, rules: &RuleSet) -> Option<String> {
+        let mut domains = rules.domains().filter(|domain| self.domain.matches(domain)).peekable();
+        if domains.peek().is_none() {
+            return Some("no domain of the rules matches 'domain'".to_owned());
+        }
+        let mut roots = domains.filter_map(|domain| rules.domain(domain)).map(|domain| &domain.root);
+        if !roots.any(|root| may_have_key(root, &self.key)) {
+            let effect = match self.blocks {
+                true => "the row blocks only requests that no rule is for",
+                false => "the row changes nothing",
+            };
+            return Some(format!("no rule of the domain has the key '{}': {effect}", self.key));
+        }
+        let named: Vec<&Arc<Rule>> = rules.rules().iter().filter(|rule| self.names_rule(rule)).collect();
+        if named.is_empty() {
+            return Some("no limit of the domain matches 'path' and 'limit_name'".to_owned());
+        }
+        let tier = self.tier.as_ref()?;
+        let limits = || named.iter().flat_map(|rule| &rule.limits);
+        let has_tier = limits().any(|limit| limit.tier(tier).is_some());
+        (!has_tier).then(|| format!("no limit that the row is for has the tier '{tier}'"))
+    }
+
+    fn names_rule(&self, rule: &Rule) -> bool {
+        let mut names = rule.limits.iter().map(|limit| limit.name());
+        self.domain.matches(&rule.domain)
+            && self.path.matches(rule.path_in_domain())
+            && names.any(|name| self.limit_name.matches(name))
+    }
+}
+
+/// Whether an entry with this key can match a node below `node`. A wildcard matches key and value together.
+fn may_have_key(node: &Node, key: &str) -> bool {
+    let start = composite(key, "") + "_";
+    let mut nodes: Vec<&Node> = node.children().collect();
+    while let Some(node) = nodes.pop() {
+        // The text before the first star of a wildcard.
+        let fixed = node.composite.split_once('*').map(|(fixed, _)| fixed);
+        let may_match = |fixed: &str| fixed.starts_with(&start) || start.starts_with(fixed);
+        if *node.key == *key || fixed.is_some_and(may_match) {
+            return true;
+        }
+        nodes.extend(node.children());
+    }
+    false
+}

@@ -1,0 +1,198 @@
+//! Files of exceptions: to the engine's table of rows, with file, line and reason for each problem.
+//!
+//! A `*.csv` file has many rows of four columns and is read as a stream: each row becomes 8 bytes of the table. A
+//! `*.yaml` file has few rows of all columns. A file with an error makes all files unusable, so that the table in force
+//! stays as it is. Problems never quote the value of a row: it may be a secret, or a person.
+//!
+//! [`ExceptionReloader`] repeats this when the files change.
+
+mod changes;
+mod csv_file;
+mod mentions;
+mod reload;
+mod row;
+mod yaml_file;
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::{Entry, Exceptions, ExceptionsBuilder, RowValue};
+
+use crate::load::on_own_thread;
+use crate::problem::{Location, Problem, ProblemCollector, Problems};
+use crate::read::FileReport;
+use crate::source::{Source, display, is_csv};
+
+pub use changes::{FileSummary, KindCounts, RowChanges};
+pub use mentions::check_against_rules;
+pub use reload::{ExceptionChange, ExceptionReloader};
+
+use changes::ChangeCounts;
+use mentions::Mentions;
+
+/// The size limit of a file: more than three million rows of a CSV file.
+const MAX_FILE_BYTES: u64 = 128 << 20;
+/// Rows with all columns, in all files. A row takes about 250 bytes.
+const MAX_YAML_ROWS: usize = 100_000;
+/// Rows of CSV files, in all files: a table of 107 MB.
+const MAX_CSV_ROWS: u64 = 10_000_000;
+
+/// Rows without errors, and what is told about them.
+#[derive(Debug, Default)]
+pub struct LoadedExceptions {
+    pub exceptions: Arc<Exceptions>,
+    /// In the order in which the files are read: by name.
+    pub files: Vec<FileSummary>,
+    /// The files that had rows before and are gone.
+    pub gone: Vec<FileSummary>,
+    /// Probable mistakes, as far as they show without rules.
+    pub warnings: Problems,
+    mentions: Mentions,
+}
+
+/// What a load is for.
+#[derive(Clone, Copy, Debug)]
+pub struct ExceptionScope<'s> {
+    /// The time by which a row has ended, in microseconds since the epoch.
+    pub now_us: u64,
+    /// `None`: the table is for all requests. Otherwise it is for a request with these entries only, and each row of it
+    /// is kept with its line, also a row of a CSV file.
+    pub entries: Option<&'s [Entry]>,
+}
+
+/// Loads the files of exceptions at `path`: a file, or a directory with *.csv, *.yaml and *.yml files in it and below
+/// it. `previous` has the rows in force, with which the new ones are compared.
+///
+/// # Errors
+/// All problems of all files, warnings included, if at least one is an error.
+pub fn load_exceptions(
+    path: &Path,
+    scope: ExceptionScope<'_>,
+    previous: &LoadedExceptions,
+) -> Result<LoadedExceptions, Problems> {
+    load_source(&Source::of_exceptions(path), scope, previous)
+}
+
+fn load_source(
+    source: &Source,
+    scope: ExceptionScope<'_>,
+    previous: &LoadedExceptions,
+) -> Result<LoadedExceptions, Problems> {
+    on_own_thread(|| {
+        let mut loader = Loader::new(scope, previous);
+        let (paths, problems) = source.list_files();
+        problems.into_iter().for_each(|problem| loader.problems.push(problem));
+        for path in &paths {
+            loader.read_file(path);
+        }
+        loader.finish(&paths)
+    })
+}
+
+/// Collects the rows of all files.
+struct Loader<'l> {
+    scope: ExceptionScope<'l>,
+    previous: &'l LoadedExceptions,
+    builder: ExceptionsBuilder,
+    changes: ChangeCounts<'l>,
+    mentions: Mentions,
+    problems: ProblemCollector,
+    yaml_rows: usize,
+    csv_rows: u64,
+}
+
+impl<'l> Loader<'l> {
+    fn new(scope: ExceptionScope<'l>, previous: &'l LoadedExceptions) -> Self {
+        Self {
+            scope,
+            previous,
+            builder: ExceptionsBuilder::new(&previous.exceptions),
+            changes: ChangeCounts::new(previous),
+            mentions: Mentions::default(),
+            problems: ProblemCollector::default(),
+            yaml_rows: 0,
+            csv_rows: 0,
+        }
+    }
+
+    fn read_file(&mut self, path: &Path) {
+        let name = display(path);
+        self.changes.start_file(&name);
+        let stream = match open_bounded(path) {
+            Ok(stream) => stream,
+            Err(error) => {
+                let reason = format!("cannot read the file: {error}");
+                self.problems.push(Problem::error(Location::file(name), reason));
+                return;
+            }
+        };
+        let mut report = FileReport::new(&name);
+        if is_csv(path) {
+            self.read_csv(&name, stream, &mut report);
+        } else {
+            self.read_yaml(&name, stream, &mut report);
+        }
+        self.problems.append(report.problems);
+    }
+
+    fn finish(mut self, paths: &[PathBuf]) -> Result<LoadedExceptions, Problems> {
+        let mut added = changes::AddedCounts::default();
+        let exceptions = self.builder.build(&self.previous.exceptions, |row| added.count(row));
+        let counted = self.changes.finish(&added, &exceptions);
+        for (file, rows) in counted.repeated {
+            let reason = format!(
+                "{rows} rows repeat the domain, key and value of an earlier row, and count instead of it"
+            );
+            self.problems.push(Problem::warning(Location::file(file), reason));
+        }
+        let names: Vec<_> = paths.iter().map(|path| display(path)).collect();
+        let problems = Problems::sorted(self.problems, &names);
+        if problems.has_errors() {
+            return Err(problems);
+        }
+        Ok(LoadedExceptions {
+            exceptions: Arc::new(exceptions),
+            files: counted.files,
+            gone: counted.gone,
+            warnings: problems,
+            mentions: self.mentions,
+        })
+    }
+
+    /// Whether a request of the scope can have this entry.
+    fn is_wanted(&self, key: &str, value: &RowValue) -> bool {
+        self.scope.entries.is_none_or(|entries| {
+            entries.iter().filter(|entry| entry.key == key).any(|entry| match value {
+                RowValue::Exact(exact) => **exact == *entry.value,
+                RowValue::Network(network) => {
+                    entry.value.parse().is_ok_and(|address| network.contains(address))
+                }
+            })
+        })
+    }
+}
+
+impl LoadedExceptions {
+    /// The number of rows of each kind, in all files.
+    #[must_use]
+    pub fn kinds(&self) -> KindCounts {
+        self.files.iter().fold(KindCounts::default(), |sum, file| sum + file.kinds)
+    }
+}
+
+/// Opens a regular file of a bounded size. What is read of it ends at the bound, too: the file may grow.
+fn open_bounded(path: &Path) -> io::Result<impl BufRead + use<>> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(BufReader::with_capacity(64 << 10, File::open(path)?).take(MAX_FILE_BYTES))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Reads a YAML file of rows with all columns: a list of maps, one map for each row.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::sync::Arc;
+
+use engine::{Effect, ExceptionRow, Glob, Multiplier, RowSource};
+
+use super::changes::row_identity;
+use super::row::{COLUMNS, parse_until, parse_value};
+use super::{Loader, MAX_YAML_ROWS};
+use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_and_text};
+use crate::text::decode;
+use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
+
+/// The largest number that a limit can have.
+const MAX_LIMIT: i128 = 1 << 52;
+const NOT_A_LIST: &str =
+    "expected a list of rows, such as `- { domain: llm, key: tenant, value: acme, multiplier: 2 }`";
+
+impl Loader<'_> {
+    /// Adds the rows of a file.
+    pub(super) fn read_yaml(&mut self, file: &Arc<str>, mut stream: impl BufRead, report: &mut FileReport) {
+        let mut bytes = Vec::new();
+        if let Err(error) = stream.read_to_end(&mut bytes) {
+            report.error(&Position::default(), format!("cannot read the file: {error}"));
+            return;
+        }
+        let text = match decode(&bytes) {
+            Ok(text) => text,
+            Err(fault) => {
+                report.error(&Position::document(fault.line), fault.reason);
+                return;
+            }
+        };
+        let mut lines = HashMap::new();
+        let read = parse_list(&text, |node| {
+            self.yaml_rows += 1;
+            if self.yaml_rows > MAX_YAML_ROWS {
+                let reason = format!(
+                    "all YAML files together have more than {MAX_YAML_ROWS} rows; rows with a tier alone may be in a CSV \
+                     file"
+                );
+                return Err(YamlError { line: node.line, reason });
+            }
+            if let Some(row) = read_row(file, &node, report) {
+                self.add_yaml_row(row, &mut lines, report);
+            }
+            Ok(())
+        });
+        match read {
+            Err(YamlError { line, reason }) => report.error(&Position::document(line), reason),
+            Ok(document) => {
+                if let Some(root) = document.root.filter(|root| !matches!(root.content, Content::List(_))) {
+                    report.error(&Position::document(root.line), NOT_A_LIST);
+                }
+                if let Some(line) = document.second_line {
+                    let reason = "only the first YAML document of a file is read; this one is ignored";
+                    report.warn(&Position::document(line), reason);
+                }
+            }
+        }
+    }
+
+    /// `lines` has the line of each row of the file, by what the row is for and what it changes.
+    fn add_yaml_row(&mut self, row: ExceptionRow, lines: &mut HashMap<u64, u32>, report: &mut FileReport) {
+        let line = row.source.line;
+        let at = Position::document(line);
+        let identity = row_identity(&row);
+        if let Some(earlier) = lines.insert(identity, line) {
+            let reason = format!("the row of line {earlier} is for the same, and this one counts");
+            report.warn(&at, reason);
+        }
+        if row.until_us.is_some_and(|until_us| until_us <= self.scope.now_us) {
+            report.warn(&at, "the row has ended: 'until' is in the past");
+        }
+        self.mentions.add_row(&row);
+        self.changes.add_row(&row, identity);
+        if self.is_wanted(&row.key, &row.value) {
+            self.builder.add_row(row);
+        }
+    }
+}
+
+/// The row of a map; `None` after an error.
+fn read_row(file: &Arc<str>, node: &Node, report: &mut FileReport) -> Option<ExceptionRow> {
+    let at = Position::document(node.line);
+    if !node.is_map() {
+        report.error(
+            &at,
+            "a row must be a map, such as `{ domain: llm, key: tenant, value: acme, block: true }`",
+        );
+        return None;
+    }
+    let mut fields = RowFields::from_map(node, &at, report);
+    let row = ExceptionRow {
+        source: RowSource { file: Arc::clone(file), line: node.line },
+        domain: Glob::new(fields.required("domain")),
+        key: fields.required("key").into(),
+        value: {
+            let value = fields.required("value");
+            fields.parsed("value", value, parse_value)
+        }
+        .unwrap_or_else(|| engine::RowValue::Exact("".into())),
+        path: Glob::new(fields.text("path").unwrap_or("*")),
+        limit_name: Glob::new(fields.text("limit_name").unwrap_or("*")),
+        effect: fields.effect(),
+        until_us: fields.text("until").and_then(|text| fields.parsed("until", text, parse_until)),
+        reason: fields.text("reason").map(Into::into),
+        by: fields.text("by").map(Into::into),
+    };
+    fields.check_effect(&row.effect);
+    fields.is_valid.then_some(row)
+}
+
+/// The columns of one row that have a value.
+struct RowFields<'n, 'r> {
+    at: Position,
+    entries: Vec<(&'n str, &'n Node)>,
+    report: &'r mut FileReport,
+    is_valid: bool,
+}
+
+impl<'n, 'r> RowFields<'n, 'r> {
+    fn from_map(map: &'n Node, at: &Position, report: &'r mut FileReport) -> Self {
+        let read = EntryReader { is_merged: |_| false, report }.entries(&map.into(), at);
+        let mut fields = Self { at: at.clone(), entries: Vec::new(), report, is_valid: true };
+        for Entry { line, name, value, .. } in read {
+            let at = at.on_line(line);
+            match name {
+                Some(name) if COLUMNS.contains(&name) => fields.entries.push((name, value.node())),
+                Some(name) => {
+                    fields.error(
+                        &at,
+                        format!("unknown column '{name}': the columns are {}", COLUMNS.join(", ")),
+                    );
+                }
+                None => fields.error(&at, "the name of a column must be text".to_owned()),
+            }
+        }
+        fields
+    }
+
+    fn error(&mut self, at: &Position, reason: String) {
+        self.report.error(at, reason);
+        self.is_valid = false;
+    }
+
+    /// The scalar of a column, with its line; `None` also after an error.
+    fn scalar(&mut self, name: &str) -> Option<(&'n Scalar, u32)> {
+        let (_, node) = self.entries.iter().find(|(known, _)| *known == name)?;
+        let at = self.at.on_line(node.line);
+        match &node.content {
+            Content::Scalar(scalar) if scalar.is_null() || scalar.text.is_empty() => {
+                self.error(&at, format!("'{name}' has no value"));
+                None
+            }
+            Content::Scalar(scalar) => Some((scalar, node.line)),
+            _ => {
+                self.error(&at, format!("'{name}' must be text, found {}", type_and_text(node)));
+                None
+            }
+        }
+    }
+
+    /// The text of a column, as it is spelt.
+    fn text(&mut self, name: &str) -> Option<&'n str> {
+        self.scalar(name).map(|(scalar, _)| &*scalar.text)
+    }
+
+    /// The text of a column that must have one.
+    fn required(&mut self, name: &str) -> &'n str {
+        if !self.entries.iter().any(|(known, _)| *known == name) {
+            let at = self.at.clone();
+            self.error(&at, format!("'{name}' is missing"));
+        }
+        self.text(name).unwrap_or_default()
+    }
+
+    fn parsed<T>(
+        &mut self,
+        name: &str,
+        text: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        match parse(text) {
+            Ok(value) => Some(value),
+            Err(reason) => {
+                let line =
+                    self.entries.iter().find(|(known, _)| *known == name).map_or(0, |(_, node)| node.line);
+                let at = self.at.on_line(line);
+                self.error(&at, reason);
+                None
+            }
+        }
+    }
+
+    fn flag(&mut self, name: &str) -> Option<bool> {
+        let (scalar, line) = self.scalar(name)?;
+        let ScalarValue::Bool(flag) = scalar.yaml11_value() else {
+            let at = self.at.on_line(line);
+            self.error(&at, format!("'{name}' must be true or false"));
+            return None;
+        };
+        Some(flag)
+    }
+
+    fn limit(&mut self) -> Option<u64> {
+        let (scalar, line) = self.scalar("limit")?;
+        match scalar.yaml11_value() {
+            ScalarValue::Int(number @ 0..=MAX_LIMIT) => u64::try_from(number).ok(),
+            _ => {
+                let at = self.at.on_line(line);
+                self.error(&at, format!("'limit' must be a whole number from 0 to {MAX_LIMIT}"));
+                None
+            }
+        }
+    }
+
+    fn multiplier(&mut self) -> Option<Multiplier> {
+        let text = self.text("multiplier")?;
+        let parse = |text: &str| text.parse::<Multiplier>().map_err(|error| format!("'multiplier': {error}"));
+        self.parsed("multiplier", text, parse)
+    }
+
+    fn effect(&mut self) -> Effect {
+        Effect {
+            tier: self.text("tier").map(Into::into),
+            limit: self.limit(),
+            multiplier: self.multiplier(),
+            block: self.flag("block").unwrap_or_default(),
+            exempt: self.flag("exempt").unwrap_or_default(),
+            shadow_mode: self.flag("shadow_mode"),
+        }
+    }
+
+    /// Reports columns that have no effect beside each other.
+    fn check_effect(&mut self, effect: &Effect) {
+        let at = self.at.clone();
+        let kinds: Vec<_> = effect.kinds().map(engine::ExceptionKind::name).collect();
+        if kinds.is_empty() && self.is_valid {
+            let reason =
+                "the row changes nothing: it needs tier, limit, multiplier, block, exempt or shadow_mode";
+            self.error(&at, reason.to_owned());
+        }
+        if (effect.block || effect.exempt) && kinds.len() > 1 {
+            let [first, second, ..] = kinds.as_slice() else { return };
+            self.error(&at, format!("'{first}' and '{second}' exclude each other"));
+        }
+        if effect.tier.is_some() && effect.limit.is_some() {
+            self.report.warn(&at, "'tier' has no effect beside 'limit'");
+        }
+    }
+}

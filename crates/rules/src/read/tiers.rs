@@ -1,0 +1,98 @@
+//! Reads `tiers` of a limit: a map from the name of a tier to its number, to `unlimited`, or to a map of both numbers.
+
+use std::collections::BTreeMap;
+
+use engine::{Limit, LimitSpec, Tier};
+
+use super::fields::Fields;
+use super::limit::key_of;
+use super::merge_keys::{EntryReader, MergedValue};
+use super::yaml11::ScalarValue;
+use super::{FileReport, Position};
+use crate::keys::Section;
+use crate::yaml::{Content, Node};
+
+/// The word for a tier that is not counted.
+const UNLIMITED: &str = "unlimited";
+
+/// The tiers in `map`. `limit` is the limit of the rule, without tiers. Tiers that are not valid are reported and left
+/// out.
+pub(super) fn read_tiers(
+    map: &MergedValue<'_>,
+    at: &Position,
+    limit: &LimitSpec,
+    report: &mut FileReport,
+) -> BTreeMap<String, Tier> {
+    let mut tiers = BTreeMap::new();
+    let mut reader = EntryReader { is_merged: |_| false, report };
+    let entries = reader.entries(map, at);
+    if entries.is_empty() {
+        report.warn(at, "tiers is empty: it does nothing");
+    }
+    for entry in entries {
+        let Content::Scalar(name) = &entry.key.content else {
+            report.error(&at.on_line(entry.line), "the name of a tier is not text");
+            continue;
+        };
+        let here = at.key(&name.text, entry.value.node().line);
+        if name.text.is_empty() {
+            report.error(&here, "the name of a tier is empty");
+        } else if let Some(tier) = read_tier(&entry.value, &here, limit, report) {
+            tiers.insert(name.text.to_string(), tier);
+        }
+    }
+    tiers
+}
+
+fn read_tier(
+    value: &MergedValue<'_>,
+    at: &Position,
+    limit: &LimitSpec,
+    report: &mut FileReport,
+) -> Option<Tier> {
+    let node = value.node();
+    let (tier, fields) = if node.is_map() {
+        let fields = Fields::from_map(value, Section::Tier, at.clone(), report);
+        (map_tier(&fields, limit, report)?, Some(fields))
+    } else {
+        let Some(tier) = scalar_tier(node) else {
+            report.error(at, "a tier is a whole number, 'unlimited', or a map with requests_per_unit");
+            return None;
+        };
+        (tier, None)
+    };
+    if let Err(error) = Limit::new(limit.of_tier(tier)) {
+        let at = fields.map_or_else(|| at.clone(), |fields| fields.position_of(key_of(&error)));
+        report.error(&at, error.to_string());
+        return None;
+    }
+    Some(tier)
+}
+
+fn scalar_tier(node: &Node) -> Option<Tier> {
+    let Content::Scalar(scalar) = &node.content else { return None };
+    match scalar.yaml11_value() {
+        ScalarValue::Int(number) => {
+            let requests_per_unit = u64::try_from(number).ok()?;
+            Some(Tier::Limited { requests_per_unit, burst: None })
+        }
+        ScalarValue::Text if &*scalar.text == UNLIMITED => Some(Tier::Unlimited),
+        _ => None,
+    }
+}
+
+fn map_tier(fields: &Fields<'_>, limit: &LimitSpec, report: &mut FileReport) -> Option<Tier> {
+    let requests_per_unit = fields.integer("requests_per_unit");
+    if requests_per_unit.is_none() && !fields.is_reported("requests_per_unit") {
+        report.error(&fields.at, "requests_per_unit of the tier is missing");
+    }
+    let mut burst = fields.integer("burst");
+    if burst.is_some() && !limit.algorithm.has_burst() {
+        let algorithm = limit.algorithm;
+        let reason =
+            format!("burst does nothing with {algorithm}; it is for gcra, token_bucket and leaky_bucket");
+        report.warn(&fields.position_of("burst"), reason);
+        burst = None;
+    }
+    Some(Tier::Limited { requests_per_unit: requests_per_unit?.into(), burst })
+}

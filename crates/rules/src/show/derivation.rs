@@ -1,0 +1,64 @@
+//! Says how the limit that applies came from the limit of a rule: `60 -> tier pro 600 (tenants.csv:17) -> x2 = 1200
+//! until 2026-12-01T00:00:00Z (incidents.yaml:3)`. No text has a value of a request.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use engine::{Change, ChangedBy, Derivation, DerivationStep};
+
+/// The last second of the year 9999, the last one that a timestamp can name.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// The way from the number of the rule to the limit that applies, in one line.
+#[must_use]
+pub fn derivation_text(derivation: &Derivation) -> String {
+    let mut text = derivation.from.to_string();
+    for DerivationStep { change, by } in &derivation.steps {
+        text.push_str(" -> ");
+        text.push_str(&change_text(change));
+        // Writing to a String cannot fail.
+        let _ = match by {
+            ChangedBy::Entry => write!(text, " (request)"),
+            ChangedBy::Tier(tier) => write!(text, " ({})", tier.file),
+            ChangedBy::Row(row) => match row.until_us {
+                Some(until_us) => write!(text, " until {} ({})", time_text(until_us), row.source),
+                None => write!(text, " ({})", row.source),
+            },
+        };
+    }
+    text
+}
+
+fn change_text(change: &Change) -> String {
+    match change {
+        Change::Blocked => "blocked".to_owned(),
+        Change::Exempt => "exempt".to_owned(),
+        Change::Tier(name, amount) => format!("tier {name} {amount}"),
+        Change::UnknownTier(Some(name)) => format!("unknown tier {name}"),
+        Change::UnknownTier(None) => "unknown tier".to_owned(),
+        Change::Number(number) => format!("limit {number}"),
+        Change::Multiplied(multiplier, number) => format!("x{multiplier} = {number}"),
+        Change::Shadow(true) => "shadow mode".to_owned(),
+        Change::Shadow(false) => "no shadow mode".to_owned(),
+        Change::Unfit(reason) => format!("not changed, because {reason}"),
+    }
+}
+
+/// Why the rows of a derivation exist, as their files say: a line for each row with a reason or an author.
+pub(super) fn reasons(derivation: &Derivation) -> impl Iterator<Item = String> {
+    derivation.steps.iter().filter_map(|step| {
+        let ChangedBy::Row(row) = &step.by else { return None };
+        let parts = match (&row.reason, &row.by) {
+            (Some(reason), Some(by)) => format!("{reason} (by {by})"),
+            (Some(reason), None) => reason.to_string(),
+            (None, Some(by)) => format!("by {by}"),
+            (None, None) => return None,
+        };
+        Some(format!("{parts}, {}", row.source))
+    })
+}
+
+fn time_text(us: u64) -> String {
+    let seconds = Duration::from_secs((us / 1_000_000).min(LAST_SECOND));
+    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + seconds).to_string()
+}

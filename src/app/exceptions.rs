@@ -1,0 +1,220 @@
+//! The exceptions in force: loads their files, applies changes while the process runs, and tells the log, the metrics
+//! and the admin page about them. Rules and exceptions are replaced apart: each keeps the other.
+
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::ExceptionKind;
+use parking_lot::Mutex;
+use rules::{
+    ExceptionChange, ExceptionReloader, ExceptionScope, FileSummary, LoadedExceptions, Problems,
+    check_against_rules, load_exceptions,
+};
+use store::clock::{Clock, SystemClock, monotonic};
+use tls::poll_blocking;
+
+use super::load_status::LoadStatus;
+use crate::decide::limiter::Rulebook;
+use crate::telemetry::metrics::Metrics;
+
+/// Why the process cannot start with these exceptions, or a command cannot use them.
+#[derive(Debug, thiserror::Error)]
+#[error("exceptions.path: the exceptions at {} cannot be used:\n{problems}", path.display())]
+pub struct ExceptionsError {
+    path: PathBuf,
+    pub problems: Problems,
+}
+
+/// Reads exceptions once, for a command.
+///
+/// # Errors
+/// [`ExceptionsError`] if they cannot be used.
+pub fn read_exceptions(path: &Path, scope: ExceptionScope<'_>) -> Result<LoadedExceptions, ExceptionsError> {
+    let loaded = load_exceptions(path, scope, &LoadedExceptions::default());
+    loaded.map_err(|problems| ExceptionsError { path: path.to_owned(), problems })
+}
+
+/// What the admin page shows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ExceptionsStatus {
+    pub(super) load: LoadStatus<Problems>,
+    /// Whether the files changed and are not read yet: a writer may not have finished.
+    pub(super) has_unread_change: bool,
+    pub(super) loaded: Arc<LoadedExceptions>,
+    /// What the rows name and the rules in force do not have, and other probable mistakes.
+    pub(super) warnings: Problems,
+}
+
+/// When the exceptions in force were last known to be those of the files. The metrics exist before the exceptions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ConfirmedAt(Arc<AtomicU64>);
+
+impl ConfirmedAt {
+    pub(super) fn age_seconds(&self) -> u64 {
+        SystemClock.now_us().saturating_sub(self.0.load(Ordering::Relaxed)) / 1_000_000
+    }
+}
+
+/// Clones share the exceptions.
+#[derive(Clone, Debug)]
+pub(super) struct ActiveExceptions {
+    rulebook: Arc<Rulebook>,
+    metrics: Metrics,
+    pub(super) status: Arc<Mutex<ExceptionsStatus>>,
+    confirmed_at: ConfirmedAt,
+}
+
+/// The exceptions in force and their files.
+#[derive(Debug)]
+pub(super) struct ExceptionWatcher {
+    pub(super) active: ActiveExceptions,
+    /// `None`: the settings name no files.
+    reloader: Option<Box<ExceptionReloader>>,
+}
+
+impl ExceptionWatcher {
+    /// Loads the exceptions at `path` for the first time.
+    ///
+    /// # Errors
+    /// When they cannot be used: without them a customer would have another limit, and who is blocked would not be.
+    pub(super) fn start(
+        path: Option<&Path>,
+        rulebook: &Arc<Rulebook>,
+        metrics: &Metrics,
+        confirmed_at: ConfirmedAt,
+    ) -> Result<Self, ExceptionsError> {
+        let (rulebook, metrics, status) = (Arc::clone(rulebook), metrics.clone(), Arc::default());
+        let active = ActiveExceptions { rulebook, metrics, status, confirmed_at };
+        let Some(path) = path else { return Ok(Self { active, reloader: None }) };
+        match ExceptionReloader::start(path, SystemClock.now_us()) {
+            // Nothing is to be told: no request has met exceptions before.
+            Ok((reloader, loaded)) => {
+                active.replace(loaded, || {});
+                Ok(Self { active, reloader: Some(Box::new(reloader)) })
+            }
+            Err(problems) => Err(ExceptionsError { path: path.to_owned(), problems }),
+        }
+    }
+
+    /// Whether the settings name files.
+    pub(super) fn has_files(&self) -> bool {
+        self.reloader.is_some()
+    }
+
+    /// Applies changes until `end`. Calls `on_change` after each change, once the exceptions are in force.
+    pub(super) async fn watch(self, on_change: impl Fn() + Send + 'static, end: impl Future<Output = ()>) {
+        let Self { active, reloader } = self;
+        let watched = async {
+            let Some(mut reloader) = reloader else { return pending().await };
+            let never_found: Infallible = poll_blocking(move || {
+                active.apply(reloader.check_files(monotonic(), SystemClock.now_us()), &on_change);
+                None
+            })
+            .await;
+            match never_found {}
+        };
+        tokio::select! {
+            () = end => {}
+            () = watched => {}
+        }
+    }
+}
+
+impl ActiveExceptions {
+    fn apply(&self, change: ExceptionChange, on_change: &impl Fn()) {
+        match change {
+            ExceptionChange::Unchanged => {
+                let mut status = self.status.lock();
+                status.has_unread_change = false;
+                if status.load.last_error.is_none() {
+                    self.confirm();
+                }
+            }
+            ExceptionChange::Unsettled { is_overdue } => {
+                self.status.lock().has_unread_change = true;
+                if is_overdue {
+                    tracing::warn!(
+                        "the files of exceptions keep changing, so the rows before the change stay in force"
+                    );
+                }
+            }
+            ExceptionChange::Loaded(Ok(loaded)) => self.replace(loaded, on_change),
+            ExceptionChange::Loaded(Err(problems)) => {
+                tracing::error!(
+                    "the changed exceptions cannot be used, the old ones stay in force:\n{problems}"
+                );
+                self.metrics.exceptions_failed();
+                let mut status = self.status.lock();
+                status.load.record_failed(problems, SystemClock.now_us());
+                status.has_unread_change = false;
+            }
+        }
+    }
+
+    /// Puts exceptions in force, then calls `on_change`, then frees the old ones, for which it may wait a second. Call
+    /// it from one thread at a time.
+    fn replace(&self, loaded: Arc<LoadedExceptions>, on_change: impl FnOnce()) {
+        let old = self.rulebook.replace_exceptions(Arc::clone(&loaded.exceptions));
+        on_change();
+        self.confirm();
+        self.metrics.exceptions_loaded(loaded.kinds().iter());
+        for file in loaded.files.iter().chain(&loaded.gone).filter(|file| !file.changes.is_empty()) {
+            tell_file(file);
+        }
+        let warnings = self.warnings(&loaded);
+        for warning in warnings.all() {
+            tracing::warn!("{warning}");
+        }
+        let rows: u64 = loaded.files.iter().map(|file| file.rows).sum();
+        tracing::info!(files = loaded.files.len(), rows, "exceptions in force");
+        {
+            let mut status = self.status.lock();
+            status.load.record_loaded(SystemClock.now_us());
+            status.has_unread_change = false;
+            status.loaded = loaded;
+            status.warnings = warnings;
+        }
+        old.free_when_unused();
+    }
+
+    /// Compares the exceptions in force with new rules. Call it after the rules are in force.
+    pub(super) fn compare_with_rules(&self) {
+        let loaded = Arc::clone(&self.status.lock().loaded);
+        let warnings = self.warnings(&loaded);
+        self.status.lock().warnings = warnings;
+    }
+
+    /// Without rules every row would be a mistake.
+    fn warnings(&self, loaded: &LoadedExceptions) -> Problems {
+        match self.rulebook.has_rules() {
+            true => check_against_rules(loaded, &self.rulebook.rules()),
+            false => loaded.warnings.clone(),
+        }
+    }
+
+    fn confirm(&self) {
+        self.confirmed_at.0.store(SystemClock.now_us(), Ordering::Relaxed);
+    }
+}
+
+/// The line of the audit log. It has no value of a row: a value may be a secret, or a person.
+fn tell_file(file: &FileSummary) {
+    let of_kind = |wanted| file.kinds.iter().find(|(kind, _)| *kind == wanted).map_or(0, |(_, rows)| rows);
+    tracing::info!(
+        file = &*file.name,
+        rows = file.rows,
+        added = file.changes.added,
+        removed = file.changes.removed,
+        changed = file.changes.changed,
+        tier = of_kind(ExceptionKind::Tier),
+        limit = of_kind(ExceptionKind::Limit),
+        multiplier = of_kind(ExceptionKind::Multiplier),
+        block = of_kind(ExceptionKind::Block),
+        exempt = of_kind(ExceptionKind::Exempt),
+        shadow_mode = of_kind(ExceptionKind::ShadowMode),
+        "a file of exceptions has changed"
+    );
+}

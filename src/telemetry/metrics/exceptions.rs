@@ -1,0 +1,141 @@
+//! The exceptions in force, the results of their loads, and the requests that they change.
+
+use std::array;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{Change, ChangedBy, Derivation, ExceptionKind, RuleSet};
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, Result};
+
+use super::family::{Reading, counters, pulled};
+use super::options::PulledStats;
+use super::series::{Count, Exposition, SeriesTable, labels};
+
+/// Where exceptions come from, as a label.
+const FILE: &str = "file";
+
+const REQUESTS: &str = "ratelimitd_exception_requests_total";
+const UNKNOWN_TIERS: &str = "ratelimitd_unknown_tier_total";
+
+/// The numbers of one domain.
+#[derive(Debug)]
+pub struct ExceptionCounts {
+    /// In the order of [`ExceptionKind::all`].
+    requests: [Count; ExceptionKind::COUNT],
+    unknown_tiers: Count,
+}
+
+impl Default for ExceptionCounts {
+    fn default() -> Self {
+        Self { requests: array::from_fn(|_| Count::default()), unknown_tiers: Count::default() }
+    }
+}
+
+impl ExceptionCounts {
+    /// Counts a request once for each kind, whatever the number of its limits is.
+    pub(super) fn record(&self, derivations: &[Derivation]) {
+        let steps = || derivations.iter().flat_map(|derivation| &derivation.steps);
+        for (kind, count) in ExceptionKind::all().zip(&self.requests) {
+            if steps().any(|step| step.by != ChangedBy::Entry && kind_of(&step.change) == Some(kind)) {
+                count.add(1);
+            }
+        }
+        if steps().any(|step| matches!(step.change, Change::UnknownTier(_))) {
+            self.unknown_tiers.add(1);
+        }
+    }
+}
+
+/// The kind of a change; `None` for a row that changes nothing.
+fn kind_of(change: &Change) -> Option<ExceptionKind> {
+    match change {
+        Change::Blocked => Some(ExceptionKind::Block),
+        Change::Exempt => Some(ExceptionKind::Exempt),
+        Change::Tier(..) => Some(ExceptionKind::Tier),
+        Change::Number(_) => Some(ExceptionKind::Limit),
+        Change::Multiplied(..) => Some(ExceptionKind::Multiplier),
+        Change::Shadow(_) => Some(ExceptionKind::ShadowMode),
+        Change::UnknownTier(_) | Change::Unfit(_) => None,
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ExceptionFamilies {
+    rows: IntGaugeVec,
+    loads: IntCounterVec,
+    domains: SeriesTable<Arc<str>, ExceptionCounts>,
+}
+
+impl ExceptionFamilies {
+    /// `age_seconds`: the time since the rows in force were known to be those of the files; `None` without exceptions.
+    pub(super) fn new(registry: &Registry, age_seconds: Option<PulledStats<u64>>) -> Result<Self> {
+        let rows = IntGaugeVec::new(
+            Opts::new(
+                "ratelimitd_exceptions",
+                "Rows of exceptions in force that change something of this kind",
+            ),
+            &["source", "kind"],
+        )?;
+        registry.register(Box::new(rows.clone()))?;
+        let loads = counters(
+            registry,
+            "ratelimitd_exception_loads_total",
+            "Loads of exceptions by result; after a failed load the exceptions before it stay in force",
+            &["source", "result"],
+        )?;
+        if let Some(age_seconds) = age_seconds {
+            let age = Opts::new(
+                "ratelimitd_exceptions_age_seconds",
+                "Seconds since the exceptions in force were known to be those of the source",
+            );
+            pulled(registry, age.const_label("source", FILE), move || Reading::Gauge(age_seconds()))?;
+        }
+        Ok(Self { rows, loads, domains: SeriesTable::default() })
+    }
+
+    pub(super) fn bind(&self, rules: &RuleSet) -> HashMap<Arc<str>, Arc<ExceptionCounts>> {
+        let mut binding = self.domains.bind();
+        let names =
+            rules.domains().filter_map(|name| rules.domain(name)).map(|domain| Arc::clone(&domain.name));
+        let counts = names.map(|name| (Arc::clone(&name), binding.counts(name))).collect();
+        binding.finish();
+        counts
+    }
+
+    pub(super) fn loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
+        self.loads.with_label_values(&[FILE, "success"]).inc();
+        for (kind, rows) in kinds {
+            self.rows.with_label_values(&[FILE, kind.name()]).set(rows.cast_signed());
+        }
+    }
+
+    pub(super) fn failed(&self) {
+        self.loads.with_label_values(&[FILE, "failure"]).inc();
+    }
+
+    /// Writes the series of the domains that have met an exception.
+    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
+        let mut domains: Vec<_> = self.domains.in_force().iter().cloned().collect();
+        domains.sort_by(|(a, _), (b, _)| a.cmp(b));
+        exposition.family(
+            REQUESTS,
+            "counter",
+            "Requests for which a row of the exceptions changed a limit, by kind",
+        );
+        for (domain, counts) in &domains {
+            for (kind, count) in
+                ExceptionKind::all().zip(&counts.requests).filter(|(_, count)| count.get() > 0)
+            {
+                exposition.sample(
+                    REQUESTS,
+                    &labels(&[("domain", domain), ("kind", kind.name())]),
+                    count.get(),
+                );
+            }
+        }
+        exposition.family(UNKNOWN_TIERS, "counter", "Requests with a tier that a limit does not have");
+        for (domain, counts) in domains.iter().filter(|(_, counts)| counts.unknown_tiers.get() > 0) {
+            exposition.sample(UNKNOWN_TIERS, &labels(&[("domain", domain)]), counts.unknown_tiers.get());
+        }
+    }
+}
