@@ -13,7 +13,7 @@ mod public;
 mod server;
 mod token_file;
 
-pub use admin::{CounterEndpoints, Endpoint, admin_router};
+pub use admin::{CounterEndpoints, Endpoint, Explain, Explanation, admin_router};
 pub use admin_access::AdminAccess;
 pub use console::ConsoleEndpoints;
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};

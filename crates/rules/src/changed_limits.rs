@@ -99,7 +99,10 @@ fn change((old_rule, old): (&Rule, &Limit), (rule, new): (&Rule, &Limit)) -> Opt
         Kernel::IntervalBucket(_) => KeptCounters::Nothing,
         _ if !same_key => KeptCounters::Nothing,
         Kernel::Gcra(_) => KeptCounters::Share,
-        Kernel::FixedWindow(_) | Kernel::SlidingWindow(_) | Kernel::SlidingLog(_) => KeptCounters::Units,
+        Kernel::FixedWindow(_)
+        | Kernel::SlidingWindow(_)
+        | Kernel::SlidingLog(_)
+        | Kernel::CalendarWindow(_) => KeptCounters::Units,
     };
     Some(ChangedLimit {
         limit: new.label.to_string(),

@@ -32,8 +32,9 @@ pub struct DeniedKeys(Option<Arc<WorkerKeys>>);
 #[derive(Debug, Default)]
 pub(super) struct WorkerKeys {
     counted: Mutex<CountedKeys>,
-    /// Requests without a limit so far.
-    unlimited: AtomicU32,
+    /// Requests so far that met no limit: for domains with rules, and for unknown domains.
+    without_limit: AtomicU32,
+    unknown_domain: AtomicU32,
 }
 
 /// The counts of one worker since the last reading.
@@ -98,8 +99,9 @@ impl DeniedKeys {
     pub(crate) fn count_without_limit(&self, request: &Request, is_known: bool) {
         let Some(worker) = &self.0 else { return };
         // Only this worker counts here.
-        let before = worker.unlimited.load(Ordering::Relaxed);
-        worker.unlimited.store(before.wrapping_add(1), Ordering::Relaxed);
+        let requests = if is_known { &worker.without_limit } else { &worker.unknown_domain };
+        let before = requests.load(Ordering::Relaxed);
+        requests.store(before.wrapping_add(1), Ordering::Relaxed);
         if !before.is_multiple_of(LOOKED_AT) {
             return;
         }
