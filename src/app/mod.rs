@@ -204,7 +204,11 @@ impl App {
         let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some() {
-            server.admin.access.check_token_files().map_err(|(setting, cause)| AppError::AdminToken { setting, cause })?;
+            server
+                .admin
+                .access
+                .check_token_files()
+                .map_err(|(setting, cause)| AppError::AdminToken { setting, cause })?;
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports {

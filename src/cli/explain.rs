@@ -83,7 +83,8 @@ fn run_by_service(args: &ExplainArgs, admin: &AdminPort) -> ExitCode {
     };
     let descriptors: Vec<_> = args.descriptors.iter().map(entries).collect();
     let body = json!({"domain": args.domain, "descriptors": descriptors}).to_string();
-    let answer = args.call.post(admin, "/explain", body).and_then(|answer| Ok(serde_json::from_str(&answer)?));
+    let answer =
+        args.call.post(admin, "/explain", body).and_then(|answer| Ok(serde_json::from_str(&answer)?));
     match answer {
         Ok(answer) => {
             let answer: Value = answer;

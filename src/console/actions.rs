@@ -74,7 +74,11 @@ impl<S: Store + Reset> ConsoleActions<S> {
     ///
     /// # Errors
     /// As [`show`](Self::show).
-    pub async fn reset(&self, id: &RowId, audit: impl FnOnce(&DeniedRow)) -> Result<(DeniedRow, bool), ActionError> {
+    pub async fn reset(
+        &self,
+        id: &RowId,
+        audit: impl FnOnce(&DeniedRow),
+    ) -> Result<(DeniedRow, bool), ActionError> {
         let (row, _) = self.row_in_force(id)?;
         audit(&row);
         let had_units = self.service.reset_counter(&row.key, row.charge.kernel).await?;

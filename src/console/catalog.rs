@@ -130,7 +130,9 @@ fn algorithm(limit: &Limit) -> String {
     let spec = &limit.spec;
     let name = spec.algorithm.name();
     match spec.burst {
-        Some(burst) if spec.algorithm.has_burst() => format!("{name}, burst {}", with_commas(u64::from(burst))),
+        Some(burst) if spec.algorithm.has_burst() => {
+            format!("{name}, burst {}", with_commas(u64::from(burst)))
+        }
         _ => name.to_owned(),
     }
 }
@@ -139,7 +141,8 @@ fn algorithm(limit: &Limit) -> String {
 pub(super) fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
-    let groups = digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    let groups =
+        digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
     let head = (first > 0).then(|| digits[..first].to_owned());
     head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
 }

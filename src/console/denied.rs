@@ -67,7 +67,8 @@ impl DeniedTable {
             }
         }
         while self.limits.len() > MOST_LIMITS {
-            let smallest = self.limits.iter().min_by_key(|(_, keys)| keys.sum()).map(|(limit, _)| limit.clone());
+            let smallest =
+                self.limits.iter().min_by_key(|(_, keys)| keys.sum()).map(|(limit, _)| limit.clone());
             let Some(smallest) = smallest else { return };
             self.limits.remove(&smallest);
         }

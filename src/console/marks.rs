@@ -62,11 +62,8 @@ impl Marks {
         self.list.retain(|mark| mark.until.unwrap_or(mark.at) >= oldest);
         let mut has_news = self.add_outage(now);
         let rejected_at = now.rules.rejected.as_ref().map(|rejected| rejected.at);
-        let known = Known {
-            generation: now.rules.generation,
-            rejected_at,
-            is_draining: now.service.is_draining,
-        };
+        let known =
+            Known { generation: now.rules.generation, rejected_at, is_draining: now.service.is_draining };
         if let Some(before) = self.before.replace(known) {
             if before.generation != now.rules.generation {
                 let text = format!("generation {}", now.rules.generation);

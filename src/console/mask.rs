@@ -34,7 +34,10 @@ pub(super) fn row_id(tag_key: &HashKey, key: &str) -> String {
 /// A counter key as it may be shown, by the rules in force.
 pub(super) fn masked(tag_key: &HashKey, rules: &RuleSet, key: &str) -> MaskedKey {
     let Some(parsed) = parse_key(key) else {
-        return MaskedKey { entries: vec![(FURTHER_ENTRIES.to_owned(), tag(tag_key, &[key]))], is_secret: false };
+        return MaskedKey {
+            entries: vec![(FURTHER_ENTRIES.to_owned(), tag(tag_key, &[key]))],
+            is_secret: false,
+        };
     };
     let domain = parsed.domain.text();
     let public = public_values(&parsed, rules);

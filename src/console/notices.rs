@@ -130,12 +130,24 @@ fn add_store(all: &mut Vec<Notice>, facts: &Facts<'_>) {
     let has_outage = matches!(facts.marks.outage, Some((_, None)));
     if open_since.is_some_and(|since| now.end - since >= BREAKERS_OPEN_S) && !has_outage {
         let text = format!("{} of {} are open.", store.breakers_open, store.breakers);
-        push(all, Level::Bad, "Breakers have been open for two minutes.", text, "The page /store names the servers.");
+        push(
+            all,
+            Level::Bad,
+            "Breakers have been open for two minutes.",
+            text,
+            "The page /store names the servers.",
+        );
     }
     let overloads = facts.lasting.grown(|sums| sums.overloads);
     if overloads > 0 {
         let text = format!("{} requests of the last minute were not sent to Redis.", with_commas(overloads));
-        push(all, Level::Warn, "Redis has more to decide than it can.", text, "Add servers, or raise the limits of hot keys.");
+        push(
+            all,
+            Level::Warn,
+            "Redis has more to decide than it can.",
+            text,
+            "Add servers, or raise the limits of hot keys.",
+        );
     }
 }
 
@@ -162,11 +174,23 @@ fn add_rules(all: &mut Vec<Notice>, facts: &Facts<'_>) {
         push(all, Level::Warn, &title, first, &fix);
     }
     if rules.generation > 0 && rules.domains == 0 {
-        push(all, Level::Warn, "The rules in force have no domain.", "Every request is admitted.".to_owned(), "");
+        push(
+            all,
+            Level::Warn,
+            "The rules in force have no domain.",
+            "Every request is admitted.".to_owned(),
+            "",
+        );
     }
     if rules.xds_connected == Some(false) {
         let text = "The rules in force stay, but no change arrives.".to_owned();
-        push(all, Level::Warn, "There is no stream to the xDS server.", text, "The page /rules has the reason.");
+        push(
+            all,
+            Level::Warn,
+            "There is no stream to the xDS server.",
+            text,
+            "The page /rules has the reason.",
+        );
     }
     if facts.is_shadow_mode {
         let text = "Every request is admitted; the numbers show what would be denied.".to_owned();
@@ -178,7 +202,8 @@ fn add_requests(all: &mut Vec<Notice>, facts: &Facts<'_>) {
     let failures = facts.totals.failures_of_a_minute();
     if !failures.is_empty() {
         let level = if failures.iter().any(|(kind, _)| *kind == "store") { Level::Bad } else { Level::Warn };
-        let kinds: Vec<_> = failures.iter().map(|(kind, count)| format!("{kind} {}", with_commas(*count))).collect();
+        let kinds: Vec<_> =
+            failures.iter().map(|(kind, count)| format!("{kind} {}", with_commas(*count))).collect();
         let text = format!("In the last minute: {}.", kinds.join(", "));
         push(all, level, "Requests have no decision.", text, "Envoy's failure_mode_deny decides about them.");
     }
@@ -187,12 +212,19 @@ fn add_requests(all: &mut Vec<Notice>, facts: &Facts<'_>) {
     if last().len() == SLOW_S && last().all(is_slow) {
         let us = facts.totals.newest().p99_us.unwrap_or_default();
         let text = format!("One call of 100 takes {} ms or more.", us / 1_000);
-        push(all, Level::Warn, "Decisions have been slow for five minutes.", text, "Envoy gives up after 20 ms by default.");
+        push(
+            all,
+            Level::Warn,
+            "Decisions have been slow for five minutes.",
+            text,
+            "Envoy gives up after 20 ms by default.",
+        );
     }
     let unknown = facts.lasting.grown(|sums| sums.unknown_domains);
     if unknown > 0 {
         let names = facts.unknown_domains.join(", ");
-        let title = format!("{} requests of the last minute name a domain without rules.", with_commas(unknown));
+        let title =
+            format!("{} requests of the last minute name a domain without rules.", with_commas(unknown));
         push(all, Level::Warn, &title, names, "A misspelt domain is admitted without a limit.");
     }
     if let Some(UnknownKey { domain, key, known, rate }) = &facts.unknown_key {
@@ -210,9 +242,21 @@ fn add_process(all: &mut Vec<Notice>, facts: &Facts<'_>) {
             push(all, Level::Warn, title, format!("{} in the last minute.", with_commas(count)), fix);
         }
     };
-    grown(|sums| sums.refused_connections, "Connections are refused.", "Add instances, or raise LimitNOFILE.");
-    grown(|sums| sums.evictions, "Counters are evicted.", "Their limits admit too much: raise store.memory.max_keys.");
-    grown(|sums| sums.lost_log_lines, "Log lines are lost.", "The disk is full, or the reader of the log is too slow.");
+    grown(
+        |sums| sums.refused_connections,
+        "Connections are refused.",
+        "Add instances, or raise LimitNOFILE.",
+    );
+    grown(
+        |sums| sums.evictions,
+        "Counters are evicted.",
+        "Their limits admit too much: raise store.memory.max_keys.",
+    );
+    grown(
+        |sums| sums.lost_log_lines,
+        "Log lines are lost.",
+        "The disk is full, or the reader of the log is too slow.",
+    );
     for certificate in &facts.now.service.certificates {
         let left = certificate.expires_at - facts.now.end.cast_signed();
         if left < WEEK_S {

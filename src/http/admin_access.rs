@@ -147,7 +147,9 @@ impl AccessCheck {
     async fn check_token(&self, role: AdminRole, headers: &HeaderMap) -> Result<(), AdminRefusal> {
         let AdminAccess { token_file, operator_token_file, .. } = &self.access;
         match (role, token_file, operator_token_file) {
-            (AdminRole::Anybody, ..) | (AdminRole::Viewer, None, _) | (AdminRole::Operator, None, None) => Ok(()),
+            (AdminRole::Anybody, ..) | (AdminRole::Viewer, None, _) | (AdminRole::Operator, None, None) => {
+                Ok(())
+            }
             (AdminRole::ValueReader, None, None) => Err(AdminRefusal::NoTokenForValues),
             (AdminRole::Operator | AdminRole::ValueReader, viewer, Some(operator)) => {
                 if self.is_presented(operator, headers).await? {

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use axum::Router;
 use axum::routing::{get, post};
 use engine::{Reset, Store};
 use futures_util::stream;
@@ -16,7 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::server::ClientAddress;
-use crate::console::{ActionError, ConsoleActions, DeniedRow, Frames, LastFrame, MOST_VALUES, RowId, RowStatus};
+use crate::console::{
+    ActionError, ConsoleActions, DeniedRow, Frames, LastFrame, MOST_VALUES, RowId, RowStatus,
+};
 use crate::decide::NoDecision;
 
 /// Streams that are open at once.
@@ -178,7 +180,8 @@ async fn values<S: Store + Reset + 'static>(
     let values = state.endpoints.actions.values(&ids);
     let keys = values.len();
     tracing::info!(keys, %peer, reason, "values of denied keys were shown through the admin port");
-    let rows: Vec<_> = values.into_iter().map(|(id, entries)| json!({"id": id, "entries": entries})).collect();
+    let rows: Vec<_> =
+        values.into_iter().map(|(id, entries)| json!({"id": id, "entries": entries})).collect();
     Ok(not_stored(JSON, format!("{:#}\n", json!({ "keys": rows }))))
 }
 

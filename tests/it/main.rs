@@ -6,6 +6,7 @@
 
 mod cli;
 mod conformance;
+mod console;
 mod envoy;
 mod metrics;
 mod recipes;
