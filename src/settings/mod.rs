@@ -39,7 +39,7 @@ pub(crate) use error::quoted;
 pub(crate) use layers::{is_service_link, process_variables, variable_origin};
 
 use layers::Merged;
-use parsers::{flag, header_name, nonzero_u32, one_of, share, time_zone};
+use parsers::{flag, header_name, nonzero_u32, one_of, optional_header_name, share, time_zone};
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -158,6 +158,11 @@ fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
             remaining: reader.take("response.remaining_header", "RateLimit-Remaining", header_name()),
             reset: reader.take("response.reset_header", "RateLimit-Reset", header_name()),
         },
+        announce_header: reader.take(
+            "response.announce_header",
+            "x-ratelimit-announce",
+            optional_header_name(),
+        ),
         retry_after: reader.take("response.retry_after", "false", flag()),
         dynamic_metadata: reader.take("response.dynamic_metadata", "false", flag()),
         exact_durations: reader.take("response.exact_durations", "false", flag()),

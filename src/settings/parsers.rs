@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::Share;
 use strum::VariantNames;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -163,15 +164,7 @@ fn parse_bound(text: &str) -> Duration {
 
 /// A share from 0 to 1 in millionths, computed from the decimal digits and so exact.
 pub(super) fn share() -> Parser<u32> {
-    Parser::new("a number from 0 to 1 with at most six decimals", |text| {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number(whole) || !is_number(decimals) || decimals.len() > 6 {
-            return None;
-        }
-        let ppm = format!("{whole}{decimals:0<6}").parse().ok()?;
-        (ppm <= 1_000_000).then_some(ppm)
-    })
+    Parser::new(Share::EXPECTED, |text| Share::parse(text).map(Share::millionths))
 }
 
 /// The name of an HTTP header, in the spelling in which it is sent.
@@ -179,6 +172,14 @@ pub(super) fn header_name() -> Parser<Arc<str>> {
     Parser::new("the name of a header", |text| {
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         (!text.is_empty() && text.bytes().all(is_token)).then(|| text.into())
+    })
+}
+
+/// The name of an HTTP header; empty is `None`.
+pub(super) fn optional_header_name() -> Parser<Option<Arc<str>>> {
+    let name = header_name();
+    Parser::new(format!("{}, or nothing", name.expected), move |text| {
+        if text.is_empty() { Some(None) } else { name.parse(text).map(Some) }
     })
 }
 

@@ -8,6 +8,7 @@ use super::algorithm::{
     Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog,
     SlidingWindow,
 };
+use super::announce::{OnOver, Share};
 use super::calendar::Calendar;
 use super::period::{Period, Unit};
 
@@ -176,6 +177,13 @@ pub struct LimitSpec {
     /// estimate, and only the difference to the real cost is booked later.
     pub settle: bool,
     pub on_store_failure: FailurePolicy,
+    /// What the limit does with a hit that does not fit.
+    pub on_over: OnOver,
+    /// Answers announce the limit while more than this share of it is used; `None` = never.
+    pub near: Option<Share>,
+    /// Units that a check takes until the charge after it books the difference; `None` = a check takes nothing. At least
+    /// 1.
+    pub reserve: Option<u64>,
     /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
@@ -318,6 +326,9 @@ impl LimitSpec {
             charging: Charging::Prepaid,
             settle: false,
             on_store_failure: FailurePolicy::default(),
+            on_over: OnOver::default(),
+            near: None,
+            reserve: None,
             name: None,
             replaces: Vec::new(),
         }

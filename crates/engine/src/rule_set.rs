@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
+use super::announce::OnOver;
 use super::calendar::Calendar;
 use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
@@ -49,6 +50,16 @@ impl Defaults {
     pub fn charging(&self, names_algorithm: bool) -> Charging {
         let default = if names_algorithm { Charging::Prepaid } else { Charging::Postpaid };
         self.charging.unwrap_or(default)
+    }
+
+    /// The charging of a limit that sets `on_over` and does not set its charging. A limit that announces records every
+    /// hit, because it admits every hit.
+    #[must_use]
+    pub fn charging_of(&self, on_over: OnOver, names_algorithm: bool) -> Charging {
+        match on_over {
+            OnOver::Announce => Charging::Postpaid,
+            OnOver::Deny => self.charging(names_algorithm),
+        }
     }
 }
 

@@ -100,9 +100,9 @@ fn change((old_rule, old): (&Rule, &Limit), (rule, new): (&Rule, &Limit)) -> Opt
         _ if !same_key => KeptCounters::Nothing,
         Kernel::Gcra(_) => KeptCounters::Share,
         Kernel::FixedWindow(_)
+        | Kernel::CalendarWindow(_)
         | Kernel::SlidingWindow(_)
-        | Kernel::SlidingLog(_)
-        | Kernel::CalendarWindow(_) => KeptCounters::Units,
+        | Kernel::SlidingLog(_) => KeptCounters::Units,
     };
     Some(ChangedLimit {
         limit: new.label.to_string(),
@@ -123,7 +123,7 @@ fn numbers(limit: &Limit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DirectoryOptions, LoadOptions};
+    use crate::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions};
     use engine::{Defaults, ValueHashing};
 
     fn rules(limits: &str) -> RuleSet {
@@ -136,6 +136,7 @@ mod tests {
             upgrades: Vec::new(),
             hashing: ValueHashing::NONE,
             directory: DirectoryOptions::default(),
+            calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
         };
         crate::load_stream("rules", text.as_bytes(), options).expect("valid rules").into_rules()
     }

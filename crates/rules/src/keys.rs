@@ -1,7 +1,7 @@
 //! The table of all keys of rule files. The reader checks files against it, for unknown keys, misplaced keys and wrong
 //! types. The JSON Schema is generated from it.
 
-use engine::{Algorithm, Charging, FailurePolicy, Pacing, Refill, ShardBy};
+use engine::{Algorithm, Charging, FailurePolicy, OnOver, Pacing, Refill, ShardBy};
 use strum::VariantNames as _;
 
 /// A kind of map in a rule file, with keys of its own.
@@ -42,6 +42,8 @@ pub(super) enum ValueType {
     Integer(u32),
     /// A number of units: a whole number up to [`engine::MAX_LIMIT`].
     Units,
+    /// A number from 0 to 1, taken from its decimal digits.
+    Share,
     Flag,
     /// One of these names.
     Choice(&'static [&'static str]),
@@ -248,6 +250,24 @@ pub(super) const KEYS: &[Key] = &[
         "on_store_failure",
         ValueType::Choice(FailurePolicy::VARIANTS),
         "What to answer when the store does not: allow, deny, decide from local memory, or fail the call.",
+    ),
+    key(
+        Section::RateLimit,
+        "on_over",
+        ValueType::Choice(OnOver::VARIANTS),
+        "What happens to a hit that does not fit. deny: it is denied (default). announce: it is admitted, and the answer announces the limit as over, in the header of response.announce_header and in metadata. An announced limit is postpaid unless charging says otherwise.",
+    ),
+    key(
+        Section::RateLimit,
+        "near",
+        ValueType::Share,
+        "Answers announce the limit as near while more than this share of it is used: 0.8 is four fifths. Also for limits that deny.",
+    ),
+    key(
+        Section::RateLimit,
+        "reserve",
+        ValueType::Integer(1),
+        "For callers that check before a request (hits_addend 0) and charge its cost after it: the check takes this number of units, and the charge books the difference to the real cost. Only for prepaid limits.",
     ),
     key(
         Section::RateLimit,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
 use crate::cli::output::{decimal_seconds, readable_duration};
+use crate::grpc::pb::envoy::config::core::v3::HeaderValue;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -25,6 +26,9 @@ pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &Rat
     }
     for header in &answer.response_headers_to_add {
         out.push_str(&format!("  {}: {}\n", header.key, header.value));
+    }
+    for header in &answer.request_headers_to_add {
+        out.push_str(&format!("  to the upstream: {}: {}\n", header.key, header.value));
     }
     out
 }
@@ -125,11 +129,14 @@ fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
 
 /// With the field names of the protobuf messages.
 pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
-    let headers = answer.response_headers_to_add.iter().map(|header| json!([header.key, header.value]));
+    let headers = |headers: &[HeaderValue]| -> Value {
+        headers.iter().map(|header| json!([header.key, header.value])).collect()
+    };
     json!({
         "overall_code": answer.overall_code().as_str_name(),
         "statuses": answer.statuses.iter().map(status_json).collect::<Value>(),
-        "response_headers_to_add": headers.collect::<Value>(),
+        "response_headers_to_add": headers(&answer.response_headers_to_add),
+        "request_headers_to_add": headers(&answer.request_headers_to_add),
         "dynamic_metadata": answer.dynamic_metadata.as_ref().map(struct_json),
     })
 }

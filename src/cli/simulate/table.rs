@@ -116,10 +116,12 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
 
 fn limit(rule: &LimitReport) -> String {
     let shadow = if rule.shadow { " shadow" } else { "" };
+    let announces = if rule.announces { " announces" } else { "" };
+    let reserve = rule.reserve.map(|units| format!(" reserve {units}")).unwrap_or_default();
     if rule.algorithm.is_empty() {
         return "of requests".to_owned();
     }
-    format!("{}/{} {}{shadow}", rule.limit, period(rule), rule.algorithm)
+    format!("{}/{} {}{reserve}{announces}{shadow}", rule.limit, period(rule), rule.algorithm)
 }
 
 fn recommended(found: &Recommendation) -> String {

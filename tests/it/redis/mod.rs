@@ -41,6 +41,7 @@ mod sentinel;
 mod service;
 mod settle;
 mod shared_limits;
+mod soft_limits;
 mod store;
 mod undo;
 mod undo_in_a_log;

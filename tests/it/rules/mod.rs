@@ -10,7 +10,9 @@ mod messages;
 mod options;
 mod reload;
 mod repeated;
+pub mod reserve;
 mod shards;
+pub mod soft_limits;
 
 use std::path::{Path, PathBuf};
 

@@ -14,6 +14,7 @@ pub(crate) mod logging;
 mod many_rules;
 pub(crate) mod secrets;
 mod settings;
+pub(crate) mod soft_limits;
 mod start;
 pub(crate) mod store_page;
 mod tls;

@@ -116,9 +116,10 @@ impl Kernel {
     }
 
     /// The report of a decision. `reading` is of the counter after the decision; a reading by another kernel is
-    /// reported as blocked.
+    /// reported as blocked. An undo that could not be made is reported like one that was: it does not wait.
     #[must_use]
     pub fn report(&self, reading: &CounterReading, attempt: Attempt, verdict: Verdict) -> Report {
+        let verdict = if attempt.cost.is_refund() { Verdict::Fits } else { verdict };
         let blocked = || UNKNOWN.report(attempt, verdict);
         match self {
             Self::FixedWindow(k) => reading.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),

@@ -80,6 +80,33 @@ impl Kernel {
         returned.unwrap_or(false)
     }
 
+    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store then
+    /// leaves the counter as it is.
+    #[must_use]
+    pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::of(attempt) else { return true };
+        match self {
+            Self::FixedWindow(k) => {
+                k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant_id
+            }
+            Self::CalendarWindow(k) => {
+                k.advanced_to(state.and_then(State::calendar), undo.now_us).start_us == undo.grant_id
+            }
+            Self::SlidingWindow(k) => {
+                let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
+                index == undo.grant_id || index.checked_sub(1) == Some(undo.grant_id)
+            }
+            // Expired entries are removed in any case.
+            Self::SlidingLog(_) => true,
+            Self::Gcra(k) => k.drain(undo.units).whole_us >= undo.passed_us(),
+            Self::IntervalBucket(k) => {
+                let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
+                k.undone_tokens(start_us, undo) > 0
+            }
+            Self::Blocked(_) => false,
+        }
+    }
+
     /// A refund fits, except for an undo in a log with too many later entries.
     pub(super) fn refund_verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
         match (self, Undo::of(attempt), state.and_then(State::log)) {

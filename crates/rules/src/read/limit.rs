@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, Calendar, Defaults, Limit, LimitError, LimitSpec, Pacing, Period, Quantity, Refill, Unit,
+    Algorithm, Calendar, Defaults, Limit, LimitError, LimitSpec, OnOver, Pacing, Period, Quantity, Refill,
+    Share, Unit,
 };
 use strum::VariantNames as _;
 
@@ -130,6 +131,10 @@ impl<'n> LimitReader<'_, 'n> {
     fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
         let spec = self.read_spec(defaults)?;
         let fields = self.fields;
+        if let Err(error) = spec.check_reserve() {
+            self.report.error(&fields.position_of("reserve"), error.to_string());
+            return None;
+        }
         match Limit::new(spec) {
             Ok(limit) => {
                 let written = WrittenFields {
@@ -169,6 +174,7 @@ impl<'n> LimitReader<'_, 'n> {
         let replaces = self.read_replaces(name);
         let charging = fields.parsed("charging");
         let policy = fields.parsed("on_store_failure");
+        let on_over: OnOver = fields.parsed("on_over").unwrap_or_default();
         self.warn_of_mistakes();
         self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
@@ -180,9 +186,12 @@ impl<'n> LimitReader<'_, 'n> {
             burst,
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
-            charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
+            charging: charging.unwrap_or_else(|| defaults.charging_of(on_over, named_algorithm.is_some())),
             settle: fields.flag("settle"),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
+            on_over,
+            near: fields.share("near"),
+            reserve: fields.integer("reserve").map(u64::from),
             name: name.map(str::to_owned),
             replaces,
         })
@@ -315,6 +324,9 @@ impl<'n> LimitReader<'_, 'n> {
                 "mode",
                 "charging",
                 "settle",
+                "on_over",
+                "near",
+                "reserve",
             ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
@@ -325,6 +337,11 @@ impl<'n> LimitReader<'_, 'n> {
         if !fields.has("requests_per_unit") && !fields.has_errors() {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose";
             self.report.warn(&fields.at, reason);
+        }
+        if fields.share("near") == Some(Share::WHOLE) {
+            let reason =
+                "near: 1 announces nothing: more units than the limit are never used without being over it";
+            self.report.warn(&fields.position_of("near"), reason);
         }
         if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
             let reason =

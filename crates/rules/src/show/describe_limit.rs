@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use engine::{Algorithm, Charging, FailurePolicy, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy, Unit};
+use engine::{
+    Algorithm, Charging, FailurePolicy, Limit, LimitSpec, OnOver, Pacing, Quantity, Refill, ShardBy, Share,
+    Unit,
+};
 
 use crate::calendar::local_time;
 
@@ -51,6 +54,30 @@ pub(super) fn charging(charging: Charging) -> &'static str {
         Charging::Prepaid => "prepaid: a hit that is denied is not counted",
         Charging::Postpaid => "postpaid: every hit is counted, denied or not",
     }
+}
+
+/// What happens to a hit that does not fit; `None` for the usual denial.
+pub(super) fn on_over(limit: &Limit) -> Option<&'static str> {
+    match limit.spec.on_over {
+        OnOver::Deny => None,
+        OnOver::Announce if limit.shadow => {
+            Some("announce: does nothing, because the rule is in shadow mode")
+        }
+        OnOver::Announce => Some("announce: the hit goes ahead, and the answer says that the limit is over"),
+    }
+}
+
+/// When answers announce that the limit is nearly used up.
+pub(super) fn near(share: Share, spec: &LimitSpec) -> String {
+    format!(
+        "{share}: answers announce the limit while more than {} units are used",
+        share.of(spec.capacity())
+    )
+}
+
+/// What a check of the limit takes.
+pub(super) fn reserve(units: u64) -> String {
+    format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
 }
 
 /// What `settle` means.

@@ -112,13 +112,17 @@ pub(super) fn limit(rule: &LimitReport) -> String {
     } else {
         format!(", burst {}", grouped(rule.burst.into()))
     };
-    format!("{rate}, {}{burst}", rule.algorithm)
+    let reserve = rule.reserve.map(|units| format!(", reserve {}", grouped(units))).unwrap_or_default();
+    format!("{rate}, {}{burst}{reserve}", rule.algorithm)
 }
 
 /// What a reader must know about a rule beside its numbers.
 pub(super) fn badges(html: &mut Markup, rule: &LimitReport) {
     if rule.shadow {
         html.raw(r#" <span class="badge" title="shadow_mode: its denials deny nothing">shadow</span>"#);
+    }
+    if rule.announces {
+        html.raw(r#" <span class="badge" title="on_over: announce: it denies nothing">announces</span>"#);
     }
     if !rule.is_resolved {
         html.raw(

@@ -157,13 +157,13 @@ impl Tally {
         for limit in &judged.plan.unlimited {
             self.rows[*limit].is_met = true;
         }
-        let mut is_shadow_over = false;
+        let mut is_quietly_over = false;
         for counter in &judged.plan.counters {
-            is_shadow_over |= counter.is_shadow && judged.is_over(counter.charge);
+            is_quietly_over |= counter.never_denies && judged.is_over(counter.charge);
             self.count_judged(seen, judged, counter);
         }
         self.sums.without_limit += u64::from(!judged.plan.has_limit());
-        self.sums.shadow_denied += u64::from(is_shadow_over && !judged.is_denied);
+        self.sums.shadow_denied += u64::from(is_quietly_over && !judged.is_denied);
         self.sums.count(seen, decisions);
         if let Some(in_force) = decisions.in_force() {
             for counter in &in_force.plan.counters {

@@ -21,6 +21,11 @@ pub struct LimitReport {
     pub calendar: Option<String>,
     /// Whether the rule has `shadow_mode`: its denials deny nothing.
     pub shadow: bool,
+    /// Whether the limit has `on_over: announce`: it denies nothing, and `over` counts what it would announce.
+    pub announces: bool,
+    /// The units that a check takes of a limit with `reserve`; `None` without `reserve`. The simulation takes the whole
+    /// cost of a request at once.
+    pub reserve: Option<u64>,
     /// Whether the period has at least ten ticks of the log's clock. The counts of other limits must not be trusted.
     pub is_resolved: bool,
     /// Whether the requests of one counter were partly left out by `--sample`, because it is not of the sampled key.

@@ -57,7 +57,8 @@ impl Model {
         (now_us, is_denied): (u64, bool),
     ) -> Outcome {
         let attempt = Attempt { now_us, cost: charge.cost };
-        if charge.is_recorded(verdict, is_denied) {
+        let is_changed = charge.kernel.is_changed_by(self.states.get(key), attempt);
+        if charge.is_recorded(verdict, is_denied) && is_changed {
             let after = charge.kernel.recorded(self.states.remove(key), attempt);
             // A counter that a refund has emptied is not kept, so that a step back of the clock does not find it.
             if let Some(after) = after.filter(|after| charge.kernel.unused_from_us(after) > now_us) {

@@ -95,7 +95,7 @@ fn grant(charges: &Charges, outcomes: &Outcomes) -> Option<Grant> {
 fn steps(kernel: Kernel, events: &[(TimeStep, Event)], case: u64) -> Vec<Step> {
     let (mut model, mut now_us, mut last, mut grants) =
         (Model::default(), START_US, Outcomes::default(), Vec::new());
-    let times = Sequence { kernels: vec![kernel], batches: Vec::new() };
+    let times = Sequence { kernels: vec![kernel], changes: Vec::new(), batches: Vec::new() };
     let step = |(time_step, event): &(TimeStep, Event)| {
         now_us = times.time_after(now_us, time_step, &last);
         let request = request(kernel, &format!("undos/{case}"), event, &grants, now_us);
