@@ -90,7 +90,11 @@ fn body(args: &CounterArgs) -> String {
     let entries: Value = entries.collect();
     let limit = args.limit.as_ref().map(LimitArg::json);
     let descriptor = json!({"entries": entries, "limit": limit});
-    json!({"domain": args.domain, "descriptors": [descriptor], "reason": args.reason}).to_string()
+    let mut body = json!({"domain": args.domain, "descriptors": [descriptor]});
+    if let Some(reason) = &args.reason {
+        body["reason"] = reason.as_str().into();
+    }
+    body.to_string()
 }
 
 fn answer_text(args: &CounterArgs, answer: String) -> Result<String, AdminCallError> {

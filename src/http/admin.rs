@@ -1,6 +1,7 @@
 //! The endpoints of the admin port: pages of the application's state, which the application provides, and the
 //! endpoints that show and reset counters and explain a request. `console` has those of the console.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -168,9 +169,9 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 
     async fn reset(&self, body: &[u8], client: ClientAddress) -> Result<Vec<Value>, CounterCallError> {
-        let request = self.request(body)?;
+        let (reason, body) = without_reason(body);
+        let request = self.request(&body)?;
         let ClientAddress(peer) = client;
-        let reason = serde_json::from_slice(body).ok().and_then(|body: Value| reason_of(&body));
         let audit = |key: &str| {
             let key = format!("{}{key}", self.key_prefix);
             tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
@@ -206,6 +207,15 @@ impl<S: Store + Reset> CounterEndpoints<S> {
             "reset_after_us": report.reset_after_us,
         })
     }
+}
+
+/// Takes the field `reason` out of a body, because the rest has the format of `/json`.
+fn without_reason(body: &[u8]) -> (Option<String>, Cow<'_, [u8]>) {
+    // A body without the field, or that cannot be read, stays as it is.
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return (None, body.into()) };
+    let Some(reason) = fields.remove("reason") else { return (None, body.into()) };
+    let reason = reason_of(&json!({ "reason": reason }));
+    (reason, Value::Object(fields).to_string().into_bytes().into())
 }
 
 fn unless_empty(counters: Vec<Value>, request: &Request) -> Result<Vec<Value>, CounterCallError> {

@@ -31,7 +31,8 @@ fn a_request_is_explained_by_the_rules_in_force() {
     assert_eq!(explain(&service, &["usr=ann"]).0, Some(1), "no limit applies");
 
     // The files say something else, but it cannot be used.
-    std::fs::write(service.rules().join("rules.yaml"), "domain: 7").expect("a rule file");
+    std::fs::write(service.rules().join("rules.yaml"), RULES.replace("unit: day", "unit: dya"))
+        .expect("a rule file");
     state_with(&service, "rejected rules", |state| !state["rules"]["rejected"].is_null());
     assert_eq!(explain(&service, &["user=ann"]).1, text);
 }
@@ -44,5 +45,5 @@ fn no_service_is_an_exit_code_of_its_own() {
         .expect("the binary runs");
     let error = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.starts_with("ratelimitd explain: cannot connect to http://127.0.0.1:1"), "{error}");
+    assert!(error.starts_with("ratelimitd explain: cannot connect to 127.0.0.1:1"), "{error}");
 }

@@ -18,7 +18,8 @@ fn the_state_has_the_fields_of_its_schema() {
         ask(&service, "edge", &[("user", "ann@example.org")]);
         ask(&service, "edge", &[("usr", "ann")]);
     }
-    std::fs::write(service.rules().join("rules.yaml"), "domain: 7").expect("a rule file");
+    std::fs::write(service.rules().join("rules.yaml"), RULES.replace("unit: day", "unit: dya"))
+        .expect("a rule file");
     let is_full = |state: &Value| {
         !state["keys"][0].is_null() && !state["marks"][0].is_null() && !state["rules"]["rejected"].is_null()
     };
