@@ -1,6 +1,6 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
 //! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt`, `announce`
-//! and `on_store_failure`.
+//! and `on_store_failure`; and in a descriptor `calendar`, the time zone of its limit.
 //!
 //! `delay_ms` and `receipt` are parts of the decision: without `delay_ms` the caller of a queue would proceed at once,
 //! and without `receipt` a caller could not settle. `announce` is what a rule file asks for. So they are always sent,
@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 
 use engine::wire::WireUnit;
 use engine::{
-    Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, RECEIPT_KEY,
-    Request, UnreadableReceipt,
+    Applied, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata,
+    Pacing, RECEIPT_KEY, Request, UnreadableReceipt,
 };
 
 use super::announcements::{self, Announcements};
 
+const CALENDAR: &str = "calendar";
 const DELAY: &str = "delay_ms";
 const RECEIPT: &str = "receipt";
 
@@ -146,7 +147,18 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     if let Some(hits) = descriptor.hits {
         fields.insert("hitsAddend".to_owned(), number_metadata(hits));
     }
+    if let Some(calendar) = calendar(index, decision) {
+        fields.insert(CALENDAR.to_owned(), Metadata::Text(calendar.zone().to_owned()));
+    }
     Metadata::Map(fields)
+}
+
+/// The calendar of the limit that the status of a descriptor shows.
+fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
+    match decision.statuses().nth(index)?.applied {
+        Applied::Limited(result) => result.limit.spec.calendar.as_deref(),
+        Applied::Nothing | Applied::Skipped | Applied::Unlimited(_) => None,
+    }
 }
 
 /// The protobuf text format, without zeros, like envoyproxy/ratelimit writes it.

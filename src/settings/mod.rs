@@ -53,7 +53,8 @@ pub struct Settings {
     pub local_share: NonZeroU32,
     /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,
-    /// `defaults.month_calendar`: the time zone of the calendar of months that name none; `None`: 30 days from the epoch.
+    /// `defaults.month_calendar`: the time zone of the calendar of months that name none; `None`: 30 days from the
+    /// epoch.
     pub month_zone: Option<Box<str>>,
     /// `upgrades`: fields of limits whose rules cannot say them.
     pub upgrades: Vec<Upgrade>,

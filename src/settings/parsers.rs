@@ -209,3 +209,16 @@ pub(super) fn server_name() -> Parser<Option<ServerName<'static>>> {
         text => text.to_owned().try_into().ok().map(Some),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_zone_has_its_official_spelling() {
+        let parsed = |text| time_zone().parse(text).map(|zone| zone.map(String::from));
+        assert_eq!(parsed(""), Some(None));
+        assert_eq!(parsed("europe/berlin"), Some(Some("Europe/Berlin".to_owned())));
+        assert_eq!((parsed("Berlin"), parsed("+01:00")), (None, None));
+    }
+}

@@ -61,7 +61,7 @@ impl Share {
 
     /// This share of `units`, rounded down.
     #[must_use]
-    pub fn of(self, units: u64) -> u64 {
+    pub fn part_of(self, units: u64) -> u64 {
         let product = u128::from(units) * u128::from(self.0);
         // The share is at most 1, so the quotient is at most `units`.
         u64::try_from(product / u128::from(Self::WHOLE.0)).unwrap_or(units)
@@ -123,7 +123,7 @@ impl LimitResult<'_> {
             return (self.role == Role::Announced).then_some(Announced::Over);
         }
         let (capacity, near) = (spec.capacity(), spec.near?);
-        (capacity.saturating_sub(self.outcome.report.remaining) > near.of(capacity))
+        (capacity.saturating_sub(self.outcome.report.remaining) > near.part_of(capacity))
             .then_some(Announced::Near)
     }
 }
@@ -170,7 +170,7 @@ mod tests {
             ("0.999999", 999_999, 999_998),
         ];
         for (text, units, expected) in table {
-            assert_eq!(share(text).of(units), expected, "{text} of {units}");
+            assert_eq!(share(text).part_of(units), expected, "{text} of {units}");
         }
     }
 }

@@ -3,6 +3,10 @@
 
 use std::fmt;
 
+use super::algorithm::{Blocked, Kernel};
+use super::limit::{Algorithm, Limit, LimitSpec, Quantity};
+use super::period::{Period, Unit};
+
 /// A calendar of a time zone: when its days, weeks, months or years start.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Calendar {
@@ -22,8 +26,8 @@ pub enum CalendarError {
 }
 
 impl Calendar {
-    /// The calendar of `zone` (`Europe/Berlin`) with these windows (`month/15`). `boundaries`: the starts of its windows
-    /// in microseconds since the epoch.
+    /// The calendar of `zone` (`Europe/Berlin`) with these windows (`month/15`). `boundaries`: the starts of its
+    /// windows in microseconds since the epoch.
     ///
     /// # Errors
     /// [`CalendarError`] unless there are two boundaries or more, each after the one before it.
@@ -79,6 +83,29 @@ impl Calendar {
         } else {
             [start_us, end_us, self.window(end_us).1]
         }
+    }
+}
+
+impl Limit {
+    /// The kernel of charges that are planned at `now_us` (microseconds since the epoch); `None` if unlimited.
+    #[must_use]
+    pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
+        let Quantity::Limited(kernel) = self.quantity else { return None };
+        let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
+        Some(match kernel {
+            Kernel::CalendarWindow(k) => Kernel::CalendarWindow(k.with_boundaries(calendar.around(now_us))),
+            Kernel::Blocked(_) => Kernel::Blocked(Blocked::within(calendar.window(now_us))),
+            kernel => kernel,
+        })
+    }
+}
+
+impl LimitSpec {
+    /// Whether the limit is a fixed window of one month without a calendar: 30 days from the epoch.
+    #[must_use]
+    pub fn is_epoch_month(&self) -> bool {
+        let is_window = self.algorithm == Algorithm::FixedWindow && !self.unlimited;
+        is_window && self.calendar.is_none() && self.period == Period::one(Unit::Month)
     }
 }
 

@@ -108,6 +108,7 @@ impl Charges {
                 if charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid {
                     // A check and a charge of a limit with `reserve`: the check can deny, so their sum can.
                     (earlier.charging, earlier.role) = (charge.charging, charge.role);
+                    self.count_group(charge.role);
                 }
                 return index;
             }
@@ -144,11 +145,15 @@ impl Charges {
 
     /// Adds a charge with the key at this range of the text.
     fn add(&mut self, key: Range<u32>, charge: Charge) -> usize {
-        if let Role::Quota(group) = charge.role {
-            self.quota_groups = self.quota_groups.max(group + 1);
-        }
+        self.count_group(charge.role);
         self.charges.push(KeyedCharge { key, charge });
         self.charges.len() - 1
+    }
+
+    fn count_group(&mut self, role: Role) {
+        if let Role::Quota(group) = role {
+            self.quota_groups = self.quota_groups.max(group + 1);
+        }
     }
 
     /// The index of the last charge with the key of the charge at `index`. It leaves the counter as it is after the

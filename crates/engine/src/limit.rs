@@ -10,7 +10,7 @@ use super::algorithm::{
 };
 use super::announce::{OnOver, Share};
 use super::calendar::Calendar;
-use super::period::{Period, Unit};
+use super::period::Period;
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
@@ -162,8 +162,8 @@ pub struct LimitSpec {
     /// Whether the limit is never counted and always admits.
     pub unlimited: bool,
     pub algorithm: Algorithm,
-    /// The calendar whose days, weeks, months or years are the windows; the unit of `period` says which. `None`: windows
-    /// of `period` from the epoch. Only for a fixed window.
+    /// The calendar whose days, weeks, months or years are the windows; the unit of `period` says which. `None`:
+    /// windows of `period` from the epoch. Only for a fixed window.
     pub calendar: Option<Arc<Calendar>>,
     /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
     /// [`Algorithm::has_burst`].
@@ -177,12 +177,10 @@ pub struct LimitSpec {
     /// estimate, and only the difference to the real cost is booked later.
     pub settle: bool,
     pub on_store_failure: FailurePolicy,
-    /// What the limit does with a hit that does not fit.
     pub on_over: OnOver,
     /// Answers announce the limit while more than this share of it is used; `None` = never.
     pub near: Option<Share>,
-    /// Units that a check takes until the charge after it books the difference; `None` = a check takes nothing. At least
-    /// 1.
+    /// Units that a check takes until the charge after it books the difference, at least 1; `None` = nothing.
     pub reserve: Option<u64>,
     /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
@@ -215,9 +213,7 @@ pub enum LimitError {
         period: Period,
     },
     /// A queue with `settle`.
-    #[error(
-        "settle is not for a leaky_bucket with mode: queue, whose hits have already waited for their turn"
-    )]
+    #[error("settle does not work with mode: queue, whose hits have already waited for their turn")]
     SettledQueue,
 }
 
@@ -226,7 +222,7 @@ pub enum LimitError {
 pub enum Quantity {
     /// Not counted, always admitted.
     Unlimited,
-    /// Of a limit with a calendar: with the windows of the epoch. [`Limit::kernel_at`] has the windows of a time.
+    /// The kernel of a calendar has no windows of its own: [`Limit::kernel_at`] has those around a time.
     Limited(Kernel),
 }
 
@@ -243,8 +239,8 @@ pub struct Limit {
     pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have the
-    /// same one. It ends the counter's key.
+    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have
+    /// the same one. It ends the counter's key.
     pub fingerprint: Box<str>,
 }
 
@@ -268,18 +264,6 @@ impl Limit {
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
-    }
-
-    /// The kernel of charges that are planned at `now_us` (microseconds since the epoch); `None` if unlimited.
-    #[must_use]
-    pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
-        let Quantity::Limited(kernel) = self.quantity else { return None };
-        let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
-        Some(match kernel {
-            Kernel::CalendarWindow(k) => Kernel::CalendarWindow(k.with_boundaries(calendar.around(now_us))),
-            Kernel::Blocked(_) => Kernel::Blocked(Blocked::within(calendar.window(now_us))),
-            kernel => kernel,
-        })
     }
 
     /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
@@ -332,13 +316,6 @@ impl LimitSpec {
             name: None,
             replaces: Vec::new(),
         }
-    }
-
-    /// Whether the limit is a fixed window of one month without a calendar: 30 days from the epoch.
-    #[must_use]
-    pub fn is_epoch_month(&self) -> bool {
-        let is_window = self.algorithm == Algorithm::FixedWindow && !self.unlimited;
-        is_window && self.calendar.is_none() && self.period == Period::one(Unit::Month)
     }
 
     /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and

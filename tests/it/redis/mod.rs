@@ -18,6 +18,7 @@ use crate::support::redis::parsed;
 
 mod admission;
 mod answers_corpus;
+mod calendar;
 mod certain_denials;
 mod cluster;
 mod compose_image;
@@ -28,7 +29,7 @@ mod distance;
 mod drop_in;
 mod envoy_image;
 mod list_commands;
-mod lua_twin;
+pub(crate) mod lua_twin;
 mod metrics;
 mod outage;
 mod overlapping_undos;

@@ -19,19 +19,19 @@ use crate::support::redis::cluster::Cluster;
 use crate::support::redis::{Redis, parsed};
 
 /// A server that decides at given times.
-struct Timed<'r> {
+pub(super) struct Timed<'r> {
     runtime: &'r Runtime,
     client: ReplayClient,
 }
 
 impl<'r> Timed<'r> {
-    fn connect(runtime: &'r Runtime, url: &str) -> Self {
+    pub(super) fn connect(runtime: &'r Runtime, url: &str) -> Self {
         let options = RedisOptions { urls: parsed([url]), ..patient_options(url) };
         let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis answers");
         Self { runtime, client }
     }
 
-    fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
+    pub(super) fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
         let batch = TimedBatch { now_us, requests: &[charges] };
         let decided = self.runtime.block_on(self.client.decide(&[batch]));
         decided.expect("Redis decides").remove(0).remove(0)

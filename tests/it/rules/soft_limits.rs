@@ -1,7 +1,7 @@
 //! Soft limits: the known answers of `on_over: announce` and `near`, on any store that can be told the time; what rule
 //! files may say of them, and what `explain` and `/rlconfig` show.
 
-use ::simulate::replay::{MemoryReplay, ReplayStore};
+use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
 use engine::{
     Applied, Charging, Code, Decision, Defaults, Descriptor, Enforcement, Request, RuleSet, Verdict,
 };
@@ -131,6 +131,25 @@ pub fn soft_limits_have_the_known_answers(store: &mut impl ReplayStore) {
 #[test]
 fn memory_gives_the_known_answers() {
     soft_limits_have_the_known_answers(&mut MemoryReplay::new());
+}
+
+#[test]
+fn a_replay_writes_what_is_announced() {
+    let rules = rules(RULES);
+    let line = |key: &str, units: u64| {
+        let entries = format!(r#"[{{"key":"{key}","value":"a"}}]"#);
+        format!(
+            r#"{{"t_us":{T0},"domain":"d","descriptors":[{{"entries":{entries},"hitsAddend":{units}}}]}}"#
+        )
+    };
+    let requests = [line("soft", 9), line("soft", 2), line("hard", 1)].join("\n");
+    let mut answers = Vec::new();
+    replay(&rules, &mut MemoryReplay::new(), (requests.as_bytes(), &mut answers), |_| {}).expect("requests");
+    let answers = String::from_utf8(answers).expect("text");
+    let ends = [r#"],"announce":{"soft":"near"}}"#, r#"],"announce":{"soft":"over"}}"#, r#""delay_us":0}]}"#];
+    for (answer, end) in answers.lines().zip(ends) {
+        assert!(answer.ends_with(end), "{answer}");
+    }
 }
 
 #[test]

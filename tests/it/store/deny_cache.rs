@@ -19,6 +19,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::redis::lua_twin::sequence::with_factor;
 use crate::support::properties;
 
 /// A minute boundary.
@@ -107,10 +108,23 @@ struct Step {
     pass_us: u64,
     delay_us: u64,
     is_through_layer: bool,
+    /// From this step on, limits have this multiple of their first number.
+    factor: Option<f64>,
     requested: Vec<RequestedCharge>,
 }
 
 impl Rules {
+    /// The rules with a multiple of the numbers of their windows. A postpaid fixed window stays: a higher number would
+    /// find fewer of the denied hits in its window. GCRA stays: a fraction that is read by two limits, one after the
+    /// other, moves the time by a microsecond.
+    fn with_factor(&self, factor: f64) -> Self {
+        let changed = |&(kernel, charging): &(Kernel, Charging)| match (kernel, charging) {
+            (Kernel::FixedWindow(_), Charging::Postpaid) | (Kernel::Gcra(_), _) => (kernel, charging),
+            _ => (with_factor(&kernel, factor), charging),
+        };
+        Self(self.0.iter().map(changed).collect())
+    }
+
     pub(super) fn charges(&self, requested: &[RequestedCharge]) -> Charges {
         let mut charges = Charges::default();
         for requested in requested {
@@ -158,12 +172,14 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
     let charge =
         (0..COUNTERS, cost, role).prop_map(|(counter, cost, role)| RequestedCharge { counter, cost, role });
     let requested = prop_oneof![3 => vec(charge.clone(), 1), 2 => vec(charge, 2..4)];
-    let step = (0..9_u64, 0..5_u64, any::<bool>(), requested);
+    let factor = prop_oneof![9 => Just(None), 1 => (0.1..4.0).prop_map(Some)];
+    let step = (0..9_u64, 0..5_u64, any::<bool>(), factor, requested);
     vec(
-        step.prop_map(|(pass_us, delay_us, is_through_layer, requested)| Step {
+        step.prop_map(|(pass_us, delay_us, is_through_layer, factor, requested)| Step {
             pass_us,
             delay_us,
             is_through_layer,
+            factor,
             requested,
         }),
         1..60,
@@ -178,8 +194,15 @@ struct AdmittedUnits([(u64, u64); COUNTERS]);
 impl AdmittedUnits {
     /// The units of a counter in the window of this time; `None` if the counter is no postpaid fixed window.
     fn of(&mut self, rules: &Rules, counter: usize, now_us: u64) -> Option<&mut u64> {
-        let (Kernel::FixedWindow(kernel), Charging::Postpaid) = rules.0[counter] else { return None };
-        let index = now_us / kernel.window_us();
+        let index = match rules.0[counter] {
+            (Kernel::FixedWindow(kernel), Charging::Postpaid) => now_us / kernel.window_us(),
+            (Kernel::CalendarWindow(kernel), Charging::Postpaid) => {
+                let [_, middle_us, last_us] = kernel.boundaries();
+                let later = |last_us: u64| 2 + (now_us - last_us) / (last_us - middle_us);
+                if now_us < last_us { u64::from(now_us >= middle_us) } else { later(last_us) }
+            }
+            _ => return None,
+        };
         let (last_index, units) = &mut self.0[counter];
         if *last_index != index {
             (*last_index, *units) = (index, 0);
@@ -247,7 +270,12 @@ fn as_the_only_client_the_layer_answers_like_the_store() {
     let hits = run((rules(), steps(2), options), |(rules, steps, options)| {
         let (fixture, plain) = (Fixture::with(options), Fixture::new(1, 0));
         let mut admitted = AdmittedUnits::default();
+        let first_rules = rules;
+        let mut rules = first_rules.clone();
         for mut step in steps {
+            if let Some(factor) = step.factor {
+                rules = first_rules.with_factor(factor);
+            }
             let now_us = fixture.clock.now_us() + step.pass_us;
             fixture.clock.set(now_us);
             admitted.lower_refunds(&rules, &mut step.requested, now_us);

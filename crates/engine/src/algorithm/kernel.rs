@@ -40,8 +40,8 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that cannot
-    /// be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
+    /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that
+    /// cannot be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
     #[must_use]
     pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
         let Attempt { now_us, cost } = attempt;
@@ -177,8 +177,8 @@ impl Kernel {
         }
     }
 
-    /// Whether a cost that is denied, and should be recorded, may stay unrecorded: no later decision changes, not even if
-    /// callers give back all units that were admitted. Only a fixed window can be so: its end discards the debt.
+    /// Whether a cost that is denied, and should be recorded, may stay unrecorded: no later decision changes, not even
+    /// if callers give back all units that were admitted. Only a fixed window can be so: its end discards the debt.
     #[must_use]
     pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {

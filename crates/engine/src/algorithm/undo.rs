@@ -37,9 +37,10 @@ impl Undo {
 }
 
 impl Kernel {
-    /// The id of the grant that left this reading, and took this many units: the index or the start of the window, the time of the
-    /// last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the grant, or the time
-    /// of the grant if that was later. `None` for a kernel without a counter, and for the reading of another kernel.
+    /// The id of the grant that left this reading, and took this many units: the index or the start of the window, the
+    /// time of the last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the
+    /// grant, or the time of the grant if that was later. `None` for a kernel without a counter, and for the reading of
+    /// another kernel.
     #[must_use]
     pub fn grant_id(&self, reading: &CounterReading, units: u64) -> Option<u64> {
         match self {
@@ -80,8 +81,8 @@ impl Kernel {
         returned.unwrap_or(false)
     }
 
-    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store then
-    /// leaves the counter as it is.
+    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store
+    /// then leaves the counter as it is.
     #[must_use]
     pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
         let Some(undo) = Undo::of(attempt) else { return true };

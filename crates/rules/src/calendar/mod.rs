@@ -1,8 +1,8 @@
 //! Calendars of time zones: from the keys `calendar` and `starts` to the boundaries that the engine gets as numbers.
 //! The only place that knows dates and time zones.
 //!
-//! The zones are those of the system (`/usr/share/zoneinfo`, or the directory that `TZDIR` names), or of the copy in the
-//! binary if the system has none. Each load of rules opens them anew, so that a load takes new rules of a zone into
+//! The zones are those of the system (`/usr/share/zoneinfo`, or the directory that `TZDIR` names), or of the copy in
+//! the binary if the system has none. Each load of rules opens them anew, so that a load takes new rules of a zone into
 //! account.
 
 mod starts;

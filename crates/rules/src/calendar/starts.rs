@@ -121,18 +121,18 @@ fn weekday(text: &str) -> Option<Weekday> {
     WEEKDAYS.iter().find(is_text).map(|(weekday, _)| *weekday)
 }
 
-/// Digits only: no sign.
-fn number(text: &str) -> Option<i8> {
+/// The number of a text of digits, without a sign.
+fn digits(text: &str) -> Option<i8> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 fn day_of_month(text: &str) -> Option<i8> {
-    number(text).filter(|day| (1..=31).contains(day))
+    digits(text).filter(|day| (1..=31).contains(day))
 }
 
 fn day_of_year(text: &str) -> Option<(i8, i8)> {
     let (month, day) = text.split_once('-')?;
-    let (month, day) = (number(month)?, number(day)?);
+    let (month, day) = (digits(month)?, digits(day)?);
     Date::new(LEAP_YEAR, month, day).is_ok().then_some((month, day))
 }
 

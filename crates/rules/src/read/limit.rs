@@ -318,6 +318,8 @@ impl<'n> LimitReader<'_, 'n> {
             let counting = [
                 "requests_per_unit",
                 "unit_multiplier",
+                "calendar",
+                "starts",
                 "algorithm",
                 "burst",
                 "refill",

@@ -71,7 +71,7 @@ pub(super) fn on_over(limit: &Limit) -> Option<&'static str> {
 pub(super) fn near(share: Share, spec: &LimitSpec) -> String {
     format!(
         "{share}: answers announce the limit while more than {} units are used",
-        share.of(spec.capacity())
+        share.part_of(spec.capacity())
     )
 }
 

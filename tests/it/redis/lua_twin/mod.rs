@@ -18,6 +18,7 @@ use observable::observable;
 use sequence::{LONGEST_US, START_US, Sequence};
 use strategies::{everyday, largest, sequence, small};
 
+mod calendars;
 mod equal_charges;
 mod observable;
 mod same_shape;

@@ -82,7 +82,7 @@ pub(crate) fn kernel_of(kind: u8, (limit, other, length_us): (u64, u64, u64), pa
             let capacity = burst.min(rate.saturating_mul(10).min(u64::from(u32::MAX)));
             Kernel::IntervalBucket(IntervalBucket::new(capacity, rate, length_us))
         }
-        6 => Kernel::CalendarWindow(calendar(rate, other, length_us)),
+        6 => Kernel::CalendarWindow(calendar(limit.clamp(1, 1 << 52), other, length_us)),
         _ => Kernel::Blocked(Blocked::new(length_us)),
     }
 }
