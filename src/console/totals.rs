@@ -40,7 +40,8 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds the second of a sample. `passed`: seconds since the sample before; `shadow`: denials without effect in them.
+    /// Adds the second of a sample. `passed`: seconds since the sample before; `shadow`: denials without effect in
+    /// them.
     pub(super) fn add(&mut self, sample: &MetricsSample, passed: u64, shadow: u64) {
         // The first sample is made when the process starts, so its sums are those of the first second.
         let before = self.before.take().unwrap_or_default();

@@ -24,8 +24,8 @@ use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
 
 const COUNTERS: &str = "\
-/explain         POST the same: which limits apply by the rules in force, and why
-/counters/show   POST a request as for /json: the state of its counters
+/explain         POST a request as for /json: which limits apply by the rules in force, and why
+/counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
 ";
 
