@@ -94,7 +94,9 @@ pub struct CounterEndpoints<S> {
 
 /// Explains a request by the rules in force.
 #[derive(Clone)]
-pub struct Explain(pub Arc<dyn Fn(&Request) -> Result<Explanation, PlanError> + Send + Sync>);
+pub struct Explain(pub Arc<ExplainRequest>);
+
+type ExplainRequest = dyn Fn(&Request) -> Result<Explanation, PlanError> + Send + Sync;
 
 /// Which limits apply to a request, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
