@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::RuleSet;
 use parking_lot::Mutex;
-use rules::{ChangedLimit, DomainDocuments, LoadedRules, Problems, changed_limits};
+use rules::{AppliedUpgrades, ChangedLimit, DomainDocuments, LoadedRules, Problems, changed_limits};
 use store::clock::{Clock, SystemClock};
 
 use super::load_status::LoadStatus;
@@ -34,6 +34,8 @@ pub(super) struct RulesStatus {
     pub(super) warnings: Problems,
     /// For each row of the table of upgrades, the limits that it has changed.
     pub(super) upgrades: Vec<UpgradeUse>,
+    /// What the table of upgrades has changed, for explanations.
+    pub(super) applied: Arc<AppliedUpgrades>,
     /// What the last load has changed.
     pub(super) changed: ChangedLimits,
 }
@@ -85,6 +87,7 @@ impl RulesStatus {
         self.domains.clone_from(&loaded.documents);
         self.warnings = loaded.warnings.clone();
         self.upgrades = upgrade_uses(loaded);
+        self.applied = Arc::new(loaded.upgrades.clone());
     }
 
     fn record_failed(&mut self, problems: Problems, now_us: u64) {

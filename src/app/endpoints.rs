@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rules::rlconfig;
+use rules::{describe, rlconfig};
 use serde_json::{Value, json};
+use store::clock::{Clock as _, SystemClock};
 
+use super::active_rules::ActiveRules;
 use super::exceptions::ExceptionWatcher;
 use super::rules::RuleWatcher;
 use super::status::{exceptions_page, rules_page, store_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
 use super::tls_page::tls_page;
-use crate::http::Endpoint;
+use crate::http::{Endpoint, Explain, Explanation};
 use crate::xds::XdsState;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -76,6 +78,15 @@ pub(super) fn admin_endpoints(
         }),
     };
     vec![in_force, history, exceptions, store, tls, build]
+}
+
+/// Explains requests by the rules in force.
+pub(super) fn explain(rules: ActiveRules) -> Explain {
+    Explain(Arc::new(move |request| {
+        let applied = Arc::clone(&rules.status.lock().applied);
+        let description = describe(&rules.rulebook.rules(), &applied, request, SystemClock.now_us())?;
+        Ok(Explanation { text: description.text, matched: description.matched })
+    }))
 }
 
 fn pretty(value: &Value) -> String {

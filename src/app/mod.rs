@@ -104,6 +104,10 @@ pub enum AppError {
 }
 
 impl AppError {
+    fn of_admin_token((setting, cause): (&'static str, ::tls::FileError)) -> Self {
+        Self::AdminToken { setting, cause }
+    }
+
     /// The setting whose value is at fault, where it is one.
     #[must_use]
     pub fn setting(&self) -> Option<&str> {
@@ -216,11 +220,7 @@ impl App {
         let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some() {
-            server
-                .admin
-                .access
-                .check_token_files()
-                .map_err(|(setting, cause)| AppError::AdminToken { setting, cause })?;
+            server.admin.access.check_token_files().map_err(AppError::of_admin_token)?;
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::background::Background;
 use super::bounds::PortBounds;
 use super::bounds::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
-use super::endpoints::admin_endpoints;
+use super::endpoints::{admin_endpoints, explain};
 use super::sampler::Sampler;
 use super::worker_store::{AuthoritativeStore, WorkerStore};
 use super::{Addresses, App, AppError};
@@ -229,6 +229,7 @@ impl App {
         };
         let counters = CounterEndpoints {
             service: service(redis),
+            explain: explain(self.rules.active.clone()),
             bounds: self.settings.server.bounds,
             max_message_bytes: self.settings.server.max_message_bytes,
             key_prefix,

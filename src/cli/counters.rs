@@ -1,21 +1,15 @@
 //! `counters`: shows or resets the counters of a descriptor in a running service.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use http::{Request, StatusCode, header};
-use http_body_util::Full;
-use hyper::body::Bytes;
 use serde_json::{Value, json};
 
+use super::admin_call::{AdminCallArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, LimitArg};
 use super::output::{end, print, print_error, readable_duration};
-use super::service_connection::{
-    AdminPort, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, parse_admin_port, root_cause,
-};
-use crate::http::{PAGE_NOT_FOUND, TokenFile};
+use super::service_connection::{AdminPort, parse_admin_port};
 
 const FAILED: u8 = 2;
 
@@ -50,13 +44,6 @@ struct CounterArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port)]
     admin: AdminPort,
 
-    /// The file with the token of the admin port, if the service has server.admin.token_file
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-
-    #[command(flatten)]
-    tls: TlsArgs,
-
     /// The domain
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
@@ -69,43 +56,16 @@ struct CounterArgs {
     #[arg(long)]
     json: bool,
 
-    /// How long to wait for the answer
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    call: AdminCallArgs,
+
+    /// Why the counters are reset: the service logs it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 
     /// The descriptor, as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR")]
     descriptor: DescriptorArg,
-}
-
-/// Why nothing was shown or reset.
-#[derive(Debug, thiserror::Error)]
-enum CountersError {
-    #[error("no runtime: {0}")]
-    Runtime(#[from] std::io::Error),
-    #[error("cannot connect to {address}: {}", root_cause(cause))]
-    Connect { address: String, cause: hyper_util::client::legacy::Error },
-    #[error("the admin port does not answer with HTTP: {}", root_cause(.0))]
-    Http(#[source] hyper_util::client::legacy::Error),
-    #[error("{0}")]
-    Tls(#[from] TlsSetupError),
-    #[error("--token-file {0}")]
-    Token(#[from] tls::FileError),
-    #[error("no answer from the admin port in time")]
-    Timeout,
-    #[error("the answer cannot be read: {0}")]
-    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The text of the admin port.
-    #[error("{}", .0.trim_end())]
-    Refused(String),
-    /// The answer of the HTTP port to an unknown path, or an error without a text.
-    #[error(
-        "{address} answers {status}: it is not the admin port of ratelimitd (setting server.admin.address, port 6070 \
-         by default)"
-    )]
-    NotAdmin { address: String, status: StatusCode },
-    #[error("the answer is not that of an admin port of ratelimitd: {0}")]
-    Json(#[from] serde_json::Error),
 }
 
 /// Counters go to standard output, errors to standard error.
@@ -115,10 +75,7 @@ pub fn run(args: &CountersArgs) -> ExitCode {
         Action::Show(args) => (args, "/counters/show"),
         Action::Reset(args) => (args, "/counters/reset"),
     };
-    let posted = block_on(async {
-        tokio::time::timeout(args.timeout, post(args, path)).await.unwrap_or(Err(CountersError::Timeout))
-    });
-    let posted = posted.map_err(CountersError::from).flatten();
+    let posted = args.call.post(&args.admin, path, body(args));
     match posted.and_then(|answer| answer_text(args, answer)) {
         Ok(text) => end(print(&text), ExitCode::SUCCESS),
         Err(error) => {
@@ -128,38 +85,19 @@ pub fn run(args: &CountersArgs) -> ExitCode {
     }
 }
 
-async fn post(args: &CounterArgs, path: &'static str) -> Result<String, CountersError> {
+fn body(args: &CounterArgs) -> String {
     let entries = args.descriptor.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
     let entries: Value = entries.collect();
     let limit = args.limit.as_ref().map(LimitArg::json);
     let descriptor = json!({"entries": entries, "limit": limit});
-    let body = json!({"domain": args.domain, "descriptors": [descriptor]}).to_string();
-    let mut request = Request::post(args.admin.endpoint(path))
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(body)))
-        .expect("a valid URI and a constant header");
-    if let Some(path) = &args.token_file {
-        let token = TokenFile(path.clone()).token()?;
-        request.headers_mut().insert(header::AUTHORIZATION, token.authorization());
+    let mut body = json!({"domain": args.domain, "descriptors": [descriptor]});
+    if let Some(reason) = &args.reason {
+        body["reason"] = reason.as_str().into();
     }
-    let connector = args.admin.connector(&args.tls)?;
-    let (status, text) = call_http(connector, request).await.map_err(|error| match error {
-        HttpCallError::Send(cause) if cause.is_connect() => {
-            CountersError::Connect { address: args.admin.to_string(), cause }
-        }
-        HttpCallError::Send(cause) => CountersError::Http(cause),
-        HttpCallError::Body(cause) => CountersError::Body(cause),
-    })?;
-    match status {
-        StatusCode::OK => Ok(text),
-        _ if text == PAGE_NOT_FOUND || text.trim().is_empty() => {
-            Err(CountersError::NotAdmin { address: args.admin.to_string(), status })
-        }
-        _ => Err(CountersError::Refused(text)),
-    }
+    body.to_string()
 }
 
-fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersError> {
+fn answer_text(args: &CounterArgs, answer: String) -> Result<String, AdminCallError> {
     if args.json {
         return Ok(answer);
     }

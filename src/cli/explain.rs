@@ -7,22 +7,30 @@ use std::process::ExitCode;
 use clap::Args;
 use engine::{Caller, Descriptor, Entry, Request, RuleSet};
 use rules::{Description, describe, load};
+use serde_json::{Value, json};
 use store::clock::{Clock as _, SystemClock};
 
+use super::admin_call::AdminCallArgs;
 use super::descriptor::DescriptorArg;
 use super::output::{end, print, print_error};
 use super::rule_options::{RuleOptions, settings_rules};
+use super::service_connection::{AdminPort, parse_admin_port};
 use crate::app::ReadRules;
+
+/// The exit code without an answer of the service.
+const FAILED: u8 = 2;
 
 /// Explain which limits apply to a descriptor, and why.
 ///
 /// With rules from an xDS server it asks the server once, as this client would, and acknowledges nothing.
-/// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read. 2: the output
-/// cannot be written.
+/// With --admin it asks a running service for the rules in force there.
+/// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read. 2: the service
+/// does not answer, or the output cannot be written.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitd explain --rules config/rules --domain edge generic_key=slow
   ratelimitd explain --rules config/rules --exceptions config/exceptions --domain llm tenant=acme
+  ratelimitd explain --admin http://127.0.0.1:6070 --domain edge generic_key=slow
   kubectl exec deploy/envoy-ratelimit -- ratelimitd explain --domain eg/http path=/login,user=ann")]
 pub struct ExplainArgs {
     /// A rule file, or a directory with *.yaml and *.yml files; may be given several times. Without it: the rules of
@@ -38,6 +46,14 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub options: RuleOptions,
 
+    /// The admin port of a running service, whose rules in force are explained: an address like http://127.0.0.1:6070,
+    /// https:// for TLS, or unix:/path/to/socket
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_admin_port, conflicts_with_all = ["rules", "config", "merge_domains"])]
+    pub admin: Option<AdminPort>,
+
+    #[command(flatten)]
+    pub call: AdminCallArgs,
+
     /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR", required = true)]
     pub descriptors: Vec<DescriptorArg>,
@@ -46,6 +62,9 @@ pub struct ExplainArgs {
 /// The explanation goes to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
+    if let Some(admin) = &args.admin {
+        return run_by_service(args, admin);
+    }
     match explanation(args) {
         Ok(Description { text, matched }) => {
             end(print(&text), if matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -53,6 +72,30 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
         Err(error) => {
             print_error(error);
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints what a running service says about its rules in force.
+fn run_by_service(args: &ExplainArgs, admin: &AdminPort) -> ExitCode {
+    let entries = |DescriptorArg(entries): &DescriptorArg| -> Value {
+        let entry = |entry: &Entry| json!({"key": entry.key, "value": entry.value});
+        json!({"entries": entries.iter().map(entry).collect::<Vec<_>>()})
+    };
+    let descriptors: Vec<_> = args.descriptors.iter().map(entries).collect();
+    let body = json!({"domain": args.domain, "descriptors": descriptors}).to_string();
+    let answer =
+        args.call.post(admin, "/explain", body).and_then(|answer| Ok(serde_json::from_str(&answer)?));
+    match answer {
+        Ok(answer) => {
+            let answer: Value = answer;
+            let has_limit = answer["matched"].as_u64().is_some_and(|matched| matched > 0);
+            let code = if has_limit { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            end(print(answer["text"].as_str().unwrap_or_default()), code)
+        }
+        Err(error) => {
+            print_error(format_args!("ratelimitd explain: {error}"));
+            ExitCode::from(FAILED)
         }
     }
 }

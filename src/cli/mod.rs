@@ -4,6 +4,7 @@
 //! is the command `serve` with the environment of that program as its settings, and `ratelimit_config_check`
 //! (`config_check`). `migrate` turns such an environment and its rule files into settings of ours.
 
+mod admin_call;
 mod check;
 mod config_check;
 mod counters;

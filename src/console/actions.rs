@@ -86,7 +86,7 @@ impl<S: Store + Reset> ConsoleActions<S> {
         Ok((row, had_units))
     }
 
-    /// The entries of these rows with their values, by id. Rows that are gone are left out. A secret value stays a hash.
+    /// The entries of these rows with their values, by id. Rows that are gone are left out. Secret values stay hashes.
     #[must_use]
     pub fn values(&self, ids: &[RowId]) -> Vec<(String, Vec<(String, String)>)> {
         let rows = ids.iter().take(MOST_VALUES).filter_map(|id| self.console.row(id));

@@ -1,5 +1,5 @@
-//! What open streams are sent: a text each second, prepared once for all of them. A slow reader misses seconds; the next
-//! state has them.
+//! What open streams are sent: a text each second, prepared once for all of them. A slow reader misses seconds; the
+//! next state has them.
 
 use std::sync::Arc;
 

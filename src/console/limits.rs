@@ -84,10 +84,11 @@ impl LimitHistory {
     fn add(&mut self, reading: &LimitReading<'_>, end: u64) -> u64 {
         let over = reading.over.saturating_sub(self.over_before);
         let shadow = reading.shadow.saturating_sub(self.shadow_before);
-        let rates = (self.asked.rate(end), self.over.rate(end));
+        // A rate that is not 0 changes each second, if only because its time does.
+        let was_asked = self.asked.newest_steps(2) > 0;
         self.asked.add(end, reading.asked.saturating_sub(self.asked_before));
         self.over.add(end, over);
-        self.has_changed = rates != (self.asked.rate(end), self.over.rate(end));
+        self.has_changed = was_asked || self.asked.newest_steps(2) > 0;
         if over > 0 {
             if self.since.is_none() {
                 self.since = Some(end - 1);

@@ -64,17 +64,18 @@ impl Marks {
         let rejected_at = now.rules.rejected.as_ref().map(|rejected| rejected.at);
         let known =
             Known { generation: now.rules.generation, rejected_at, is_draining: now.service.is_draining };
-        if let Some(before) = self.before.replace(known) {
-            if before.generation != now.rules.generation {
-                let text = format!("generation {}", now.rules.generation);
-                has_news |= self.push(now.rules.loaded_at, Level::Plain, text);
-            }
-            if let Some(at) = rejected_at.filter(|_| before.rejected_at != rejected_at) {
-                has_news |= self.push(at, Level::Bad, "rules rejected".to_owned());
-            }
-            if now.service.is_draining && !before.is_draining {
-                has_news |= self.push(now.end, Level::Warn, "draining".to_owned());
-            }
+        // The first rules are in force before the first observation.
+        let at_start = Known { generation: known.generation.min(1), rejected_at: None, is_draining: false };
+        let before = self.before.replace(known).unwrap_or(at_start);
+        if before.generation != now.rules.generation {
+            let text = format!("generation {}", now.rules.generation);
+            has_news |= self.push(now.rules.loaded_at, Level::Plain, text);
+        }
+        if let Some(at) = rejected_at.filter(|_| before.rejected_at != rejected_at) {
+            has_news |= self.push(at, Level::Bad, "rules rejected".to_owned());
+        }
+        if now.service.is_draining && !before.is_draining {
+            has_news |= self.push(now.end, Level::Warn, "draining".to_owned());
         }
         has_news
     }

@@ -22,6 +22,9 @@ mod state;
 mod steps;
 mod totals;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use engine::HashKey;

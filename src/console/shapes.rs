@@ -57,7 +57,7 @@ impl Shapes {
 
     /// The first-level key without a rule that most requests have.
     pub(super) fn unknown_key(&self, rules: &RuleSet) -> Option<UnknownKey> {
-        let found = sorted(&self.without_limit, MOST).into_iter().find_map(|(shape, rate)| {
+        sorted(&self.without_limit, MOST).into_iter().find_map(|(shape, rate)| {
             let (domain, names) = shape.split_once(": ")?;
             let key = names.split(", ").next()?;
             let root = &rules.domain(domain)?.root;
@@ -70,8 +70,7 @@ impl Shapes {
             known.sort();
             known.dedup();
             Some(UnknownKey { domain: domain.to_owned(), key: key.to_owned(), known, rate })
-        });
-        found
+        })
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Second {
 pub(super) struct Totals {
     seconds: VecDeque<Second>,
     before: Option<MetricsSample>,
-    /// The last [`DURATION_S`] samples, oldest first.
+    /// The sample of [`DURATION_S`] seconds ago and those after it, oldest first.
     samples: VecDeque<MetricsSample>,
     pub(super) store_p50_us: Option<u32>,
     /// Failures of each second of the last minute.
@@ -40,13 +40,17 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds the second of a sample. `passed`: seconds since the sample before; `shadow`: denials without effect in them.
+    /// Adds the second of a sample. `passed`: seconds since the sample before; `shadow`: denials without effect in
+    /// them.
     pub(super) fn add(&mut self, sample: &MetricsSample, passed: u64, shadow: u64) {
         // The first sample is made when the process starts, so its sums are those of the first second.
         let before = self.before.take().unwrap_or_default();
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let [ok, policy, denied, failed] =
             std::array::from_fn(|at| since(sample.results[at], before.results[at]));
+        if self.samples.is_empty() {
+            self.samples.push_back(before.clone());
+        }
         let window = self.samples.front().unwrap_or(&before);
         let calls = sample.calls.since(&window.calls);
         let store = sample.store_calls.since(&window.store_calls);
@@ -67,7 +71,7 @@ impl Totals {
         push(&mut self.seconds, second, SECONDS);
         let failures = std::array::from_fn(|at| since(sample.failures[at], before.failures[at]));
         push(&mut self.failures, failures, 60);
-        push(&mut self.samples, sample.clone(), DURATION_S);
+        push(&mut self.samples, sample.clone(), DURATION_S + 1);
         self.before = Some(sample.clone());
     }
 

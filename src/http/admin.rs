@@ -1,28 +1,31 @@
-//! The endpoints of the admin port: pages of the application's state, which the application provides, and the two
-//! endpoints that show and reset counters.
+//! The endpoints of the admin port: pages of the application's state, which the application provides, and the
+//! endpoints that show and reset counters and explain a request. `console` has those of the console.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
-use engine::{Request, Reset, Store};
+use engine::{PlanError, Request, Reset, Store};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use super::admin_access::{AccessCheck, AdminAccess, TokenFileLines, check_access};
-use super::console::{CONSOLE, ConsoleEndpoints, console_router};
+use super::console::{CONSOLE, ConsoleEndpoints, console_router, reason_of};
+use super::server::ClientAddress;
 use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
 
 const COUNTERS: &str = "\
-/counters/show   POST a request as for /json: the state of its counters
+/explain         POST a request as for /json: which limits apply by the rules in force, and why
+/counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
 ";
 
@@ -57,6 +60,7 @@ pub fn admin_router<S: Store + Reset + 'static>(
     let counters = Router::new()
         .route("/counters/show", post(show::<S>))
         .route("/counters/reset", post(reset::<S>))
+        .route("/explain", post(explain::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters))
         .merge(console_router(console).layer(DefaultBodyLimit::max(max_body_bytes)));
@@ -85,6 +89,27 @@ pub struct CounterEndpoints<S> {
     pub max_message_bytes: usize,
     /// The prefix of every key in the store.
     pub key_prefix: String,
+    pub explain: Explain,
+}
+
+/// Explains a request by the rules in force.
+#[derive(Clone)]
+pub struct Explain(pub Arc<ExplainRequest>);
+
+type ExplainRequest = dyn Fn(&Request) -> Result<Explanation, PlanError> + Send + Sync;
+
+/// Which limits apply to a request, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    pub text: String,
+    /// The number of descriptors with at least one limit.
+    pub matched: usize,
+}
+
+impl fmt::Debug for Explain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Explain")
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -117,9 +142,20 @@ async fn show<S: Store + Reset + 'static>(
 
 async fn reset<S: Store + Reset + 'static>(
     State(counters): State<Arc<CounterEndpoints<S>>>,
+    Extension(client): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, CounterCallError> {
-    counters.reset(&body).await.map(counters_json)
+    counters.reset(&body, client).await.map(counters_json)
+}
+
+async fn explain<S: Store + Reset + 'static>(
+    State(counters): State<Arc<CounterEndpoints<S>>>,
+    body: Bytes,
+) -> Result<Response, CounterCallError> {
+    let request = counters.request(&body)?;
+    let Explanation { text, matched } = (counters.explain.0)(&request).map_err(NoDecision::from)?;
+    let answer = format!("{:#}\n", json!({"text": text, "matched": matched}));
+    Ok(([(header::CONTENT_TYPE, "application/json")], answer).into_response())
 }
 
 fn counters_json(counters: Vec<Value>) -> Response {
@@ -134,18 +170,20 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         unless_empty(counters.iter().map(|counter| self.counter_json(counter)).collect(), &request)
     }
 
-    async fn reset(&self, body: &[u8]) -> Result<Vec<Value>, CounterCallError> {
-        let request = self.request(body)?;
+    async fn reset(&self, body: &[u8], client: ClientAddress) -> Result<Vec<Value>, CounterCallError> {
+        let (reason, body) = without_reason(body);
+        let request = self.request(&body)?;
+        let ClientAddress(peer) = client;
         let audit = |key: &str| {
             let key = format!("{}{key}", self.key_prefix);
-            tracing::info!(%key, "resetting a counter through the admin port");
+            tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
         };
         let reset = self.service.reset(&request, audit).await.inspect_err(|error| {
             tracing::warn!(%error, "the reset failed; whether it took effect is not known");
         })?;
         let counters = reset.into_iter().map(|(key, had_units)| {
             let key = format!("{}{key}", self.key_prefix);
-            tracing::info!(%key, had_units, "counter reset through the admin port");
+            tracing::info!(%key, had_units, %peer, reason, "counter reset through the admin port");
             json!({ "key": key, "had_units": had_units })
         });
         unless_empty(counters.collect(), &request)
@@ -175,6 +213,15 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         }
         shown
     }
+}
+
+/// Takes the field `reason` out of a body, because the rest has the format of `/json`.
+fn without_reason(body: &[u8]) -> (Option<String>, Cow<'_, [u8]>) {
+    // A body without the field, or that cannot be read, stays as it is.
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return (None, body.into()) };
+    let Some(reason) = fields.remove("reason") else { return (None, body.into()) };
+    let reason = reason_of(&json!({ "reason": reason }));
+    (reason, Value::Object(fields).to_string().into_bytes().into())
 }
 
 fn unless_empty(counters: Vec<Value>, request: &Request) -> Result<Vec<Value>, CounterCallError> {

@@ -11,6 +11,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tls::{FileError, FileFault, on_blocking_thread};
 
+use super::admin_role::{AdminRole, CONSOLE_PAGE};
 use super::token_file::TokenFile;
 pub(crate) use crate::net::sending_page::SendingPage;
 use store::log_throttle::LogThrottle;
@@ -44,33 +45,6 @@ pub(super) struct TokenFileLines {
     unreadable: LogThrottle,
     malformed: LogThrottle,
     refused_actions: LogThrottle,
-}
-
-/// What a caller may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AdminRole {
-    /// Open the page of the console, which has no data. A browser cannot send a token when it opens a page.
-    Anybody,
-    /// See everything but the values of keys.
-    Viewer,
-    /// Reset counters.
-    Operator,
-    /// See values of keys: only with a token.
-    ValueReader,
-}
-
-/// The page of the console. All paths that begin with it are the console's.
-const CONSOLE_PAGE: &str = "/console";
-
-impl AdminRole {
-    fn for_path(path: &str) -> Self {
-        match path {
-            CONSOLE_PAGE => Self::Anybody,
-            "/counters/reset" | "/console/reset" => Self::Operator,
-            "/console/values" => Self::ValueReader,
-            _ => Self::Viewer,
-        }
-    }
 }
 
 /// Why the admin port does not answer a request. No text contains a part of the request.
@@ -359,6 +333,21 @@ mod tests {
         assert_eq!(check_with(true, "POST", "/counters/reset", &own), Err(AdminRefusal::TokenNeeded));
         let page = [("host", "ratelimit:6070"), ("origin", "http://evil.example")];
         assert_eq!(check_with(true, "GET", "/rlconfig", &page), Err(AdminRefusal::ForeignPage));
+    }
+
+    #[test]
+    fn a_link_opens_the_page_of_the_console_and_a_frame_does_not() {
+        let from = |target: &'static str| {
+            [("host", "localhost"), ("sec-fetch-site", "cross-site"), ("sec-fetch-dest", target)]
+        };
+        assert_eq!(check("GET", "/console", &from("document")), Ok(()));
+        for target in ["iframe", "frame", "embed", "object", "empty"] {
+            assert_eq!(check("GET", "/console", &from(target)), Err(AdminRefusal::ForeignPage), "{target}");
+        }
+        assert_eq!(check("POST", "/console", &from("document")), Err(AdminRefusal::ForeignPage));
+        assert_eq!(check("GET", "/console/state", &from("document")), Err(AdminRefusal::ForeignPage));
+        let rebound = [("host", "evil.example"), ("sec-fetch-dest", "document")];
+        assert_eq!(check_with(true, "GET", "/console", &rebound), Err(AdminRefusal::ForeignHost));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number), then
 //! `public` routes the HTTP port: `/json` (`json`), health, metrics. `admin` routes the admin port, after
-//! `admin_access` has checked the token (`token_file`) and the web page; `console` has the paths of the console.
+//! `admin_access` has checked the token (`token_file`), which `admin_role` names, and the web page; `console` has the
+//! paths of the console.
 
 mod admin;
 mod admin_access;
+mod admin_role;
 mod connections;
 mod console;
 mod json;
@@ -13,7 +15,7 @@ mod public;
 mod server;
 mod token_file;
 
-pub use admin::{CounterEndpoints, Endpoint, admin_router};
+pub use admin::{CounterEndpoints, Endpoint, Explain, Explanation, admin_router};
 pub use admin_access::AdminAccess;
 pub use console::ConsoleEndpoints;
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};

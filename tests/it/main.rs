@@ -7,6 +7,7 @@
 mod calendar;
 mod cli;
 mod conformance;
+mod console;
 mod envoy;
 mod metrics;
 mod recipes;

@@ -20,7 +20,7 @@ const KEYS: usize = 32;
 const SHAPES: usize = 64;
 /// Unknown domains that have a place.
 const DOMAINS: usize = 16;
-/// One of this many requests without a limit is looked at.
+/// One of this many requests without a limit is looked at, on average.
 pub const LOOKED_AT: u32 = 16;
 /// Names of unknown domains are cut at this many characters.
 const DOMAIN_CHARS: usize = 64;
@@ -32,8 +32,34 @@ pub struct DeniedKeys(Option<Arc<WorkerKeys>>);
 #[derive(Debug, Default)]
 pub(super) struct WorkerKeys {
     counted: Mutex<CountedKeys>,
-    /// Requests without a limit so far.
-    unlimited: AtomicU32,
+    /// Requests that met no limit: for domains with rules, and for unknown domains.
+    without_limit: SomeOf,
+    unknown_domain: SomeOf,
+}
+
+/// Takes one of [`LOOKED_AT`] requests on average, the first one included. The distances vary, so that requests that
+/// come in turns are all taken. Only one worker counts here.
+#[derive(Debug, Default)]
+struct SomeOf {
+    /// Requests until the next one is taken.
+    left: AtomicU32,
+    taken: AtomicU32,
+}
+
+impl SomeOf {
+    fn take_next(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Ordering::Relaxed);
+            return false;
+        }
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.taken.store(taken.wrapping_add(1), Ordering::Relaxed);
+        // 0 to 2 * LOOKED_AT - 2 in a mixed order: the high bits of a product with the golden ratio of 2^32.
+        let mixed = (taken.wrapping_mul(0x9e37_79b9) >> 16) % (2 * LOOKED_AT - 1);
+        self.left.store(mixed, Ordering::Relaxed);
+        true
+    }
 }
 
 /// The counts of one worker since the last reading.
@@ -98,9 +124,8 @@ impl DeniedKeys {
     pub(crate) fn count_without_limit(&self, request: &Request, is_known: bool) {
         let Some(worker) = &self.0 else { return };
         // Only this worker counts here.
-        let before = worker.unlimited.load(Ordering::Relaxed);
-        worker.unlimited.store(before.wrapping_add(1), Ordering::Relaxed);
-        if !before.is_multiple_of(LOOKED_AT) {
+        let requests = if is_known { &worker.without_limit } else { &worker.unknown_domain };
+        if !requests.take_next() {
             return;
         }
         let domain: String = request.domain.chars().take(DOMAIN_CHARS).collect();
@@ -150,5 +175,22 @@ impl CountingWorkers {
     pub(super) fn take(&self) -> Vec<CountedKeys> {
         let workers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         workers.iter().map(|worker| std::mem::take(&mut *worker.counted.lock())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_in_turns_are_taken_alike() {
+        let some = SomeOf::default();
+        let mut taken = [0_u32; 2];
+        for request in 0..100_000 {
+            taken[request % 2] += u32::from(some.take_next());
+        }
+        let expected = 100_000 / LOOKED_AT / 2;
+        assert!(taken.iter().all(|count| count.abs_diff(expected) < expected / 10), "{taken:?}");
+        assert!(SomeOf::default().take_next(), "the first one");
     }
 }

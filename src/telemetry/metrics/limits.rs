@@ -66,8 +66,8 @@ pub(super) struct PolicyCount {
 }
 
 impl LimitMeters {
-    /// Counts a decision, once for its request and once for each of its charges. A settle is no hit of its limit, and has
-    /// numbers of its own. The keys of charges over their limit are counted in `denied`.
+    /// Counts a decision, once for its request and once for each of its charges. A settle is no hit of its limit, and
+    /// has numbers of its own. The keys of charges over their limit are counted in `denied`.
     pub fn record(&self, decision: &Decision, denied: &DeniedKeys) {
         if decision.shadowed {
             self.shadowed.inc();

@@ -14,6 +14,7 @@ pub mod grpc_go;
 pub mod hosts;
 pub mod http;
 pub mod image;
+pub mod json_schema;
 pub mod ports;
 pub mod process;
 pub mod properties;

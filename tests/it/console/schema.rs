@@ -1,0 +1,28 @@
+//! The state has exactly the fields that `docs/console-state.schema.json` describes.
+
+use serde_json::Value;
+
+use super::{RULES, ask, state_with};
+use crate::support::json_schema;
+use crate::support::process::Ratelimitd;
+
+#[test]
+fn the_state_has_the_fields_of_its_schema() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/console-state.schema.json");
+    let schema: Value =
+        serde_json::from_str(&std::fs::read_to_string(path).expect("the schema")).expect("JSON");
+    let service = Ratelimitd::start(RULES);
+    let empty = state_with(&service, "a second", |state| !state["series"]["requests"][0].is_null());
+    json_schema::check(&empty, &schema, "state of an idle process");
+    for _ in 0..3 {
+        ask(&service, "edge", &[("user", "ann@example.org")]);
+        ask(&service, "edge", &[("usr", "ann")]);
+    }
+    std::fs::write(service.rules().join("rules.yaml"), RULES.replace("unit: day", "unit: dya"))
+        .expect("a rule file");
+    let is_full = |state: &Value| {
+        !state["keys"][0].is_null() && !state["marks"][0].is_null() && !state["rules"]["rejected"].is_null()
+    };
+    let full = state_with(&service, "keys, a mark and rejected rules", is_full);
+    json_schema::check(&full, &schema, "state");
+}
