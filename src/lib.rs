@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod cli;
+pub mod console;
 pub mod decide;
 pub mod envoy_ratelimit;
 pub mod grpc;

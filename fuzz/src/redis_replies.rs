@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::algorithm::{
-    Attempt, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+    Attempt, Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
 };
 use engine::{Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcomes, Pacing, Role, Store};
 use store::clock::monotonic;
@@ -139,6 +139,7 @@ fn outcome_bound(charge: &Charge) -> u64 {
 fn charges() -> Charges {
     let kernels = [
         Kernel::FixedWindow(FixedWindow::new(5, US)),
+        Kernel::CalendarWindow(CalendarWindow::new(5, [US, 2 * US, 3 * US])),
         Kernel::SlidingWindow(SlidingWindow::new(5, US)),
         Kernel::SlidingLog(SlidingLog::new(5, US)),
         Kernel::Gcra(Gcra::new(7, US, 5, Pacing::Meter)),

@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use engine::{
     Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
 };
-use rules::{AppliedUpgrades, DirectoryOptions, LoadOptions, LoadedRules, describe, load, rlconfig};
+use rules::{
+    AppliedUpgrades, CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, LoadedRules, describe,
+    load, rlconfig,
+};
 use simulate::replay::{MemoryReplay, ReplayStore};
 
 /// Files of one input.
@@ -27,7 +30,9 @@ pub fn run(data: &[u8]) {
     for merge_domains in [false, true] {
         let hashing = ValueHashing { key: Some(HashKey::new(b"fuzz")), all_values: merge_domains };
         let (defaults, directory) = (Defaults::ENVOY_RATELIMIT, DirectoryOptions::YAML_FILES);
-        check(&paths, LoadOptions { merge_domains, defaults, hashing, directory, upgrades: Vec::new() });
+        let calendars = CalendarOptions::new(CalendarYears { first: 2020, last: 2031 });
+        let upgrades = Vec::new();
+        check(&paths, LoadOptions { merge_domains, defaults, hashing, directory, upgrades, calendars });
     }
 }
 

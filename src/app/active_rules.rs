@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use engine::RuleSet;
 use parking_lot::Mutex;
-use rules::{DomainDocuments, LoadedRules, Problems};
+use rules::{ChangedLimit, DomainDocuments, LoadedRules, Problems, changed_limits};
 use store::clock::{Clock, SystemClock};
 
 use super::load_status::LoadStatus;
@@ -14,6 +15,9 @@ use crate::telemetry::metrics::{self, Metrics};
 
 /// The limits that the page lists for each row of the table of upgrades.
 const MAX_UPGRADED_LISTED: usize = 20;
+
+/// The changed limits that the log and the page list.
+const MAX_CHANGED_LISTED: usize = 20;
 
 /// What the admin page shows of the rules in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +34,33 @@ pub(super) struct RulesStatus {
     pub(super) warnings: Problems,
     /// For each row of the table of upgrades, the limits that it has changed.
     pub(super) upgrades: Vec<UpgradeUse>,
+    /// What the last load has changed.
+    pub(super) changed: ChangedLimits,
+}
+
+/// The limits that count in another way than before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ChangedLimits {
+    pub(super) limits: usize,
+    pub(super) first: Vec<ChangedLimit>,
+}
+
+impl ChangedLimits {
+    fn new(before: &RuleSet, after: &RuleSet) -> Self {
+        let mut first = changed_limits(before, after);
+        let limits = first.len();
+        first.truncate(MAX_CHANGED_LISTED);
+        Self { limits, first }
+    }
+
+    fn tell(&self) {
+        for ChangedLimit { limit, path, before, after, counters } in &self.first {
+            tracing::info!(%limit, rule = %path, %before, %after, "changed limit: its counters {}", counters.text());
+        }
+        if self.limits > self.first.len() {
+            tracing::info!(limits = self.limits, "changed limits; the first {MAX_CHANGED_LISTED} are listed");
+        }
+    }
 }
 
 /// The limits that one row of the table of upgrades has changed.
@@ -114,6 +145,7 @@ impl ActiveRules {
     pub(super) fn replace(&self, loaded: LoadedRules, on_change: impl FnOnce()) {
         let mut next = self.status.lock().clone();
         next.record_loaded(&loaded, SystemClock.now_us());
+        next.changed = ChangedLimits::new(&self.rulebook.rules(), &loaded.rules);
         let old = self.rulebook.replace(loaded.into_rules());
         self.tell_loaded(&next);
         self.become_ready(next.domains.is_empty());
@@ -156,6 +188,7 @@ impl ActiveRules {
         let domains = status.domains.len();
         self.metrics.rules_loaded(metrics::Loaded { rules, files, domains, now_us });
         tracing::info!(files, domains, rules, "rules in force");
+        status.changed.tell();
         if domains == 0 {
             tracing::warn!("no rules are in force, so every request is admitted");
         }

@@ -1,15 +1,19 @@
 //! The background work: applies changes of the rules and of the certificates, waits for Redis, watches its outages and
-//! restarts, removes expired counters and denials.
+//! restarts, removes expired counters and denials, warns before the calendars of the rules end, samples for the
+//! console.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::StoreError;
+use futures_util::future::OptionFuture;
+use store::clock::{Clock as _, SystemClock};
 use store::redis::{RedisStore, ServerReport, StoreFailure};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::rules::RuleWatcher;
+use super::sampler::Sampler;
 use super::stores::{Restart, Stores};
 use super::tls::TlsPorts;
 use crate::decide::limiter::Rulebook;
@@ -26,6 +30,11 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often servers that do not describe themselves are asked again, once for each interval.
 const MOST_UNANSWERED: u32 = 30;
 
+/// The time between two looks at the calendars of the rules.
+const CALENDAR_INTERVAL: Duration = Duration::from_hours(24);
+/// The calendars end soon if they know less than a year.
+const CALENDAR_RESERVE_US: u64 = 365 * 86_400 * 1_000_000;
+
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
     pub(super) tls: TlsPorts,
@@ -36,12 +45,15 @@ pub(super) struct Background {
     pub(super) readiness: Readiness,
     /// Whether the process stays ready while Redis does not answer.
     pub(super) ready_in_outage: bool,
+    /// `None` without the admin port.
+    pub(super) sampler: Option<Sampler>,
 }
 
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, tls, stores, http_store, readiness, ready_in_outage } = self;
+        let Self { rules, tls, stores, http_store, readiness, ready_in_outage, sampler } = self;
+        let sample = OptionFuture::from(sampler.map(Sampler::run));
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
         let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
@@ -60,6 +72,8 @@ impl Background {
             tls.watch(stop),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
+            stop.run_until_cancelled(watch_calendars(&rulebook)),
+            stop.run_until_cancelled(sample),
         );
     }
 }
@@ -72,6 +86,25 @@ async fn sweep_forever(stores: &Stores) {
         ticks.tick().await;
         stores.sweep();
     }
+}
+
+/// Warns once a day while the calendars of the rules end soon. Never returns.
+async fn watch_calendars(rulebook: &Rulebook) {
+    let mut ticks = tokio::time::interval(CALENDAR_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if end_soon(rulebook.rules().calendars_end_us(), SystemClock.now_us()) {
+            tracing::warn!(
+                "this process knows the calendars of its rules for less than a year: start it again. Later windows \
+                 are as long as the last known one"
+            );
+        }
+    }
+}
+
+fn end_soon(calendars_end_us: Option<u64>, now_us: u64) -> bool {
+    calendars_end_us.is_some_and(|end_us| end_us < now_us.saturating_add(CALENDAR_RESERVE_US))
 }
 
 /// Waits until Redis decides, then reports ready and describes its servers. Returns whether the store has
@@ -232,5 +265,19 @@ fn log_server(report: &ServerReport) {
     );
     for concern in &description.concerns {
         tracing::warn!(address, "Redis: {concern}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calendars_that_know_less_than_a_year_end_soon() {
+        let now_us = 1_700_000_000_000_000;
+        assert!(!end_soon(None, now_us), "no calendar");
+        assert!(!end_soon(Some(now_us + CALENDAR_RESERVE_US), now_us));
+        assert!(end_soon(Some(now_us + CALENDAR_RESERVE_US - 1), now_us));
+        assert!(end_soon(Some(now_us - 1), now_us));
     }
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use rules::rlconfig;
 use serde_json::{Value, json};
 
-use super::rules::{RuleSource, RuleWatcher};
+use super::rules::RuleWatcher;
 use super::status::{rules_page, store_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
@@ -30,10 +30,7 @@ pub(super) fn admin_endpoints(
         render: Arc::new(move || rlconfig(&rulebook.rules())),
     };
     let status = Arc::clone(&rules.active.status);
-    let xds = match &rules.source {
-        RuleSource::Files { .. } => None,
-        RuleSource::Xds(source) => Some(source.state.clone()),
-    };
+    let xds = rules.xds_state();
     let history = Endpoint {
         path: "/rules",
         summary: "when the rules were loaded and from where, and the problems of newer ones",

@@ -11,15 +11,19 @@
 //! the process shares, `worker_store` the store of one worker. TLS: `tls` loads the certificates and puts changed ones
 //! in force.
 //!
+//! The console: `sampler` tells it each second what the process has done.
+//!
 //! The admin port: `endpoints` names its paths, `status` makes its JSON pages, `tls_page` the page about certificates.
 
 mod active_rules;
 mod background;
 mod bounds;
+mod console;
 mod endpoints;
 mod load_status;
 mod rules;
 mod run;
+mod sampler;
 mod status;
 mod stores;
 mod tls;
@@ -30,6 +34,7 @@ mod xds_rules;
 use std::io;
 use std::sync::Arc;
 
+use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
 use crate::net::tls::HandshakeThreadError;
@@ -45,6 +50,7 @@ pub use bounds::refuse_huge_pages;
 pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
 use bounds::PortBounds;
+use console::make_console;
 use rules::RuleWatcher;
 use stores::{LocalCounters, Stores};
 use tls::{TlsPorts, TlsStartError};
@@ -68,10 +74,16 @@ pub enum AppError {
     },
     #[error(transparent)]
     Tls(#[from] TlsStartError),
+    #[error("the system has no random numbers")]
+    Random,
     #[error("traces.ca_file: {0}")]
     Traces(#[from] ::tls::ClientTlsError),
-    #[error("server.admin.token_file: {0}")]
-    AdminToken(#[from] ::tls::FileError),
+    #[error("{setting}: {cause}")]
+    AdminToken {
+        setting: &'static str,
+        #[source]
+        cause: ::tls::FileError,
+    },
     #[error("the bound ports are not known: {0}")]
     Addresses(#[source] io::Error),
     #[error("the store cannot be set up: {0}")]
@@ -93,7 +105,7 @@ impl AppError {
             Self::Bind { setting, .. } => Some(setting),
             Self::Tls(error) => error.setting(),
             Self::Traces(_) => Some("traces.ca_file"),
-            Self::AdminToken(_) => Some("server.admin.token_file"),
+            Self::AdminToken { setting, .. } => Some(setting),
             _ => None,
         }
     }
@@ -113,6 +125,7 @@ pub struct App {
     ports: Ports,
     tls: TlsPorts,
     bounds: PortBounds,
+    console: Arc<Console>,
 }
 
 #[derive(Debug)]
@@ -184,15 +197,18 @@ impl App {
             StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
         };
         let readiness = Readiness::not_ready(reasons);
-        let options = load_options(&settings, settings.secrets.value_hashing()?);
+        let hashing = settings.secrets.value_hashing()?;
+        let console = make_console(&settings, hashing.key)?;
+        let options = load_options(&settings, hashing);
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
         let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
-        if server.admin.address.is_some()
-            && let Some(file) = &server.admin.access.token_file
-        {
-            // Only a check: the file is read for every request.
-            file.token()?;
+        if server.admin.address.is_some() {
+            server
+                .admin
+                .access
+                .check_token_files()
+                .map_err(|(setting, cause)| AppError::AdminToken { setting, cause })?;
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports {
@@ -209,7 +225,20 @@ impl App {
                 None => None,
             },
         };
-        Ok(Self { settings, metrics, statsd, tracer, traces, rules, stores, readiness, ports, tls, bounds })
+        Ok(Self {
+            settings,
+            metrics,
+            statsd,
+            tracer,
+            traces,
+            rules,
+            stores,
+            readiness,
+            ports,
+            tls,
+            bounds,
+            console,
+        })
     }
 
     /// The bound addresses. Port 0 in the settings is a free port here.

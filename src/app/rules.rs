@@ -6,8 +6,11 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use engine::ValueHashing;
-use rules::{self, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems, Reloader};
-use store::clock::monotonic;
+use rules::{
+    self, CalendarOptions, CalendarYears, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems,
+    Reloader,
+};
+use store::clock::{Clock as _, SystemClock, monotonic};
 use tls::poll_blocking;
 
 use super::active_rules::ActiveRules;
@@ -15,7 +18,7 @@ use super::xds_rules::{XdsRules, XdsSource};
 use crate::decide::{NotReadyReason, Readiness};
 use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
-use crate::xds::{Fetched, XdsFetchError, fetch};
+use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
 
 /// Why the process cannot start with these rules.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,10 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
         upgrades: settings.upgrades.clone(),
         hashing,
         directory: DirectoryOptions { files: settings.rules.directory, dot_files: settings.rules.dot_files },
+        calendars: CalendarOptions {
+            years: CalendarYears::around(SystemClock.now_us()),
+            month_zone: settings.month_zone.clone(),
+        },
     }
 }
 
@@ -87,6 +94,14 @@ impl RuleWatcher {
         }
         let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: rules.watch };
         Ok(Self { active, source })
+    }
+
+    /// The state of the client of an xDS server; `None` for files.
+    pub(super) fn xds_state(&self) -> Option<XdsState> {
+        match &self.source {
+            RuleSource::Files { .. } => None,
+            RuleSource::Xds(source) => Some(source.state.clone()),
+        }
     }
 
     /// Applies changes until `end`. Calls `on_change` after each change, once its rules are in force.

@@ -15,15 +15,17 @@ use super::background::Background;
 use super::bounds::PortBounds;
 use super::bounds::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
 use super::endpoints::admin_endpoints;
+use super::sampler::Sampler;
 use super::worker_store::{AuthoritativeStore, WorkerStore};
 use super::{Addresses, App, AppError};
+use crate::console::ConsoleActions;
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;
 use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, Readiness};
 use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, WorkerContext};
 use crate::http;
-use crate::http::{CounterEndpoints, HttpService};
+use crate::http::{ConsoleEndpoints, CounterEndpoints, HttpService};
 use crate::net::{Admission, ListenAddress, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
@@ -50,7 +52,10 @@ impl App {
         let store = self.stores.make_store().map_err(AppError::Store)?;
         let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
-        let admin = self.http_service(Port::Admin, self.admin_router(http_store.clone()), &unfinished);
+        let shutdown = Shutdown::default();
+        let admin = self.admin_router(http_store.clone(), &shutdown.rest);
+        let admin = self.http_service(Port::Admin, admin, &unfinished);
+        let sampler = self.ports.admin.is_some().then(|| self.sampler());
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
@@ -58,9 +63,15 @@ impl App {
         let Self { settings, statsd, traces, rules, stores, readiness, ports, mut tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
         let handshakes = tls.handshakes.take();
-        let background =
-            Background { rules, tls, stores, http_store, readiness: readiness.clone(), ready_in_outage };
-        let shutdown = Shutdown::default();
+        let background = Background {
+            rules,
+            tls,
+            stores,
+            http_store,
+            readiness: readiness.clone(),
+            ready_in_outage,
+            sampler,
+        };
 
         let serve_grpc = async {
             let served = grpc::serve(ports.grpc, service, shutdown.grpc.clone()).await;
@@ -186,24 +197,42 @@ impl App {
         http::public_router(handler, self.readiness.clone(), self.metrics.clone())
     }
 
-    fn admin_router(&self, redis: Option<RedisStore>) -> Router {
+    fn sampler(&self) -> Sampler {
+        Sampler {
+            console: Arc::clone(&self.console),
+            metrics: self.metrics.clone(),
+            rules: self.rules.active.clone(),
+            xds: self.rules.xds_state(),
+            stores: Arc::clone(&self.stores),
+            readiness: self.readiness.clone(),
+            tls: self.tls.statuses(),
+        }
+    }
+
+    /// `stop` ends the streams of the console.
+    fn admin_router(&self, redis: Option<RedisStore>, stop: &CancellationToken) -> Router {
         let key_prefix = match &redis {
             Some(_) => self.settings.store.redis.key_prefix.clone(),
             None => String::new(),
         };
-        let store: AuthoritativeStore = self.stores.authoritative(redis);
+        let service = |redis| CounterService::<AuthoritativeStore> {
+            rulebook: Arc::clone(&self.rules.active.rulebook),
+            store: self.stores.authoritative(redis),
+            clock: Arc::new(SystemClock),
+        };
+        let console = ConsoleEndpoints {
+            actions: ConsoleActions { console: Arc::clone(&self.console), service: service(redis.clone()) },
+            stop: stop.clone(),
+            key_prefix: key_prefix.clone(),
+        };
         let counters = CounterEndpoints {
-            service: CounterService {
-                rulebook: Arc::clone(&self.rules.active.rulebook),
-                store,
-                clock: Arc::new(SystemClock),
-            },
+            service: service(redis),
             bounds: self.settings.server.bounds,
             max_message_bytes: self.settings.server.max_message_bytes,
             key_prefix,
         };
         let endpoints = admin_endpoints(&self.rules, &self.stores, self.tls.statuses());
-        http::admin_router(endpoints, counters, self.settings.server.admin.access.clone())
+        http::admin_router(endpoints, counters, console, self.settings.server.admin.access.clone())
     }
 }
 

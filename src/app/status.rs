@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rules::DomainDocuments;
+use rules::{ChangedLimit, DomainDocuments};
 use serde_json::{Value, json};
 use store::availability::Outage;
 use store::breaker::BreakerState;
@@ -55,7 +55,6 @@ pub(super) fn store_page(view: &StoreView) -> Value {
 
 fn redis_section(redis: &RedisView) -> Value {
     let outage = redis.last_outage.as_ref();
-    let has_answered = !redis.servers.is_empty();
     json!({
         "topology": redis.main.topology,
         "addresses": redis.main.addresses,
@@ -65,11 +64,16 @@ fn redis_section(redis: &RedisView) -> Value {
         "script": redis.script,
         "servers": redis.servers.iter().map(server_section).collect::<Vec<_>>(),
         "nodes": breakers_by_node(&redis.nodes),
-        "answers": has_answered && outage.is_none_or(|outage| outage.is_over),
+        "answers": redis_answers(redis),
         "last_outage": outage.map(outage_section),
         "restarts": redis.restarts,
         "deny_cache": redis.denials.map(|stats| json!({"keys": stats.keys, "hits": stats.hits})),
     })
+}
+
+/// Whether Redis was reached and no outage lasts.
+pub(super) fn redis_answers(redis: &RedisView) -> bool {
+    !redis.servers.is_empty() && redis.last_outage.as_ref().is_none_or(|outage| outage.is_over)
 }
 
 fn outage_section(outage: &Outage) -> Value {
@@ -114,6 +118,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         |(row, used)| json!({"row": format!("upgrades[{row}]"), "limits": used.limits, "first": used.first}),
     );
     let upgrades: Vec<_> = upgrades.collect();
+    let changed: Vec<_> = status.changed.first.iter().map(changed_limit).collect();
     let has_rules = status.load.loads_ok > 0;
     let domains: Vec<_> = status.domains.iter().map(|domain| &domain.name).collect();
     let documents: BTreeMap<_, Vec<&str>> = status.domains.iter().map(documents_of).collect();
@@ -131,9 +136,20 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "rules": status.rules,
         "warnings": warnings,
         "upgrades": upgrades,
+        "changed_limits": {"limits": status.changed.limits, "first": changed},
         "last_error": last_error,
         "loads_ok": status.load.loads_ok,
         "loads_failed": status.load.loads_failed,
+    })
+}
+
+fn changed_limit(change: &ChangedLimit) -> Value {
+    json!({
+        "limit": change.limit,
+        "rule": change.path,
+        "before": change.before,
+        "after": change.after,
+        "counters": change.counters.text(),
     })
 }
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rules::LoadOptions;
+use rules::{CalendarOptions, CalendarYears, LoadOptions};
+use store::clock::{Clock as _, SystemClock};
 
 use super::load_settings::load_settings;
 use super::service_connection::block_on;
@@ -41,7 +42,10 @@ impl RuleOptions {
         let settings = load_settings(self.config.as_deref(), None)?.settings;
         let options = load_options(&settings, settings.secrets.value_hashing()?);
         let merge_domains = self.merge_domains || options.merge_domains;
-        Ok((settings, LoadOptions { merge_domains, ..options }))
+        // The requests of a log have times of any year.
+        let years = CalendarYears::of_logs(SystemClock.now_us());
+        let calendars = CalendarOptions { years, ..options.calendars };
+        Ok((settings, LoadOptions { merge_domains, calendars, ..options }))
     }
 }
 

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Applied, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Rule, Status};
+use engine::{Applied, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Role, Status};
 
+use super::announcements::{Announcements, distinct_name};
 use super::metadata;
 
 const SECOND_US: u64 = 1_000_000;
@@ -23,6 +24,8 @@ pub struct ResponseOptions {
     pub headers: HeaderStyle,
     /// The names of the headers of [`HeaderStyle::EnvoyRatelimit`].
     pub header_names: HeaderNames,
+    /// The name of the header for the upstream that announces limits; `None` if they have none.
+    pub announce_header: Option<Arc<str>>,
     /// Whether a denial has the header `Retry-After`.
     pub retry_after: bool,
     /// Facts about the decision for Envoy's access log. The delay of a queue and a receipt are sent without this option
@@ -67,6 +70,8 @@ pub struct Answer<'d> {
     /// In the order of the request's descriptors.
     pub statuses: Vec<DescriptorStatus<'d>>,
     pub headers: Vec<Header<'d>>,
+    /// Headers that Envoy adds to the request that it sends on. Empty for a denial.
+    pub request_headers: Vec<Header<'d>>,
     pub metadata: Option<Metadata>,
 }
 
@@ -82,7 +87,7 @@ pub struct DescriptorStatus<'d> {
     pub until_reset: Option<Duration>,
 }
 
-/// A header that Envoy adds to its response.
+/// A header that Envoy adds to a request or to its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header<'d> {
     pub name: &'d str,
@@ -91,25 +96,36 @@ pub struct Header<'d> {
 }
 
 impl<'d> Answer<'d> {
-    /// An answer with the parts that the options select. Metadata with the delay of a queue or with a receipt is sent in
-    /// any case.
+    /// An answer with the parts that the options select. Metadata with the delay of a queue, with a receipt, or with
+    /// announced limits, is sent in any case.
     pub(super) fn new(request: &Request, decision: &'d Decision, options: &'d ResponseOptions) -> Self {
+        let announcements = Announcements::of(decision);
         let metadata = if options.dynamic_metadata {
-            Some(metadata::for_decision(request, decision, binding_limit(decision)))
+            Some(metadata::for_decision(request, decision, binding_limit(decision), &announcements))
         } else {
-            metadata::without_facts(decision)
+            metadata::without_facts(decision, &announcements)
         };
+        let announced = options.announce_header.as_ref().filter(|_| decision.overall == Code::Ok);
+        let announced =
+            announced.and_then(|name| Some(Header { name, value: announcements.header_value()? }));
         Self {
             overall: decision.overall,
             statuses: decision.statuses().map(|status| descriptor_status(status, options)).collect(),
             headers: headers_for(decision, options),
+            request_headers: announced.into_iter().collect(),
             metadata,
         }
     }
 
     /// OVER_LIMIT and nothing else.
     pub(super) fn denial() -> Self {
-        Self { overall: Code::OverLimit, statuses: Vec::new(), headers: Vec::new(), metadata: None }
+        Self {
+            overall: Code::OverLimit,
+            statuses: Vec::new(),
+            headers: Vec::new(),
+            request_headers: Vec::new(),
+            metadata: None,
+        }
     }
 }
 
@@ -151,7 +167,8 @@ fn reset_seconds(us: u64, code: Code) -> u64 {
 }
 
 /// The limit that the `RateLimit-*` headers describe, chosen like in envoyproxy/ratelimit: the last limit that is
-/// over, quota descriptors excepted. If none is over, the limit with the least remaining (the first of several).
+/// over, quota descriptors excepted. If none is over, the limit with the least remaining (the first of several). An
+/// announced limit is not described: clients must not slow down for it.
 fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
     let mut chosen: Option<(LimitResult<'_>, Code)> = None;
     let mut is_over = false;
@@ -160,6 +177,9 @@ fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
         let Applied::Limited(result) = status.applied else {
             continue;
         };
+        if result.role == Role::Announced {
+            continue;
+        }
         if status.code == Code::OverLimit && !result.is_quota() {
             (chosen, is_over) = (Some((result, status.code)), true);
         } else if !is_over && chosen.is_none_or(|(least, _)| remaining(&result) < remaining(&least)) {
@@ -209,11 +229,11 @@ fn envoy_ratelimit_headers<'o>(decision: &Decision, names: &'o HeaderNames) -> V
     ]
 }
 
-/// The two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Limits of rules
-/// in shadow mode are omitted: clients must not slow down for them.
+/// The two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Limits that
+/// never deny are omitted: clients must not slow down for them.
 fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
     let (mut policies, mut limits) = (String::new(), String::new());
-    for result in decision.limit_results().filter(|result| !result.is_shadow()) {
+    for result in decision.limit_results().filter(|result| !result.never_denies()) {
         let separator = if policies.is_empty() { "" } else { ", " };
         let name = policy_name(&result);
         let (quota, window) = quota_and_window(&result.limit.spec);
@@ -243,16 +263,9 @@ fn quota_and_window(spec: &LimitSpec) -> (u64, u64) {
     }
 }
 
-/// The name of an item in both fields: the limit's label, followed by its period if the limit has no name of its own
-/// and its rule has several limits.
+/// The name of an item in both fields.
 fn policy_name(result: &LimitResult<'_>) -> String {
-    let several = |rule: &Rule| rule.limits.len() > 1;
-    let mut name = printable(&result.limit.label);
-    if result.limit.spec.name.is_none() && result.rule.is_some_and(several) {
-        let period = result.limit.spec.period;
-        let _ = write!(name, ".{}{}", period.multiplier(), period.unit().name());
-    }
-    name
+    printable(&distinct_name(result))
 }
 
 /// Replaces every character by `_` that is not allowed in a header, or in a quoted string in a header.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use engine::algorithm::Kernel;
 use engine::{
-    Cost, Decision, Descriptor, Enforcement, LimitResult, Period, Plan, PlanError, Report, Request, Reset,
-    Store,
+    Charge, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy, LimitResult, Period,
+    Plan, PlanError, Report, Request, Reset, Role, Store, StoreError,
 };
 use store::clock::Clock;
 
@@ -75,6 +76,26 @@ impl<S: Store + Reset> CounterService<S> {
         Ok(keys.into_iter().zip(existed).collect())
     }
 
+    /// Shows one counter by its key. Changes nothing.
+    ///
+    /// # Errors
+    /// [`NoDecision`] if the store gives no answer.
+    pub async fn show_counter(&self, key: &str, kernel: Kernel) -> Result<Report, NoDecision> {
+        let outcomes = self.store.decide(&peek_at(key, kernel)).await?;
+        // This store has no layer that skips charges.
+        let outcome = outcomes.by_charge.first().and_then(Option::as_ref);
+        outcome.map(|outcome| outcome.report).ok_or(NoDecision::Store(StoreError::Timeout))
+    }
+
+    /// Removes one counter by its key. Returns whether it existed.
+    ///
+    /// # Errors
+    /// [`NoDecision`] if the store gives no answer. The counter may have been removed.
+    pub async fn reset_counter(&self, key: &str, kernel: Kernel) -> Result<bool, NoDecision> {
+        let existed = self.store.reset(&peek_at(key, kernel)).await?;
+        Ok(existed.contains(&true))
+    }
+
     /// Plans the request with every cost replaced by a peek.
     fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
         let peek = |descriptor: &Descriptor| Descriptor {
@@ -90,6 +111,20 @@ impl<S: Store + Reset> CounterService<S> {
         plan.charges.values_mut().for_each(|charge| charge.cost = Cost::PEEK);
         Ok(plan)
     }
+}
+
+/// A charge that only reads the counter.
+fn peek_at(key: &str, kernel: Kernel) -> Charges {
+    let mut charges = Charges::default();
+    let charge = Charge {
+        kernel,
+        cost: Cost::PEEK,
+        charging: Charging::Prepaid,
+        role: Role::Shadow,
+        on_store_failure: FailurePolicy::Error,
+    };
+    charges.push(charge, |text| text.push_str(key));
+    charges
 }
 
 fn keys(plan: &Plan) -> Vec<String> {

@@ -1,19 +1,22 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt` and
-//! `on_store_failure`.
+//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt`, `announce`
+//! and `on_store_failure`; and in a descriptor `calendar`, the time zone of its limit.
 //!
 //! `delay_ms` and `receipt` are parts of the decision: without `delay_ms` the caller of a queue would proceed at once,
-//! and without `receipt` a caller could not settle. So they are always sent, even if the settings do not ask for
-//! metadata.
+//! and without `receipt` a caller could not settle. `announce` is what a rule file asks for. So they are always sent,
+//! even if the settings do not ask for metadata.
 
 use std::collections::BTreeMap;
 
 use engine::wire::WireUnit;
 use engine::{
-    Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, RECEIPT_KEY,
-    Request, UnreadableReceipt,
+    Applied, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata,
+    Pacing, RECEIPT_KEY, Request, UnreadableReceipt,
 };
 
+use super::announcements::{self, Announcements};
+
+const CALENDAR: &str = "calendar";
 const DELAY: &str = "delay_ms";
 const RECEIPT: &str = "receipt";
 
@@ -22,6 +25,7 @@ pub(super) fn for_decision(
     request: &Request,
     decision: &Decision,
     binding: Option<LimitResult<'_>>,
+    announcements: &Announcements,
 ) -> Metadata {
     let mut fields = BTreeMap::new();
     let mut set = |name: &str, value| fields.insert(name.to_owned(), value);
@@ -41,7 +45,7 @@ pub(super) fn for_decision(
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
     }
-    for (name, value) in for_caller(decision) {
+    for (name, value) in for_caller(decision, announcements) {
         set(name, value);
     }
     let policies = failure_policies(decision);
@@ -73,26 +77,32 @@ fn one_line_text(text: String) -> String {
 }
 
 /// What the caller needs; `None` if it needs nothing.
-pub(super) fn without_facts(decision: &Decision) -> Option<Metadata> {
-    let fields: BTreeMap<_, _> = for_caller(decision).map(|(name, value)| (name.to_owned(), value)).collect();
-    if fields.is_empty() { None } else { Some(Metadata::Map(fields)) }
+pub(super) fn without_facts(decision: &Decision, announcements: &Announcements) -> Option<Metadata> {
+    let fields = for_caller(decision, announcements).map(|(name, value)| (name.to_owned(), value));
+    let fields: BTreeMap<_, _> = fields.collect();
+    if fields.is_empty() { None } else { Some(one_line(Metadata::Map(fields))) }
 }
 
-/// The delay of a queue, and the receipt.
-fn for_caller(decision: &Decision) -> impl Iterator<Item = (&'static str, Metadata)> {
+/// The delay of a queue, the receipt, and the announced limits.
+fn for_caller(
+    decision: &Decision,
+    announcements: &Announcements,
+) -> impl Iterator<Item = (&'static str, Metadata)> {
     let delay = queue_delay_us(decision).map(|delay_us| (DELAY, milliseconds(delay_us)));
     let receipt = decision.receipt(|| fastrand::u64(..));
-    delay.into_iter().chain(receipt.map(|receipt| (RECEIPT, Metadata::Text(receipt.to_string()))))
+    let receipt = receipt.map(|receipt| (RECEIPT, Metadata::Text(receipt.to_string())));
+    let announced = announcements.metadata().map(|announced| (announcements::FIELD, announced));
+    delay.into_iter().chain(receipt).chain(announced)
 }
 
-/// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Shadow
-/// rules delay nothing.
+/// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Limits
+/// that never deny delay nothing.
 fn queue_delay_us(decision: &Decision) -> Option<u64> {
     if decision.overall == Code::OverLimit {
         return None;
     }
     let is_queue =
-        |result: &LimitResult<'_>| result.limit.spec.pacing == Pacing::Queue && !result.is_shadow();
+        |result: &LimitResult<'_>| result.limit.spec.pacing == Pacing::Queue && !result.never_denies();
     decision.limit_results().filter(is_queue).map(|result| result.outcome.report.delay_us).max()
 }
 
@@ -137,7 +147,18 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     if let Some(hits) = descriptor.hits {
         fields.insert("hitsAddend".to_owned(), number_metadata(hits));
     }
+    if let Some(calendar) = calendar(index, decision) {
+        fields.insert(CALENDAR.to_owned(), Metadata::Text(calendar.zone().to_owned()));
+    }
     Metadata::Map(fields)
+}
+
+/// The calendar of the limit that the status of a descriptor shows.
+fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
+    match decision.statuses().nth(index)?.applied {
+        Applied::Limited(result) => result.limit.spec.calendar.as_deref(),
+        Applied::Nothing | Applied::Skipped | Applied::Unlimited(_) => None,
+    }
 }
 
 /// The protobuf text format, without zeros, like envoyproxy/ratelimit writes it.

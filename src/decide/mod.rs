@@ -1,13 +1,15 @@
 //! The use case: a request is checked, planned, decided and answered, the same for each door.
 //!
 //! The road of a request: `limiter` validates it, plans it by the rules in force, asks the store and counts the
-//! decision; `answer` makes statuses and headers of the decision, and `metadata` its facts for Envoy's access log.
+//! decision; `answer` makes statuses and headers of the decision, `announcements` says which limits are announced, and
+//! `metadata` makes the facts for Envoy's access log.
 //! `error` says why a call gets no decision. Beside the road: `counters` shows and resets counters for operators, and
 //! `readiness` says whether this process should get traffic.
 //!
 //! Knows the engine, a store and the metrics. Knows no door, no rule file and no setting; the reasons why a door
 //! refuses a call are cases of [`NoDecision`].
 
+mod announcements;
 pub(crate) mod answer;
 pub mod counters;
 mod error;

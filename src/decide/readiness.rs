@@ -124,12 +124,18 @@ impl Readiness {
     /// The current reasons as text, with their details; empty if the process is ready.
     #[must_use]
     pub fn describe(&self) -> String {
+        self.descriptions().join(", ")
+    }
+
+    /// Like [`describe`](Self::describe), one text for each reason.
+    #[must_use]
+    pub fn descriptions(&self) -> Vec<String> {
         let details = self.0.details.lock();
         let describe = |reason: NotReadyReason| {
             let detail = details.iter().find(|(known, _)| *known == reason);
             detail.map_or(reason.text().to_owned(), |(_, detail)| format!("{} ({detail})", reason.text()))
         };
-        self.reasons().iter().map(describe).collect::<Vec<_>>().join(", ")
+        self.reasons().iter().map(describe).collect()
     }
 
     #[must_use]

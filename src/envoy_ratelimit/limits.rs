@@ -25,6 +25,9 @@ pub(super) fn translate(draft: &mut Draft) {
     let stop = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT";
     let charging = if draft.values.flag(stop) { "prepaid" } else { "auto" };
     draft.set_if_given("defaults.charging", charging, stop);
+    let months = "USE_CALENDAR_MONTH_RATE_LIMIT";
+    let month_calendar = if draft.values.flag(months) { "UTC" } else { "" };
+    draft.set_if_given("defaults.month_calendar", month_calendar, months);
     translate_near_limit(draft);
     translate_cache(draft);
     match draft.values.text("BACKEND_TYPE") {

@@ -141,7 +141,7 @@ static RULES: [RatelimitVariable; 10] = [
     ),
 ];
 
-static ANSWERS: [RatelimitVariable; 13] = [
+static ANSWERS: [RatelimitVariable; 14] = [
     RatelimitVariable::own("LIMIT_RESPONSE_HEADERS_ENABLED", Flag, "false", Sets(&["response.headers"])),
     RatelimitVariable::own("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", Sets(&["response.limit_header"])).but("nothing is the default name"),
     RatelimitVariable::own("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", Sets(&["response.remaining_header"])).but("nothing is the default name"),
@@ -179,6 +179,13 @@ static ANSWERS: [RatelimitVariable; 13] = [
          is reported after the response (`apply_on_stream_done`) needs `charging: postpaid`: without it, a cost above \
          the remaining units is not recorded",
     ),
+    RatelimitVariable::own(
+        "USE_CALENDAR_MONTH_RATE_LIMIT",
+        Flag,
+        "false",
+        Sets(&["defaults.month_calendar"]),
+    )
+    .but("`UTC`: months start on their first day in UTC, also those of limits in requests"),
     RatelimitVariable::common("SHADOW_MODE", Flag, "false", Sets(&["shadow_mode"])),
     RatelimitVariable::common("QUOTA_MODE", Flag, "false", Sets(&["quota_mode"])),
 ];

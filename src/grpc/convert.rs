@@ -69,6 +69,7 @@ impl From<Answer<'_>> for RateLimitResponse {
             overall_code: code(answer.overall).into(),
             statuses: answer.statuses.into_iter().map(wire::DescriptorStatus::from).collect(),
             response_headers_to_add: answer.headers.into_iter().map(HeaderValue::from).collect(),
+            request_headers_to_add: answer.request_headers.into_iter().map(HeaderValue::from).collect(),
             dynamic_metadata: answer.metadata.and_then(to_struct),
             ..Self::default()
         }

@@ -17,6 +17,7 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use super::admin_access::{AccessCheck, AdminAccess, TokenFileLines, check_access};
+use super::console::{CONSOLE, ConsoleEndpoints, console_router};
 use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
 
@@ -47,16 +48,18 @@ impl fmt::Debug for Endpoint {
 pub fn admin_router<S: Store + Reset + 'static>(
     endpoints: Vec<Endpoint>,
     counters: CounterEndpoints<S>,
+    console: ConsoleEndpoints<S>,
     access: AdminAccess,
 ) -> Router {
     let lines = endpoints.iter().map(|endpoint| format!("{:<16} {}\n", endpoint.path, endpoint.summary));
-    let index: String = lines.chain([COUNTERS.to_owned()]).collect();
+    let index: String = lines.chain([COUNTERS.to_owned(), CONSOLE.to_owned()]).collect();
     let max_body_bytes = counters.max_message_bytes;
     let counters = Router::new()
         .route("/counters/show", post(show::<S>))
         .route("/counters/reset", post(reset::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
-        .with_state(Arc::new(counters));
+        .with_state(Arc::new(counters))
+        .merge(console_router(console).layer(DefaultBodyLimit::max(max_body_bytes)));
     let index = move || async move { index };
     let add = |router: Router, endpoint: Endpoint| {
         let path = endpoint.path;

@@ -1,5 +1,5 @@
 //! Which requests the admin port answers: it refuses foreign web pages, host names that are not its own, and, if the
-//! settings have a token, requests without it.
+//! settings have tokens, requests without the one that they need.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -8,12 +8,14 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tls::{FileError, FileFault, on_blocking_thread};
 
 use super::token_file::TokenFile;
 pub(crate) use crate::net::sending_page::SendingPage;
 use store::log_throttle::LogThrottle;
+
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Which callers the admin port answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct AdminAccess {
     pub hosts: Vec<String>,
     /// The token that every request must present.
     pub token_file: Option<TokenFile>,
+    /// The token of those who may act, which opens the rest, too. `None`: the other token is enough to act.
+    pub operator_token_file: Option<TokenFile>,
     /// Whether requests that change nothing are answered under any host name, like in envoyproxy/ratelimit. The
     /// port is then reachable for many clients, so all other requests need a token.
     pub read_by_any_host: bool,
@@ -39,6 +43,34 @@ pub(super) struct AccessCheck {
 pub(super) struct TokenFileLines {
     unreadable: LogThrottle,
     malformed: LogThrottle,
+    refused_actions: LogThrottle,
+}
+
+/// What a caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AdminRole {
+    /// Open the page of the console, which has no data. A browser cannot send a token when it opens a page.
+    Anybody,
+    /// See everything but the values of keys.
+    Viewer,
+    /// Reset counters.
+    Operator,
+    /// See values of keys: only with a token.
+    ValueReader,
+}
+
+/// The page of the console. All paths that begin with it are the console's.
+const CONSOLE_PAGE: &str = "/console";
+
+impl AdminRole {
+    fn for_path(path: &str) -> Self {
+        match path {
+            CONSOLE_PAGE => Self::Anybody,
+            "/counters/reset" | "/console/reset" => Self::Operator,
+            "/console/values" => Self::ValueReader,
+            _ => Self::Viewer,
+        }
+    }
 }
 
 /// Why the admin port does not answer a request. No text contains a part of the request.
@@ -57,6 +89,10 @@ enum AdminRefusal {
         "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file"
     )]
     NoToken,
+    #[error("this action needs the token of server.admin.operator_token_file")]
+    NotOperator,
+    #[error("values of keys need a token: set server.admin.operator_token_file or server.admin.token_file")]
+    NoTokenForValues,
     /// No token is known that a request could present.
     #[error(
         "the counters need a token while server.admin.read_by_any_host is true: set server.admin.token_file"
@@ -75,7 +111,9 @@ impl IntoResponse for AdminRefusal {
         let status = match self {
             Self::NoHost => StatusCode::BAD_REQUEST,
             Self::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
-            Self::ForeignPage | Self::TokenNeeded => StatusCode::FORBIDDEN,
+            Self::ForeignPage | Self::TokenNeeded | Self::NotOperator | Self::NoTokenForValues => {
+                StatusCode::FORBIDDEN
+            }
             Self::NoToken => StatusCode::UNAUTHORIZED,
             Self::TokenFile => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -96,7 +134,7 @@ pub(super) async fn check_access(
     next: Next,
 ) -> Response {
     let checked = match check.access.check_sender(&request) {
-        Ok(()) => check.check_token(request.headers()).await,
+        Ok(()) => check.check_token(AdminRole::for_path(request.uri().path()), request.headers()).await,
         refused => refused,
     };
     match checked {
@@ -106,19 +144,59 @@ pub(super) async fn check_access(
 }
 
 impl AccessCheck {
-    async fn check_token(&self, headers: &HeaderMap) -> Result<(), AdminRefusal> {
-        let Some(file) = self.access.token_file.clone() else {
-            return Ok(());
-        };
+    async fn check_token(&self, role: AdminRole, headers: &HeaderMap) -> Result<(), AdminRefusal> {
+        let AdminAccess { token_file, operator_token_file, .. } = &self.access;
+        match (role, token_file, operator_token_file) {
+            (AdminRole::Anybody, ..) | (AdminRole::Viewer, None, _) | (AdminRole::Operator, None, None) => {
+                Ok(())
+            }
+            (AdminRole::ValueReader, None, None) => Err(AdminRefusal::NoTokenForValues),
+            (AdminRole::Operator | AdminRole::ValueReader, viewer, Some(operator)) => {
+                if self.is_presented(operator, headers).await? {
+                    return Ok(());
+                }
+                let is_viewer = match viewer {
+                    Some(viewer) => self.is_presented(viewer, headers).await?,
+                    None => false,
+                };
+                Err(if is_viewer { self.lines.refused_action() } else { AdminRefusal::NoToken })
+            }
+            (AdminRole::Operator | AdminRole::ValueReader, Some(token), None) => {
+                self.is_presented(token, headers).await?.then_some(()).ok_or(AdminRefusal::NoToken)
+            }
+            (AdminRole::Viewer, Some(token), operator) => {
+                if self.is_presented(token, headers).await? {
+                    return Ok(());
+                }
+                let is_operator = match operator {
+                    Some(operator) => self.is_presented(operator, headers).await?,
+                    None => false,
+                };
+                is_operator.then_some(()).ok_or(AdminRefusal::NoToken)
+            }
+        }
+    }
+
+    /// Whether a request presents the token of this file.
+    async fn is_presented(&self, file: &TokenFile, headers: &HeaderMap) -> Result<bool, AdminRefusal> {
+        let file = file.clone();
         let token = on_blocking_thread(move || file.token()).await.map_err(|error| {
             self.lines.log(&error);
             AdminRefusal::TokenFile
         })?;
-        if token.is_in(headers) { Ok(()) } else { Err(AdminRefusal::NoToken) }
+        Ok(token.is_in(headers))
     }
 }
 
 impl TokenFileLines {
+    /// A viewer wants to act.
+    fn refused_action(&self) -> AdminRefusal {
+        if let Some(requests) = self.refused_actions.count() {
+            tracing::warn!(requests, "the admin port refused an action: it needs the operator token");
+        }
+        AdminRefusal::NotOperator
+    }
+
     fn log(&self, error: &FileError) {
         let throttle = match error.fault {
             FileFault::Unusable(_) => &self.malformed,
@@ -131,16 +209,42 @@ impl TokenFileLines {
 }
 
 impl AdminAccess {
+    /// Reads the token files once. They are read again for every request.
+    ///
+    /// # Errors
+    /// The first setting whose file has no token.
+    pub fn check_token_files(&self) -> Result<(), (&'static str, FileError)> {
+        let files = [
+            ("server.admin.token_file", &self.token_file),
+            ("server.admin.operator_token_file", &self.operator_token_file),
+        ];
+        for (setting, file) in files {
+            if let Some(file) = file {
+                file.token().map_err(|error| (setting, error))?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_sender(&self, request: &Request) -> Result<(), AdminRefusal> {
         let host = host_of(request).ok_or(AdminRefusal::NoHost)?;
-        let is_only_read = self.read_by_any_host && request.method().is_safe();
+        // The console shows what callers do, so its paths are never read under a foreign name.
+        let is_console = request.uri().path().starts_with(CONSOLE_PAGE);
+        let is_only_read = self.read_by_any_host && request.method().is_safe() && !is_console;
         if !is_only_read && !self.is_own(host.host()) {
             return Err(AdminRefusal::ForeignHost);
         }
-        if SendingPage::of_request(request.headers(), Some(&host)) == SendingPage::Foreign {
+        let sender = SendingPage::of_request(request.headers(), Some(&host));
+        if sender == SendingPage::Foreign && !is_link_to_console(request) {
             return Err(AdminRefusal::ForeignPage);
         }
-        if !request.method().is_safe() && self.read_by_any_host && self.token_file.is_none() {
+        let has_token = match AdminRole::for_path(request.uri().path()) {
+            AdminRole::Operator | AdminRole::ValueReader => {
+                self.token_file.is_some() || self.operator_token_file.is_some()
+            }
+            AdminRole::Anybody | AdminRole::Viewer => self.token_file.is_some(),
+        };
+        if !request.method().is_safe() && self.read_by_any_host && !has_token {
             return Err(AdminRefusal::TokenNeeded);
         }
         if !request.method().is_safe() && !is_json(request.headers()) {
@@ -154,6 +258,16 @@ impl AdminAccess {
             || host.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|own| host.eq_ignore_ascii_case(own))
     }
+}
+
+/// A link on another page may open the page of the console, which has no data. A frame may not: its
+/// `Sec-Fetch-Dest` is another one.
+fn is_link_to_console(request: &Request) -> bool {
+    let headers = request.headers();
+    request.method() == Method::GET
+        && request.uri().path() == CONSOLE_PAGE
+        && !headers.contains_key(header::ORIGIN)
+        && single(headers, SEC_FETCH_DEST).is_some_and(|target| target == "document")
 }
 
 /// The host to which the request goes. A host in the request line overrides the `Host` header (RFC 9112, 3.2.2).
@@ -201,7 +315,7 @@ mod tests {
         headers: &[(&str, &str)],
     ) -> Result<(), AdminRefusal> {
         let hosts = vec!["limits.internal".to_owned()];
-        let access = AdminAccess { hosts, token_file: None, read_by_any_host };
+        let access = AdminAccess { hosts, read_by_any_host, ..AdminAccess::default() };
         let request = Request::builder().method(method).uri(target);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         access.check_sender(&request.body(Body::empty()).expect("a request"))

@@ -102,9 +102,10 @@ fn answer_json(answer: Answer<'_>) -> Value {
     if !answer.statuses.is_empty() {
         fields.insert("statuses".to_owned(), answer.statuses.into_iter().map(status_json).collect());
     }
-    if !answer.headers.is_empty() {
-        let headers = answer.headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
-        fields.insert("responseHeadersToAdd".to_owned(), headers.collect());
+    let added = [("responseHeadersToAdd", &answer.headers), ("requestHeadersToAdd", &answer.request_headers)];
+    for (name, headers) in added.into_iter().filter(|(_, headers)| !headers.is_empty()) {
+        let headers = headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
+        fields.insert(name.to_owned(), headers.collect());
     }
     if let Some(metadata) = answer.metadata {
         fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));

@@ -2,11 +2,12 @@
 //!
 //! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number), then
 //! `public` routes the HTTP port: `/json` (`json`), health, metrics. `admin` routes the admin port, after
-//! `admin_access` has checked the token (`token_file`) and the web page.
+//! `admin_access` has checked the token (`token_file`) and the web page; `console` has the paths of the console.
 
 mod admin;
 mod admin_access;
 mod connections;
+mod console;
 mod json;
 mod public;
 mod server;
@@ -14,6 +15,7 @@ mod token_file;
 
 pub use admin::{CounterEndpoints, Endpoint, admin_router};
 pub use admin_access::AdminAccess;
+pub use console::ConsoleEndpoints;
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};
 pub use token_file::{Token, TokenFile};

@@ -40,6 +40,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size limit of the request line and all headers together; the last read may bring as much again.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
+/// The address of the client, in the extensions of each request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientAddress(pub(super) IpAddr);
+
 /// What [`serve`] needs beside the listener.
 #[derive(Clone, Debug)]
 pub struct HttpService {
@@ -91,11 +95,12 @@ async fn serve_client(
             }
         }
     };
-    serve_connection(stream, http, idle, stop).await;
+    serve_connection(stream, client, http, idle, stop).await;
 }
 
 async fn serve_connection(
     stream: ClearOrTls<ClientSocket<PortStream>, TlsSession>,
+    client: IpAddr,
     http: HttpService,
     idle: IdleSince,
     stop: CancellationToken,
@@ -104,7 +109,9 @@ async fn serve_connection(
     let first_request = Arc::clone(&has_request);
     let service = service_fn(move |request: Request<Incoming>| {
         first_request.store(true, Ordering::Relaxed);
-        let request = request.map(|body| Body::new(BoundedBody::new(body, idle.clone(), &http.unfinished)));
+        let mut request =
+            request.map(|body| Body::new(BoundedBody::new(body, idle.clone(), &http.unfinished)));
+        request.extensions_mut().insert(ClientAddress(client));
         let (answered, idle) = (answer(http.router.clone(), request), idle.clone());
         async move {
             let answer = answered.await;

@@ -39,7 +39,7 @@ pub(crate) use error::quoted;
 pub(crate) use layers::{is_service_link, process_variables, variable_origin};
 
 use layers::Merged;
-use parsers::{flag, header_name, nonzero_u32, one_of, share};
+use parsers::{flag, header_name, nonzero_u32, one_of, optional_header_name, share, time_zone};
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -53,6 +53,9 @@ pub struct Settings {
     pub local_share: NonZeroU32,
     /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,
+    /// `defaults.month_calendar`: the time zone of the calendar of months that name none; `None`: 30 days from the
+    /// epoch.
+    pub month_zone: Option<Box<str>>,
     /// `upgrades`: fields of limits whose rules cannot say them.
     pub upgrades: Vec<Upgrade>,
     /// `near_limit_ratio` in millionths, 0 to 1,000,000: the share of a limit above which a hit counts as near it.
@@ -98,6 +101,7 @@ impl Settings {
             store: Store::from_reader(reader),
             local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000)),
             defaults: defaults_from_reader(reader),
+            month_zone: reader.take("defaults.month_calendar", "", time_zone()),
             upgrades: upgrades::upgrades_from_reader(reader),
             near_limit_ppm: reader.take("near_limit_ratio", "0.8", share()),
             metrics: Metrics::from_reader(reader),
@@ -155,6 +159,11 @@ fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
             remaining: reader.take("response.remaining_header", "RateLimit-Remaining", header_name()),
             reset: reader.take("response.reset_header", "RateLimit-Reset", header_name()),
         },
+        announce_header: reader.take(
+            "response.announce_header",
+            "x-ratelimit-announce",
+            optional_header_name(),
+        ),
         retry_after: reader.take("response.retry_after", "false", flag()),
         dynamic_metadata: reader.take("response.dynamic_metadata", "false", flag()),
         exact_durations: reader.take("response.exact_durations", "false", flag()),

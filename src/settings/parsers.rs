@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::Share;
 use strum::VariantNames;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -163,15 +164,7 @@ fn parse_bound(text: &str) -> Duration {
 
 /// A share from 0 to 1 in millionths, computed from the decimal digits and so exact.
 pub(super) fn share() -> Parser<u32> {
-    Parser::new("a number from 0 to 1 with at most six decimals", |text| {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number(whole) || !is_number(decimals) || decimals.len() > 6 {
-            return None;
-        }
-        let ppm = format!("{whole}{decimals:0<6}").parse().ok()?;
-        (ppm <= 1_000_000).then_some(ppm)
-    })
+    Parser::new(Share::EXPECTED, |text| Share::parse(text).map(Share::millionths))
 }
 
 /// The name of an HTTP header, in the spelling in which it is sent.
@@ -182,7 +175,22 @@ pub(super) fn header_name() -> Parser<Arc<str>> {
     })
 }
 
+/// The name of an HTTP header; empty is `None`.
+pub(super) fn optional_header_name() -> Parser<Option<Arc<str>>> {
+    let name = header_name();
+    Parser::new(format!("{}, or nothing", name.expected), move |text| {
+        if text.is_empty() { Some(None) } else { name.parse(text).map(Some) }
+    })
+}
+
 /// A text; empty is `None`.
+pub(super) fn time_zone() -> Parser<Option<Box<str>>> {
+    Parser::new("a time zone such as UTC or Europe/Berlin, or nothing", |text| match text {
+        "" => Some(None),
+        zone => rules::time_zone_name(zone).ok().map(|name| Some(name.into())),
+    })
+}
+
 pub(super) fn optional_text(noun: &'static str) -> Parser<Option<String>> {
     Parser::new(format!("{noun}, or nothing"), |text| Some((!text.is_empty()).then(|| text.to_owned())))
 }
@@ -200,4 +208,17 @@ pub(super) fn server_name() -> Parser<Option<ServerName<'static>>> {
         "" => Some(None),
         text => text.to_owned().try_into().ok().map(Some),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_zone_has_its_official_spelling() {
+        let parsed = |text| time_zone().parse(text).map(|zone| zone.map(String::from));
+        assert_eq!(parsed(""), Some(None));
+        assert_eq!(parsed("europe/berlin"), Some(Some("Europe/Berlin".to_owned())));
+        assert_eq!((parsed("Berlin"), parsed("+01:00")), (None, None));
+    }
 }

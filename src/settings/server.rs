@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::wire::Bounds;
 use tls::{ClientName, ServerTls};
+use url::Url;
 
 use super::error::Fault;
 use super::parsers::{
@@ -58,8 +59,10 @@ pub struct GrpcServer {
 pub struct AdminServer {
     /// `server.admin.address`; `None` is `off`.
     pub address: Option<ListenAddress>,
-    /// `server.admin.hosts`, `.token_file` and `.read_by_any_host`
+    /// `server.admin.hosts`, `.token_file`, `.operator_token_file` and `.read_by_any_host`
     pub access: AdminAccess,
+    /// `server.admin.dashboard_url`: the dashboard of all instances, which the console links; empty is none.
+    pub dashboard_url: String,
     /// `server.admin.tls.*`; `None` is clear text.
     pub tls: Option<ServerTls>,
 }
@@ -111,12 +114,16 @@ fn admin_from_reader(reader: &mut Reader) -> AdminServer {
     let access = AdminAccess {
         hosts: reader.take("server.admin.hosts", "", host_names()),
         token_file: reader.take("server.admin.token_file", "", optional_path()).map(TokenFile),
+        operator_token_file: reader
+            .take("server.admin.operator_token_file", "", optional_path())
+            .map(TokenFile),
         read_by_any_host: reader.take("server.admin.read_by_any_host", "false", flag()),
     };
+    let dashboard_url = reader.take("server.admin.dashboard_url", "", web_page());
     if matches!(address, Some(ListenAddress::Unix(_))) {
         refuse_tls_on_socket(reader, &ADMIN_TLS);
     }
-    AdminServer { address, access, tls: tls_from_reader(reader, &ADMIN_TLS) }
+    AdminServer { address, access, dashboard_url, tls: tls_from_reader(reader, &ADMIN_TLS) }
 }
 
 /// The keys of one port.
@@ -178,6 +185,14 @@ fn refuse_tls_on_socket(reader: &mut Reader, keys: &TlsKeys) {
         let reason = "a Unix socket has no TLS: leave it out, or use an IP address";
         reader.refuse(keys.cert_file, Fault::Unsupported(reason));
     }
+}
+
+/// The address of a page that a browser opens; empty is none.
+fn web_page() -> Parser<String> {
+    Parser::new("a URL that begins with https:// or http://, or nothing", |text| {
+        let is_page = Url::parse(text).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));
+        (text.is_empty() || is_page).then(|| text.to_owned())
+    })
 }
 
 fn client_names() -> Parser<Vec<ClientName>> {

@@ -8,11 +8,21 @@ use super::parsers::{flag, one_of, positive};
 use super::reader::{Reader, Row, Table};
 
 /// The columns that set a field of a limit.
-const FIELDS: [&str; 5] = ["algorithm", "burst", "charging", "on_store_failure", "shadow_mode"];
+const FIELDS: [&str; 6] = ["algorithm", "burst", "charging", "on_store_failure", "reserve", "shadow_mode"];
 
 const TABLE: Table = Table {
     key: "upgrades",
-    columns: &["domain", "path", "limit_name", FIELDS[0], FIELDS[1], FIELDS[2], FIELDS[3], FIELDS[4]],
+    columns: &[
+        "domain",
+        "path",
+        "limit_name",
+        FIELDS[0],
+        FIELDS[1],
+        FIELDS[2],
+        FIELDS[3],
+        FIELDS[4],
+        FIELDS[5],
+    ],
     // Each limit is compared with each row when rules are loaded.
     max_rows: 1_000,
 };
@@ -35,6 +45,7 @@ fn upgrade(row: &mut Row<'_>) -> Upgrade {
         burst: row.cell("burst", &positive(u32::MAX)),
         charging: row.cell("charging", &one_of(chargings)),
         on_store_failure: row.cell("on_store_failure", &one_of(policies)),
+        reserve: row.cell("reserve", &positive(u32::MAX)).map(u64::from),
         shadow_mode: row.cell("shadow_mode", &flag()),
     };
     // A malformed field has a problem of its own.
@@ -43,6 +54,9 @@ fn upgrade(row: &mut Row<'_>) -> Upgrade {
     }
     if upgrade.burst.is_some() && upgrade.algorithm.is_some_and(|algorithm| !algorithm.has_burst()) {
         row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row has no burst"));
+    }
+    if upgrade.reserve.is_some() && upgrade.charging == Some(Charging::Postpaid) {
+        row.refuse_cell("reserve", Fault::Unsupported("a row with charging: postpaid cannot reserve"));
     }
     upgrade
 }
@@ -96,7 +110,7 @@ mod tests {
         let file = "upgrades:\n  - domain: a\n  - algoritm: gcra\n    burst: 0\n  - text\n  - algorithm: fixed_window\n    burst: 3\n  - algorithm: tokens\n    charging:\n";
         let expected = [
             "file:2: upgrades[0]: the row sets none of the fields of a limit",
-            "file:3: upgrades[1].algoritm: no such setting; known settings: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode",
+            "file:3: upgrades[1].algoritm: no such setting; known settings: domain, path, limit_name, algorithm, burst, charging, on_store_failure, reserve, shadow_mode",
             "file:4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
             "file:5: upgrades[2]: expected a row with columns",
             "file:7: upgrades[3].burst: the algorithm of the row has no burst",
@@ -107,7 +121,7 @@ mod tests {
         assert_eq!(
             problems(of_variable("gcra")),
             [
-                "RATELIMITD__UPGRADES: upgrades: expected a list of rows, each with some of: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode, found \"gcra\""
+                "RATELIMITD__UPGRADES: upgrades: expected a list of rows, each with some of: domain, path, limit_name, algorithm, burst, charging, on_store_failure, reserve, shadow_mode, found \"gcra\""
             ]
         );
     }

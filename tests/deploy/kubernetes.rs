@@ -192,6 +192,7 @@ fn the_examples_for_ingresses_are_kubernetes_objects() {
     for path in [
         "examples/contour/ratelimit.yaml",
         "examples/emissary/ratelimit.yaml",
+        "examples/envoy-gateway/llm-tokens.yaml",
         "examples/istio/envoyfilter.yaml",
     ] {
         let text = read(path);

@@ -4,6 +4,7 @@
 //! `nginx`, and `browser` for Chromium. All other modules need none (`make test-fast`). `support` starts and stops the
 //! servers.
 
+mod calendar;
 mod cli;
 mod conformance;
 mod envoy;

@@ -7,21 +7,7 @@ use smallvec::SmallVec;
 use super::algorithm::{Attempt, Kernel, Verdict};
 use super::limit::{Charging, FailurePolicy};
 use super::request::{Caller, Cost};
-
-/// What a denial of one charge means for its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Enforce,
-    /// Denies nothing: it is counted and reported only (`shadow_mode`).
-    Shadow,
-    /// Denies nothing: a quota rule that cannot change the answer.
-    NonBinding,
-    /// Denies the request only if every quota group has a denial. Groups count from 0.
-    Quota(u16),
-    /// Denies nothing, and is decided by the store alone ([`Charges::parts`]): the difference between an estimate and
-    /// the real cost.
-    Settle,
-}
+use super::role::Role;
 
 /// One cost against one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,14 +71,6 @@ struct KeyedCharge {
     charge: Charge,
 }
 
-/// Some charges of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChargesPart {
-    /// The index in the request of each charge.
-    pub indices: Vec<usize>,
-    pub charges: Charges,
-}
-
 /// Whether the second of two charges on one counter is merged into the first: one of them is prepaid, or they are equal
 /// peeks. A settle stays as it is.
 fn is_merged(earlier: &Charge, later: &Charge) -> bool {
@@ -127,6 +105,11 @@ impl Charges {
             if is_merged(earlier, &charge) {
                 self.text.truncate(start as usize);
                 earlier.cost = earlier.cost.plus(charge.cost);
+                if charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid {
+                    // A check and a charge of a limit with `reserve`: the check can deny, so their sum can.
+                    (earlier.charging, earlier.role) = (charge.charging, charge.role);
+                    self.count_group(charge.role);
+                }
                 return index;
             }
             self.has_repeated_keys = true;
@@ -162,11 +145,15 @@ impl Charges {
 
     /// Adds a charge with the key at this range of the text.
     fn add(&mut self, key: Range<u32>, charge: Charge) -> usize {
-        if let Role::Quota(group) = charge.role {
-            self.quota_groups = self.quota_groups.max(group + 1);
-        }
+        self.count_group(charge.role);
         self.charges.push(KeyedCharge { key, charge });
         self.charges.len() - 1
+    }
+
+    fn count_group(&mut self, role: Role) {
+        if let Role::Quota(group) = role {
+            self.quota_groups = self.quota_groups.max(group + 1);
+        }
     }
 
     /// The index of the last charge with the key of the charge at `index`. It leaves the counter as it is after the
@@ -296,20 +283,6 @@ impl Charges {
         mapped
     }
 
-    /// The parts that a store gets one by one: each settle, and all other charges together.
-    #[must_use]
-    pub fn parts(&self) -> Vec<ChargesPart> {
-        let is_settle = |index: usize| self.charge(index).role == Role::Settle;
-        let (settles, others): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&index| is_settle(index));
-        let others = Some(others).filter(|others| !others.is_empty());
-        let parts = settles.into_iter().map(|index| vec![index]).chain(others);
-        parts.map(|indices| ChargesPart { charges: self.only(&indices), indices }).collect()
-    }
-
-    fn only(&self, indices: &[usize]) -> Self {
-        self.filter_map(|index, charge| indices.contains(&index).then(|| charge.clone()))
-    }
-
     /// Whether the request is denied. Prepaid charges are then not recorded.
     ///
     /// A request is denied when it is known to be ([`Charges::set_denied`]), when a charge that enforces is over, or
@@ -324,7 +297,8 @@ impl Charges {
             match charge.role {
                 Role::Enforce if is_over(index) => return true,
                 Role::Quota(group) if is_over(index) => over_groups[usize::from(group)] = true,
-                Role::Enforce | Role::Shadow | Role::NonBinding | Role::Quota(_) | Role::Settle => {}
+                Role::Enforce | Role::NonBinding | Role::Quota(_) => {}
+                Role::Shadow | Role::Announced | Role::Booked | Role::Settle => {}
             }
         }
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)

@@ -3,10 +3,13 @@
 use smallvec::SmallVec;
 
 use super::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
-use super::charge::{Charge, Role};
+use super::charge::Charge;
 use super::limit::Limit;
-use super::plan::{ChargedLimit, Plan, Planned};
+use super::plan::Plan;
+use super::planned::{ChargedLimit, Planned};
 use super::request::Cost;
+use super::reserve::ReserveKind;
+use super::role::Role;
 use super::rule_set::Rule;
 use super::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 
@@ -64,8 +67,8 @@ pub enum Applied<'d> {
     Unlimited(&'d Limit),
     /// Every charge of the descriptor was skipped: another charge denies the request whatever they would say.
     Skipped,
-    /// The deciding limit: of the limits that are over, the one with the longest wait; if none is over, the one with
-    /// the smallest share left.
+    /// The deciding limit, of those that can deny: of the limits that are over, the one with the longest wait; if none
+    /// is over, the one with the smallest share left. If none can deny, it is chosen among all in the same way.
     Limited(LimitResult<'d>),
 }
 
@@ -77,14 +80,16 @@ pub struct LimitResult<'d> {
     pub limit: &'d Limit,
     pub cost: Cost,
     pub role: Role,
+    /// Whether it is the check or the charge of a limit with `reserve`.
+    pub reserve: Option<ReserveKind>,
     pub outcome: &'d Outcome,
 }
 
 impl LimitResult<'_> {
-    /// Whether the limit is counted and reported, but denies nothing.
+    /// Whether the limit is counted and reported, but denies nothing ([`Role::never_denies`]).
     #[must_use]
-    pub fn is_shadow(&self) -> bool {
-        self.role == Role::Shadow
+    pub fn never_denies(&self) -> bool {
+        self.role.never_denies()
     }
 
     /// Whether the descriptor denies only together with all quota descriptors of the request.
@@ -128,16 +133,16 @@ impl Decision {
         let Some(deciding) = decided.reduce(more_decisive) else {
             return Status { code: Code::Ok, applied: Applied::Skipped };
         };
-        let is_over = deciding.outcome.verdict == Verdict::Over && !deciding.is_shadow();
+        let is_over = deciding.outcome.verdict == Verdict::Over && !deciding.never_denies();
         let code = if is_over { Code::OverLimit } else { Code::Ok };
         Status { code, applied: Applied::Limited(deciding) }
     }
 
     /// The result of a limit; `None` if its charge was skipped.
     fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
-        let ChargedLimit { rule, limit, cost, role, index, .. } = charged;
+        let ChargedLimit { rule, limit, cost, role, reserve, index, .. } = charged;
         let outcome = self.outcomes.by_charge[index].as_ref()?;
-        Some(LimitResult { rule, limit, cost, role, outcome })
+        Some(LimitResult { rule, limit, cost, role, reserve, outcome })
     }
 
     /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
@@ -151,6 +156,12 @@ impl Decision {
     /// was skipped: nothing is known of the counter.
     pub fn charges(&self) -> impl Iterator<Item = (ChargedLimit<'_>, Option<LimitResult<'_>>)> {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
+    }
+
+    /// Whether the answer can announce a limit: the request meets one with `on_over: announce` or `near`.
+    #[must_use]
+    pub fn has_announced_limits(&self) -> bool {
+        self.plan.has_announced_limits
     }
 
     /// The key of a charge's counter, and the kernel that decided it.
@@ -188,7 +199,7 @@ impl Decision {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
-                Role::Shadow | Role::NonBinding | Role::Settle => continue,
+                Role::Shadow | Role::Announced | Role::Booked | Role::NonBinding | Role::Settle => continue,
             };
             // A repeated request is charged to the counter as it is now, one charge after the other.
             if let Some(outcome) = &self.outcomes.by_charge[charges.last_on_counter(index)] {
@@ -225,10 +236,12 @@ fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     }
 }
 
-/// Returns the limit that the status of a descriptor reports, of two of its limits; on a tie the first.
+/// Returns the limit that the status of a descriptor reports, of two of its limits; on a tie the first. A limit that
+/// never denies is reported only if no limit of the descriptor can deny.
 fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
     let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
     let second_decides = match (first.outcome.verdict, second.outcome.verdict) {
+        _ if first.never_denies() != second.never_denies() => first.never_denies(),
         (Verdict::Over, Verdict::Over) => wait(&second) > wait(&first),
         (Verdict::Fits, Verdict::Over) => true,
         (Verdict::Over, Verdict::Fits) => false,

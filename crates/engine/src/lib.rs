@@ -13,8 +13,10 @@
 mod charge;
 mod decision;
 mod plan;
+mod planned;
 mod receipt;
 mod request;
+mod role;
 mod settle;
 mod store;
 
@@ -25,12 +27,15 @@ mod secret;
 mod spec;
 mod wildcards;
 
-// A limit, its algorithm, the key of its counter.
+// A limit, its algorithm, the key of its counter; soft limits, and limits that reserve.
 pub mod algorithm;
+mod announce;
+mod calendar;
 mod key;
 mod limit;
 mod parse_key;
 mod period;
+mod reserve;
 
 // The keys that most hits are of.
 mod space_saving;
@@ -39,7 +44,9 @@ mod space_saving;
 pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
-pub use charge::{Charge, Charges, ChargesPart, Role};
+pub use announce::{Announced, OnOver, Share};
+pub use calendar::{Calendar, CalendarError};
+pub use charge::{Charge, Charges};
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
@@ -48,12 +55,15 @@ pub use limit::{
 };
 pub use parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use period::{Period, Unit};
-pub use plan::{ChargedLimit, Plan, PlanError};
+pub use plan::{Plan, PlanError};
+pub use planned::ChargedLimit;
 pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
+pub use reserve::{ReserveError, ReserveKind};
+pub use role::Role;
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
-pub use settle::{Settle, SettleResult};
+pub use settle::{ChargesPart, Settle, SettleResult};
 pub use space_saving::{HeavyKey, SpaceSaving};
 pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog, SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog,
+    SlidingWindow,
 };
+use super::announce::{OnOver, Share};
+use super::calendar::Calendar;
 use super::period::Period;
 
 /// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
@@ -159,6 +162,9 @@ pub struct LimitSpec {
     /// Whether the limit is never counted and always admits.
     pub unlimited: bool,
     pub algorithm: Algorithm,
+    /// The calendar whose days, weeks, months or years are the windows; the unit of `period` says which. `None`:
+    /// windows of `period` from the epoch. Only for a fixed window.
+    pub calendar: Option<Arc<Calendar>>,
     /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
     /// [`Algorithm::has_burst`].
     pub burst: Option<u32>,
@@ -171,6 +177,11 @@ pub struct LimitSpec {
     /// estimate, and only the difference to the real cost is booked later.
     pub settle: bool,
     pub on_store_failure: FailurePolicy,
+    pub on_over: OnOver,
+    /// Answers announce the limit while more than this share of it is used; `None` = never.
+    pub near: Option<Share>,
+    /// Units that a check takes until the charge after it books the difference, at least 1; `None` = nothing.
+    pub reserve: Option<u64>,
     /// The name that the answer and the metrics show, and that `replaces` refers to.
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
@@ -180,6 +191,9 @@ pub struct LimitSpec {
 /// Why a limit is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
+    /// A calendar beside another algorithm than the fixed window.
+    #[error("a calendar needs algorithm fixed_window, not {algorithm}")]
+    CalendarAlgorithm { algorithm: Algorithm },
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
     ZeroBurst,
     /// A sliding log above [`MAX_LOG_LIMIT`].
@@ -199,9 +213,7 @@ pub enum LimitError {
         period: Period,
     },
     /// A queue with `settle`.
-    #[error(
-        "settle is not for a leaky_bucket with mode: queue, whose hits have already waited for their turn"
-    )]
+    #[error("settle does not work with mode: queue, whose hits have already waited for their turn")]
     SettledQueue,
 }
 
@@ -210,6 +222,7 @@ pub enum LimitError {
 pub enum Quantity {
     /// Not counted, always admitted.
     Unlimited,
+    /// The kernel of a calendar has no windows of its own: [`Limit::kernel_at`] has those around a time.
     Limited(Kernel),
 }
 
@@ -226,8 +239,8 @@ pub struct Limit {
     pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have the
-    /// same one. It ends the counter's key.
+    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have
+    /// the same one. It ends the counter's key.
     pub fingerprint: Box<str>,
 }
 
@@ -244,7 +257,10 @@ impl Limit {
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
-            Quantity::Limited(kernel) => kernel.fingerprint(),
+            Quantity::Limited(kernel) => match &spec.calendar {
+                Some(calendar) => format!("fw:c:{calendar}"),
+                None => kernel.fingerprint(),
+            },
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
@@ -254,7 +270,9 @@ impl Limit {
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         match (self.quantity, other.quantity) {
-            (Quantity::Limited(kernel), Quantity::Limited(other)) => kernel.to_string() == other.to_string(),
+            (Quantity::Limited(kernel), Quantity::Limited(of_other)) => {
+                self.fingerprint == other.fingerprint && kernel.numbers() == of_other.numbers()
+            }
             (Quantity::Unlimited, _) | (_, Quantity::Unlimited) => false,
         }
     }
@@ -263,7 +281,9 @@ impl Limit {
     pub(super) fn with_numbers(self) -> Self {
         match self.quantity {
             Quantity::Unlimited => self,
-            Quantity::Limited(kernel) => Self { fingerprint: kernel.to_string().into(), ..self },
+            Quantity::Limited(kernel) => {
+                Self { fingerprint: format!("{}{}", self.fingerprint, kernel.numbers()).into(), ..self }
+            }
         }
     }
 
@@ -283,12 +303,16 @@ impl LimitSpec {
             period,
             unlimited: false,
             algorithm,
+            calendar: None,
             burst: None,
             refill: Refill::default(),
             pacing: Pacing::default(),
             charging: Charging::Prepaid,
             settle: false,
             on_store_failure: FailurePolicy::default(),
+            on_over: OnOver::default(),
+            near: None,
+            reserve: None,
             name: None,
             replaces: Vec::new(),
         }
@@ -314,6 +338,9 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     if spec.algorithm.has_burst() && spec.burst == Some(0) {
         return Err(LimitError::ZeroBurst);
     }
+    if spec.calendar.is_some() && spec.algorithm != Algorithm::FixedWindow {
+        return Err(LimitError::CalendarAlgorithm { algorithm: spec.algorithm });
+    }
     if limit == 0 {
         return Ok(Kernel::Blocked(Blocked::new(period_us)));
     }
@@ -325,6 +352,9 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
         });
     }
     Ok(match spec.algorithm {
+        Algorithm::FixedWindow if spec.calendar.is_some() => {
+            Kernel::CalendarWindow(CalendarWindow::new(limit, [0, period_us, 2 * period_us]))
+        }
         Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
         Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),

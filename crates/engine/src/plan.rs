@@ -5,11 +5,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
-use super::charge::{Charge, Charges, Role};
+use super::charge::{Charge, Charges};
 use super::key::{KeyContext, KeyPart, write_key};
 use super::limit::{Charging, Limit, LimitError, LimitSpec, Quantity};
-use super::request::Cost;
-use super::request::{Descriptor, Entry, LimitOverride, Request};
+use super::planned::{Planned, PlannedLimit};
+use super::request::{Cost, Descriptor, LimitOverride, Request};
+use super::reserve::reserved;
+use super::role::Role;
 use super::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk, stat_path};
 use super::secret::HiddenValues;
 use super::settle::{Returned, Settles};
@@ -40,40 +42,12 @@ pub struct Plan {
     pub(super) descriptors: SmallVec<[Planned; 2]>,
     /// What is shown in place of the request's secret values.
     pub(super) hidden: HiddenValues,
+    /// Whether an answer can announce one of the limits.
+    pub(super) has_announced_limits: bool,
     /// The charges that are settles.
     pub(super) settles: Settles,
     /// Whether a charge, which is no settle, is to a limit with `settle`.
     pub(super) gives_receipt: bool,
-}
-
-/// The limits of one descriptor.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Planned {
-    /// No rule, or a rule whose limits are all replaced.
-    Nothing,
-    /// Only limits that never deny.
-    Unlimited(Arc<Limit>),
-    /// Limits that count, each with the index of its charge.
-    Limited {
-        rule: Option<Arc<Rule>>,
-        limits: SmallVec<[(Arc<Limit>, usize); 2]>,
-        /// `None` if the hits are counted under the path of the rule.
-        stat_path: Option<Box<str>>,
-    },
-}
-
-/// A limit that a descriptor is charged to.
-#[derive(Clone, Copy, Debug)]
-pub struct ChargedLimit<'p> {
-    /// The rule of the limit; `None` for an override.
-    pub rule: Option<&'p Rule>,
-    pub limit: &'p Limit,
-    pub cost: Cost,
-    pub role: Role,
-    /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
-    pub stat_path: Option<&'p str>,
-    /// The index of the charge.
-    pub index: usize,
 }
 
 /// A descriptor with the limits that apply to it.
@@ -114,10 +88,11 @@ impl RuleSet {
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
-    pub fn plan_into(&self, request: &Request, _now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
+    pub fn plan_into(&self, request: &Request, now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
         let domain = self.domain(&request.domain);
         plan.charges.clear();
         plan.descriptors.clear();
+        plan.has_announced_limits = false;
         plan.hidden = self.hidden_values(domain, request);
         plan.settles.clear();
         plan.gives_receipt = false;
@@ -133,14 +108,14 @@ impl RuleSet {
             .flat_map(|limit| &limit.spec.replaces)
             .map(String::as_str)
             .collect();
-        // A request is denied by its quota descriptors only if all of them are over. A descriptor whose limits are all
-        // shadow limits is never over. Neither is a descriptor without a limit, which is a quota descriptor in quota
+        // A request is denied by its quota descriptors only if all of them are over. A descriptor whose limits never
+        // deny is never over. Neither is a descriptor without a limit, which is a quota descriptor in quota
         // mode. If the request has one that is never over, the quota descriptors deny nothing.
         let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
         let is_never_over = |matched: &Match<'_>| {
             let mut counted = matched.limits().iter().filter(|limit| is_counted(limit, &replaced)).peekable();
             match counted.peek() {
-                Some(_) => counted.all(|limit| limit.shadow),
+                Some(_) => counted.all(|limit| limit.never_denies()),
                 None => {
                     let is_unlimited = |limit: &Arc<Limit>| limit.quantity == Quantity::Unlimited;
                     quota_mode && !matched.limits().iter().any(is_unlimited)
@@ -161,7 +136,7 @@ impl RuleSet {
             let context = DescriptorContext {
                 domain,
                 index,
-                entries: &descriptor.entries,
+                descriptor,
                 cost: request.cost(descriptor),
                 returned: descriptor
                     .receipt
@@ -169,6 +144,7 @@ impl RuleSet {
                     .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
                 used_up_check: self.defaults().used_up_check,
+                now_us,
             };
             let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
@@ -202,7 +178,10 @@ impl RuleSet {
         let Some(limit_override) = descriptor.limit else {
             return Ok(None);
         };
-        let spec = override_spec(limit_override, self.defaults());
+        let mut spec = override_spec(limit_override, self.defaults());
+        if spec.is_epoch_month() {
+            spec.calendar.clone_from(&self.month_calendar);
+        }
         let mut limit = Limit::new(spec)?.placed(self.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
@@ -232,13 +211,14 @@ struct DescriptorContext<'a> {
     domain: &'a DomainRules,
     /// The index of the descriptor.
     index: usize,
-    entries: &'a [Entry],
+    descriptor: &'a Descriptor,
     cost: Cost,
     /// `None` unless the descriptor is a settle.
     returned: Option<Returned<'a>>,
-    /// The role of the charges to limits that are not shadow limits.
+    /// The role of the charges to limits that can deny.
     role: Role,
     used_up_check: Verdict,
+    now_us: u64,
 }
 
 /// The cost that is charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit. By
@@ -247,7 +227,7 @@ struct DescriptorContext<'a> {
 fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
     match kernel {
         _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
-        Kernel::FixedWindow(_) => Cost::DEBT_PEEK,
+        Kernel::FixedWindow(_) | Kernel::CalendarWindow(_) => Cost::DEBT_PEEK,
         Kernel::Blocked(_) => Cost::refund(0),
         _ => cost,
     }
@@ -260,63 +240,6 @@ impl Plan {
         !self.settles.is_empty()
     }
 
-    /// Every charge once, with the limit of the first descriptor that it belongs to.
-    pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
-        let mut next_index = 0;
-        let is_first = move |charged: &ChargedLimit<'_>| {
-            // Charges are numbered in the order of the descriptors, so an index below `next_index` is a charge that an
-            // earlier descriptor has too.
-            let is_first = charged.index >= next_index;
-            next_index = next_index.max(charged.index + 1);
-            is_first
-        };
-        self.descriptors.iter().flat_map(|planned| self.charged_limits(planned)).filter(is_first)
-    }
-
-    pub(super) fn charged_limits<'p>(
-        &'p self,
-        planned: &'p Planned,
-    ) -> impl Iterator<Item = ChargedLimit<'p>> {
-        let (rule, limits, stat_path) = match planned {
-            Planned::Limited { rule, limits, stat_path } => {
-                (rule.as_deref(), limits.as_slice(), stat_path.as_deref())
-            }
-            Planned::Nothing | Planned::Unlimited(_) => (None, &[][..], None),
-        };
-        limits.iter().map(move |(limit, index)| {
-            let Charge { cost, role, .. } = *self.charges.charge(*index);
-            ChargedLimit { rule, limit, cost, role, stat_path, index: *index }
-        })
-    }
-
-    /// The index of the first descriptor that a charge belongs to.
-    #[must_use]
-    pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
-        self.descriptors.iter().position(|planned| match planned {
-            Planned::Limited { limits, .. } => limits.iter().any(|(_, index)| *index == charge),
-            Planned::Nothing | Planned::Unlimited(_) => false,
-        })
-    }
-
-    /// One limit for each descriptor that has only unlimited limits.
-    pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
-        self.descriptors.iter().filter_map(|planned| match planned {
-            Planned::Unlimited(limit) => Some(limit.as_ref()),
-            Planned::Nothing | Planned::Limited { .. } => None,
-        })
-    }
-
-    /// Every limit with a charge, once per descriptor.
-    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
-        self.descriptors
-            .iter()
-            .flat_map(|planned| match planned {
-                Planned::Limited { limits, .. } => limits.as_slice(),
-                Planned::Nothing | Planned::Unlimited(_) => &[],
-            })
-            .map(|(limit, _)| limit.as_ref())
-    }
-
     fn add(&mut self, matched: &Match<'_>, context: &DescriptorContext<'_>, replaced: &[&str]) -> Planned {
         let mut unlimited = None;
         let mut limits = SmallVec::new();
@@ -325,7 +248,7 @@ impl Plan {
             if is_replaced(limit, replaced) {
                 continue;
             }
-            let Quantity::Limited(kernel) = limit.quantity else {
+            let Some(kernel) = limit.kernel_at(context.now_us) else {
                 unlimited = Some(Arc::clone(limit));
                 continue;
             };
@@ -334,23 +257,28 @@ impl Plan {
                 // A limit without `settle` keeps what the estimate recorded.
                 if limit.spec.settle {
                     let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
-                    limits.push((Arc::clone(limit), index));
+                    limits.push(PlannedLimit { limit: Arc::clone(limit), index, reserve: None });
                 }
                 continue;
             }
-            let charge = Charge {
+            let usual = Charge {
                 kernel,
                 cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
                 charging: limit.spec.charging,
-                role: if limit.shadow { Role::Shadow } else { context.role },
+                role: limit.role(context.role),
                 on_store_failure: limit.spec.on_store_failure,
             };
+            let (charge, reserve) = match limit.spec.reserve {
+                Some(units) => reserved(usual, units, context.descriptor),
+                None => (usual, None),
+            };
+            self.has_announced_limits |= limit.spec.is_announced();
             self.gives_receipt |= limit.spec.settle;
             let index = self.charges.push(charge, write_key);
-            limits.push((Arc::clone(limit), index));
+            limits.push(PlannedLimit { limit: Arc::clone(limit), index, reserve });
         }
         let stat_path = matched.rule.and_then(|rule| {
-            let values = context.entries.iter().enumerate().map(|(index, entry)| {
+            let values = context.descriptor.entries.iter().enumerate().map(|(index, entry)| {
                 let shown = hidden.get(context.index, index).unwrap_or(&entry.value);
                 (entry.key.as_str(), shown)
             });
@@ -376,7 +304,7 @@ fn write_counter_key(
         shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
-    let parts = context.entries.iter().enumerate().map(|(index, entry)| {
+    let parts = context.descriptor.entries.iter().enumerate().map(|(index, entry)| {
         match matched.walk.steps.get(index).map(|step| step.node()) {
             Some(node) if node.shares_counter && *node.key == *entry.key => {
                 KeyPart::Rule(&entry.key, node.value())

@@ -11,6 +11,8 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
+use super::announce::OnOver;
+use super::calendar::Calendar;
 use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
 use super::request::{Entry, Request};
@@ -48,6 +50,16 @@ impl Defaults {
     pub fn charging(&self, names_algorithm: bool) -> Charging {
         let default = if names_algorithm { Charging::Prepaid } else { Charging::Postpaid };
         self.charging.unwrap_or(default)
+    }
+
+    /// The charging of a limit that sets `on_over` and does not set its charging. A limit that announces records every
+    /// hit, because it admits every hit.
+    #[must_use]
+    pub fn charging_of(&self, on_over: OnOver, names_algorithm: bool) -> Charging {
+        match on_over {
+            OnOver::Announce => Charging::Postpaid,
+            OnOver::Deny => self.charging(names_algorithm),
+        }
     }
 }
 
@@ -96,6 +108,8 @@ pub struct RuleSet {
     pub(super) defaults: Defaults,
     /// The secret values of requests for unknown domains. A key that is secret in any domain is secret in them too.
     pub(super) secrets_elsewhere: Option<SecretValues>,
+    /// The calendar of a fixed window of one month that comes with a request; `None`: 30 days from the epoch.
+    pub(super) month_calendar: Option<Arc<Calendar>>,
 }
 
 /// The tree of one domain.
@@ -170,7 +184,22 @@ impl RuleSet {
             limits: Vec::new(),
             defaults: Defaults::ENVOY_RATELIMIT,
             secrets_elsewhere: None,
+            month_calendar: None,
         }
+    }
+
+    /// The same rules; a fixed window of one month that comes with a request has this calendar.
+    #[must_use]
+    pub fn with_month_calendar(self, month_calendar: Option<Arc<Calendar>>) -> Self {
+        Self { month_calendar, ..self }
+    }
+
+    /// The first instant of which a calendar of the rules knows no window, microseconds since the epoch; `None` without
+    /// calendars.
+    #[must_use]
+    pub fn calendars_end_us(&self) -> Option<u64> {
+        let of_limits = self.limits.iter().filter_map(|limit| limit.spec.calendar.as_ref());
+        of_limits.chain(&self.month_calendar).map(|calendar| calendar.known_until_us()).min()
     }
 
     /// The tree of a domain, if the domain has rules.

@@ -6,12 +6,13 @@
 //! the real cost.
 
 use super::algorithm::{Attempt, Kernel, Verdict};
-use super::charge::{Charge, Charges, Role};
+use super::charge::{Charge, Charges};
 use super::decision::{Code, Decision};
 use super::limit::{Charging, Limit};
 use super::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
 use super::request::Cost;
-use super::store::{CounterSnapshot, DecidedBy, Outcome};
+use super::role::Role;
+use super::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 
 /// A settle of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,45 @@ pub enum SettleResult {
     Unreadable,
     /// The store did not answer. The estimate stays, unless the store has settled all the same.
     Lost,
+}
+
+/// Some charges of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargesPart {
+    /// The index in the request of each charge.
+    pub indices: Vec<usize>,
+    pub charges: Charges,
+}
+
+impl Charges {
+    /// The parts that a store gets one by one: each settle, and all other charges together.
+    #[must_use]
+    pub fn parts(&self) -> Vec<ChargesPart> {
+        let is_settle = |index: usize| self.charge(index).role == Role::Settle;
+        let (settles, others): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&index| is_settle(index));
+        let others = Some(others).filter(|others| !others.is_empty());
+        let parts = settles.into_iter().map(|index| vec![index]).chain(others);
+        parts.map(|indices| ChargesPart { charges: self.only(&indices), indices }).collect()
+    }
+
+    fn only(&self, indices: &[usize]) -> Self {
+        self.filter_map(|index, charge| indices.contains(&index).then(|| charge.clone()))
+    }
+}
+
+impl Outcomes {
+    /// The outcomes of a request whose parts were decided one by one: each part of [`Charges::parts`] once.
+    pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
+        let mut all = Self::default();
+        for (part, outcomes) in decided {
+            let largest = part.indices.iter().copied().max().map_or(0, |index| index + 1);
+            all.by_charge.resize(all.by_charge.len().max(largest), None);
+            for (&index, outcome) in part.indices.iter().zip(outcomes.by_charge) {
+                all.by_charge[index] = outcome;
+            }
+        }
+        all
+    }
 }
 
 /// What a caller returns: the receipt of its request, and the units of the real cost.

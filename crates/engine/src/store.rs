@@ -13,7 +13,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::algorithm::{CounterReading, Report, Verdict};
-use super::charge::{Charges, ChargesPart};
+use super::charge::Charges;
 use super::limit::FailurePolicy;
 
 /// Keeps the counters and decides whole requests.
@@ -91,19 +91,6 @@ impl Outcomes {
     /// The outcomes of the charges that were decided.
     pub fn decided(&self) -> impl Iterator<Item = &Outcome> {
         self.by_charge.iter().flatten()
-    }
-
-    /// The outcomes of a request whose parts were decided one by one: each part of [`Charges::parts`] once.
-    pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
-        let mut all = Self::default();
-        for (part, outcomes) in decided {
-            let largest = part.indices.iter().copied().max().map_or(0, |index| index + 1);
-            all.by_charge.resize(all.by_charge.len().max(largest), None);
-            for (&index, outcome) in part.indices.iter().zip(outcomes.by_charge) {
-                all.by_charge[index] = outcome;
-            }
-        }
-        all
     }
 
     /// Whether the charge at `index` was decided to be over its limit.

@@ -1,7 +1,7 @@
 //! The table of all keys of rule files. The reader checks files against it, for unknown keys, misplaced keys and wrong
 //! types. The JSON Schema is generated from it.
 
-use engine::{Algorithm, Charging, FailurePolicy, Pacing, Refill, ShardBy};
+use engine::{Algorithm, Charging, FailurePolicy, OnOver, Pacing, Refill, ShardBy};
 use strum::VariantNames as _;
 
 /// A kind of map in a rule file, with keys of its own.
@@ -42,6 +42,8 @@ pub(super) enum ValueType {
     Integer(u32),
     /// A number of units: a whole number up to [`engine::MAX_LIMIT`].
     Units,
+    /// A number from 0 to 1, taken from its decimal digits.
+    Share,
     Flag,
     /// One of these names.
     Choice(&'static [&'static str]),
@@ -182,7 +184,24 @@ pub(super) const KEYS: &[Key] = &[
         ValueType::Units,
         "Units (requests, tokens, bytes) per period. 0 blocks everything. At most 2^52 for fixed_window, 2^46 for sliding_window, 10,000 for sliding_log, else 2^32 - 1. A change keeps the used units; gcra, token_bucket and leaky_bucket keep the used share, and with refill: interval counters start unused.",
     ),
-    key(Section::RateLimit, "unit", ValueType::Unit, "The period. A month has 30 days, a year 365."),
+    key(
+        Section::RateLimit,
+        "unit",
+        ValueType::Unit,
+        "The period. Without calendar a month has 30 days and a year 365, and windows are counted from the Unix epoch.",
+    ),
+    key(
+        Section::RateLimit,
+        "calendar",
+        ValueType::Text,
+        "A time zone such as Europe/Berlin or UTC: the windows are the days, weeks, months or years of its calendar. Needs algorithm fixed_window, unit day, week, month or year, and unit_multiplier 1. Another zone starts a fresh counter.",
+    ),
+    key(
+        Section::RateLimit,
+        "starts",
+        ValueType::Text,
+        "With calendar, the first day of each window. Month: a day from 1 to 31, and a shorter month starts on its last day (default 1). Week: a weekday (default monday). Year: month and day, such as 04-01 (default 01-01). Another start starts a fresh counter.",
+    ),
     key(
         Section::RateLimit,
         "unit_multiplier",
@@ -231,6 +250,24 @@ pub(super) const KEYS: &[Key] = &[
         "on_store_failure",
         ValueType::Choice(FailurePolicy::VARIANTS),
         "What to answer when the store does not: allow, deny, decide from local memory, or fail the call.",
+    ),
+    key(
+        Section::RateLimit,
+        "on_over",
+        ValueType::Choice(OnOver::VARIANTS),
+        "What happens to a hit that does not fit. deny: it is denied (default). announce: it is admitted, and the answer announces the limit as over, in the header of response.announce_header and in metadata. An announced limit is postpaid unless charging says otherwise.",
+    ),
+    key(
+        Section::RateLimit,
+        "near",
+        ValueType::Share,
+        "Answers announce the limit as near while more than this share of it is used: 0.8 is four fifths. Also for limits that deny.",
+    ),
+    key(
+        Section::RateLimit,
+        "reserve",
+        ValueType::Integer(1),
+        "For callers that check before a request (hits_addend 0) and charge its cost after it: the check takes this number of units, and the charge books the difference to the real cost. Only for prepaid limits.",
     ),
     key(
         Section::RateLimit,

@@ -1,7 +1,7 @@
 //! Rule files and resources: to the engine's rules, with file, line and reason for each problem.
 //!
-//! Knows YAML, the file system, and which keys a rule file may contain. Decides nothing: matching, limits and counter
-//! keys belong to the engine.
+//! Knows YAML, the file system, time zones, and which keys a rule file may contain. Decides nothing: matching, limits
+//! and counter keys belong to the engine.
 //!
 //! `load` takes the steps: `source` finds the files and reads their bytes, `text` decodes them, `yaml` parses the text
 //! to a tree, `read` turns the tree into drafts by the table of `keys` (the limits of a draft are those of the engine,
@@ -9,10 +9,12 @@
 //! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
 //! and the other steps are the same.
 //!
-//! [`Reloader`] repeats this when the files change. `problem` has the errors and warnings of all steps, `show` explains
-//! rules and requests.
+//! [`Reloader`] repeats this when the files change; [`changed_limits`] tells what a change does to counters. `problem`
+//! has the errors and warnings of all steps, `show` explains rules and requests.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod calendar;
+mod changed_limits;
 mod credentials;
 mod keys;
 mod lint;
@@ -27,6 +29,8 @@ mod text;
 mod upgrade;
 pub mod yaml;
 
+pub use calendar::{CalendarOptions, CalendarYears, local_time, time_zone_name};
+pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use engine::{Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
+use engine::{Calendar, Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
+use super::calendar::{CalendarOptions, Calendars};
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
@@ -29,6 +30,7 @@ pub struct LoadOptions {
     /// The key of the hashes of secret values.
     pub hashing: ValueHashing,
     pub directory: DirectoryOptions,
+    pub calendars: CalendarOptions,
 }
 
 /// Rules without errors.
@@ -107,6 +109,7 @@ pub fn load_resources(
 ) -> Result<LoadedRules, Problems> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
     let finished = on_own_thread(|| {
+        let calendars = Calendars::new(options.calendars.years);
         let names: Vec<Arc<str>> = resources.iter().map(|resource| Arc::clone(&resource.name)).collect();
         let mut problems = ProblemCollector::default();
         let mut drafts = Vec::with_capacity(resources.len());
@@ -118,6 +121,7 @@ pub fn load_resources(
         finish_drafts(
             Drafts { domains: drafts, problems, listed: names.clone(), names },
             options,
+            &calendars,
             Warnings::Dropped,
         )
     })?;
@@ -131,8 +135,11 @@ pub(super) fn compile(
     options: &LoadOptions,
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
-    let finished =
-        on_own_thread(|| finish_drafts(read_drafts(sources, options, in_force), options, Warnings::Kept))?;
+    let finished = on_own_thread(|| {
+        let calendars = Calendars::new(options.calendars.years);
+        let drafts = read_drafts(sources, options, &calendars, in_force);
+        finish_drafts(drafts, options, &calendars, Warnings::Kept)
+    })?;
     compile_finished(finished, options)
 }
 
@@ -154,11 +161,12 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 fn compile_finished(finished: FinishedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
-    let FinishedDrafts { specs, documents, upgrades, warnings, names } = finished;
+    let FinishedDrafts { specs, documents, upgrades, month_calendar, warnings, names } = finished;
     let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
         // The checks of the drafts find these errors first, with file and line.
         Problems::one_error(Location::file("rules".into()), error.to_string())
     })?;
+    let rules = rules.with_month_calendar(month_calendar);
     Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents, upgrades })
 }
 
@@ -177,6 +185,8 @@ struct FinishedDrafts {
     specs: Vec<DomainSpec>,
     documents: Vec<DomainDocuments>,
     upgrades: AppliedUpgrades,
+    /// The calendar of months without one, if the settings have it.
+    month_calendar: Option<Arc<Calendar>>,
     warnings: Problems,
     /// The names of the files or resources with rules.
     names: Vec<Arc<str>>,
@@ -197,7 +207,12 @@ enum Warnings {
 }
 
 /// The drafts of all files, and the problems of reading them.
-fn read_drafts(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str>]) -> Drafts {
+fn read_drafts(
+    sources: &SourceFiles,
+    options: &LoadOptions,
+    calendars: &Calendars,
+    in_force: &[Arc<str>],
+) -> Drafts {
     let mut problems = ProblemCollector::default();
     sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
     let (rule_files, others): (Vec<_>, Vec<_>) = sources
@@ -211,7 +226,8 @@ fn read_drafts(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str
         };
         problems.push(Problem::warning(Location::file(Arc::clone(&file.name)), reason));
     }
-    let domains = rule_files.iter().filter_map(|file| read_draft(file, options, &mut problems)).collect();
+    let context = ReadContext { defaults: options.defaults, hashing: options.hashing, calendars };
+    let domains = rule_files.iter().filter_map(|file| read_draft(file, context, &mut problems)).collect();
     let listed = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
     let names = rule_files.iter().map(|file| Arc::clone(&file.name)).collect();
     Drafts { domains, problems, listed, names }
@@ -231,6 +247,7 @@ fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
 fn finish_drafts(
     drafts: Drafts,
     options: &LoadOptions,
+    calendars: &Calendars,
     warnings: Warnings,
 ) -> Result<FinishedDrafts, Problems> {
     let Drafts { domains, mut problems, listed, names } = drafts;
@@ -241,6 +258,7 @@ fn finish_drafts(
     }
     let rows = &options.upgrades;
     let limits = upgrade::apply(&mut domains, rows, options.defaults, &mut problems);
+    let month_calendar = calendars.set_months(&mut domains, &options.calendars, &mut problems);
     let problems = Problems::sorted(problems, &listed);
     if problems.has_errors() {
         return Err(problems);
@@ -248,12 +266,12 @@ fn finish_drafts(
     let documents = domains.iter().map(DomainDocuments::of_domain).collect();
     let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
     let upgrades = AppliedUpgrades { rows: rows.len(), limits };
-    Ok(FinishedDrafts { specs, documents, upgrades, warnings: problems, names })
+    Ok(FinishedDrafts { specs, documents, upgrades, month_calendar, warnings: problems, names })
 }
 
 fn read_draft(
     file: &SourceFile,
-    options: &LoadOptions,
+    context: ReadContext<'_>,
     problems: &mut ProblemCollector,
 ) -> Option<DomainDraft> {
     let mut fail = |location, reason: String| {
@@ -278,7 +296,6 @@ fn read_draft(
             return fail(Location::line(Arc::clone(&file.name), error.line), reason);
         }
     };
-    let context = ReadContext { defaults: options.defaults, hashing: options.hashing };
     let (draft, found) = read_document(&file.name, &document, context);
     problems.append(found);
     draft

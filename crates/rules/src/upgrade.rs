@@ -3,7 +3,7 @@
 
 use engine::{
     Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Pattern,
-    Refill,
+    Refill, ReserveError,
 };
 
 use super::problem::{Problem, ProblemCollector};
@@ -22,6 +22,8 @@ pub struct Upgrade {
     pub burst: Option<u32>,
     pub charging: Option<Charging>,
     pub on_store_failure: Option<FailurePolicy>,
+    /// Units that a check takes.
+    pub reserve: Option<u64>,
     /// Changes the whole rule.
     pub shadow_mode: Option<bool>,
 }
@@ -142,6 +144,8 @@ enum Unfit {
     NoBurst(Algorithm),
     #[error(transparent)]
     Limit(#[from] LimitError),
+    #[error(transparent)]
+    Reserve(#[from] ReserveError),
     #[error("another limit of the descriptor would have the same counter")]
     SameCounter,
 }
@@ -149,7 +153,9 @@ enum Unfit {
 impl Upgrade {
     /// The limit `index` of `limits` with the fields of this row.
     fn upgraded(&self, limits: &[LimitDraft], index: usize, defaults: Defaults) -> Result<Limit, Unfit> {
-        let changed = Limit::new(self.changed(&limits[index], defaults)?)?;
+        let changed = self.changed(&limits[index], defaults)?;
+        changed.check_reserve()?;
+        let changed = Limit::new(changed)?;
         let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
         if others.any(|(_, other)| other.limit.counts_like(&changed)) {
             return Err(Unfit::SameCounter);
@@ -165,7 +171,8 @@ impl Upgrade {
         }
         let keeps_algorithm = algorithm == before.algorithm;
         // Like a rule, a row that names an algorithm makes a limit prepaid.
-        let default_charging = defaults.charging(self.algorithm.is_some() || written.algorithm);
+        let names_algorithm = self.algorithm.is_some() || written.algorithm;
+        let default_charging = defaults.charging_of(before.on_over, names_algorithm);
         let rule_charging = if written.charging { before.charging } else { default_charging };
         Ok(LimitSpec {
             algorithm,
@@ -174,12 +181,13 @@ impl Upgrade {
             pacing: if keeps_algorithm { before.pacing } else { Pacing::default() },
             charging: self.charging.unwrap_or(rule_charging),
             on_store_failure: self.on_store_failure.unwrap_or(before.on_store_failure),
+            reserve: self.reserve.or(before.reserve),
             ..before.clone()
         })
     }
 
     fn sources(&self, row: usize, written: WrittenFields, spec: &LimitSpec) -> String {
-        let fields = [
+        let mut fields = vec![
             ("algorithm", self.algorithm.is_some(), written.algorithm),
             ("burst", self.burst.is_some(), spec.burst.is_some()),
             ("charging", self.charging.is_some(), written.charging),
@@ -187,6 +195,9 @@ impl Upgrade {
             // No kind of source can leave it out.
             ("shadow_mode", self.shadow_mode.is_some(), true),
         ];
+        if spec.reserve.is_some() {
+            fields.push(("reserve", self.reserve.is_some(), true));
+        }
         let names = |is_wanted: fn(bool, bool) -> bool| {
             let wanted =
                 fields.iter().filter(|(_, is_upgraded, is_written)| is_wanted(*is_upgraded, *is_written));

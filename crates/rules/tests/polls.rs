@@ -5,12 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::{Defaults, ValueHashing};
-use ratelimitd_rules::{Change, DirectoryOptions, LoadOptions, Reloader};
+use ratelimitd_rules::{CalendarOptions, CalendarYears, Change, DirectoryOptions, LoadOptions, Reloader};
 
 const OPTIONS: LoadOptions = LoadOptions {
     merge_domains: false,
     defaults: Defaults::ENVOY_RATELIMIT,
     upgrades: Vec::new(),
+    calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
     hashing: ValueHashing::NONE,
     directory: DirectoryOptions::YAML_FILES,
 };

@@ -35,7 +35,8 @@ pub fn own_label(limit: &LimitSpec) -> String {
     let burst =
         if limit.algorithm.has_burst() { format!(" burst {}", limit.capacity()) } else { String::new() };
     let charging = if limit.charging == Charging::Postpaid { " postpaid" } else { "" };
-    format!("{}{burst}{charging} (as configured)", limit.algorithm.name())
+    let calendar = limit.calendar.as_ref().map(|calendar| format!(" {calendar}")).unwrap_or_default();
+    format!("{}{calendar}{burst}{charging} (as configured)", limit.algorithm.name())
 }
 
 /// Fixed window, sliding window, sliding log, and GCRA with a burst of the limit and of a tenth of it.
@@ -81,6 +82,7 @@ fn change_limits(node: &mut NodeSpec, algorithm: Algorithm, burst_divisor: u32) 
         let spec = LimitSpec {
             algorithm,
             burst: algorithm.has_burst().then(|| burst.max(1)),
+            calendar: unchanged.calendar.clone().filter(|_| algorithm == Algorithm::FixedWindow),
             refill: Refill::default(),
             pacing: Pacing::default(),
             // Postpaid is for windows: a denied hit of a bucket would be a debt that no other algorithm has.

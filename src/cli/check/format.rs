@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use engine::Entry;
 use engine::wire::json::whole_number;
+use prost_types::Struct;
 use prost_types::value::Kind;
-use rules::is_like_credential;
+use rules::{is_like_credential, local_time};
 use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
 use crate::cli::output::{decimal_seconds, readable_duration};
+use crate::grpc::pb::envoy::config::core::v3::HeaderValue;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -21,10 +23,14 @@ pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &Rat
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
     for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
         let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
-        out.push_str(&format!("  {entries}: {}\n", status_text(status, hits)));
+        let boundary = next_boundary(answer, index).unwrap_or_default();
+        out.push_str(&format!("  {entries}: {}{boundary}\n", status_text(status, hits)));
     }
     for header in &answer.response_headers_to_add {
         out.push_str(&format!("  {}: {}\n", header.key, header.value));
+    }
+    for header in &answer.request_headers_to_add {
+        out.push_str(&format!("  to the upstream: {}: {}\n", header.key, header.value));
     }
     out
 }
@@ -44,12 +50,32 @@ fn delay_text(answer: &RateLimitResponse) -> String {
     delay.map(|delay| format!(", wait {delay} ms")).unwrap_or_default()
 }
 
-/// The entries of a descriptor as the service shows them, if the answer has metadata: with hashes in place of secret
-/// values.
-fn entries_in_metadata(answer: &RateLimitResponse, index: usize) -> Option<String> {
+/// What the metadata of an answer says about a descriptor; `None` if the answer has no metadata.
+fn descriptor_metadata(answer: &RateLimitResponse, index: usize) -> Option<&Struct> {
     let metadata = answer.dynamic_metadata.as_ref()?;
     let Some(Kind::ListValue(descriptors)) = &metadata.fields.get("descriptors")?.kind else { return None };
     let Some(Kind::StructValue(descriptor)) = &descriptors.values.get(index)?.kind else { return None };
+    Some(descriptor)
+}
+
+fn text_in<'m>(fields: &'m Struct, name: &str) -> Option<&'m str> {
+    let Some(Kind::StringValue(text)) = &fields.fields.get(name)?.kind else { return None };
+    Some(text)
+}
+
+/// The end of the window in local time, if the limit has a calendar and the answer has metadata.
+fn next_boundary(answer: &RateLimitResponse, index: usize) -> Option<String> {
+    let zone = text_in(descriptor_metadata(answer, index)?, "calendar")?;
+    let decided_at_us: u64 = text_in(answer.dynamic_metadata.as_ref()?, "decided_at_us")?.parse().ok()?;
+    let until_reset = u64::try_from(until_reset(answer.statuses.get(index)?)?.as_micros()).ok()?;
+    let boundary = local_time(zone, decided_at_us.checked_add(until_reset)?)?;
+    Some(format!(", next window at {boundary} ({zone})"))
+}
+
+/// The entries of a descriptor as the service shows them, if the answer has metadata: with hashes in place of secret
+/// values.
+fn entries_in_metadata(answer: &RateLimitResponse, index: usize) -> Option<String> {
+    let descriptor = descriptor_metadata(answer, index)?;
     let Some(Kind::ListValue(entries)) = &descriptor.fields.get("entries")?.kind else { return None };
     let texts = entries.values.iter().map(|entry| match &entry.kind {
         Some(Kind::StringValue(text)) => Some(text.as_str()),
@@ -125,11 +151,14 @@ fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
 
 /// With the field names of the protobuf messages.
 pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
-    let headers = answer.response_headers_to_add.iter().map(|header| json!([header.key, header.value]));
+    let headers = |headers: &[HeaderValue]| -> Value {
+        headers.iter().map(|header| json!([header.key, header.value])).collect()
+    };
     json!({
         "overall_code": answer.overall_code().as_str_name(),
         "statuses": answer.statuses.iter().map(status_json).collect::<Value>(),
-        "response_headers_to_add": headers.collect::<Value>(),
+        "response_headers_to_add": headers(&answer.response_headers_to_add),
+        "request_headers_to_add": headers(&answer.request_headers_to_add),
         "dynamic_metadata": answer.dynamic_metadata.as_ref().map(struct_json),
     })
 }

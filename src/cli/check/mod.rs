@@ -56,7 +56,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
 
-    /// Read the limits without taking units
+    /// Read the limits without taking units; a limit with `reserve` takes its units, as for any check
     #[arg(long, conflicts_with = "hits")]
     pub peek: bool,
 

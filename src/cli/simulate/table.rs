@@ -116,10 +116,12 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
 
 fn limit(rule: &LimitReport) -> String {
     let shadow = if rule.shadow { " shadow" } else { "" };
+    let announces = if rule.announces { " announces" } else { "" };
+    let reserve = rule.reserve.map(|units| format!(" reserve {units}")).unwrap_or_default();
     if rule.algorithm.is_empty() {
         return "of requests".to_owned();
     }
-    format!("{}/{} s {}{shadow}", rule.limit, rule.period_s, rule.algorithm)
+    format!("{}/{} {}{reserve}{announces}{shadow}", rule.limit, period(rule), rule.algorithm)
 }
 
 fn recommended(found: &Recommendation) -> String {
@@ -165,16 +167,21 @@ fn notes(report: &Report) -> Vec<String> {
             counts.map(|counts| format!("{} {}", counts.label, counts.over)).collect::<Vec<_>>().join(", ")
         };
         notes.push(format!(
-            "{} {}/{} s, over limit: {}; with all limits as {}",
+            "{} {}/{}, over limit: {}; with all limits as {}",
             rule.rule,
             rule.limit,
-            rule.period_s,
+            period(rule),
             over(true),
             over(false)
         ));
     }
     notes.extend(notes_of_lines(&report.method));
     notes
+}
+
+/// The period of a limit: its calendar, if it has one.
+fn period(rule: &LimitReport) -> String {
+    rule.calendar.clone().unwrap_or_else(|| format!("{} s", rule.period_s))
 }
 
 /// Why there is no recommendation, or what it holds.
@@ -187,8 +194,11 @@ fn note_of_recommendation(rule: &LimitReport) -> Option<String> {
             Some(format!("No recommendation for {}: {reason}{held}.", rule.rule))
         }
         (None, held) => Some(format!(
-            "{} per {} s is recommended for {} {}.",
-            recommendation.limit, rule.period_s, rule.rule, held?
+            "{} per {} is recommended for {} {}.",
+            recommendation.limit,
+            period(rule),
+            rule.rule,
+            held?
         )),
     }
 }

@@ -133,7 +133,7 @@ impl RuleHits {
 impl HitCounts {
     fn record(&self, result: &LimitResult<'_>, near_above: u64) {
         let hits = hits(&CountBefore::from_result(result), near_above);
-        let shadow = if result.is_shadow() { hits.over } else { 0 };
+        let shadow = if result.never_denies() { hits.over } else { 0 };
         let is_cached = matches!(result.outcome.decided_by, DecidedBy::DenyCache(_));
         let from_cache = if is_cached { hits.over } else { 0 };
         let counted = [

@@ -1,9 +1,9 @@
 //! The series of limits: makes the meters of new rules, and shows the outcomes that they count.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
+use engine::{Announced, FailurePolicy, Limit, Quantity, ReserveKind, Rule, RuleSet};
 use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
@@ -11,6 +11,7 @@ use super::limits::{LimitCounts, LimitMeters, Meter};
 use super::requests::ResultMeter;
 use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
 use super::settles::{self, SettleCounts};
+use super::soft_limits::mark_in_use;
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
 
 /// The domain and rule label of limits that a request overrides.
@@ -19,6 +20,10 @@ const OVERRIDE: &str = "override";
 const DECISIONS: &str = "ratelimitd_decisions_total";
 
 const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
+
+const ANNOUNCED: &str = "ratelimitd_announced_total";
+
+const RESERVE: &str = "ratelimitd_reserve_total";
 
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
@@ -88,8 +93,7 @@ impl LimitFamilies {
     /// Writes the series of the limits that have met a request.
     pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
         let limits = self.decisions.in_force();
-        let used =
-            || limits.iter().filter(|(_, counts)| counts.outcomes().iter().any(|&(_, count)| count > 0));
+        let used = || limits.iter().filter(|(_, counts)| counts.is_used());
         exposition.family(
             DECISIONS,
             "counter",
@@ -111,6 +115,8 @@ impl LimitFamilies {
                 exposition.sample(POLICY_DECISIONS, &limit.labels(("policy", policy)), count);
             }
         }
+        write_announcements(exposition, &limits);
+        write_reserves(exposition, &limits);
     }
 
     pub(super) fn in_force(&self) -> Arc<Vec<(LimitLabels, Arc<LimitCounts>)>> {
@@ -127,6 +133,44 @@ impl LimitFamilies {
     }
 }
 
+type Limits = [(LimitLabels, Arc<LimitCounts>)];
+
+fn write_announcements(exposition: &mut Exposition<'_>, limits: &Limits) {
+    exposition.family(
+        ANNOUNCED,
+        "counter",
+        "Decisions by limit that were announced: near, or over a limit that denies nothing",
+    );
+    for (limit, counts) in
+        limits.iter().filter(|(_, counts)| counts.is_used() && is_set(&counts.announced.is_in_use))
+    {
+        for &announced in Announced::ALL {
+            let (state, count) = (announced.name(), counts.announced.of(announced).get());
+            exposition.sample(ANNOUNCED, &limit.labels(("state", state)), count);
+        }
+    }
+}
+
+fn write_reserves(exposition: &mut Exposition<'_>, limits: &Limits) {
+    exposition.family(
+        RESERVE,
+        "counter",
+        "Decisions by limits with reserve: checks that take the reserved units, and charges of the real cost",
+    );
+    for (limit, counts) in
+        limits.iter().filter(|(_, counts)| counts.is_used() && is_set(&counts.reserved.is_in_use))
+    {
+        for &kind in ReserveKind::ALL {
+            let count = counts.reserved.of(kind).get();
+            exposition.sample(RESERVE, &limit.labels(("kind", kind.name())), count);
+        }
+    }
+}
+
+fn is_set(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
+}
+
 struct Bindings<'f> {
     decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
     settles: SeriesBinding<'f, LimitLabels, SettleCounts>,
@@ -140,10 +184,12 @@ impl Bindings<'_> {
         }
         let hits = self.hits.rule_meter(rule);
         let policy = limit.spec.on_store_failure;
-        let policy = if limit.shadow { policy.for_non_binding() } else { policy };
+        let policy = if limit.never_denies() { policy.for_non_binding() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
         let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
-        Some(Meter { settles, ..self.meter(labels, policy, hits) })
+        let meter = self.meter(labels, policy, hits);
+        mark_in_use(&limit.spec, &meter.counts.announced, &meter.counts.reserved);
+        Some(Meter { settles, ..meter })
     }
 
     fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
@@ -155,12 +201,19 @@ impl Bindings<'_> {
 
 impl LimitLabels {
     /// In the order of their names, as the registry writes labels.
-    pub(super) fn labels(&self, between: (&str, &str)) -> String {
-        labels(&[("domain", &self.domain), between, ("rule", &self.rule)])
+    pub(super) fn labels(&self, other: (&str, &str)) -> String {
+        let mut pairs = [("domain", &*self.domain), ("rule", &*self.rule), other];
+        pairs.sort_unstable();
+        labels(&pairs)
     }
 }
 
 impl LimitCounts {
+    /// Whether the limits have met a request.
+    fn is_used(&self) -> bool {
+        self.outcomes().iter().any(|&(_, count)| count > 0)
+    }
+
     fn outcomes(&self) -> [(&'static str, u64); 6] {
         [
             ("ok", self.ok.get()),
@@ -174,7 +227,7 @@ impl LimitCounts {
 
     fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let all = FailurePolicy::ALL.iter().zip(&self.by_policy);
-        let in_use = all.filter(|(_, counted)| counted.is_in_use.load(Ordering::Relaxed));
+        let in_use = all.filter(|(_, counted)| is_set(&counted.is_in_use));
         in_use.map(|(policy, counted)| (policy.name(), counted.answers.get()))
     }
 }

@@ -5,13 +5,16 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use engine::{Code, DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Role, Settle, Verdict};
+use engine::{
+    ChargedLimit, Code, DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Role, Settle, Verdict,
+};
 use prometheus::IntCounter;
 
 use super::denied_keys::DeniedKeys;
 use super::requests::{RequestResult, ResultMeter};
 use super::series::Count;
 use super::settles::SettleCounts;
+use super::soft_limits::{AnnounceCounts, ReserveCounts};
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
 /// The counters of every limit of one rule set, looked up once when the rules come into force.
@@ -46,6 +49,8 @@ pub(super) struct LimitCounts {
     pub(super) error: Count,
     /// In the order of [`FailurePolicy::ALL`].
     pub(super) by_policy: [PolicyCount; FailurePolicy::ALL.len()],
+    pub(super) announced: AnnounceCounts,
+    pub(super) reserved: ReserveCounts,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +78,12 @@ impl LimitMeters {
                 Some(result) => {
                     let near_above = self.near_above(charged.limit);
                     is_by_policy |= meter.record(&result, near_above);
+                    if let Some(announced) = result.announced() {
+                        meter.counts.announced.record(announced);
+                    }
+                    if result.reserve.is_some_and(|kind| meter.counts.reserved.record(kind)) {
+                        warn_of_unchecked_charges(&charged);
+                    }
                     if result.outcome.verdict == Verdict::Over {
                         denied.count(&meter.counts, decision, &charged);
                     }
@@ -127,6 +138,17 @@ impl LimitMeters {
     }
 }
 
+fn warn_of_unchecked_charges(charged: &ChargedLimit<'_>) {
+    let domain = charged.rule.map_or("", |rule| &rule.domain);
+    tracing::warn!(
+        domain,
+        limit = &*charged.limit.label,
+        "a limit with reserve gets more than two charges for each check: a charge without a check gives units back that \
+         were not taken, so the limit does not hold; let the caller send a check (hits_addend 0) before each request, or \
+         remove reserve"
+    );
+}
+
 impl Meter {
     /// Returns whether a failure policy decided.
     fn record(&self, result: &LimitResult<'_>, near_above: u64) -> bool {
@@ -135,7 +157,7 @@ impl Meter {
         let used = result.limit.spec.capacity().saturating_sub(outcome.report.remaining);
         let counts = &self.counts;
         let count = match outcome.verdict {
-            Verdict::Over if result.is_shadow() => &counts.shadow,
+            Verdict::Over if result.never_denies() => &counts.shadow,
             Verdict::Over => &counts.over_limit,
             // The remaining units of a policy's answer are not those of the limit.
             Verdict::Fits if used > near_above && !is_by_policy => &counts.near_limit,

@@ -15,6 +15,7 @@ mod rules;
 mod sample;
 pub(super) mod series;
 mod settles;
+mod soft_limits;
 mod stores;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ domain: shop
 descriptors:
   - { key: user, rate_limit: { unit: year, requests_per_unit: 2, name: per user } }
   - { key: free, rate_limit: { unlimited: true } }
+  - { key: soft, rate_limit: { name: soft, unit: year, requests_per_unit: 1, on_over: announce } }
   - { key: worker, rate_limit: { unit: hour, requests_per_unit: 1, burst: 2, algorithm: leaky_bucket, mode: queue } }
 ";
 
@@ -52,6 +53,18 @@ fn text_and_exit_code_report_the_answer() {
     assert_eq!((code, text.lines().last()), (Some(1), Some("1 OK, 1 over limit")));
     assert!(text.contains("user=ann: OVER LIMIT, 0 of 2 per year left"), "{text}");
     assert_eq!(check(port, &["--hits", "3", "user=bob"]).0, Some(1));
+}
+
+#[test]
+fn an_announced_limit_is_printed_with_its_header_for_the_upstream() {
+    let service = Ratelimitd::start(RULES);
+    let (code, text, _) = check(service.grpc_port(), &["--hits", "2", "soft=x"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text.lines().last(), Some("  to the upstream: x-ratelimit-announce: soft;over"));
+    let (_, line, _) = check(service.grpc_port(), &["--json", "soft=x"]);
+    let answer: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(answer["request_headers_to_add"], json!([["x-ratelimit-announce", "soft;over"]]));
+    assert_eq!(answer["dynamic_metadata"], json!({"announce": {"soft": "over"}}));
 }
 
 #[test]

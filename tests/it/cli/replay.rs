@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
 use engine::{Defaults, RuleSet, ValueHashing};
-use rules::{DirectoryOptions, LoadOptions, load};
+use rules::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, load};
 use tempfile::NamedTempFile;
 
 /// A minute boundary.
@@ -64,6 +64,7 @@ pub(crate) fn rules_of(text: &str) -> RuleSet {
         hashing: ValueHashing::NONE,
         directory: DirectoryOptions::YAML_FILES,
         upgrades: Vec::new(),
+        calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
     };
     load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}")).rules
 }

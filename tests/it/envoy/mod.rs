@@ -5,6 +5,7 @@
 mod headers;
 mod llm_gateway;
 pub(crate) mod settle;
+mod soft_limits;
 
 use std::path::{Path, PathBuf};
 

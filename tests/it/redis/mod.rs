@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ::store::observer::NoopObserver;
 use ::store::redis::{RedisOptions, RedisStore};
-use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use engine::algorithm::{
+    CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+};
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Pacing, Role, Store, StoreError, Verdict,
 };
@@ -16,6 +18,7 @@ use crate::support::redis::parsed;
 
 mod admission;
 mod answers_corpus;
+mod calendar;
 mod certain_denials;
 mod cluster;
 mod compose_image;
@@ -26,7 +29,7 @@ mod distance;
 mod drop_in;
 mod envoy_image;
 mod list_commands;
-mod lua_twin;
+pub(crate) mod lua_twin;
 mod metrics;
 mod outage;
 mod overlapping_undos;
@@ -39,6 +42,7 @@ mod sentinel;
 mod service;
 mod settle;
 mod shared_limits;
+mod soft_limits;
 mod store;
 mod undo;
 mod undo_in_a_log;
@@ -61,13 +65,16 @@ fn store(options: &RedisOptions) -> RedisStore {
 }
 
 /// One kernel of each kind: the limit or burst is `limit`, and no unit is freed during a test.
-fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
+fn kernels(limit: u64) -> [(&'static str, Kernel); 7] {
     let gcra = |period_us, units| Gcra::new(units, period_us, limit, Pacing::Meter);
     let fractions = gcra(DAY_US + 2, 7);
     assert_eq!(fractions.denominator(), 7);
     let window_us = 366 * DAY_US;
+    // The first window began in 2024 and ends in 2080.
+    let boundaries = [54, 110, 111].map(|years| years * window_us);
     [
         ("fixed window", Kernel::FixedWindow(FixedWindow::new(limit, window_us))),
+        ("calendar window", Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))),
         ("sliding window", Kernel::SlidingWindow(SlidingWindow::new(limit, window_us))),
         ("sliding log", Kernel::SlidingLog(SlidingLog::new(limit, window_us))),
         ("gcra", Kernel::Gcra(gcra(DAY_US, 1))),

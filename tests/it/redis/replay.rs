@@ -8,6 +8,8 @@ use proptest::test_runner::TestRunner;
 
 use crate::cli::replay::{KEYS, T0, command, known_answers, line, replayed};
 use crate::redis::security::tls_server;
+use crate::rules::reserve::checks_and_charges_have_the_known_answers;
+use crate::rules::soft_limits::soft_limits_have_the_known_answers;
 use crate::support::certificates::Authority;
 use crate::support::properties;
 use crate::support::redis::Redis;
@@ -54,6 +56,14 @@ fn the_command_connects_with_a_password_file_and_certificates() {
 fn redis_gives_the_known_answers() {
     let redis = Redis::start();
     known_answers(&mut RedisReplay::connect(access(redis.url())).expect("Redis answers"));
+}
+
+#[test]
+fn redis_gives_the_known_answers_of_soft_limits_and_of_reserve() {
+    let redis = Redis::start();
+    let store = &mut RedisReplay::connect(access(redis.url())).expect("Redis answers");
+    soft_limits_have_the_known_answers(store);
+    checks_and_charges_have_the_known_answers(store);
 }
 
 /// A descriptor: the index of its key in [`KEYS`], its hits, and whether it is a refund.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli::counters::{self, check_show_and_reset, counters};
 use crate::service::store_page::{SECRET, page};
-use crate::service::{connections, drain, store_page};
+use crate::service::{changed_limits, connections, drain, store_page};
 use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
@@ -145,4 +145,11 @@ async fn a_port_full_of_connections_leaves_open_files_for_redis() {
     });
     assert_eq!(decided.await, Some(Code::Ok), "new connections to Redis");
     drop(open);
+}
+
+#[test]
+fn a_changed_limit_keeps_what_was_used_in_redis() {
+    let redis = Redis::start();
+    let plan = Plan::new(&changed_limits::rules(1_000)).redis(&redis.url());
+    changed_limits::check_change(&plan.start());
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use ::simulate::replay::{RedisAccess, RedisReplay};
 use ::store::clock::SystemClock;
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use engine::{Charges, Descriptor, Enforcement, Outcomes, Receipt, Request, SettleResult};
@@ -13,24 +14,24 @@ use tokio::runtime::Runtime;
 use crate::redis::cluster::cluster_store;
 use crate::redis::patient_options;
 use crate::rules;
-use crate::settle::{ALGORITHMS, check_known_answers, hits};
+use crate::settle::{ALGORITHMS, check_a_month, check_known_answers, hits};
 use crate::support::redis::cluster::Cluster;
 use crate::support::redis::{Redis, parsed};
 
 /// A server that decides at given times.
-struct Timed<'r> {
+pub(super) struct Timed<'r> {
     runtime: &'r Runtime,
     client: ReplayClient,
 }
 
 impl<'r> Timed<'r> {
-    fn connect(runtime: &'r Runtime, url: &str) -> Self {
+    pub(super) fn connect(runtime: &'r Runtime, url: &str) -> Self {
         let options = RedisOptions { urls: parsed([url]), ..patient_options(url) };
         let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis answers");
         Self { runtime, client }
     }
 
-    fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
+    pub(super) fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
         let batch = TimedBatch { now_us, requests: &[charges] };
         let decided = self.runtime.block_on(self.client.decide(&[batch]));
         decided.expect("Redis decides").remove(0).remove(0)
@@ -60,6 +61,14 @@ fn each_primary_of_a_cluster_gives_the_known_answers() {
         });
     }
     assert_eq!(used, [true; 3]);
+}
+
+#[test]
+fn the_booked_tokens_of_a_month_are_the_real_ones_in_redis() {
+    let redis = Redis::start();
+    let access = RedisAccess { url: redis.url(), ..RedisAccess::default() };
+    let mut store = RedisReplay::connect(access).expect("Redis answers");
+    check_a_month(&mut store);
 }
 
 const RULES: &str = "

@@ -1,7 +1,7 @@
 //! Requests take units and give them back, while others reserve units that are undone: at every moment a counter has
 //! exactly the units that are held, and at the end none.
 
-use engine::algorithm::Kernel;
+use engine::algorithm::{CalendarWindow, Kernel};
 use engine::{Cost, Outcome, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -93,7 +93,13 @@ impl Story<'_> {
 #[test]
 fn a_counter_is_unused_when_all_units_are_given_back_or_undone() {
     let fixture = Fixture::start();
-    let kernels = kernel(1..20_u64, Just(60_000_000_u64));
+    let kernels = kernel(1..20_u64, Just(60_000_000_u64)).prop_map(|kernel| match kernel {
+        Kernel::CalendarWindow(k) => {
+            let boundaries = [0, 1, 2].map(|minutes| START_US + minutes * 60_000_000);
+            Kernel::CalendarWindow(CalendarWindow::new(k.limit(), boundaries))
+        }
+        kernel => kernel,
+    });
     let result = properties::runner(file!()).run(&(kernels, events()), |(kernel, events)| {
         let mut story =
             Story { counter: fixture.counter(kernel), kernel, held: Vec::new(), now_us: START_US };

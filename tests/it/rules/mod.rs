@@ -10,12 +10,14 @@ mod messages;
 mod options;
 mod reload;
 mod repeated;
+pub mod reserve;
 mod shards;
+pub mod soft_limits;
 
 use std::path::{Path, PathBuf};
 
 use engine::{Caller, Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
-use rules::{DirectoryOptions, LoadOptions, LoadedRules, Problems, load};
+use rules::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, LoadedRules, Problems, load};
 
 pub const REFERENCE: LoadOptions = LoadOptions {
     merge_domains: false,
@@ -23,6 +25,7 @@ pub const REFERENCE: LoadOptions = LoadOptions {
     hashing: ValueHashing::NONE,
     directory: DirectoryOptions::YAML_FILES,
     upgrades: Vec::new(),
+    calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
 };
 
 /// Loads the one file `text`.

@@ -8,9 +8,12 @@ use engine::{
 use crate::rules;
 
 mod behaviour;
+mod doors;
 mod known_answers;
+mod month;
 
 pub(crate) use known_answers::{ALGORITHMS, check_known_answers};
+pub(crate) use month::check_a_month;
 
 /// A minute boundary.
 pub(crate) const T0: u64 = 1_700_000_040_000_000;

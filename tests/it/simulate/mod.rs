@@ -13,6 +13,7 @@ mod same_as_replay;
 mod sample;
 mod schema;
 mod side_by_side;
+mod soft_limits;
 mod terminal;
 mod what_if;
 

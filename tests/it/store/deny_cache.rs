@@ -7,7 +7,9 @@ use std::time::Duration;
 use ::store::clock::{Clock, ManualClock};
 use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
-use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use engine::algorithm::{
+    CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+};
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
     StoreError, Verdict,
@@ -17,6 +19,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::redis::lua_twin::sequence::with_factor;
 use crate::support::properties;
 
 /// A minute boundary.
@@ -27,7 +30,7 @@ type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 /// A store with latency: time passes before and after its decision.
 pub(super) struct DelayedStore {
-    memory: Memory,
+    pub(super) memory: Memory,
     clock: Arc<ManualClock>,
     delay_us: AtomicU64,
     pub(super) calls: AtomicU64,
@@ -59,7 +62,7 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    fn new(max_age_us: u64, max_keys: usize) -> Self {
+    pub(super) fn new(max_age_us: u64, max_keys: usize) -> Self {
         Self::with(DenyCacheOptions {
             max_age: Duration::from_micros(max_age_us),
             max_keys,
@@ -105,10 +108,23 @@ struct Step {
     pass_us: u64,
     delay_us: u64,
     is_through_layer: bool,
+    /// From this step on, limits have this multiple of their first number.
+    factor: Option<f64>,
     requested: Vec<RequestedCharge>,
 }
 
 impl Rules {
+    /// The rules with a multiple of the numbers of their windows. A postpaid fixed window stays: a higher number would
+    /// find fewer of the denied hits in its window. GCRA stays: a fraction that is read by two limits, one after the
+    /// other, moves the time by a microsecond.
+    fn with_factor(&self, factor: f64) -> Self {
+        let changed = |&(kernel, charging): &(Kernel, Charging)| match (kernel, charging) {
+            (Kernel::FixedWindow(_), Charging::Postpaid) | (Kernel::Gcra(_), _) => (kernel, charging),
+            _ => (with_factor(&kernel, factor), charging),
+        };
+        Self(self.0.iter().map(changed).collect())
+    }
+
     pub(super) fn charges(&self, requested: &[RequestedCharge]) -> Charges {
         let mut charges = Charges::default();
         for requested in requested {
@@ -122,16 +138,21 @@ impl Rules {
 }
 
 fn kernel() -> impl Strategy<Value = Kernel> {
-    (0..5_u8, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
+    (0..6_u8, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
         0 => Kernel::FixedWindow(FixedWindow::new(limit, length_us)),
         1 => Kernel::SlidingWindow(SlidingWindow::new(limit, length_us)),
         2 => Kernel::SlidingLog(SlidingLog::new(limit, length_us)),
         3 => Kernel::Gcra(Gcra::new(limit, length_us, burst, Pacing::Meter)),
+        4 => {
+            let middle_us = T0 + 4 * length_us;
+            let boundaries = [middle_us - 10 * burst, middle_us, middle_us + length_us];
+            Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))
+        }
         _ => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, length_us)),
     })
 }
 
-fn rules() -> impl Strategy<Value = Rules> {
+pub(super) fn rules() -> impl Strategy<Value = Rules> {
     let charging = prop_oneof![2 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
     vec((kernel(), charging), COUNTERS).prop_map(Rules)
 }
@@ -151,12 +172,14 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
     let charge =
         (0..COUNTERS, cost, role).prop_map(|(counter, cost, role)| RequestedCharge { counter, cost, role });
     let requested = prop_oneof![3 => vec(charge.clone(), 1), 2 => vec(charge, 2..4)];
-    let step = (0..9_u64, 0..5_u64, any::<bool>(), requested);
+    let factor = prop_oneof![9 => Just(None), 1 => (0.1..4.0).prop_map(Some)];
+    let step = (0..9_u64, 0..5_u64, any::<bool>(), factor, requested);
     vec(
-        step.prop_map(|(pass_us, delay_us, is_through_layer, requested)| Step {
+        step.prop_map(|(pass_us, delay_us, is_through_layer, factor, requested)| Step {
             pass_us,
             delay_us,
             is_through_layer,
+            factor,
             requested,
         }),
         1..60,
@@ -171,8 +194,15 @@ struct AdmittedUnits([(u64, u64); COUNTERS]);
 impl AdmittedUnits {
     /// The units of a counter in the window of this time; `None` if the counter is no postpaid fixed window.
     fn of(&mut self, rules: &Rules, counter: usize, now_us: u64) -> Option<&mut u64> {
-        let (Kernel::FixedWindow(kernel), Charging::Postpaid) = rules.0[counter] else { return None };
-        let index = now_us / kernel.window_us();
+        let index = match rules.0[counter] {
+            (Kernel::FixedWindow(kernel), Charging::Postpaid) => now_us / kernel.window_us(),
+            (Kernel::CalendarWindow(kernel), Charging::Postpaid) => {
+                let [_, middle_us, last_us] = kernel.boundaries();
+                let later = |last_us: u64| 2 + (now_us - last_us) / (last_us - middle_us);
+                if now_us < last_us { u64::from(now_us >= middle_us) } else { later(last_us) }
+            }
+            _ => return None,
+        };
         let (last_index, units) = &mut self.0[counter];
         if *last_index != index {
             (*last_index, *units) = (index, 0);
@@ -207,7 +237,7 @@ fn is_denied(charges: &Charges, outcomes: &Outcomes) -> bool {
 }
 
 /// Runs all cases. Returns the number of answers without a call of the store.
-fn run<V: std::fmt::Debug>(
+pub(super) fn run<V: std::fmt::Debug>(
     strategy: impl Strategy<Value = V>,
     case: impl Fn(V) -> Result<u64, TestCaseError>,
 ) -> u64 {
@@ -224,7 +254,7 @@ fn run<V: std::fmt::Debug>(
 }
 
 /// The answer without `over_by`: the layer does not count its own denials in a fixed window.
-fn comparable(outcome: &Outcome) -> (Verdict, Report) {
+pub(super) fn comparable(outcome: &Outcome) -> (Verdict, Report) {
     (outcome.verdict, Report { over_by: 0, ..outcome.report })
 }
 
@@ -240,7 +270,12 @@ fn as_the_only_client_the_layer_answers_like_the_store() {
     let hits = run((rules(), steps(2), options), |(rules, steps, options)| {
         let (fixture, plain) = (Fixture::with(options), Fixture::new(1, 0));
         let mut admitted = AdmittedUnits::default();
+        let first_rules = rules;
+        let mut rules = first_rules.clone();
         for mut step in steps {
+            if let Some(factor) = step.factor {
+                rules = first_rules.with_factor(factor);
+            }
             let now_us = fixture.clock.now_us() + step.pass_us;
             fixture.clock.set(now_us);
             admitted.lower_refunds(&rules, &mut step.requested, now_us);

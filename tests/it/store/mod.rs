@@ -6,3 +6,4 @@ mod deny_cache;
 mod late_denials;
 mod map_store;
 mod reservations;
+mod settles;

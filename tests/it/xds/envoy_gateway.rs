@@ -122,6 +122,46 @@ fn status_in_words(status: &DescriptorStatus) -> String {
     }
 }
 
+/// The table of upgrades in the example for a budget of tokens, for another rule and a limit of 1,000.
+fn example_upgrades() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/envoy-gateway/llm-envoy-gateway.yaml");
+    let example = std::fs::read_to_string(path).expect("the example");
+    let mut quoted = example.split('\'');
+    let table = quoted.nth(1).expect("a value in quotes");
+    assert!(table.contains("rule-0") && table.contains("reserve: 1500"), "{table}");
+    table.replace("rule-0", "rule-4").replace("1500", "300")
+}
+
+/// Rule 4 of this configuration has `cost.request.number: 0` and a cost of the response, as Envoy AI Gateway tells its
+/// users. The calls are those of its Envoy; the row of the example changes the answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_for_tokens_lets_checks_of_envoy_gateway_take_units() {
+    let cases: Vec<Value> = serde_json::from_str(RECORDED).expect("JSON");
+    let case = cases.iter().find(|case| case["case"] == "everything").expect("the case");
+    let costs = |call: &&Value| !call["descriptors"][0]["hits_addend"].is_null();
+    let call = case["calls"].as_array().expect("a list").iter().find(costs).expect("a call with a cost");
+    let server = AdsServer::start().await;
+    let service = plan(&server).env("UPGRADES", &example_upgrades()).wait_for_livez().start();
+    let wire = case["wire"].as_object().expect("resources").values();
+    server.set("1", wire.map(|hex| from_hex(TYPE_URL, hex.as_str().expect("bytes"))).collect());
+    server.expect_ack("1").await;
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let table = [
+        (0, "OK", 700),
+        (0, "OK", 400),
+        (120, "OK", 580),
+        (0, "OK", 280),
+        (0, "OVER_LIMIT", 280),
+        (700, "OK", 0),
+    ];
+    for (hits, code, left) in table {
+        let mut call = call.clone();
+        call["descriptors"][0]["hits_addend"] = hits.into();
+        let answer = in_words(&rls.send(request_of(&call)).await.expect("an answer"));
+        assert_eq!(answer, format!("{code} [{code} 1000 per DAY, {left} left]"), "{hits} hits");
+    }
+}
+
 #[test]
 fn the_answers_on_both_sides_of_a_gap_are_found() {
     let recorded = ["a", "...", "y", "z"];

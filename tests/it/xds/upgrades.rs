@@ -21,6 +21,8 @@ fn table() -> Value {
     json!([
         {"domain": "eg/*", "path": "route.user", "algorithm": "gcra", "burst": 2},
         {"domain": "eg/*", "limit_name": "odd", "burst": 7},
+        {"domain": "eg/*", "path": "tokens", "algorithm": "sliding_window", "reserve": 3},
+        {"domain": "eg/*", "path": "postpaid", "reserve": 3},
         {"domain": "eg/*", "shadow_mode": true, "on_store_failure": "local"},
         {"domain": "none", "charging": "prepaid"},
     ])
@@ -35,6 +37,8 @@ async fn the_first_row_that_matches_changes_rules_by_xds() {
     let descriptors = json!([
         {"key": "route", "descriptors": [{"key": "user", "rate_limit": limit}]},
         {"key": "named", "rate_limit": named},
+        {"key": "tokens", "rate_limit": limit},
+        {"key": "postpaid", "rate_limit": limit},
         {"key": "other", "rate_limit": limit},
         {"key": "free", "rate_limit": {"unlimited": true}},
     ]);
@@ -51,8 +55,13 @@ async fn the_first_row_that_matches_changes_rules_by_xds() {
             // A window has no burst: the row is not applied.
             format!("eg/http.named: unit=YEAR requests_per_unit=5, {off}"),
             format!("eg/http.other: unit=YEAR requests_per_unit=4, {on}, on_store_failure: local"),
+            // Without an algorithm the limit is postpaid: the row is not applied.
+            format!("eg/http.postpaid: unit=YEAR requests_per_unit=4, {off}"),
             format!(
                 "eg/http.route.user: unit=YEAR requests_per_unit=4, {off}, algorithm: gcra, burst: 2, charging: prepaid"
+            ),
+            format!(
+                "eg/http.tokens: unit=YEAR requests_per_unit=4, {off}, algorithm: sliding_window, charging: prepaid, reserve: 3"
             ),
         ]
     );
@@ -61,10 +70,15 @@ async fn the_first_row_that_matches_changes_rules_by_xds() {
                  shadow_mode; by default: charging, on_store_failure";
     assert_eq!(page["upgrades"][0], json!({"row": "upgrades[0]", "limits": 1, "first": [first]}));
     assert_eq!(page["upgrades"][1]["limits"], 0);
-    assert_eq!(page["upgrades"][3]["limits"], 0);
+    let reserves = "eg/http.tokens: from upgrades[2] of the settings: algorithm, reserve; from the rule: shadow_mode; \
+                    by default: burst, charging, on_store_failure";
+    assert_eq!(page["upgrades"][2], json!({"row": "upgrades[2]", "limits": 1, "first": [reserves]}));
+    assert_eq!((&page["upgrades"][3]["limits"], &page["upgrades"][5]["limits"]), (&json!(0), &json!(0)));
+    let postpaid = "eg/http: warning: upgrades[3] of the settings is not applied: reserve needs charging: prepaid, but \
+                    this limit is postpaid (at descriptors[3].rate_limit)";
     let warning = "eg/http: warning: upgrades[1] of the settings is not applied: fixed_window has no burst \
                    (at descriptors[1].rate_limit)";
-    assert_eq!(page["warnings"], json!([warning]));
+    assert_eq!(page["warnings"], json!([warning, postpaid]));
 
     let mut rls = Rls::connect(service.grpc_port()).await;
     let mut codes = Vec::new();

@@ -3,13 +3,14 @@
 use proptest::prelude::*;
 
 use super::testing::{Counter, any_charging, counter_with_past, large_kernel, small_kernel};
-use super::{FixedWindow, Gcra, Kernel, SlidingLog, SlidingWindow};
+use super::{CalendarWindow, FixedWindow, Gcra, Kernel, SlidingLog, SlidingWindow};
 use crate::{Charging, Cost, LONGEST_REFILL_US, Pacing, Verdict};
 
 /// The kernel with another limit, and a burst of the same number; `None` if its counter would be another one.
 fn with_limit(kernel: &Kernel, limit: u64) -> Option<Kernel> {
     match kernel {
         Kernel::FixedWindow(k) => Some(Kernel::FixedWindow(FixedWindow::new(limit, k.window_us()))),
+        Kernel::CalendarWindow(k) => Some(Kernel::CalendarWindow(CalendarWindow::new(limit, k.boundaries()))),
         Kernel::SlidingWindow(k) => Some(Kernel::SlidingWindow(SlidingWindow::new(limit, k.window_us()))),
         Kernel::SlidingLog(k) => Some(Kernel::SlidingLog(SlidingLog::new(limit, k.window_us()))),
         Kernel::Gcra(k) => Some(Kernel::Gcra(Gcra::new(limit, k.period_us(), limit, Pacing::Meter))),

@@ -111,10 +111,12 @@ impl CounterView for FixedWindowView {
     }
 }
 
-/// Admits nothing and keeps no state. Reports the end of the epoch-aligned window of the limit's period, as a fixed
-/// window does: `envoyproxy/ratelimit` answers so.
+/// Admits nothing and keeps no state. Reports the end of the window of the limit's period, as a fixed window does:
+/// `envoyproxy/ratelimit` answers so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocked {
+    /// The start of a window: the epoch unless the windows are those of a calendar.
+    start_us: u64,
     window_us: u64,
 }
 
@@ -122,7 +124,12 @@ impl Blocked {
     /// `window_us`: the period of the limit, 1 us to 366 days.
     #[must_use]
     pub const fn new(window_us: u64) -> Self {
-        Self { window_us }
+        Self { start_us: 0, window_us }
+    }
+
+    /// `start_us`, `end_us`: a window, microseconds since the epoch.
+    pub(crate) fn within((start_us, end_us): (u64, u64)) -> Self {
+        Self { start_us, window_us: end_us - start_us }
     }
 
     /// The period of the limit in microseconds.
@@ -132,7 +139,7 @@ impl Blocked {
     }
 
     pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {
-        let until_reset_us = self.window_us - attempt.now_us % self.window_us;
+        let until_reset_us = self.window_us - attempt.now_us.saturating_sub(self.start_us) % self.window_us;
         Report { until_reset_us, ..BlockedView.report(attempt.cost, verdict) }
     }
 }

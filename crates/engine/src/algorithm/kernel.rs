@@ -5,12 +5,14 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use super::fixed_window::{Blocked, FixedWindow, WindowState};
-use super::gcra::{Gcra, Tat};
-use super::interval_bucket::{IntervalBucket, TokenState};
+use super::calendar_window::CalendarWindow;
+use super::fixed_window::{Blocked, FixedWindow};
+use super::gcra::Gcra;
+use super::interval_bucket::IntervalBucket;
 use super::report::{Attempt, Report, RetryAfter, Verdict};
-use super::sliding_log::{Log, LogReading, SlidingLog};
-use super::sliding_window::{BucketState, SlidingWindow};
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::state::{CounterReading, State};
 use super::undo::Undo;
 use crate::request::Cost;
 
@@ -18,14 +20,13 @@ use crate::request::Cost;
 /// counters apart, so that no request meets one.
 const UNKNOWN: Blocked = Blocked::new(1);
 
-/// This many grants of a sliding log take as much memory as a counter with its key.
-const GRANTS_PER_COUNTER: usize = 16;
-
 /// An algorithm with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// Epoch-aligned windows.
     FixedWindow(FixedWindow),
+    /// Windows of a calendar.
+    CalendarWindow(CalendarWindow),
     /// Two-bucket counter.
     SlidingWindow(SlidingWindow),
     /// A log of every grant.
@@ -38,92 +39,9 @@ pub enum Kernel {
     Blocked(Blocked),
 }
 
-/// The state of one counter, as its kernel left it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    Window(WindowState),
-    Buckets(BucketState),
-    Log(Log),
-    Tat(Tat),
-    Tokens(TokenState),
-}
-
-/// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log, which is too
-/// large to copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CounterReading {
-    Window(WindowState),
-    Buckets(BucketState),
-    Log(LogReading),
-    Tat(Tat),
-    Tokens(TokenState),
-    /// A kernel without a counter has nothing to read.
-    Nothing,
-}
-
-impl State {
-    /// Memory used, in units of a counter with its key. The grants that a log has room for count in addition.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        match self {
-            Self::Log(log) => 1 + log.capacity() / GRANTS_PER_COUNTER,
-            Self::Window(_) | Self::Buckets(_) | Self::Tat(_) | Self::Tokens(_) => 1,
-        }
-    }
-
-    // Each kernel takes its own kind of state and treats another kind as none. The fingerprint in the key separates the
-    // counters of different kernels.
-
-    pub(super) fn window(&self) -> Option<WindowState> {
-        if let Self::Window(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn buckets(&self) -> Option<BucketState> {
-        if let Self::Buckets(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn log(&self) -> Option<&Log> {
-        if let Self::Log(log) = self { Some(log) } else { None }
-    }
-
-    pub(super) fn into_log(self) -> Option<Log> {
-        if let Self::Log(log) = self { Some(log) } else { None }
-    }
-
-    pub(super) fn tat(&self) -> Option<Tat> {
-        if let Self::Tat(tat) = self { Some(*tat) } else { None }
-    }
-
-    pub(super) fn tokens(&self) -> Option<TokenState> {
-        if let Self::Tokens(state) = self { Some(*state) } else { None }
-    }
-}
-
-impl CounterReading {
-    pub(super) fn window(&self) -> Option<WindowState> {
-        if let Self::Window(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn buckets(&self) -> Option<BucketState> {
-        if let Self::Buckets(state) = self { Some(*state) } else { None }
-    }
-
-    pub(super) fn log(&self) -> Option<LogReading> {
-        if let Self::Log(reading) = self { Some(*reading) } else { None }
-    }
-
-    pub(super) fn tat(&self) -> Option<Tat> {
-        if let Self::Tat(tat) = self { Some(*tat) } else { None }
-    }
-
-    pub(super) fn tokens(&self) -> Option<TokenState> {
-        if let Self::Tokens(state) = self { Some(*state) } else { None }
-    }
-}
-
 impl Kernel {
-    /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that cannot
-    /// be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
+    /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that
+    /// cannot be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
     #[must_use]
     pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
         let Attempt { now_us, cost } = attempt;
@@ -133,6 +51,7 @@ impl Kernel {
         let needed = cost.needed();
         let fits = match self {
             Self::FixedWindow(k) => k.fits(k.advanced_to(state.and_then(State::window), now_us), needed),
+            Self::CalendarWindow(k) => k.fits(k.advanced_to(state.and_then(State::calendar), now_us), needed),
             Self::SlidingWindow(k) => {
                 k.fits(k.advanced_to(state.and_then(State::buckets), now_us), now_us, needed)
             }
@@ -156,6 +75,9 @@ impl Kernel {
             Self::FixedWindow(k) => {
                 State::Window(k.record(k.advanced_to(old.and_then(State::window), now_us), cost))
             }
+            Self::CalendarWindow(k) => {
+                State::Calendar(k.record(k.advanced_to(old.and_then(State::calendar), now_us), cost))
+            }
             Self::SlidingWindow(k) => {
                 State::Buckets(k.record(k.advanced_to(old.and_then(State::buckets), now_us), cost))
             }
@@ -178,6 +100,9 @@ impl Kernel {
             Self::FixedWindow(k) => {
                 CounterReading::Window(k.advanced_to(state.and_then(State::window), now_us))
             }
+            Self::CalendarWindow(k) => {
+                CounterReading::Calendar(k.advanced_to(state.and_then(State::calendar), now_us))
+            }
             Self::SlidingWindow(k) => {
                 CounterReading::Buckets(k.advanced_to(state.and_then(State::buckets), now_us))
             }
@@ -191,12 +116,16 @@ impl Kernel {
     }
 
     /// The report of a decision. `reading` is of the counter after the decision; a reading by another kernel is
-    /// reported as blocked.
+    /// reported as blocked. An undo that could not be made is reported like one that was: it does not wait.
     #[must_use]
     pub fn report(&self, reading: &CounterReading, attempt: Attempt, verdict: Verdict) -> Report {
+        let verdict = if attempt.cost.is_refund() { Verdict::Fits } else { verdict };
         let blocked = || UNKNOWN.report(attempt, verdict);
         match self {
             Self::FixedWindow(k) => reading.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::CalendarWindow(k) => {
+                reading.calendar().map_or_else(blocked, |s| k.report(s, attempt, verdict))
+            }
             Self::SlidingWindow(k) => {
                 reading.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict))
             }
@@ -216,6 +145,9 @@ impl Kernel {
         match self {
             Self::FixedWindow(k) => {
                 reading.window().map(|state| CounterReading::Window(k.advanced_to(Some(state), now_us)))
+            }
+            Self::CalendarWindow(k) => {
+                reading.calendar().map(|state| CounterReading::Calendar(k.advanced_to(Some(state), now_us)))
             }
             Self::SlidingWindow(k) => {
                 reading.buckets().map(|state| CounterReading::Buckets(k.advanced_to(Some(state), now_us)))
@@ -237,6 +169,7 @@ impl Kernel {
         match self {
             Self::SlidingLog(_) => true,
             Self::FixedWindow(_)
+            | Self::CalendarWindow(_)
             | Self::SlidingWindow(_)
             | Self::Gcra(_)
             | Self::IntervalBucket(_)
@@ -244,12 +177,15 @@ impl Kernel {
         }
     }
 
-    /// Whether a cost that is denied, and should be recorded, may stay unrecorded: no later decision changes, not even if
-    /// callers give back all units that were admitted. Only a fixed window can be so: its end discards the debt.
+    /// Whether a cost that is denied, and should be recorded, may stay unrecorded: no later decision changes, not even
+    /// if callers give back all units that were admitted. Only a fixed window can be so: its end discards the debt.
     #[must_use]
     pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {
             Self::FixedWindow(k) => reading.window().is_some_and(|state| k.may_stay_unrecorded(state, cost)),
+            Self::CalendarWindow(k) => {
+                reading.calendar().is_some_and(|state| k.may_stay_unrecorded(state, cost))
+            }
             Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)
@@ -276,6 +212,7 @@ impl Kernel {
     pub fn unused_from_us(&self, state: &State) -> u64 {
         let unused_from_us = match self {
             Self::FixedWindow(k) => state.window().map(|state| k.unused_from_us(state)),
+            Self::CalendarWindow(k) => state.calendar().map(|state| k.unused_from_us(state)),
             Self::SlidingWindow(k) => state.buckets().map(|state| k.unused_from_us(state)),
             Self::SlidingLog(k) => state.log().map(|log| k.unused_from_us(log)),
             Self::Gcra(_) => state.tat().map(|tat| tat.unused_from_us()),
@@ -292,6 +229,7 @@ impl Kernel {
         let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
         match self {
             Self::FixedWindow(k) => Self::FixedWindow(k.scaled(share)),
+            Self::CalendarWindow(k) => Self::CalendarWindow(k.scaled(share)),
             Self::SlidingWindow(k) => Self::SlidingWindow(k.scaled(share)),
             Self::SlidingLog(k) => Self::SlidingLog(k.scaled(share)),
             Self::Gcra(k) => Self::Gcra(k.scaled(share)),
@@ -305,6 +243,7 @@ impl Kernel {
     pub fn has_counter(&self) -> bool {
         match self {
             Self::FixedWindow(_)
+            | Self::CalendarWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)
@@ -321,6 +260,9 @@ impl Kernel {
     pub fn fingerprint(&self) -> String {
         match self {
             Self::FixedWindow(k) => format!("fw:{}", k.window_us()),
+            Self::CalendarWindow(k) => {
+                format!("fw:c:{}", k.boundaries().map(|at_us| at_us.to_string()).join("/"))
+            }
             Self::SlidingWindow(k) => format!("sw:{}", k.window_us()),
             Self::SlidingLog(k) => format!("sl:{}", k.window_us()),
             Self::Gcra(k) => format!("gc:{}", k.period_us()),
@@ -334,6 +276,7 @@ impl Kernel {
     pub fn numbers(&self) -> String {
         match self {
             Self::FixedWindow(k) => format!("/{}", k.limit()),
+            Self::CalendarWindow(k) => format!("/{}", k.limit()),
             Self::SlidingWindow(k) => format!("/{}", k.limit()),
             Self::SlidingLog(k) => format!("/{}", k.limit()),
             Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
@@ -346,6 +289,7 @@ impl Kernel {
     pub fn period_us(&self) -> Option<u64> {
         match self {
             Self::FixedWindow(k) => Some(k.window_us()),
+            Self::CalendarWindow(k) => Some(k.length_us()),
             Self::SlidingWindow(k) => Some(k.window_us()),
             Self::SlidingLog(k) => Some(k.window_us()),
             Self::Gcra(k) => Some(k.period_us()),
@@ -360,6 +304,7 @@ impl Kernel {
     pub fn max_cost(&self) -> u64 {
         match self {
             Self::FixedWindow(k) => k.limit(),
+            Self::CalendarWindow(k) => k.limit(),
             Self::SlidingWindow(k) => k.limit(),
             Self::SlidingLog(k) => k.limit(),
             Self::Gcra(k) => k.burst(),

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::testing::{Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel};
+use super::testing::{
+    Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel, windows_touched,
+};
 use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow};
 use crate::{Algorithm, Charging, Cost, Pacing, RetryAfter, Verdict};
 
@@ -190,7 +192,7 @@ proptest! {
         let max_cost = kernel.max_cost();
         // The debt is at most one further limit, so giving back two limits always clears it. A fixed window counts
         // every unit until it ends.
-        let is_window = matches!(kernel, Kernel::FixedWindow(_));
+        let is_window = matches!(kernel, Kernel::FixedWindow(_) | Kernel::CalendarWindow(_));
         let most = if is_window { costs.iter().sum() } else { 2 * max_cost };
         asked.decide(T0, Cost::refund(most));
         prop_assert_eq!(asked.peek(T0).remaining, max_cost);
@@ -246,6 +248,7 @@ proptest! {
             let length = end - start;
             let bound = match kernel {
                 Kernel::FixedWindow(k) => k.limit() * (end / k.window_us() - start / k.window_us() + 1),
+                Kernel::CalendarWindow(k) => k.limit() * windows_touched(&k, start, end),
                 Kernel::SlidingLog(k) if length >= k.window_us() => continue,
                 Kernel::SlidingLog(k) => k.limit(),
                 Kernel::SlidingWindow(k) => match end / k.window_us() - start / k.window_us() {
@@ -334,6 +337,7 @@ proptest! {
         let span = hi - lo;
         let bound = match kernel {
             Kernel::FixedWindow(k) => k.limit() * (hi / k.window_us() - lo / k.window_us() + 1),
+            Kernel::CalendarWindow(k) => k.limit() * windows_touched(&k, lo, hi),
             Kernel::SlidingWindow(k) => k.limit() * (hi / k.window_us() - lo / k.window_us() + 1),
             Kernel::SlidingLog(k) => k.limit() * (span / k.window_us() + 1),
             Kernel::Gcra(k) => k.burst() + span * k.limit() / k.period_us(),

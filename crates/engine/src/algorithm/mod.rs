@@ -4,6 +4,7 @@
 //! kernels. The Redis store runs the same rules in Lua, and its reports come from the same functions.
 //! An expired, a missing and an unused counter give the same answers: removing expired states only frees memory.
 
+mod calendar_window;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
@@ -11,6 +12,7 @@ mod kernel;
 mod report;
 mod sliding_log;
 mod sliding_window;
+mod state;
 mod undo;
 
 #[cfg(test)]
@@ -24,11 +26,13 @@ mod settle_laws;
 #[cfg(test)]
 mod testing;
 
+pub use calendar_window::{CalendarState, CalendarWindow};
 pub use fixed_window::{Blocked, FixedWindow, WindowState};
 pub use gcra::{Gcra, Pacing, Tat};
 pub use interval_bucket::{IntervalBucket, TokenState};
-pub use kernel::{CounterReading, Kernel, State};
+pub use kernel::Kernel;
 pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
+pub use state::{CounterReading, State};
 pub use undo::{UNDO_SEARCH, Undo};

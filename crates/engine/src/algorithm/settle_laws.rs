@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
 
-use super::testing::{Counter, T0, small_kernel};
+use super::testing::{Counter, T0, calendar, small_kernel, windows_touched};
 use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
 use crate::{Charging, Cost, Pacing, Verdict};
 
@@ -51,6 +51,7 @@ fn bound(kernel: &Kernel, start_us: u64, end_us: u64) -> u64 {
     let passed_us = end_us - start_us;
     match kernel {
         Kernel::FixedWindow(k) => k.limit() * (end_us / k.window_us() - start_us / k.window_us() + 1),
+        Kernel::CalendarWindow(k) => k.limit() * windows_touched(k, start_us, end_us),
         Kernel::SlidingWindow(k) if passed_us < k.window_us() => {
             k.limit() + k.limit() * (end_us % k.window_us()) / k.window_us()
         }
@@ -91,7 +92,7 @@ impl Random {
     }
 }
 
-/// A kernel of a kind from 0 to 4, with a limit of up to 12 units.
+/// A kernel of a kind from 0 to 5, with a limit of up to 12 units.
 fn kernel_of(kind: u64, random: &mut Random) -> Kernel {
     let (limit, other, period_us) = (random.within(1..=12), random.within(1..=12), random.within(5..=40));
     match kind {
@@ -99,7 +100,8 @@ fn kernel_of(kind: u64, random: &mut Random) -> Kernel {
         1 => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
         2 => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
         3 => Kernel::Gcra(Gcra::new(limit, period_us, other, Pacing::Meter)),
-        _ => Kernel::IntervalBucket(IntervalBucket::new(other, limit, period_us)),
+        4 => Kernel::IntervalBucket(IntervalBucket::new(other, limit, period_us)),
+        _ => Kernel::CalendarWindow(calendar(limit, other, period_us)),
     }
 }
 
@@ -135,7 +137,7 @@ fn stories_over_the_bound(kind: u64, how: Return) -> Vec<u64> {
 
 #[test]
 fn receipts_keep_the_bound_of_each_algorithm() {
-    for kind in 0..5 {
+    for kind in 0..6 {
         assert_eq!(stories_over_the_bound(kind, Return::Receipt), Vec::<u64>::new(), "kind {kind}");
     }
 }
@@ -143,7 +145,7 @@ fn receipts_keep_the_bound_of_each_algorithm() {
 /// Without the grant, units come back to the wrong window. This shows that the stories reach the bounds.
 #[test]
 fn negative_hits_exceed_the_bound_of_each_algorithm() {
-    for kind in 0..5 {
+    for kind in 0..6 {
         assert_ne!(stories_over_the_bound(kind, Return::Refund), Vec::<u64>::new(), "kind {kind}");
     }
 }

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::{Attempt, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow, State};
+use super::{
+    Attempt, Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+    State,
+};
 use crate::{Algorithm, Charging, Cost, LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
 
 /// A minute boundary.
@@ -54,14 +57,31 @@ impl Counter {
 
 /// Kernels so small that every instant can be tried.
 pub(super) fn small_kernel() -> impl Strategy<Value = Kernel> {
-    (0..6_u8, 1..12_u64, 1..40_u64, 1..12_u64).prop_map(|(which, limit, period_us, burst)| match which {
+    (0..7_u8, 1..12_u64, 1..40_u64, 1..12_u64).prop_map(|(which, limit, period_us, burst)| match which {
         0 => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         1 => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
         2 => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
         3 => Kernel::Gcra(Gcra::new(limit, period_us, burst, Pacing::Meter)),
         4 => Kernel::Gcra(Gcra::new(limit, period_us, burst, Pacing::Queue)),
+        5 => Kernel::CalendarWindow(calendar(limit, burst, period_us)),
         _ => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, period_us)),
     })
+}
+
+/// Windows of two lengths that begin and end near [`T0`].
+pub(super) fn calendar(limit: u64, first_length_us: u64, length_us: u64) -> CalendarWindow {
+    let middle_us = T0 + length_us / 2;
+    CalendarWindow::new(limit, [middle_us - first_length_us, middle_us, middle_us + length_us])
+}
+
+/// How many windows the interval from `start_us` to `end_us` touches.
+pub(super) fn windows_touched(kernel: &CalendarWindow, start_us: u64, end_us: u64) -> u64 {
+    let [_, middle_us, last_us] = kernel.boundaries();
+    let index = |now_us: u64| match now_us.checked_sub(last_us) {
+        Some(later_us) => 2 + later_us / (last_us - middle_us),
+        None => u64::from(now_us >= middle_us),
+    };
+    index(end_us) - index(start_us) + 1
 }
 
 /// Kernels at the edge of the exact range.

@@ -37,13 +37,15 @@ impl Undo {
 }
 
 impl Kernel {
-    /// The id of the grant that left this reading, and took this many units: the index of the window, the time of the
-    /// last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the grant, or the time
-    /// of the grant if that was later. `None` for a kernel without a counter, and for the reading of another kernel.
+    /// The id of the grant that left this reading, and took this many units: the index or the start of the window, the
+    /// time of the last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the
+    /// grant, or the time of the grant if that was later. `None` for a kernel without a counter, and for the reading of
+    /// another kernel.
     #[must_use]
     pub fn grant_id(&self, reading: &CounterReading, units: u64) -> Option<u64> {
         match self {
             Self::FixedWindow(_) => reading.window().map(|state| state.index),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us),
             Self::SlidingWindow(_) => reading.buckets().map(|state| state.index),
             Self::SlidingLog(_) => reading.log().map(|log| log.newest_us),
             Self::Gcra(k) => reading.tat().map(|tat| k.grant_base_us(tat, units)),
@@ -58,6 +60,7 @@ impl Kernel {
         let Some(undo) = Undo::of(attempt) else { return false };
         let returned = match self {
             Self::FixedWindow(_) => reading.window().map(|state| state.index == undo.grant_id),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us == undo.grant_id),
             Self::SlidingWindow(_) => reading.buckets().map(|state| {
                 state.index == undo.grant_id || state.index.checked_sub(1) == Some(undo.grant_id)
             }),
@@ -65,7 +68,7 @@ impl Kernel {
                 let expires_us = undo.grant_id.saturating_add(k.window_us());
                 reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
             }
-            Self::Gcra(k) => Some(k.drain(undo.units).whole_us > undo.passed_us()),
+            Self::Gcra(k) => Some(k.drain(undo.units) > Tat { whole_us: undo.passed_us(), fraction: 0 }),
             Self::IntervalBucket(k) => reading.tokens().map(|state| {
                 // A bucket that is full now has forgotten when its last interval started.
                 let is_full = state.tokens.cast_unsigned() == k.capacity();
@@ -76,6 +79,33 @@ impl Kernel {
             Self::Blocked(_) => None,
         };
         returned.unwrap_or(false)
+    }
+
+    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store
+    /// then leaves the counter as it is.
+    #[must_use]
+    pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::of(attempt) else { return true };
+        match self {
+            Self::FixedWindow(k) => {
+                k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant_id
+            }
+            Self::CalendarWindow(k) => {
+                k.advanced_to(state.and_then(State::calendar), undo.now_us).start_us == undo.grant_id
+            }
+            Self::SlidingWindow(k) => {
+                let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
+                index == undo.grant_id || index.checked_sub(1) == Some(undo.grant_id)
+            }
+            // Expired entries are removed in any case.
+            Self::SlidingLog(_) => true,
+            Self::Gcra(k) => k.drain(undo.units).whole_us >= undo.passed_us(),
+            Self::IntervalBucket(k) => {
+                let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
+                k.undone_tokens(start_us, undo) > 0
+            }
+            Self::Blocked(_) => false,
+        }
     }
 
     /// A refund fits, except for an undo in a log with too many later entries.
@@ -97,6 +127,13 @@ impl Kernel {
                     false => state,
                 })
             }
+            Self::CalendarWindow(k) => {
+                let state = k.advanced_to(old.and_then(State::calendar), now_us);
+                State::Calendar(match state.start_us == undo.grant_id {
+                    true => k.record(state, Cost::refund(undo.units)),
+                    false => state,
+                })
+            }
             Self::SlidingWindow(k) => {
                 let mut state = k.advanced_to(old.and_then(State::buckets), now_us);
                 if state.index == undo.grant_id {
@@ -114,7 +151,7 @@ impl Kernel {
                 }
                 State::Log(log)
             }
-            Self::Gcra(k) => State::Tat(k.undone(old.and_then(State::tat).unwrap_or_default(), undo)),
+            Self::Gcra(k) => State::Tat(k.undone(k.load(old.and_then(State::tat)), undo)),
             Self::IntervalBucket(k) => {
                 let state = k.advanced_to(old.and_then(State::tokens), now_us);
                 let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())

@@ -1,7 +1,7 @@
 //! Plans of requests.
 
 use super::*;
-use crate::{Algorithm, Caller, DomainSpec, NodeSpec, Period, RuleSpec, Unit, ValueHashing};
+use crate::{Algorithm, Caller, DomainSpec, Entry, NodeSpec, Period, RuleSpec, Unit, ValueHashing};
 
 #[test]
 fn a_plan_that_was_used_before_is_that_of_the_request() {

@@ -121,6 +121,7 @@ impl RawDescriptor {
             limit: self.limit.map(|limit| limit.convert(index)).transpose()?,
             hits: self.hits_addend,
             is_refund: self.is_negative_hits,
+            is_whole_cost: false,
             receipt: last.map(|last| last.value.parse().map(Box::new)),
         })
     }

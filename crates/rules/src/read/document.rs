@@ -9,6 +9,7 @@ use super::fields::Fields;
 use super::limit::{has_limits, read_limits};
 use super::metadata::read_metadata;
 use super::{FileReport, Position};
+use crate::calendar::Calendars;
 use crate::credentials::without_value;
 use crate::keys::Section;
 use crate::problem::ProblemCollector;
@@ -16,9 +17,10 @@ use crate::yaml::{Document, Node};
 
 /// Settings that a document is read with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadContext {
+pub(crate) struct ReadContext<'c> {
     pub defaults: Defaults,
     pub hashing: ValueHashing,
+    pub calendars: &'c Calendars,
 }
 
 /// Reads the first document of `file`. Returns `None` for a document without a domain, and every problem of the
@@ -26,14 +28,18 @@ pub(crate) struct ReadContext {
 pub(crate) fn read_document(
     file: &Arc<str>,
     document: &Document,
-    context: ReadContext,
+    context: ReadContext<'_>,
 ) -> (Option<DomainDraft>, ProblemCollector) {
     let mut report = FileReport::new(file);
     let draft = read_domain(document, context, &mut report);
     (draft, report.problems)
 }
 
-fn read_domain(document: &Document, context: ReadContext, report: &mut FileReport) -> Option<DomainDraft> {
+fn read_domain(
+    document: &Document,
+    context: ReadContext<'_>,
+    report: &mut FileReport,
+) -> Option<DomainDraft> {
     if let Some(line) = document.second_line {
         let reason = "only the first YAML document of a file is read; this one is ignored";
         report.warn(&Position::document(line), reason);
@@ -77,7 +83,7 @@ fn required_text<'n>(
 }
 
 struct NodeReader<'r> {
-    context: ReadContext,
+    context: ReadContext<'r>,
     report: &'r mut FileReport,
 }
 
@@ -130,7 +136,7 @@ impl NodeReader<'_> {
 
     fn read_rule(&mut self, fields: &Fields<'_>) -> RuleDraft {
         RuleDraft {
-            limits: read_limits(fields, self.context.defaults, self.report),
+            limits: read_limits(fields, self.context, self.report),
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
             detailed_metric: fields.flag("detailed_metric"),

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use engine::MAX_LIMIT;
+use engine::{MAX_LIMIT, Share};
 
 use super::merge_keys::{Entry, EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
@@ -159,6 +159,13 @@ impl<'n> Fields<'n> {
         }
     }
 
+    pub fn share(&self, name: &str) -> Option<Share> {
+        match self.field(name)?.value {
+            FieldValue::Share(share) => Some(share),
+            _ => None,
+        }
+    }
+
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.field(name), Some(Field { value: FieldValue::Flag(true), .. }))
     }
@@ -195,6 +202,7 @@ fn not_a_map_in_list(node: &Node) -> String {
 enum FieldValue<'n> {
     Text(&'n str),
     Integer(u64),
+    Share(Share),
     Flag(bool),
     List(&'n [Node]),
     Map(MergedValue<'n>),
@@ -220,6 +228,7 @@ impl<'n> FieldValue<'n> {
             (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),
             (ValueType::Integer(_), _) => Err(wrong_type(name, &integer_to(u32::MAX.into()), node)),
             (ValueType::Units, _) => Err(wrong_type(name, &integer_to(MAX_LIMIT), node)),
+            (ValueType::Share, _) => Err(wrong_type(name, Share::EXPECTED, node)),
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => {
                 Err(wrong_type(name, "text", node))
             }
@@ -241,6 +250,10 @@ impl<'n> FieldValue<'n> {
                 Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices.join(", ")))
             }
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(Self::Text(&scalar.text)),
+            (ValueType::Share, _) => {
+                let share = Share::parse(&scalar.text).map(Self::Share);
+                share.ok_or_else(|| wrong_type(name, Share::EXPECTED, node))
+            }
             (ValueType::Flag, ScalarValue::Bool(flag)) => Ok(Self::Flag(flag)),
             (ValueType::Flag, ScalarValue::Float(_)) => Err(float_in_place_of(name, FLAG, node)),
             (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),

@@ -3,14 +3,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use engine::{Algorithm, Defaults, Limit, LimitError, LimitSpec, Pacing, Period, Quantity, Refill, Unit};
+use engine::{
+    Algorithm, Calendar, Defaults, Limit, LimitError, LimitSpec, OnOver, Pacing, Period, Quantity, Refill,
+    Share, Unit,
+};
 use strum::VariantNames as _;
 
 use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
 use super::merge_keys::MergedValue;
-use super::{FileReport, Position};
+use super::{FileReport, Position, ReadContext};
+use crate::calendar::{CalendarProblem, Calendars};
 use crate::keys::Section;
 use crate::problem::Problem;
 
@@ -22,7 +27,7 @@ pub(super) fn has_limits(descriptor: &Fields<'_>) -> bool {
 /// The valid limits of a descriptor.
 pub(super) fn read_limits(
     descriptor: &Fields<'_>,
-    defaults: Defaults,
+    context: ReadContext<'_>,
     report: &mut FileReport,
 ) -> Vec<LimitDraft> {
     if descriptor.has("rate_limit") && descriptor.has("rate_limits") {
@@ -36,14 +41,14 @@ pub(super) fn read_limits(
     if several.is_empty() && descriptor.has("rate_limits") && !descriptor.is_invalid("rate_limits") {
         report.warn(&descriptor.position_of("rate_limits"), "rate_limits is empty: it limits nothing");
     }
-    let limits = read_all(single.into_iter().chain(several), defaults, report);
+    let limits = read_all(single.into_iter().chain(several), context, report);
     check_pairs(&limits, report);
     limits
 }
 
 fn read_all<'n>(
     maps: impl Iterator<Item = (MergedValue<'n>, Position)>,
-    defaults: Defaults,
+    context: ReadContext<'_>,
     report: &mut FileReport,
 ) -> Vec<LimitDraft> {
     let maps: Vec<_> = maps.map(|(map, at)| Fields::from_map(&map, Section::RateLimit, at, report)).collect();
@@ -55,8 +60,9 @@ fn read_all<'n>(
     }
     let mut limits = Vec::with_capacity(maps.len());
     for fields in &maps {
-        let mut reader = LimitReader { fields, name_lines: &name_lines, report };
-        limits.extend(reader.read_limit(defaults));
+        let mut reader =
+            LimitReader { fields, name_lines: &name_lines, calendars: context.calendars, report };
+        limits.extend(reader.read_limit(context.defaults));
     }
     limits
 }
@@ -115,6 +121,7 @@ struct LimitReader<'r, 'n> {
     fields: &'r Fields<'n>,
     /// The names of all limits of the descriptor, each with its line.
     name_lines: &'r HashMap<&'n str, u32>,
+    calendars: &'r Calendars,
     report: &'r mut FileReport,
 }
 
@@ -124,6 +131,10 @@ impl<'n> LimitReader<'_, 'n> {
     fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
         let spec = self.read_spec(defaults)?;
         let fields = self.fields;
+        if let Err(error) = spec.check_reserve() {
+            self.report.error(&fields.position_of("reserve"), error.to_string());
+            return None;
+        }
         match Limit::new(spec) {
             Ok(limit) => {
                 let written = WrittenFields {
@@ -138,6 +149,7 @@ impl<'n> LimitReader<'_, 'n> {
                     LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
                     LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
                     LimitError::SettledQueue => "settle",
+                    LimitError::CalendarAlgorithm { .. } => "calendar",
                 };
                 self.report.error(&fields.position_of(key), error.to_string());
                 None
@@ -155,12 +167,14 @@ impl<'n> LimitReader<'_, 'n> {
         let period = self.read_period(fields.flag("unlimited"));
         let source = if named_algorithm.is_some() { "" } else { " (from defaults.algorithm)" };
         let chosen = ChosenAlgorithm { algorithm, source };
+        let calendar = self.read_calendar(period, chosen);
         let burst = self.read_burst(chosen);
         let refill: Option<Refill> = self.only_for(Algorithm::TokenBucket, chosen, "refill");
         let pacing: Option<Pacing> = self.only_for(Algorithm::LeakyBucket, chosen, "mode");
         let replaces = self.read_replaces(name);
         let charging = fields.parsed("charging");
         let policy = fields.parsed("on_store_failure");
+        let on_over: OnOver = fields.parsed("on_over").unwrap_or_default();
         self.warn_of_mistakes();
         self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
@@ -168,12 +182,16 @@ impl<'n> LimitReader<'_, 'n> {
             period: period?,
             unlimited: fields.flag("unlimited"),
             algorithm,
+            calendar,
             burst,
             refill: refill.unwrap_or_default(),
             pacing: pacing.unwrap_or_default(),
-            charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
+            charging: charging.unwrap_or_else(|| defaults.charging_of(on_over, named_algorithm.is_some())),
             settle: fields.flag("settle"),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
+            on_over,
+            near: fields.share("near"),
+            reserve: fields.integer("reserve").map(u64::from),
             name: name.map(str::to_owned),
             replaces,
         })
@@ -216,6 +234,38 @@ impl<'n> LimitReader<'_, 'n> {
             self.report.error(&self.fields.position_of("unit_multiplier"), reason);
         }
         period
+    }
+
+    /// The calendar, unless its keys have mistakes or do nothing.
+    fn read_calendar(&mut self, period: Option<Period>, chosen: ChosenAlgorithm) -> Option<Arc<Calendar>> {
+        let fields = self.fields;
+        let mut report = |key: &str, reason: String| {
+            self.report.error(&fields.position_of(key), reason);
+            None
+        };
+        let Some(zone) = fields.text("calendar") else {
+            if fields.has("starts") && !fields.is_reported("calendar") {
+                return report("starts", "'starts' needs a calendar, such as calendar: UTC".to_owned());
+            }
+            return None;
+        };
+        if fields.flag("unlimited") {
+            return None;
+        }
+        if chosen.algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
+            let reason = format!("a calendar needs algorithm fixed_window, but this limit uses {chosen}");
+            return report("calendar", reason);
+        }
+        let period = period?;
+        if period.multiplier() != 1 {
+            let reason =
+                format!("a calendar needs unit_multiplier 1: its windows are one {}", period.unit().name());
+            return report("unit_multiplier", reason);
+        }
+        match self.calendars.get(zone, period.unit(), fields.text("starts")) {
+            Ok(calendar) => Some(calendar),
+            Err(CalendarProblem { key, reason }) => report(key, reason),
+        }
     }
 
     fn read_burst(&mut self, chosen: ChosenAlgorithm) -> Option<u32> {
@@ -268,12 +318,17 @@ impl<'n> LimitReader<'_, 'n> {
             let counting = [
                 "requests_per_unit",
                 "unit_multiplier",
+                "calendar",
+                "starts",
                 "algorithm",
                 "burst",
                 "refill",
                 "mode",
                 "charging",
                 "settle",
+                "on_over",
+                "near",
+                "reserve",
             ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
@@ -284,6 +339,11 @@ impl<'n> LimitReader<'_, 'n> {
         if !fields.has("requests_per_unit") && !fields.has_errors() {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose";
             self.report.warn(&fields.at, reason);
+        }
+        if fields.share("near") == Some(Share::WHOLE) {
+            let reason =
+                "near: 1 announces nothing: more units than the limit are never used without being over it";
+            self.report.warn(&fields.position_of("near"), reason);
         }
         if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
             let reason =

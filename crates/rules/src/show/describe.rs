@@ -40,7 +40,7 @@ pub fn describe(
     for descriptor in &request.descriptors {
         let keys = counter_keys(rules, request, descriptor, now_us)?;
         let entries = descriptor.entries.iter().map(|entry| shown_entry(rules, domain, entry)).collect();
-        let explanation = Explanation { domain, upgrades, descriptor, entries, keys };
+        let explanation = Explanation { domain, upgrades, descriptor, entries, keys, now_us };
         if explanation.explain_descriptor(&mut description.text, &replaced) {
             description.matched += 1;
         }
@@ -101,7 +101,8 @@ fn policies<'r>(
     let mut policies = Vec::new();
     for descriptor in &request.descriptors {
         let found = domain.walk(&descriptor.entries, &mut String::new());
-        for limit in limits_of(&found).filter(|limit| !limit.shadow && replaced.replacer_of(limit).is_none())
+        for limit in
+            limits_of(&found).filter(|limit| !limit.never_denies() && replaced.replacer_of(limit).is_none())
         {
             let policy = (&*limit.label, limit.spec.on_store_failure);
             let is_counted = matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter());
@@ -156,6 +157,7 @@ struct Explanation<'r> {
     /// The entries as they are shown.
     entries: Vec<String>,
     keys: Vec<(LimitId, String)>,
+    now_us: u64,
 }
 
 impl Explanation<'_> {
@@ -214,12 +216,24 @@ impl Explanation<'_> {
             return true;
         }
         let spec = &limit.spec;
+        if let Some(window) = describe_limit::window(spec, self.now_us) {
+            push_line!(out, "    window            {window}");
+        }
         push_line!(out, "    algorithm         {}", spec.algorithm);
         push_line!(out, "    charging          {}", describe_limit::charging(spec.charging));
         if spec.settle {
             push_line!(out, "    settle            {}", describe_limit::SETTLE);
         }
         push_line!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
+        if let Some(text) = describe_limit::on_over(limit) {
+            push_line!(out, "    on over           {text}");
+        }
+        if let Some(share) = spec.near {
+            push_line!(out, "    near              {}", describe_limit::near(share, spec));
+        }
+        if let Some(units) = spec.reserve {
+            push_line!(out, "    reserve           {}", describe_limit::reserve(units));
+        }
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
             push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
             push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));

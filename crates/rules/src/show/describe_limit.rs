@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use engine::{Algorithm, Charging, FailurePolicy, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy};
+use engine::{
+    Algorithm, Charging, FailurePolicy, Limit, LimitSpec, OnOver, Pacing, Quantity, Refill, ShardBy, Share,
+    Unit,
+};
+
+use crate::calendar::local_time;
 
 /// How much a limit admits.
 pub(super) fn parameters(limit: &Limit) -> String {
@@ -13,11 +18,12 @@ pub(super) fn parameters(limit: &Limit) -> String {
     if spec.requests_per_unit == 0 {
         return "requests_per_unit is 0: blocks everything".to_owned();
     }
-    let (rate, period, burst) = (rate(spec), spec.period, spec.capacity());
+    let (rate, period, burst) = (rate(spec), period(spec), spec.capacity());
     match spec.algorithm {
-        Algorithm::FixedWindow => {
-            format!("{rate}, in windows aligned to the Unix epoch")
-        }
+        Algorithm::FixedWindow => match &spec.calendar {
+            Some(calendar) => format!("{rate}, in windows of the calendar {calendar}"),
+            None => format!("{rate}, in windows aligned to the Unix epoch"),
+        },
         Algorithm::SlidingWindow => format!("{rate}, estimated over the last {period} from two buckets"),
         Algorithm::SlidingLog => format!("{rate}, exactly, over the last {period}"),
         Algorithm::Gcra => format!("{rate}, up to {burst} at once, then one every {}", interval(spec)),
@@ -50,6 +56,30 @@ pub(super) fn charging(charging: Charging) -> &'static str {
     }
 }
 
+/// What happens to a hit that does not fit; `None` for the usual denial.
+pub(super) fn on_over(limit: &Limit) -> Option<&'static str> {
+    match limit.spec.on_over {
+        OnOver::Deny => None,
+        OnOver::Announce if limit.shadow => {
+            Some("announce: does nothing, because the rule is in shadow mode")
+        }
+        OnOver::Announce => Some("announce: the hit goes ahead, and the answer says that the limit is over"),
+    }
+}
+
+/// When answers announce that the limit is nearly used up.
+pub(super) fn near(share: Share, spec: &LimitSpec) -> String {
+    format!(
+        "{share}: answers announce the limit while more than {} units are used",
+        share.part_of(spec.capacity())
+    )
+}
+
+/// What a check of the limit takes.
+pub(super) fn reserve(units: u64) -> String {
+    format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
+}
+
 /// What `settle` means.
 pub(super) const SETTLE: &str =
     "an answer has a receipt; the real cost that comes back with it replaces the estimate";
@@ -74,7 +104,26 @@ pub(super) fn shard_by(shard_by: ShardBy) -> &'static str {
 }
 
 fn rate(spec: &LimitSpec) -> String {
-    format!("{} per {}", spec.requests_per_unit, spec.period)
+    format!("{} per {}", spec.requests_per_unit, period(spec))
+}
+
+/// The period. Without a calendar it says how many days a month and a year have.
+fn period(spec: &LimitSpec) -> String {
+    let days = match spec.period.unit() {
+        _ if spec.calendar.is_some() => None,
+        Unit::Month => Some(30),
+        Unit::Year => Some(365),
+        Unit::Second | Unit::Minute | Unit::Hour | Unit::Day | Unit::Week => None,
+    };
+    days.map_or_else(|| spec.period.to_string(), |days| format!("{} of {days} days", spec.period))
+}
+
+/// The window of a calendar at `now_us`, in local time; `None` without a calendar.
+pub(super) fn window(spec: &LimitSpec, now_us: u64) -> Option<String> {
+    let calendar = spec.calendar.as_ref()?;
+    let zone = calendar.zone();
+    let (start_us, end_us) = calendar.window(now_us);
+    Some(format!("{} to {} ({zone})", local_time(zone, start_us)?, local_time(zone, end_us)?))
 }
 
 /// The time between two units at the sustained rate.

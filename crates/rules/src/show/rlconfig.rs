@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use engine::{Algorithm, Charging, Limit, Pacing, Refill, Rule, RuleSet, ShardBy};
+use engine::{Algorithm, Charging, Limit, OnOver, Pacing, Refill, Rule, RuleSet, ShardBy};
 
 /// One line per limit, in the order of the files:
 /// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. Keys that
@@ -48,12 +48,16 @@ fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, 
     let policy = spec.on_store_failure;
     [
         (multiplier != 1).then(|| ("unit_multiplier", multiplier.to_string())),
+        spec.calendar.as_ref().map(|calendar| ("calendar", calendar.to_string())),
         (spec.algorithm != Algorithm::FixedWindow).then(|| ("algorithm", spec.algorithm.to_string())),
         (burst != spec.requests_per_unit).then(|| ("burst", burst.to_string())),
         (spec.refill == Refill::Interval).then(|| ("refill", spec.refill.name().to_owned())),
         (spec.pacing == Pacing::Queue).then(|| ("mode", spec.pacing.name().to_owned())),
         (spec.charging != Charging::Postpaid).then(|| ("charging", spec.charging.name().to_owned())),
         spec.settle.then(|| ("settle", "true".to_owned())),
+        (spec.on_over != OnOver::Deny).then(|| ("on_over", spec.on_over.name().to_owned())),
+        spec.near.map(|near| ("near", near.to_string())),
+        spec.reserve.map(|units| ("reserve", units.to_string())),
         (rule.shard_by != ShardBy::FirstEntry).then(|| ("shard_by", rule.shard_by.name().to_owned())),
         (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),
     ]

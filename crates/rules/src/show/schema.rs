@@ -56,6 +56,7 @@ fn property(key: &Key) -> Value {
         }
         ValueType::Integer(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
         ValueType::Units => json!({ "type": "integer", "minimum": 0, "maximum": MAX_LIMIT }),
+        ValueType::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         ValueType::Flag => json!({ "type": "boolean" }),
         ValueType::Choice(choices) => json!({ "enum": choices }),
         ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),

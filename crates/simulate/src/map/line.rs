@@ -237,6 +237,7 @@ impl Map {
                 written += 1;
             }
             descriptor.hits = hits;
+            descriptor.is_whole_cost = true;
             if written == rules.len() {
                 mapped.sent.add(position);
                 mapped.request.descriptors.push(descriptor);

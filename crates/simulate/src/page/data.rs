@@ -81,7 +81,7 @@ impl<'r> RuleData<'r> {
         };
         Self {
             label: &rule.rule,
-            period: text::period(rule.period_s),
+            period: text::own_period(rule),
             asked: rule.asked,
             keys: rule.keys,
             limit: rule.limit,

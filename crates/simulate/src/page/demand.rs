@@ -28,7 +28,7 @@ pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
     let mut svg = chart::begin(&frame, &x, &y);
     chart::y_axis(&mut svg, &x, &y, "");
     chart::x_axis(&mut svg, &x, &y, &chart::short_ticks(&x));
-    let unit = format!("most units in {}", text::period(rule.period_s));
+    let unit = format!("most units in {}", text::own_period(rule));
     chart::axis_names(&mut svg, &x, &y, ("rank of the key", &unit));
 
     let ranks = data.demand.rank.iter().zip(&data.demand.units);
@@ -102,7 +102,7 @@ fn description(rule: &LimitReport) -> String {
         "{}. The key with the highest demand asked for {} units in one period of {}; the limit is {}. Half of the keys never asked for more than {}.",
         text::counted(rule.keys, "key"),
         grouped(most),
-        text::period(rule.period_s),
+        text::own_period(rule),
         grouped(rule.limit),
         grouped(rule.own_peaks.p50),
     )

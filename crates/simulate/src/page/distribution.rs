@@ -36,7 +36,7 @@ pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
     let mut svg = chart::begin(&frame, &x, &y);
     chart::x_axis(&mut svg, &x, &y, &chart::short_ticks(&x));
     share_axis(&mut svg, &y);
-    let unit = format!("units in {}", text::period(rule.period_s));
+    let unit = format!("units in {}", text::own_period(rule));
     let bottom = Coordinate(Y.0);
     svg.fill(
         r#"<text class="axis-name end" x="{}" y="{}">{}</text><text class="axis-name" x="13" y="14">{}</text>"#,
@@ -128,7 +128,7 @@ fn named(peaks: &Percentiles) -> [(&'static str, u64, u64); 5] {
 fn description(rule: &LimitReport) -> String {
     let parts =
         named(&rule.own_peaks).map(|(name, peak, _)| format!("{name} of keys: at most {}", grouped(peak)));
-    format!("Most units of a key in one period of {}. {}.", text::period(rule.period_s), parts.join("; "))
+    format!("Most units of a key in one period of {}. {}.", text::own_period(rule), parts.join("; "))
 }
 
 /// Percentiles for windows of all lengths; the limit's own period first.
@@ -143,7 +143,7 @@ pub(super) fn table(rule: &LimitReport) -> Markup {
         html.fill(r#"<th scope="col" class="n">{}</th>"#, &[&name]);
     }
     html.raw("</tr></thead><tbody>");
-    row(&mut html, &format!("{} (the limit’s period)", text::period(rule.period_s)), &rule.own_peaks);
+    row(&mut html, &format!("{} (the limit’s period)", text::own_period(rule)), &rule.own_peaks);
     for window in rule.peaks.iter().filter(|window| window.window_s != rule.period_s) {
         row(&mut html, &text::period(window.window_s), &window.percentiles);
     }

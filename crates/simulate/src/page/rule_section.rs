@@ -47,7 +47,7 @@ fn recommend(html: &mut Markup, rule: &LimitReport, recommendation: &Recommendat
         r#"<p class="recommendation">Recommended: <strong>{} per {}</strong>{}. {} is the smallest limit {}(95 % interval {} to {}) with at most {} % of keys over it and at most {} % of good requests denied; head-room makes it at least {} %.</p>"#,
         &[
             &grouped(*limit),
-            &text::period(rule.period_s),
+            &text::own_period(rule),
             &with_burst(rule),
             &grouped(*needed),
             &of,
@@ -76,7 +76,7 @@ fn slider(html: &mut Markup, place: usize, rule: &LimitReport, data: &RuleData) 
     html.raw(r#"<div class="what-if"><div class="controls" hidden>"#);
     html.fill(
         r#"<label for="slider-{}">What if the limit per {} were</label><input type="range" id="slider-{}" min="0" max="{}" step="1" value="{}" aria-describedby="effect-{}">"#,
-        &[&place, &text::period(rule.period_s), &place, &(what_if.limit.len() - 1), &what_if.start, &place],
+        &[&place, &text::own_period(rule), &place, &(what_if.limit.len() - 1), &what_if.start, &place],
     );
     html.raw(r#"<span class="marks">"#);
     let in_force = rule.units_in_force();
@@ -120,7 +120,7 @@ fn effect(rule: &LimitReport, data: &RuleData) -> Markup {
         "<b>{}</b> per {}: <b>{}</b> over it ({})",
         &[
             &grouped(what_if.limit[point]),
-            &text::period(rule.period_s),
+            &text::own_period(rule),
             &counted(denied, "request"),
             &share(denied, share_ppm(denied, rule.asked)),
         ],

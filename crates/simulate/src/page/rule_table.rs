@@ -106,19 +106,23 @@ impl RuleColumns {
 
 /// `100 per 1 min, gcra, burst 10`.
 pub(super) fn limit(rule: &LimitReport) -> String {
-    let rate = format!("{} per {}", grouped(rule.limit), text::period(rule.period_s));
+    let rate = format!("{} per {}", grouped(rule.limit), text::own_period(rule));
     let burst = if rule.burst == rule.limit {
         String::new()
     } else {
         format!(", burst {}", grouped(rule.burst.into()))
     };
-    format!("{rate}, {}{burst}", rule.algorithm)
+    let reserve = rule.reserve.map(|units| format!(", reserve {}", grouped(units))).unwrap_or_default();
+    format!("{rate}, {}{burst}{reserve}", rule.algorithm)
 }
 
 /// What a reader must know about a rule beside its numbers.
 pub(super) fn badges(html: &mut Markup, rule: &LimitReport) {
     if rule.shadow {
         html.raw(r#" <span class="badge" title="shadow_mode: its denials deny nothing">shadow</span>"#);
+    }
+    if rule.announces {
+        html.raw(r#" <span class="badge" title="on_over: announce: it denies nothing">announces</span>"#);
     }
     if !rule.is_resolved {
         html.raw(

@@ -41,7 +41,7 @@ fn table(html: &mut Markup, report: &Report) {
     );
     // Limits of one rule may have one label.
     for (rule, found) in report.limits.iter().zip(&report.algorithms) {
-        let limit = format!("{} {} per {}", rule.rule, grouped(rule.limit), text::period(rule.period_s));
+        let limit = format!("{} {} per {}", rule.rule, grouped(rule.limit), text::own_period(rule));
         for counts in &found.algorithms {
             html.fill(
                 "<tr><th scope=row>{}</th><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::report::percent;
+use crate::report::{LimitReport, percent};
 
 /// Stands where a number is not known.
 pub(super) const NONE: &str = "–";
@@ -46,6 +46,11 @@ pub(super) fn share(part: u64, ppm: u64) -> String {
         return "under 0.0001 %".to_owned();
     }
     format!("{} %", percent(ppm))
+}
+
+/// The period of a limit: a window of its calendar, if it has one.
+pub(super) fn own_period(rule: &LimitReport) -> String {
+    rule.calendar.as_ref().map_or_else(|| period(rule.period_s), |calendar| format!("window of {calendar}"))
 }
 
 /// A period of a limit, or a step: the largest unit that has no remainder.

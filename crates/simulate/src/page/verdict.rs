@@ -59,7 +59,7 @@ fn counts(html: &mut Markup, report: &Report) {
     }
     if totals.shadow_denied > 0 {
         tile(
-            "Denied by shadow rules only",
+            "Over shadow rules and announced limits only",
             grouped(totals.shadow_denied),
             "would be denied if enforced".to_owned(),
         );

@@ -107,7 +107,7 @@ impl AgreementTally {
         };
         let plan = simulated.plan;
         let is_deciding =
-            |counter: &&Counter| !is_denied || simulated.is_over(counter.charge) && !counter.is_shadow;
+            |counter: &&Counter| !is_denied || simulated.is_over(counter.charge) && !counter.never_denies;
         // A map gives requests no limits of their own, so every limit is one of the rules.
         let counter = |counter: &Counter| {
             let limit = limits.get(counter.limit)?;

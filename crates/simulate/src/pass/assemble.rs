@@ -1,6 +1,6 @@
 //! From the counts of a pass to its report.
 
-use engine::{Limit, Rule};
+use engine::{Limit, OnOver, Rule};
 
 use super::curves::{Curve, SortedPeaks, recommend};
 use super::key_table::{KeyStatistics, KeyTable};
@@ -163,7 +163,10 @@ impl Context<'_> {
             limit: limit.spec.requests_per_unit,
             burst: limit.spec.capacity(),
             period_s: limit.spec.period.seconds(),
+            calendar: limit.spec.calendar.as_ref().map(ToString::to_string),
             shadow: rule.is_some_and(|rule| rule.shadow),
+            announces: limit.spec.on_over == OnOver::Announce,
+            reserve: limit.spec.reserve,
             is_resolved: limit.spec.period.us() >= MIN_TICKS * self.resolution_us,
             what_if,
             recommendation,

@@ -230,7 +230,7 @@ mod tests {
     fn keys(units: &[u64]) -> Vec<Peaks> {
         let peaks = |units: &u64| {
             let mut peaks = Peaks::default();
-            peaks.add(0, 60, *units);
+            peaks.add(0, 0, *units);
             peaks
         };
         units.iter().map(peaks).collect()

@@ -1,4 +1,4 @@
-//! The most units of one key in windows of several lengths, aligned to the epoch.
+//! The most units of one key in windows of several lengths, aligned to the epoch, and in the limit's own windows.
 
 /// The lengths of windows that every key has, in seconds.
 pub(super) const WINDOWS_S: [u64; 6] = [1, 10, 60, 300, 3_600, 86_400];
@@ -16,7 +16,7 @@ pub(super) struct PeakCounter {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peaks {
     pub windows: [PeakCounter; WINDOWS_S.len()],
-    /// The peak in windows of the limit's own period.
+    /// The peak in windows of the limit's own period, or of its calendar.
     pub own: PeakCounter,
 }
 
@@ -35,13 +35,14 @@ impl PeakCounter {
 }
 
 impl Peaks {
-    /// Adds units at a time; returns the units in the window of the limit's own period so far.
-    pub fn add(&mut self, t_us: u64, period_s: u64, units: u64) -> u32 {
+    /// Adds units at a time; returns the units in the limit's own window so far. `own_window` is the number of that
+    /// window.
+    pub fn add(&mut self, t_us: u64, own_window: u64, units: u64) -> u32 {
         let (second, units) = (t_us / 1_000_000, u32::try_from(units).unwrap_or(u32::MAX));
         for (counter, length) in self.windows.iter_mut().zip(WINDOWS_S) {
             counter.add(second / length, units);
         }
-        self.own.add(second / period_s.max(1), units)
+        self.own.add(own_window, units)
     }
 }
 
@@ -53,9 +54,9 @@ mod tests {
     fn the_peak_is_the_fullest_window() {
         let mut peaks = Peaks::default();
         let at = |second: u64| second * 1_000_000;
-        assert_eq!(peaks.add(at(120), 60, 3), 3);
-        assert_eq!(peaks.add(at(179), 60, 4), 7);
-        assert_eq!(peaks.add(at(180), 60, 5), 5, "a new minute");
+        assert_eq!(peaks.add(at(120), 2, 3), 3);
+        assert_eq!(peaks.add(at(179), 2, 4), 7);
+        assert_eq!(peaks.add(at(180), 3, 5), 5, "a new minute");
         assert_eq!(peaks.own.peak, 7);
         let per_window = peaks.windows.map(|counter| counter.peak);
         assert_eq!(per_window, [5, 5, 7, 12, 12, 12]);

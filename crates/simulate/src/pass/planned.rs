@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use engine::{Charge, ChargedLimit, Charges, Plan, PlanError, Request, Role};
+use engine::{Charge, ChargedLimit, Charges, Plan, PlanError, Request};
 use smallvec::SmallVec;
 
 use super::options::{RuleSets, Sample, sampled_entry};
@@ -46,7 +46,8 @@ pub(super) struct Counter {
     pub charge: usize,
     /// Bytes of the counter's key without the fingerprint of the limit.
     key_length: usize,
-    pub is_shadow: bool,
+    /// The limit denies nothing: its rule is in shadow mode, or it only announces.
+    pub never_denies: bool,
     /// The counter gets only a part of its requests, because the others are not in the sample.
     pub is_thinned: bool,
 }
@@ -121,7 +122,7 @@ fn counters(plan: &Plan) -> impl Iterator<Item = Counter> {
             limit: charged.limit.id.0 as usize,
             charge: charged.index,
             key_length: key.rfind('#').unwrap_or(key.len()),
-            is_shadow: charged.role == Role::Shadow,
+            never_denies: charged.role.never_denies(),
             is_thinned,
         }
     })

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Limit, SpaceSaving};
+use engine::{Calendar, Limit, LimitSpec, SpaceSaving};
 
 use super::agreement::AgreementTally;
 use super::counters::{Decided, Decisions};
@@ -22,6 +22,8 @@ const HEAVY_KEYS: usize = 1_024;
 pub(super) struct Row {
     /// The period of the limit in the judged rules, or in the rules in force if only they have the limit.
     pub period_s: u64,
+    /// The calendar of the limit, if it has one.
+    pub calendar: Option<Arc<Calendar>>,
     pub asked: u64,
     pub units: u64,
     pub over: u64,
@@ -108,14 +110,8 @@ impl Tally {
     pub fn new(rules: &RuleSets, sweeps: bool) -> Self {
         let variants = || rules.variants.iter().map(|_| VariantCounts::default()).collect();
         let judged = rules.judged.limits();
-        let mut rows: Vec<Row> = judged
-            .iter()
-            .map(|limit| Row {
-                period_s: limit.spec.period.seconds(),
-                variants: variants(),
-                ..Row::default()
-            })
-            .collect();
+        let mut rows: Vec<Row> =
+            judged.iter().map(|limit| Row { variants: variants(), ..Row::of_limit(&limit.spec) }).collect();
         // The limits of requests have different periods: their keys have no window of their own.
         rows.push(Row { period_s: 60, variants: variants(), ..Row::default() });
         let mut in_force_rows = Vec::new();
@@ -124,7 +120,7 @@ impl Tally {
                 label_uses(judged).enumerate().map(|(row, label)| (label, row)).collect();
             for (limit, label) in in_force.limits().iter().zip(label_uses(in_force.limits())) {
                 in_force_rows.push(by_label.get(&label).copied().unwrap_or_else(|| {
-                    rows.push(Row { period_s: limit.spec.period.seconds(), ..Row::default() });
+                    rows.push(Row::of_limit(&limit.spec));
                     rows.len() - 1
                 }));
             }
@@ -161,13 +157,13 @@ impl Tally {
         for limit in &judged.plan.unlimited {
             self.rows[*limit].is_met = true;
         }
-        let mut is_shadow_over = false;
+        let mut is_quietly_over = false;
         for counter in &judged.plan.counters {
-            is_shadow_over |= counter.is_shadow && judged.is_over(counter.charge);
+            is_quietly_over |= counter.never_denies && judged.is_over(counter.charge);
             self.count_judged(seen, judged, counter);
         }
         self.sums.without_limit += u64::from(!judged.plan.has_limit());
-        self.sums.shadow_denied += u64::from(is_shadow_over && !judged.is_denied);
+        self.sums.shadow_denied += u64::from(is_quietly_over && !judged.is_denied);
         self.sums.count(seen, decisions);
         if let Some(in_force) = decisions.in_force() {
             for counter in &in_force.plan.counters {
@@ -211,7 +207,7 @@ impl Tally {
         statistics.units += units;
         statistics.count_verdict(is_over, seen.is_good, seen.t_us, key);
         if units > 0 {
-            let position = statistics.peaks.add(seen.t_us, row.period_s, units);
+            let position = statistics.peaks.add(seen.t_us, row.window(seen.t_us), units);
             let weight = self.keys.weight();
             row.positions.add(u64::from(position), weight);
             if seen.is_good {
@@ -245,6 +241,20 @@ impl Tally {
                 counts.over_by_minute.count(seen.t_us);
                 self.keys.count_variant_over(index, decided.plan.key(counter), variant);
             }
+        }
+    }
+}
+
+impl Row {
+    fn of_limit(limit: &LimitSpec) -> Self {
+        Self { period_s: limit.period.seconds(), calendar: limit.calendar.clone(), ..Self::default() }
+    }
+
+    /// The number of the limit's window at a time: in a calendar, its start in seconds since the epoch.
+    fn window(&self, t_us: u64) -> u64 {
+        match &self.calendar {
+            Some(calendar) => calendar.window(t_us).0 / 1_000_000,
+            None => t_us / 1_000_000 / self.period_s.max(1),
         }
     }
 }

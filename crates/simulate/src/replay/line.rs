@@ -1,5 +1,6 @@
 //! One line of a replay: a recorded request in, an answer out.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use engine::algorithm::MAX_TIME_US;
@@ -70,6 +71,9 @@ struct AnswerJson<'d> {
     statuses: Vec<Option<StatusJson<'d>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
+    /// By the label of the limit. Left out if nothing is announced.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    announce: BTreeMap<&'d str, &'static str>,
 }
 
 #[derive(Serialize)]
@@ -92,9 +96,23 @@ pub(super) fn write_answer(
 ) -> io::Result<()> {
     let statuses = decision.statuses().map(|status| status_json(&status)).collect();
     let receipt = receipt.map(|receipt| receipt.to_string());
-    let answer = AnswerJson { t_us, overall_code: decision.overall.name(), statuses, receipt };
+    let (overall_code, announce) = (decision.overall.name(), announcements(decision));
+    let answer = AnswerJson { t_us, overall_code, statuses, receipt, announce };
     serde_json::to_writer(&mut *out, &answer)?;
     out.write_all(b"\n")
+}
+
+/// The limits that the answer announces; of limits with one label the most severe announcement.
+fn announcements(decision: &Decision) -> BTreeMap<&str, &'static str> {
+    if !decision.has_announced_limits() {
+        return BTreeMap::new();
+    }
+    let mut announced: Vec<_> = decision
+        .limit_results()
+        .filter_map(|result| Some((result.announced()?, &*result.limit.label)))
+        .collect();
+    announced.sort_unstable();
+    announced.into_iter().map(|(announced, label)| (label, announced.name())).collect()
 }
 
 fn status_json<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {

@@ -16,8 +16,16 @@ pub struct LimitReport {
     /// Units that an unused counter admits at once.
     pub burst: u64,
     pub period_s: u64,
+    /// The calendar whose days, weeks, months or years are the windows, such as `Europe/Berlin/month/15`. `period_s` is
+    /// then only the length of a usual one.
+    pub calendar: Option<String>,
     /// Whether the rule has `shadow_mode`: its denials deny nothing.
     pub shadow: bool,
+    /// Whether the limit has `on_over: announce`: it denies nothing, and `over` counts what it would announce.
+    pub announces: bool,
+    /// The units that a check takes of a limit with `reserve`; `None` without `reserve`. The simulation takes the whole
+    /// cost of a request at once.
+    pub reserve: Option<u64>,
     /// Whether the period has at least ten ticks of the log's clock. The counts of other limits must not be trusted.
     pub is_resolved: bool,
     /// Whether the requests of one counter were partly left out by `--sample`, because it is not of the sampled key.
@@ -49,7 +57,7 @@ pub struct LimitReport {
     pub keys_by_demand: Vec<DemandPoint>,
     /// Percentiles of the keys' peaks in windows of 1 s, 10 s, 1 min, 5 min, 1 h and 1 d, in this order.
     pub peaks: Vec<PeakWindow>,
-    /// Percentiles of the keys' peaks in windows of the limit's own period.
+    /// Percentiles of the keys' peaks in windows of the limit's own period, or of its calendar.
     pub own_peaks: Percentiles,
     pub what_if: WhatIf,
     /// With `--recommend`.

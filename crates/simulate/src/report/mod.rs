@@ -68,7 +68,7 @@ pub struct Totals {
     pub denied: u64,
     /// `denied` of `requests`.
     pub denied_share_ppm: u64,
-    /// Requests that only shadow rules would deny.
+    /// Requests that only shadow rules and announced limits would deny.
     pub shadow_denied: u64,
     /// Requests that no limit applied to.
     pub without_limit: u64,

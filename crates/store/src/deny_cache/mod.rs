@@ -3,8 +3,9 @@
 //! A denial is kept with the counter that caused it. Unless units are given back, other requests only use up more of
 //! that counter, and only time frees units. So while the counter, advanced in time, has no room for a cost, the
 //! store's counter has none either. The age of a denial counts from before the store was called, so a denial expires
-//! early rather than late. Refunds and resets through this process remove a denial at once, also one that is still
-//! under way; those elsewhere, and counters that the store lost, take effect within [`DenyCacheOptions::max_age`].
+//! early rather than late. Refunds, settles and resets through this process remove a denial at once, also one that is
+//! still under way; those elsewhere, and counters that the store lost, take effect within
+//! [`DenyCacheOptions::max_age`].
 //!
 //! A request that is denied while some of its numbers are still unknown is sent to the store as denied
 //! ([`Charges::set_denied`]): the store then reserves no units for it.
@@ -216,8 +217,12 @@ impl DenyCache {
                 Ok(outcomes) => outcomes.by_charge[index],
                 Err(error) => error.outcome(index).unwrap_or(None),
             };
-            // A settle denies nothing, so its outcome is no denial.
-            let Some(outcome) = outcome.filter(|_| charge.role != Role::Settle) else { continue };
+            let Some(outcome) = outcome else { continue };
+            if charge.role == Role::Settle {
+                // Its outcome is no denial, and a denial from before it has another number of units left.
+                self.denials.remove(key);
+                continue;
+            }
             if outcome.verdict == Verdict::Fits && has_denials {
                 self.denials.remove(key);
             }

@@ -143,6 +143,26 @@ async fn limits_of_one_request_keep_their_own_policies() {
 }
 
 #[tokio::test]
+async fn a_settle_is_admitted_by_each_policy_and_recorded_by_none() {
+    let layer = layer(1);
+    for policy in FailurePolicy::ALL {
+        for cost in [Cost::take(20), Cost::undo(3, 7), Cost::refund(0)] {
+            let settle = Charge {
+                cost,
+                role: Role::Settle,
+                charging: Charging::Postpaid,
+                ..charge(window(10), cost, *policy)
+            };
+            let outcome = decide_one(&layer, settle).await.expect("a settle does not fail the call");
+            let used = policy.for_non_binding();
+            assert_eq!((outcome.verdict, outcome.decided_by), (Verdict::Fits, DecidedBy::Policy(used)));
+        }
+    }
+    let local = decide_one(&layer, charge(window(10), Cost::take(1), FailurePolicy::Local)).await;
+    assert_eq!(local.expect("memory answers").report.remaining, 9, "the first unit of the local counter");
+}
+
+#[tokio::test]
 async fn what_is_certain_beats_an_error() {
     use FailurePolicy::{Allow, Deny, Error, Local};
     use Role::{Enforce, NonBinding, Quota};

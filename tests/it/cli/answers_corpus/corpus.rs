@@ -33,7 +33,7 @@ pub const CORPORA: [Corpus; 3] = [
         settings: "{}\n",
         merges_domains: false,
         digest: "9a3255f1a7af4f342e66727f35165d130a3d9899eba9752823eed997d7e88b6f",
-        answers: "9a6e6b74d3625dc2f96be26031c33bb23990af113fd98a5c8e71b11077e78a01",
+        answers: "26157f2cd730e6d1498846e787410febc537d6435060a54fa08ee6e7b69ab6b8",
     },
     Corpus {
         name: "gcra_prepaid",
@@ -42,7 +42,7 @@ pub const CORPORA: [Corpus; 3] = [
         settings: "rules: { merge_domains: true }\ndefaults: { algorithm: gcra, charging: prepaid }\n",
         merges_domains: true,
         digest: "f9735029a1ebe8d20823d86b53bb75648fb5943418ed1ccbd0e4d83e21f94d98",
-        answers: "5451f95dd34416a032bbe44362b7ce3b9a4ae8ca0a335572056ebe6f15d829f2",
+        answers: "143c7be8d4d687e959f13d9f1a3198273a81bea54ba8116df5ddd350b9de7e08",
     },
     Corpus {
         name: "sliding_window_postpaid",
@@ -51,7 +51,7 @@ pub const CORPORA: [Corpus; 3] = [
         settings: "defaults: { algorithm: sliding_window, charging: postpaid }\n",
         merges_domains: false,
         digest: "b2b9c6af5f6fc0d2eccb4d909329c321371896b0addffa1bcc2f6ac919ba26f3",
-        answers: "3c5921c5d9b9c097212367571212fd8f39023542ad69e983ab636f73b8689bd8",
+        answers: "a3c860ef4deaf0cae771c5af967f8d618f6baa8de515b0dc21ba60191def0863",
     },
 ];
 

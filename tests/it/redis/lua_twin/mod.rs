@@ -15,17 +15,16 @@ use crate::redis::one_charge;
 use crate::support::properties;
 use crate::support::redis::{Redis, parsed};
 use observable::observable;
-use sequence::{LONGEST_US, Sequence};
+use sequence::{LONGEST_US, START_US, Sequence};
 use strategies::{everyday, largest, sequence, small};
 
+mod calendars;
 mod equal_charges;
 mod observable;
 mod same_shape;
 pub(crate) mod sequence;
 pub(crate) mod strategies;
-
-/// A minute boundary of recent time, so that numbers are as large as in production.
-const START_US: u64 = 1_700_000_040_000_000;
+mod undos;
 
 /// The engine's decisions, on states in a map without expiry.
 #[derive(Default)]
@@ -59,7 +58,8 @@ impl Model {
         (now_us, is_denied): (u64, bool),
     ) -> Outcome {
         let attempt = Attempt { now_us, cost: charge.cost };
-        if charge.is_recorded(verdict, is_denied) {
+        let is_changed = charge.kernel.is_changed_by(self.states.get(key), attempt);
+        if charge.is_recorded(verdict, is_denied) && is_changed {
             let after = charge.kernel.recorded(self.states.remove(key), attempt);
             // A counter that a refund has emptied is not kept, so that a step back of the clock does not find it.
             if let Some(after) = after.filter(|after| charge.kernel.unused_from_us(after) > now_us) {

@@ -1,7 +1,8 @@
 //! Sequences of requests: the counters, the charges and the time steps.
 
 use engine::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog,
+    SlidingWindow,
 };
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, LONGEST_REFILL_US, Outcomes, Pacing, RetryAfter, Role,
@@ -59,10 +60,13 @@ pub(crate) struct NumberChange {
 /// A request, and whether it is known to be denied.
 pub(crate) type RandomRequest = (Vec<RandomCharge>, bool);
 
+/// A minute boundary of recent time, so that numbers are as large as in production.
+pub(super) const START_US: u64 = 1_700_000_040_000_000;
+
 /// The longest period that a rule can have.
 pub(crate) const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
 
-/// The kernel of a kind, from 0 to 6, with these numbers, within the bounds of the engine.
+/// The kernel of a kind, from 0 to 7, with these numbers, within the bounds of the engine.
 pub(crate) fn kernel_of(kind: u8, (limit, other, length_us): (u64, u64, u64), pacing: Pacing) -> Kernel {
     let most = u64::from(u32::MAX);
     let (rate, burst) = (limit.clamp(1, most), other.clamp(1, most));
@@ -78,8 +82,16 @@ pub(crate) fn kernel_of(kind: u8, (limit, other, length_us): (u64, u64, u64), pa
             let capacity = burst.min(rate.saturating_mul(10).min(u64::from(u32::MAX)));
             Kernel::IntervalBucket(IntervalBucket::new(capacity, rate, length_us))
         }
+        6 => Kernel::CalendarWindow(calendar(limit.clamp(1, 1 << 52), other, length_us)),
         _ => Kernel::Blocked(Blocked::new(length_us)),
     }
+}
+
+/// Windows of two lengths around the start of the sequences.
+fn calendar(limit: u64, other: u64, length_us: u64) -> CalendarWindow {
+    let middle_us = START_US + other % length_us;
+    let first_us = middle_us - 1 - other % length_us.div_ceil(2);
+    CalendarWindow::new(limit, [first_us, middle_us, middle_us + length_us])
 }
 
 /// The kernel with a multiple of its numbers, and so with the same counter.
@@ -93,6 +105,9 @@ pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
         Kernel::SlidingWindow(k) => of_kind(1, k.limit(), 0),
         Kernel::SlidingLog(k) => of_kind(2, k.limit(), 0),
         Kernel::Gcra(k) => of_kind(3, k.limit(), k.burst()),
+        Kernel::CalendarWindow(k) => {
+            Kernel::CalendarWindow(CalendarWindow::new(scaled(k.limit()).max(1), k.boundaries()))
+        }
         Kernel::IntervalBucket(_) | Kernel::Blocked(_) => *kernel,
     }
 }
@@ -100,6 +115,7 @@ pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
 pub(crate) fn period_us(kernel: &Kernel) -> u64 {
     match kernel {
         Kernel::FixedWindow(k) => k.window_us(),
+        Kernel::CalendarWindow(k) => k.boundaries()[2] - k.boundaries()[1],
         Kernel::SlidingWindow(k) => k.window_us(),
         Kernel::SlidingLog(k) => k.window_us(),
         Kernel::Gcra(k) => k.period_us(),
@@ -111,7 +127,8 @@ pub(crate) fn period_us(kernel: &Kernel) -> u64 {
 impl Amount {
     /// The cost for a limit of this kernel.
     fn cost(&self, kernel: &Kernel) -> Cost {
-        let (max_cost, is_window) = (kernel.max_cost(), matches!(kernel, Kernel::FixedWindow(_)));
+        let (max_cost, is_window) =
+            (kernel.max_cost(), matches!(kernel, Kernel::FixedWindow(_) | Kernel::CalendarWindow(_)));
         let part = |share: f64| (share * max_cost as f64) as u64 + 1;
         match *self {
             Self::Peek => Cost::PEEK,

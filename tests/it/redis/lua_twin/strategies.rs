@@ -39,7 +39,7 @@ pub(crate) fn kernel(
     length_us: impl Strategy<Value = u64> + Clone + 'static,
 ) -> impl Strategy<Value = Kernel> {
     let numbers = (limit.clone(), limit, length_us);
-    (0..7_u8, numbers, any::<bool>()).prop_map(|(kind, numbers, queue)| {
+    (0..8_u8, numbers, any::<bool>()).prop_map(|(kind, numbers, queue)| {
         kernel_of(kind, numbers, if queue { Pacing::Queue } else { Pacing::Meter })
     })
 }

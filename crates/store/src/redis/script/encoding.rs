@@ -1,10 +1,7 @@
 //! A request as bytes and keys for a script, and outcomes from the integers that the script returns. lua/plain.lua
 //! describes both for a single charge, lua/batch.lua for other requests. Knows nothing of connections.
 
-use engine::algorithm::{
-    Attempt, BucketState, CounterReading, FixedWindow, Gcra, IntervalBucket, Kernel, LogReading,
-    SlidingWindow, Tat, TokenState, Verdict, WindowState,
-};
+use engine::algorithm::{Attempt, Gcra, Kernel, Verdict};
 use engine::{
     Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role, StoreError,
 };
@@ -14,6 +11,7 @@ use super::layout::{
     ChargeMode, FEATURE_LOG_REFUNDS, FEATURE_RESET, FEATURE_SEVERAL, FEATURE_SLIDING_LOG, GRANT,
     KernelLayout, RESET, ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, RepeatRule, SEVERAL, SLIDING_LOG,
 };
+use super::reading::reading;
 use super::text::{self, ScriptText};
 
 /// A request as the script reads it.
@@ -179,6 +177,10 @@ impl EncodedRequest {
         let start = self.bytes.len();
         match charge.kernel {
             Kernel::FixedWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::CalendarWindow(k) => {
+                let [first_us, middle_us, last_us] = k.boundaries();
+                self.push_f64s([units, k.limit(), first_us, middle_us, last_us]);
+            }
             Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
             Kernel::SlidingLog(k) => self.push_f64s([units, k.limit(), k.window_us()]),
             Kernel::IntervalBucket(k) => self.push_f64s([units, k.capacity(), k.refill(), k.interval_us()]),
@@ -248,7 +250,7 @@ fn role_number(charge: &Charge) -> u16 {
         // A refund of 0 units always fits, but is sent as a peek, which may not fit and must then deny nothing.
         _ if charge.cost == Cost::refund(0) => ROLE_NON_BINDING,
         Role::Enforce => ROLE_ENFORCE,
-        Role::Shadow | Role::NonBinding | Role::Settle => ROLE_NON_BINDING,
+        Role::Shadow | Role::Announced | Role::Booked | Role::NonBinding | Role::Settle => ROLE_NON_BINDING,
         Role::Quota(group) => ROLE_QUOTA + group,
     }
 }
@@ -324,69 +326,6 @@ pub(crate) fn undone(charge: &Charge, answer: &RequestReply) -> Result<Outcome, 
         Verdict::Fits => Ok(outcome),
         Verdict::Over => Err(StoreError::Refused("the log has too many later grants for an undo".to_owned())),
     }
-}
-
-/// The counter that the numbers describe; `None` if the kernel cannot have such numbers.
-fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReading> {
-    match kernel {
-        Kernel::FixedWindow(kernel) => window_state(kernel, numbers).map(CounterReading::Window),
-        Kernel::SlidingWindow(kernel) => bucket_state(kernel, numbers, now_us).map(CounterReading::Buckets),
-        Kernel::SlidingLog(_) => log_reading(numbers).map(CounterReading::Log),
-        Kernel::Gcra(kernel) => tat(kernel, numbers).map(CounterReading::Tat),
-        Kernel::IntervalBucket(kernel) => token_state(kernel, numbers).map(CounterReading::Tokens),
-        Kernel::Blocked(_) => (*numbers == [0]).then_some(CounterReading::Nothing),
-    }
-}
-
-fn window_state(kernel: &FixedWindow, numbers: &[i64]) -> Option<WindowState> {
-    let &[index, count] = numbers else { return None };
-    Some(WindowState { index: window_index(index, kernel.window_us())?, count: exact(count)? })
-}
-
-/// The script moves the counts to the window of its time, so the window has not ended then.
-fn bucket_state(kernel: &SlidingWindow, numbers: &[i64], now_us: u64) -> Option<BucketState> {
-    let &[index, current, previous] = numbers else { return None };
-    let index =
-        window_index(index, kernel.window_us()).filter(|&index| index >= now_us / kernel.window_us())?;
-    Some(BucketState { index, current: exact(current)?, previous: exact(previous)? })
-}
-
-fn log_reading(numbers: &[i64]) -> Option<LogReading> {
-    let &[used, newest_us, next_us, retry_us] = numbers else { return None };
-    Some(LogReading {
-        used: exact(used)?,
-        newest_us: exact(newest_us)?,
-        next_us: exact(next_us)?,
-        retry_us: exact(retry_us)?,
-    })
-}
-
-fn tat(kernel: &Gcra, numbers: &[i64]) -> Option<Tat> {
-    let (whole_us, fraction) = match *numbers {
-        [whole_us] => (whole_us, 0),
-        [whole_us, fraction] => (whole_us, fraction),
-        _ => return None,
-    };
-    let fraction = exact(fraction).filter(|&fraction| fraction < kernel.denominator())?;
-    Some(Tat { whole_us: exact(whole_us)?, fraction })
-}
-
-fn token_state(kernel: &IntervalBucket, numbers: &[i64]) -> Option<TokenState> {
-    let &[start_us, tokens] = numbers else { return None };
-    let tokens = Some(tokens).filter(|tokens| tokens.unsigned_abs() <= kernel.capacity())?;
-    Some(TokenState { tokens, start_us: exact(start_us)? })
-}
-
-/// A quantity: a number that a double holds exactly.
-fn exact(number: i64) -> Option<u64> {
-    u64::try_from(number).ok().filter(|&number| number < 1 << 53)
-}
-
-/// The index of a window that starts before 2^53 us.
-fn window_index(number: i64, window_us: u64) -> Option<u64> {
-    let index = exact(number)?;
-    index.checked_mul(window_us).filter(|&start_us| start_us < 1 << 53)?;
-    Some(index)
 }
 
 fn malformed(what: &str) -> StoreError {

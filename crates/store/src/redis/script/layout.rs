@@ -47,7 +47,7 @@ pub(super) enum RepeatRule {
 
 /// All kernels in the order of their numbers, which is the order in which the script looks for the kernel of a charge:
 /// the most common one is first.
-pub(super) const KERNELS: [KernelLayout; 7] = [
+pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "gcra_whole",
         number: 1,
@@ -104,6 +104,14 @@ pub(super) const KERNELS: [KernelLayout; 7] = [
         counter: CounterFormat::Nothing,
         repeat: None,
     },
+    KernelLayout {
+        name: "calendar_window",
+        number: 8,
+        lua: include_str!("lua/calendar_window.lua"),
+        parameters: &["units", "limit", "first", "middle", "last"],
+        counter: CounterFormat::Numbers(&["start", "count"]),
+        repeat: Some(RepeatRule::Units),
+    },
 ];
 
 // Other code uses the rows by these names only, so a kernel without a row does not compile.
@@ -114,6 +122,7 @@ const SLIDING_WINDOW: &KernelLayout = &KERNELS[3];
 const INTERVAL_BUCKET: &KernelLayout = &KERNELS[4];
 pub(super) const SLIDING_LOG: &KernelLayout = &KERNELS[5];
 const BLOCKED: &KernelLayout = &KERNELS[6];
+const CALENDAR_WINDOW: &KernelLayout = &KERNELS[7];
 
 /// The parameters of a kernel are `one` to `five` in the batch script.
 const MOST_PARAMETERS: usize = 5;
@@ -219,6 +228,7 @@ impl KernelLayout {
     pub(super) fn for_kernel(kernel: &Kernel) -> &'static Self {
         match kernel {
             Kernel::FixedWindow(_) => FIXED_WINDOW,
+            Kernel::CalendarWindow(_) => CALENDAR_WINDOW,
             Kernel::SlidingWindow(_) => SLIDING_WINDOW,
             Kernel::SlidingLog(_) => SLIDING_LOG,
             Kernel::Gcra(gcra) if gcra.denominator() == 1 => GCRA_WHOLE,

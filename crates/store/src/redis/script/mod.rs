@@ -7,6 +7,7 @@
 mod batch;
 mod encoding;
 mod layout;
+mod reading;
 #[cfg(test)]
 mod tests;
 mod text;

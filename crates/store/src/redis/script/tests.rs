@@ -3,7 +3,9 @@
 use std::slice;
 
 use engine::StoreError;
-use engine::algorithm::{Attempt, CounterReading, Kernel, LogReading, Tat, Verdict, WindowState};
+use engine::algorithm::{
+    Attempt, CalendarWindow, CounterReading, Kernel, LogReading, Tat, Verdict, WindowState,
+};
 use engine::{
     Algorithm, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, FailurePolicy, Limit, LimitSpec,
     Outcome, Period, Quantity, Refill, Role, Unit,
@@ -26,7 +28,16 @@ fn kernel(algorithm: Algorithm, limit: u32, refill: Refill) -> Kernel {
     }
 }
 
-/// Kernels of every algorithm: with whole and with fractional intervals, and of a limit that blocks.
+/// A day of 23 hours and one of 24, the first with the time [`T0`].
+fn days() -> Kernel {
+    let first_us = T0 - 60 * MINUTE_US;
+    Kernel::CalendarWindow(CalendarWindow::new(
+        60,
+        [first_us, first_us + 1_380 * MINUTE_US, first_us + 2_820 * MINUTE_US],
+    ))
+}
+
+/// Kernels of every algorithm: with whole and with fractional intervals, of a calendar, and of a limit that blocks.
 fn kernels() -> Vec<Kernel> {
     let limits = [60, 7, 0];
     let refills = [Refill::Continuous, Refill::Interval];
@@ -35,7 +46,7 @@ fn kernels() -> Vec<Kernel> {
             move |refill| Algorithm::ALL.iter().map(move |&algorithm| kernel(algorithm, limit, refill));
         refills.into_iter().flat_map(of_refill)
     };
-    limits.into_iter().flat_map(of_limit).collect()
+    limits.into_iter().flat_map(of_limit).chain([days()]).collect()
 }
 
 fn charge(kernel: Kernel, cost: Cost, charging: Charging, role: Role) -> Charge {
@@ -155,25 +166,27 @@ fn a_reset_is_a_mark_and_a_key() {
 #[test]
 fn an_undo_names_its_grant() {
     let granted = |numbers: &[i64], charge: &Charge| outcome(charge, numbers, T0).expect("a good reply");
+    let of = |algorithm| kernel(algorithm, 60, Refill::Continuous);
     let cases = [
-        (Algorithm::FixedWindow, vec![28_333_334, 1], 28_333_334.0),
-        (Algorithm::SlidingWindow, vec![28_333_334, 1, 0], 28_333_334.0),
-        (Algorithm::SlidingLog, vec![1, T0 as i64 - 5, 0, 0], T0 as f64 - 5.0),
-        (Algorithm::Gcra, vec![T0 as i64 + 5], T0 as f64 + 5.0 - 1e6), // 1 s a unit
+        (of(Algorithm::FixedWindow), vec![28_333_334, 1], 28_333_334.0),
+        (of(Algorithm::SlidingWindow), vec![28_333_334, 1, 0], 28_333_334.0),
+        (of(Algorithm::SlidingLog), vec![1, T0 as i64 - 5, 0, 0], T0 as f64 - 5.0),
+        (of(Algorithm::Gcra), vec![T0 as i64 + 5], T0 as f64 + 5.0 - 1e6), // 1 s a unit
+        (days(), vec![T0 as i64, 1], T0 as f64),
     ];
-    for (algorithm, numbers, grant_id) in cases {
-        let charge = taken(kernel(algorithm, 60, Refill::Continuous));
+    for (kernel, numbers, grant_id) in cases {
+        let charge = taken(kernel);
         let undo = EncodedRequest::undo("k", &charge, &granted(&numbers, &charge), "").expect("a grant");
         let layout = KernelLayout::for_kernel(&charge.kernel);
-        let refunds = if algorithm == Algorithm::SlidingLog { FEATURE_LOG_REFUNDS } else { 0 };
+        let refunds = if matches!(kernel, Kernel::SlidingLog(_)) { FEATURE_LOG_REFUNDS } else { 0 };
         let whole = EncodedRequest::new(&charges([charge.clone()]), "");
         let expected =
             [charge_bytes(&[101], &[grant_id]), vec![layout.number, 5], whole.bytes()[2..].to_vec()].concat();
-        assert_eq!(undo.bytes(), expected, "{algorithm}");
+        assert_eq!(undo.bytes(), expected, "{kernel}");
         assert_eq!(
             (undo.features(), undo.reply_width()),
             (layout.feature() | refunds, layout.reply_width()),
-            "{algorithm}"
+            "{kernel}"
         );
     }
 }
@@ -201,6 +214,7 @@ fn only_a_prepaid_grant_can_be_undone() {
 fn numbers(reading: &CounterReading) -> Vec<i64> {
     let numbers = match *reading {
         CounterReading::Window(WindowState { index, count }) => vec![index, count],
+        CounterReading::Calendar(state) => vec![state.start_us, state.count],
         CounterReading::Buckets(state) => vec![state.index, state.current, state.previous],
         CounterReading::Log(LogReading { used, newest_us, next_us, retry_us }) => {
             vec![used, newest_us, next_us, retry_us]
@@ -268,6 +282,10 @@ fn numbers_out_of_range_are_malformed() {
         let charge = taken(kernel(algorithm, limit, refill));
         let reply = outcome(&charge, &numbers, T0);
         assert!(matches!(reply, Err(StoreError::Malformed(_))), "{algorithm} {limit} {numbers:?}: {reply:?}");
+    }
+    for numbers in [vec![1, -1], vec![too_large, 1], vec![1, too_large], vec![1]] {
+        let reply = outcome(&taken(days()), &numbers, T0);
+        assert!(matches!(reply, Err(StoreError::Malformed(_))), "{numbers:?}: {reply:?}");
     }
 }
 
@@ -350,7 +368,7 @@ fn a_batch_is_one_command() {
     let bytes = [&[103, 1, 0, 1, 0, 2, 0], requests[0].bytes(), requests[1].bytes()].concat();
     let start = [b"EVALSHA".as_slice(), script_sha1().as_bytes(), b"2", b"p:k0", b"p:r"];
     let argument = |time: f64, grace_ms: f64| {
-        let features = (8_u16 | 2 | 2_048).to_le_bytes();
+        let features = (8_u16 | 2 | 4_096).to_le_bytes();
         [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features, &bytes].concat()
     };
     assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &[&argument(-1.0, 1e3)]].concat());

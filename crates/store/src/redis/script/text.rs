@@ -303,10 +303,13 @@ mod tests {
     #[test]
     fn facts_about_kernels_are_written_into_the_text() {
         assert!(in_batch("KERNEL_FUNCTIONS").starts_with("{ gcra_whole or false, fixed_window or false, "));
-        assert_eq!(in_batch("KERNEL_FORMATS"), "{ '<dd', '<ddd', '<ddddd', '<ddd', '<dddd', '<ddd', '' }\n");
-        assert_eq!(in_batch("KERNEL_SIZES"), "{ 16, 24, 40, 24, 32, 24, 0 }\n");
-        assert_eq!(in_batch("KERNEL_WIDTHS"), "{ 1, 2, 2, 3, 2, 4, 1 }\n");
-        assert_eq!(in_batch("KERNEL_STATES"), "{ '<d', '<dd', '<dd', '<ddd', '<dd', false, false }\n");
+        assert_eq!(
+            in_batch("KERNEL_FORMATS"),
+            "{ '<dd', '<ddd', '<ddddd', '<ddd', '<dddd', '<ddd', '', '<ddddd' }\n"
+        );
+        assert_eq!(in_batch("KERNEL_SIZES"), "{ 16, 24, 40, 24, 32, 24, 0, 40 }\n");
+        assert_eq!(in_batch("KERNEL_WIDTHS"), "{ 1, 2, 2, 3, 2, 4, 1, 2 }\n");
+        assert_eq!(in_batch("KERNEL_STATES"), "{ '<d', '<dd', '<dd', '<ddd', '<dd', false, false, '<dd' }\n");
     }
 
     #[test]

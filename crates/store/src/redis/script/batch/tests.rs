@@ -153,7 +153,7 @@ fn a_bundle_is_one_key_and_one_charge_with_its_number() {
     });
     let words: Vec<_> = words.collect();
     let bytes = [&[102, 3, 0], requests[0].bytes(), &[103, 1, 0, 1, 0, 2, 0], requests[1].bytes()].concat();
-    let argument = [header(-1.0, 1e3, 8 + 512), bytes].concat();
+    let argument = [header(-1.0, 1e3, 8 + 1_024), bytes].concat();
     assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &argument]);
 }
 
@@ -176,13 +176,13 @@ fn the_script_defines_only_the_functions_that_a_call_needs() {
         (vec![gcra("a", Charging::Prepaid), gcra("b", Charging::Prepaid)], 0),
         (vec![gcra("a", Charging::Postpaid), gcra("b", Charging::Prepaid)], 0),
         (vec![hit("a"), hit("b")], 8),
-        (vec![taken.clone(), taken.clone()], 4 | 512),
-        (vec![taken.clone(), cost("a", Cost::take(2))], 4 | 8 | 1_024 | 2_048),
-        (vec![taken, EncodedRequest::reset("b", "")], 2 | 2_048),
-        (vec![log(Cost::take(1)), hit("a")], 128 | 8 | 2_048),
-        (vec![log(Cost::refund(1)), hit("a")], 128 | 8 | 2_048 | 4_096),
+        (vec![taken.clone(), taken.clone()], 4 | 1_024),
+        (vec![taken.clone(), cost("a", Cost::take(2))], 4 | 8 | 2_048 | 4_096),
+        (vec![taken, EncodedRequest::reset("b", "")], 2 | 4_096),
+        (vec![log(Cost::take(1)), hit("a")], 128 | 8 | 4_096),
+        (vec![log(Cost::refund(1)), hit("a")], 128 | 8 | 4_096 | 8_192),
         (vec![pair("a", "b")], 8),
-        (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 8 | 1_024 | 2_048),
+        (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 8 | 2_048 | 4_096),
     ];
     for (requests, expected) in cases {
         let features = &argument(&requests)[16..18];

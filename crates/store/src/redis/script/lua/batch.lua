@@ -27,7 +27,7 @@
 -- Several charges are recorded together or not at all. A charge whose mode says that it is recorded in any case is an
 -- exception, and takes effect before the next charge is decided. The role of a charge tells what follows if it does not
 -- fit. ENFORCE: the request is denied. NON_BINDING: nothing. QUOTA + g: quota group g is over, and if all groups are
--- over, the request is denied. The id of a grant is the index of its window, the time of the last refill of its bucket,
+-- over, the request is denied. The id of a grant is the index or the start of its window, the time of the last refill of its bucket,
 -- or the time of its entry in a log. For GCRA it is the theoretical arrival time before the grant or the time of the
 -- grant, whichever is later.
 --

@@ -12,6 +12,7 @@
 --            doubles  parameters of the kernel
 -- Returns  integers: the time in us, then the counter after the decision:
 --            fixed window     index of the window, units in it
+--            calendar window  start of the window in us, units in it
 --            sliding window   index of the window, units in it, units in the window before
 --            sliding log      units in the window; times in us, or 0: of the newest grant, of the grant that must
 --                             leave the window before one more unit fits, and before the cost fits

@@ -5,7 +5,7 @@ local a, b, c = A[counter], B[counter], C[counter]
 if kernel == GCRA_WHOLE then
   local cost, burst, backlog = one, two, a - NOW
   fitting, counted = math.floor((burst - backlog) / cost), math.floor((2 * burst - backlog) / cost)
-elseif kernel == FIXED_WINDOW then
+elseif kernel == FIXED_WINDOW or kernel == CALENDAR_WINDOW then
   local units, limit = one, two
   fitting, counted = math.floor((limit - b) / units), math.floor((EXACT - 1 - b) / units)
 elseif kernel == INTERVAL_BUCKET then

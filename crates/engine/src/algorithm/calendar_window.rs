@@ -1,0 +1,228 @@
+//! Window of a calendar: a count per day, week, month or year of a time zone. The kernel gets the boundaries between
+//! windows as numbers; [`Calendar`](crate::Calendar) chooses them.
+
+use super::report::{Attempt, CounterView, Report, Verdict};
+use crate::request::{Cost, MAX_UNITS};
+
+/// `limit` units per window. The process that plans the request gives the three boundaries around its own time, the
+/// nearest one in the middle, and the store takes the window of its own time. So the two clocks may differ by half a
+/// window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalendarWindow {
+    limit: u64,
+    first_us: u64,
+    middle_us: u64,
+    last_us: u64,
+}
+
+/// The count of one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalendarState {
+    /// The boundary at which the window starts, microseconds since the epoch.
+    pub start_us: u64,
+    /// Units recorded in it: exact up to 2^53 - 1.
+    pub count: u64,
+}
+
+impl CalendarWindow {
+    /// `limit`: 1 to 2^52 units; `boundaries`: three instants in microseconds since the epoch, rising.
+    #[must_use]
+    pub const fn new(limit: u64, [first_us, middle_us, last_us]: [u64; 3]) -> Self {
+        Self { limit, first_us, middle_us, last_us }
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The boundaries that the window of the store's time is chosen from.
+    #[must_use]
+    pub fn boundaries(&self) -> [u64; 3] {
+        [self.first_us, self.middle_us, self.last_us]
+    }
+
+    /// The same limit with other boundaries.
+    pub(crate) fn with_boundaries(&self, boundaries: [u64; 3]) -> Self {
+        Self::new(self.limit, boundaries)
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { limit: scale(self.limit), ..*self }
+    }
+
+    /// The length of the later of the two windows: below 2^45 us.
+    pub(super) fn length_us(&self) -> u64 {
+        self.last_us - self.middle_us
+    }
+
+    /// The start of the window at `now_us`. A time after the last boundary means that the clocks differ by more than
+    /// half a window. Windows as long as the later one then follow, so that each time has a window that has not ended.
+    fn start_us(&self, now_us: u64) -> u64 {
+        if now_us < self.middle_us {
+            self.first_us
+        } else if now_us < self.last_us {
+            self.middle_us
+        } else {
+            now_us - (now_us - self.last_us) % self.length_us()
+        }
+    }
+
+    fn end_us(&self, state: CalendarState) -> u64 {
+        if state.start_us < self.middle_us {
+            self.middle_us
+        } else if state.start_us < self.last_us {
+            self.last_us
+        } else {
+            state.start_us + self.length_us()
+        }
+    }
+
+    /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current.
+    pub(super) fn advanced_to(&self, state: Option<CalendarState>, now_us: u64) -> CalendarState {
+        let start_us = self.start_us(now_us);
+        match state {
+            Some(state) if state.start_us >= start_us && state.count > 0 => state,
+            _ => CalendarState { start_us, count: 0 },
+        }
+    }
+
+    pub(super) fn fits(&self, state: CalendarState, needed: u64) -> bool {
+        state.count + needed <= self.limit
+    }
+
+    pub(super) fn record(&self, state: CalendarState, cost: Cost) -> CalendarState {
+        let count = state.count.saturating_sub(cost.refunded()) + cost.taken();
+        CalendarState { count: count.min(MAX_UNITS), ..state }
+    }
+
+    /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted
+    /// in a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
+    /// given back.
+    pub(super) fn may_stay_unrecorded(&self, state: CalendarState, cost: Cost) -> bool {
+        state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
+    }
+
+    pub(super) fn unused_from_us(&self, state: CalendarState) -> u64 {
+        if state.count > 0 { self.end_us(state) } else { 0 }
+    }
+
+    pub(super) fn report(&self, state: CalendarState, attempt: Attempt, verdict: Verdict) -> Report {
+        let end_after_us = self.end_us(state).saturating_sub(attempt.now_us);
+        let view = CalendarView { limit: self.limit, count: state.count, end_after_us };
+        let over_by = state.count.saturating_sub(self.limit);
+        Report { until_reset_us: end_after_us, over_by, ..view.report(attempt.cost, verdict) }
+    }
+}
+
+struct CalendarView {
+    limit: u64,
+    count: u64,
+    end_after_us: u64,
+}
+
+impl CounterView for CalendarView {
+    fn max_cost(&self) -> u64 {
+        self.limit
+    }
+    fn remaining(&self) -> u64 {
+        self.limit.saturating_sub(self.count)
+    }
+    fn wait_us(&self, _units: u64) -> u64 {
+        self.end_after_us
+    }
+    fn reset_after_us(&self) -> u64 {
+        if self.count > 0 { self.end_after_us } else { 0 }
+    }
+    fn longest_wait_us(&self) -> u64 {
+        self.end_after_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Kernel;
+    use super::super::testing::Counter;
+    use super::*;
+    use crate::{Calendar, Charging, RetryAfter};
+
+    const HOUR_US: u64 = 3_600_000_000;
+
+    fn window(limit: u64, boundaries: [u64; 3]) -> Kernel {
+        Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))
+    }
+
+    #[test]
+    fn a_debt_is_counted_exactly_and_ends_with_the_window() {
+        let mut counter =
+            Counter { charging: Charging::Postpaid, ..Counter::new(window(10, [0, 1_000, 2_000])) };
+        let (verdict, report) = counter.take(5, 1 << 40);
+        assert_eq!((verdict, report.remaining, report.over_by), (Verdict::Over, 0, (1 << 40) - 10));
+        assert_eq!(counter.decide(6, Cost::refund((1 << 40) - 3)).1.remaining, 7);
+        assert_eq!(counter.take(1_000, 4).1.remaining, 6);
+    }
+
+    #[test]
+    fn a_limit_may_be_near_the_largest_exact_number() {
+        let most = 1 << 52;
+        let mut counter = Counter::new(window(most, [0, 1_000, 2_000]));
+        for taken in [1_u64 << 32, 1 << 51, 1] {
+            assert_eq!(counter.take(5, taken).0, Verdict::Fits);
+        }
+        assert_eq!(counter.peek(5).remaining, most - (1 << 32) - (1 << 51) - 1);
+    }
+
+    #[test]
+    fn a_store_that_is_far_ahead_still_has_windows() {
+        let mut counter = Counter::new(window(1, [0, 1_000, 1_300]));
+        assert_eq!(counter.take(1_299, 1).0, Verdict::Fits);
+        assert_eq!(counter.take(1_300, 1).1.until_reset_us, 300);
+        assert_eq!(counter.take(1_599, 1).1.retry_after, RetryAfter::In(1));
+        assert_eq!(counter.take(1_950, 1).1.until_reset_us, 250);
+    }
+
+    /// Starts of windows of 1 to 40 hours, and a sequence of times of the store, each with the error of the process's
+    /// clock in parts per thousand of the most that is allowed.
+    fn story() -> impl Strategy<Value = (Vec<u64>, Vec<(u64, i64, u64)>)> {
+        let lengths = prop::collection::vec(1..40_u64, 12);
+        let step = (0..30_u64, -999..1_000_i64, 1..6_u64);
+        (lengths, prop::collection::vec(step, 1..40)).prop_map(|(lengths, steps)| {
+            let starts = lengths.iter().scan(1_000 * HOUR_US, |at_us, hours| {
+                *at_us += hours * HOUR_US;
+                Some(*at_us)
+            });
+            (starts.collect(), steps)
+        })
+    }
+
+    proptest! {
+        /// The model has a count for each window of the store's time and knows all boundaries.
+        #[test]
+        fn clocks_may_differ_by_half_a_window((starts, steps) in story()) {
+            let calendar = Calendar::new("UTC", "test", starts.clone()).expect("rising");
+            let mut counter = Counter::new(window(12, [0, 1, 2]));
+            let (mut now_us, mut used) = (starts[1], (0, 0));
+            for (hours, error, units) in steps {
+                now_us += hours * HOUR_US;
+                let [before, (start_us, end_us), after] =
+                    [calendar.window(now_us - 60 * HOUR_US), calendar.window(now_us), calendar.window(now_us + 60 * HOUR_US)];
+                prop_assume!(now_us + 60 * HOUR_US < calendar.known_until_us() && before.0 > 0 && after.1 > 0);
+                let shortest = starts.windows(2).map(|pair| pair[1] - pair[0]).min().expect("windows");
+                let skew = i64::try_from(shortest / 2).expect("hours") / 1_000 * error;
+                let planned = calendar.around(now_us.saturating_add_signed(skew));
+                counter.kernel = window(12, planned);
+                if used.0 != start_us {
+                    used = (start_us, 0);
+                }
+                let (verdict, report) = counter.take(now_us, units);
+                let fits = used.1 + units <= 12;
+                used.1 += if fits { units } else { 0 };
+                prop_assert_eq!(verdict == Verdict::Fits, fits, "{:?} at {}", planned, now_us);
+                prop_assert_eq!((report.remaining, report.until_reset_us), (12 - used.1, end_us - now_us));
+            }
+        }
+    }
+}

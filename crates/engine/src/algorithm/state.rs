@@ -1,0 +1,104 @@
+//! The states of the counters of all kernels, and what a report needs of a state.
+
+use super::calendar_window::CalendarState;
+use super::fixed_window::WindowState;
+use super::gcra::Tat;
+use super::interval_bucket::TokenState;
+use super::sliding_log::{Log, LogReading};
+use super::sliding_window::BucketState;
+
+/// This many grants of a sliding log take as much memory as a counter with its key.
+const GRANTS_PER_COUNTER: usize = 16;
+
+/// The state of one counter, as its kernel left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Window(WindowState),
+    Calendar(CalendarState),
+    Buckets(BucketState),
+    Log(Log),
+    Tat(Tat),
+    Tokens(TokenState),
+}
+
+/// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log, which is too
+/// large to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CounterReading {
+    Window(WindowState),
+    Calendar(CalendarState),
+    Buckets(BucketState),
+    Log(LogReading),
+    Tat(Tat),
+    Tokens(TokenState),
+    /// A kernel without a counter has nothing to read.
+    Nothing,
+}
+
+impl State {
+    /// Memory used, in units of a counter with its key. The grants that a log has room for count in addition.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Log(log) => 1 + log.capacity() / GRANTS_PER_COUNTER,
+            Self::Window(_) | Self::Calendar(_) | Self::Buckets(_) | Self::Tat(_) | Self::Tokens(_) => 1,
+        }
+    }
+
+    // Each kernel takes its own kind of state and treats another kind as none. The fingerprint in the key separates the
+    // counters of different kernels.
+
+    pub(super) fn window(&self) -> Option<WindowState> {
+        if let Self::Window(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn calendar(&self) -> Option<CalendarState> {
+        if let Self::Calendar(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn buckets(&self) -> Option<BucketState> {
+        if let Self::Buckets(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn log(&self) -> Option<&Log> {
+        if let Self::Log(log) = self { Some(log) } else { None }
+    }
+
+    pub(super) fn into_log(self) -> Option<Log> {
+        if let Self::Log(log) = self { Some(log) } else { None }
+    }
+
+    pub(super) fn tat(&self) -> Option<Tat> {
+        if let Self::Tat(tat) = self { Some(*tat) } else { None }
+    }
+
+    pub(super) fn tokens(&self) -> Option<TokenState> {
+        if let Self::Tokens(state) = self { Some(*state) } else { None }
+    }
+}
+
+impl CounterReading {
+    pub(super) fn window(&self) -> Option<WindowState> {
+        if let Self::Window(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn calendar(&self) -> Option<CalendarState> {
+        if let Self::Calendar(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn buckets(&self) -> Option<BucketState> {
+        if let Self::Buckets(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn log(&self) -> Option<LogReading> {
+        if let Self::Log(reading) = self { Some(*reading) } else { None }
+    }
+
+    pub(super) fn tat(&self) -> Option<Tat> {
+        if let Self::Tat(tat) = self { Some(*tat) } else { None }
+    }
+
+    pub(super) fn tokens(&self) -> Option<TokenState> {
+        if let Self::Tokens(state) = self { Some(*state) } else { None }
+    }
+}

@@ -1,0 +1,243 @@
+//! Which limits of new rules count in another way than those of the rules before, and what happens to their counters:
+//! for the log and the admin page.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::algorithm::Kernel;
+use engine::{Limit, Quantity, Rule, RuleSet};
+
+/// A limit of a rule that both rule sets have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedLimit {
+    /// The label of the limit: its name, or the path of its rule.
+    pub limit: String,
+    /// The path of its rule.
+    pub path: String,
+    /// Algorithm and numbers of the limit before the change, for an operator.
+    pub before: String,
+    pub after: String,
+    pub counters: KeptCounters,
+}
+
+/// What becomes of the counters of a changed limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptCounters {
+    /// The units that were used stay used.
+    Units,
+    /// The same share of the burst stays used.
+    Share,
+    /// Every counter is a new one: at most one further limit is admitted, once.
+    Nothing,
+    /// A limit of 0 has no counters. Those of the limit before stay until they expire.
+    Unused,
+}
+
+impl KeptCounters {
+    /// For an operator: the predicate of a sentence about the counters.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Units => "keep the used units",
+            Self::Share => "keep the used share",
+            Self::Nothing => "start unused",
+            Self::Unused => "are not used while the limit is 0",
+        }
+    }
+}
+
+/// The limits of `after` that count in another way than in `before`, in the order of the rules. A limit is found again
+/// by the path of its rule and its name. Without a name it is found by its kind and period, or by its place among the
+/// limits of the rule.
+#[must_use]
+pub fn changed_limits(before: &RuleSet, after: &RuleSet) -> Vec<ChangedLimit> {
+    let old_rules: HashMap<&str, &Arc<Rule>> =
+        before.rules().iter().map(|rule| (&*rule.path, rule)).collect();
+    let mut changed = Vec::new();
+    for rule in after.rules() {
+        let Some(old_rule) = old_rules.get(&*rule.path) else { continue };
+        for (place, limit) in rule.limits.iter().enumerate() {
+            let old_limit = same_limit(old_rule, place, limit);
+            changed.extend(old_limit.and_then(|old_limit| change((old_rule, old_limit), (rule, limit))));
+        }
+    }
+    changed
+}
+
+/// The limit of the rule before that is this one with other numbers.
+fn same_limit<'r>(old_rule: &'r Rule, place: usize, limit: &Limit) -> Option<&'r Limit> {
+    let same_name = || old_rule.limits.iter().filter(|old_limit| old_limit.spec.name == limit.spec.name);
+    if limit.spec.name.is_some() {
+        return same_name().next().map(AsRef::as_ref);
+    }
+    let counts_like = same_name().find(|old_limit| old_limit.counts_like(limit));
+    let same_kind = || same_name().find(|old_limit| kind(old_limit) == kind(limit));
+    let same_place = || old_rule.limits.get(place).filter(|old_limit| old_limit.spec.name.is_none());
+    counts_like.or_else(same_kind).or_else(same_place).map(AsRef::as_ref)
+}
+
+fn kind(limit: &Limit) -> Option<String> {
+    match limit.quantity {
+        Quantity::Limited(kernel) => Some(kernel.fingerprint()),
+        Quantity::Unlimited => None,
+    }
+}
+
+/// `None` if nothing changes for the counters.
+fn change((old_rule, old): (&Rule, &Limit), (rule, new): (&Rule, &Limit)) -> Option<ChangedLimit> {
+    let (Quantity::Limited(old_kernel), Quantity::Limited(kernel)) = (old.quantity, new.quantity) else {
+        return None;
+    };
+    if old.counts_like(new) && old.fingerprint == new.fingerprint {
+        return None;
+    }
+    // A limit of 0 has left the counters of the limit before it.
+    let was_blocked = matches!(old_kernel, Kernel::Blocked(_)) && old.spec.period == new.spec.period;
+    let same_key = (was_blocked || old.fingerprint == new.fingerprint) && old_rule.shard_by == rule.shard_by;
+    let counters = match kernel {
+        Kernel::Blocked(_) => KeptCounters::Unused,
+        Kernel::IntervalBucket(_) => KeptCounters::Nothing,
+        _ if !same_key => KeptCounters::Nothing,
+        Kernel::Gcra(_) => KeptCounters::Share,
+        Kernel::FixedWindow(_)
+        | Kernel::CalendarWindow(_)
+        | Kernel::SlidingWindow(_)
+        | Kernel::SlidingLog(_) => KeptCounters::Units,
+    };
+    Some(ChangedLimit {
+        limit: new.label.to_string(),
+        path: rule.path.to_string(),
+        before: numbers(old),
+        after: numbers(new),
+        counters,
+    })
+}
+
+fn numbers(limit: &Limit) -> String {
+    let spec = &limit.spec;
+    let burst =
+        if spec.algorithm.has_burst() { format!(", burst {}", spec.capacity()) } else { String::new() };
+    format!("{}, {} per {}{burst}", spec.algorithm.name(), spec.requests_per_unit, spec.period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions};
+    use engine::{Defaults, ValueHashing};
+
+    fn rules(limits: &str) -> RuleSet {
+        let text = format!(
+            "domain: d\ndescriptors:\n  - {{ key: same, rate_limit: {{ unit: day, requests_per_unit: 3 }} }}\n  - key: k\n    {limits}\n"
+        );
+        let options = LoadOptions {
+            merge_domains: false,
+            defaults: Defaults::ENVOY_RATELIMIT,
+            upgrades: Vec::new(),
+            hashing: ValueHashing::NONE,
+            directory: DirectoryOptions::default(),
+            calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+        };
+        crate::load_stream("rules", text.as_bytes(), options).expect("valid rules").into_rules()
+    }
+
+    /// Each changed limit: its label, its numbers before and after, and its counters.
+    fn changes(before: &str, after: &str) -> Vec<String> {
+        let changed = changed_limits(&rules(before), &rules(after));
+        let text = |change: ChangedLimit| {
+            let ChangedLimit { limit, path, before, after, counters } = change;
+            assert_eq!(path, "d.k");
+            format!("{limit}: {before} -> {after}: {}", counters.text())
+        };
+        changed.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn the_counters_of_a_changed_number_are_told() {
+        let one = |text: &str| format!("rate_limit: {{ unit: minute, {text} }}");
+        let table = [
+            ("requests_per_unit: 5", "requests_per_unit: 5, name: n, charging: prepaid", ""),
+            (
+                "requests_per_unit: 5",
+                "requests_per_unit: 6",
+                "fixed_window, 5 per minute -> fixed_window, 6 per minute: keep the used units",
+            ),
+            (
+                "requests_per_unit: 5, algorithm: gcra",
+                "requests_per_unit: 5, algorithm: token_bucket, burst: 9",
+                "gcra, 5 per minute, burst 5 -> token_bucket, 5 per minute, burst 9: keep the used share",
+            ),
+            (
+                "requests_per_unit: 5, algorithm: token_bucket, refill: interval",
+                "requests_per_unit: 6, algorithm: token_bucket, refill: interval",
+                "token_bucket, 5 per minute, burst 5 -> token_bucket, 6 per minute, burst 6: start unused",
+            ),
+            (
+                "requests_per_unit: 5",
+                "requests_per_unit: 5, algorithm: sliding_log",
+                "fixed_window, 5 per minute -> sliding_log, 5 per minute: start unused",
+            ),
+            (
+                "requests_per_unit: 5",
+                "requests_per_unit: 5, unit_multiplier: 2",
+                "fixed_window, 5 per minute -> fixed_window, 5 per 2 minutes: start unused",
+            ),
+            (
+                "requests_per_unit: 5",
+                "requests_per_unit: 0",
+                "fixed_window, 5 per minute -> fixed_window, 0 per minute: are not used while the limit is 0",
+            ),
+            (
+                "requests_per_unit: 0",
+                "requests_per_unit: 5",
+                "fixed_window, 0 per minute -> fixed_window, 5 per minute: keep the used units",
+            ),
+        ];
+        for (before, after, expected) in table {
+            let expected = if expected.is_empty() { vec![] } else { vec![format!("d.k: {expected}")] };
+            assert_eq!(changes(&one(before), &one(after)), expected, "{before} -> {after}");
+        }
+    }
+
+    #[test]
+    fn limits_are_found_again_by_name_kind_or_place() {
+        let several = |limits: &[&str]| {
+            let limits = limits.iter().map(|limit| format!("{{ unit: minute, {limit} }}"));
+            format!("rate_limits: [{}]", limits.collect::<Vec<_>>().join(", "))
+        };
+        let named = ["requests_per_unit: 5, name: a", "requests_per_unit: 7, algorithm: gcra, name: b"];
+        let swapped = ["requests_per_unit: 8, algorithm: gcra, name: b", "requests_per_unit: 6, name: a"];
+        assert_eq!(
+            changes(&several(&named), &several(&swapped)),
+            [
+                "b: gcra, 7 per minute, burst 7 -> gcra, 8 per minute, burst 8: keep the used share",
+                "a: fixed_window, 5 per minute -> fixed_window, 6 per minute: keep the used units",
+            ]
+        );
+        // A limit that gets a second one of its kind keeps its numbers in the key from then on.
+        let one = several(&["requests_per_unit: 5, algorithm: gcra"]);
+        let two = several(&[
+            "requests_per_unit: 9, algorithm: gcra, burst: 2",
+            "requests_per_unit: 5, algorithm: gcra",
+        ]);
+        assert_eq!(
+            changes(&one, &two),
+            [
+                "d.k: gcra, 5 per minute, burst 5 -> gcra, 9 per minute, burst 2: start unused",
+                "d.k: gcra, 5 per minute, burst 5 -> gcra, 5 per minute, burst 5: start unused",
+            ]
+        );
+    }
+
+    #[test]
+    fn new_rules_and_a_change_of_the_slot_are_no_kept_counters() {
+        let none =
+            changed_limits(&RuleSet::empty(), &rules("rate_limit: { unit: day, requests_per_unit: 1 }"));
+        assert_eq!(none, []);
+        let before = "rate_limit: { unit: day, requests_per_unit: 1 }";
+        let after = "shard_by: domain\n    rate_limit: { unit: day, requests_per_unit: 2 }";
+        let counters =
+            changed_limits(&rules(before), &rules(after)).into_iter().map(|change| change.counters);
+        assert_eq!(counters.collect::<Vec<_>>(), [KeptCounters::Nothing]);
+    }
+}

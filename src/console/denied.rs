@@ -1,0 +1,152 @@
+//! The keys with most denials of the process: lower bounds, which are never above the truth.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{HashKey, HeavyKey, RuleSet};
+
+use super::mask::{MaskedKey, masked, row_id};
+use super::steps::Steps;
+use crate::telemetry::metrics::{CountedKeys, DeniedCharge, LimitRef};
+
+/// Limits with keys: those with most denials.
+const MOST_LIMITS: usize = 64;
+/// Keys of a limit.
+const MOST_KEYS: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct DeniedTable {
+    tag_key: HashKey,
+    limits: HashMap<LimitRef, LimitKeys>,
+}
+
+/// The denied keys of the limits with the same labels.
+#[derive(Debug, Default)]
+pub(super) struct LimitKeys {
+    pub(super) keys: Vec<DeniedKey>,
+    /// Whether some denied keys have no place.
+    pub(super) has_more: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct DeniedKey {
+    pub(super) id: String,
+    /// The key of the counter, without the prefix of the store.
+    key: Box<str>,
+    charge: DeniedCharge,
+    pub(super) shown: MaskedKey,
+    pub(super) denied: Steps,
+    /// Whether the numbers of the last second differ from those before.
+    pub(super) has_changed: bool,
+}
+
+/// A denied key with its limit: what shows or resets its counter.
+#[derive(Clone, Debug)]
+pub struct DeniedRow {
+    pub id: String,
+    pub key: Box<str>,
+    pub charge: DeniedCharge,
+    /// The labels of the limit.
+    pub domain: Arc<str>,
+    pub rule: Arc<str>,
+    /// `name=value` as the console shows them.
+    pub shown: String,
+}
+
+impl DeniedTable {
+    pub(super) fn new(tag_key: HashKey) -> Self {
+        Self { tag_key, limits: HashMap::new() }
+    }
+
+    /// Adds what one worker has counted in the last second.
+    pub(super) fn add(&mut self, counted: CountedKeys, rules: &RuleSet, end: u64) {
+        for limit in counted.limits {
+            let known = self.limits.entry(limit.limit.clone()).or_default();
+            for key in limit.into_keys() {
+                known.add(key, &self.tag_key, rules, end);
+            }
+        }
+        while self.limits.len() > MOST_LIMITS {
+            let smallest =
+                self.limits.iter().min_by_key(|(_, keys)| keys.sum()).map(|(limit, _)| limit.clone());
+            let Some(smallest) = smallest else { return };
+            self.limits.remove(&smallest);
+        }
+    }
+
+    /// Forgets what was not denied for 15 minutes, and the limits that `is_in_force` does not know.
+    pub(super) fn advance(&mut self, end: u64, is_in_force: impl Fn(&LimitRef) -> bool) {
+        self.limits.retain(|limit, keys| {
+            keys.advance(end);
+            !keys.keys.is_empty() && is_in_force(limit)
+        });
+    }
+
+    /// Shows each key by new rules.
+    pub(super) fn mask_again(&mut self, rules: &RuleSet) {
+        for key in self.limits.values_mut().flat_map(|limit| &mut limit.keys) {
+            key.shown = masked(&self.tag_key, rules, &key.key);
+        }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&LimitRef, &LimitKeys)> {
+        self.limits.iter()
+    }
+
+    pub(super) fn of_limit(&self, limit: &LimitRef) -> Option<&LimitKeys> {
+        self.limits.get(limit)
+    }
+
+    /// The key of a row.
+    pub(super) fn find(&self, id: &str) -> Option<(&LimitRef, &DeniedKey)> {
+        let keys = self.limits.iter().flat_map(|(limit, keys)| keys.keys.iter().map(move |key| (limit, key)));
+        keys.into_iter().find(|(_, key)| key.id == id)
+    }
+}
+
+impl LimitKeys {
+    fn add(&mut self, counted: HeavyKey<DeniedCharge>, tag_key: &HashKey, rules: &RuleSet, end: u64) {
+        let HeavyKey { key, count, error, value: charge } = counted;
+        self.has_more |= error > 0;
+        let known = self.keys.iter_mut().find(|known| known.key == key);
+        if let Some(known) = known {
+            known.denied.add(end, count - error);
+            (known.charge, known.has_changed) = (charge, true);
+            return;
+        }
+        if self.keys.len() == MOST_KEYS {
+            self.has_more = true;
+            let smallest = self.keys.iter().enumerate().min_by_key(|(_, key)| key.denied.sum());
+            if let Some((place, _)) = smallest {
+                self.keys.swap_remove(place);
+            }
+        }
+        let mut denied = Steps::default();
+        denied.add(end, count - error);
+        let (id, shown) = (row_id(tag_key, &key), masked(tag_key, rules, &key));
+        self.keys.push(DeniedKey { id, key, charge, shown, denied, has_changed: true });
+    }
+
+    fn advance(&mut self, end: u64) {
+        for key in &mut self.keys {
+            let before = key.denied.newest_steps(2);
+            key.denied.advance(end);
+            // The rate of a row that was denied lately falls each second.
+            key.has_changed = std::mem::take(&mut key.has_changed) || before > 0;
+        }
+        self.keys.retain(|key| key.denied.sum() > 0);
+        self.has_more &= !self.keys.is_empty();
+    }
+
+    fn sum(&self) -> u64 {
+        self.keys.iter().map(|key| key.denied.sum()).sum()
+    }
+}
+
+impl DeniedKey {
+    pub(super) fn row(&self, (domain, rule): (Arc<str>, Arc<str>)) -> DeniedRow {
+        let entries = self.shown.entries.iter().map(|(name, value)| format!("{name}={value}"));
+        let shown = entries.collect::<Vec<_>>().join(" ");
+        DeniedRow { id: self.id.clone(), key: self.key.clone(), charge: self.charge, domain, rule, shown }
+    }
+}

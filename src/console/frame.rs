@@ -1,0 +1,52 @@
+//! What open streams are sent: a text each second, prepared once for all of them. A slow reader misses seconds; the next
+//! state has them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// A text in the format of `text/event-stream`.
+#[derive(Debug, Default)]
+pub(super) struct Frame(Arc<str>);
+
+impl Frame {
+    pub(super) fn new(event: &str, id: &str, data: &Value) -> Self {
+        Self(format!("event: {event}\nid: {id}\ndata: {data}\n\n").into())
+    }
+}
+
+/// The frames of one stream.
+#[derive(Debug)]
+pub struct Frames {
+    first: Option<Frame>,
+    later: watch::Receiver<Arc<Frame>>,
+}
+
+/// The frame at the end of a stream.
+#[derive(Debug)]
+pub struct LastFrame;
+
+impl Frames {
+    pub(super) fn new(first: Frame, later: watch::Receiver<Arc<Frame>>) -> Self {
+        Self { first: Some(first), later }
+    }
+
+    /// The next frame: the state at first, then one for each second. `None` when there are no more.
+    pub async fn next(&mut self) -> Option<Arc<str>> {
+        if let Some(Frame(text)) = self.first.take() {
+            return Some(text);
+        }
+        self.later.changed().await.ok()?;
+        Some(Arc::clone(&self.later.borrow_and_update().0))
+    }
+}
+
+impl LastFrame {
+    /// The text of the frame.
+    #[must_use]
+    pub fn text() -> Arc<str> {
+        let data = json!({"reason": "the process stops"});
+        format!("event: end\ndata: {data}\n\n").into()
+    }
+}

@@ -1,0 +1,193 @@
+//! The history of the process: the observations of the last 15 minutes, and what open streams know of it.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::ConsoleOptions;
+use super::actions::RowId;
+use super::catalog::Catalog;
+use super::denied::{DeniedRow, DeniedTable};
+use super::frame::Frame;
+use super::limits::LimitHistories;
+use super::marks::Marks;
+use super::notices::{Facts, Lasting, Notice, notices};
+use super::observation::Observation;
+use super::shapes::Shapes;
+use super::state::{MOST_SHAPES, RuleSelection, mark_json, rounded};
+use super::steps::Steps;
+use super::totals::Totals;
+
+/// Streams are sent the state at least this often.
+const STATE_EVERY_S: u64 = 10;
+
+#[derive(Debug)]
+pub(super) struct History {
+    pub(super) options: ConsoleOptions,
+    pub(super) now: Option<Observation>,
+    /// Observations so far.
+    observed: u64,
+    pub(super) catalog: Catalog,
+    pub(super) limits: LimitHistories,
+    pub(super) denied: DeniedTable,
+    pub(super) shapes: Shapes,
+    pub(super) totals: Totals,
+    pub(super) marks: Marks,
+    pub(super) lasting: Lasting,
+    pub(super) notices: Vec<Notice>,
+    /// Requests that the deny cache has denied.
+    pub(super) deny_hits: Steps,
+    /// The rows of the last state, which are all that streams know.
+    listed_rules: HashSet<u32>,
+    listed_keys: HashSet<String>,
+}
+
+/// Whether streams need the whole state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Sample,
+    State,
+}
+
+impl History {
+    pub(super) fn new(options: ConsoleOptions) -> Self {
+        Self {
+            denied: DeniedTable::new(options.tag_key),
+            options,
+            now: None,
+            observed: 0,
+            catalog: Catalog::default(),
+            limits: LimitHistories::default(),
+            shapes: Shapes::default(),
+            totals: Totals::default(),
+            marks: Marks::default(),
+            lasting: Lasting::default(),
+            notices: Vec::new(),
+            deny_hits: Steps::default(),
+            listed_rules: HashSet::new(),
+            listed_keys: HashSet::new(),
+        }
+    }
+
+    pub(super) fn observe(&mut self, mut now: Observation) -> News {
+        let end = now.end;
+        let has_new_rules = self.catalog.update(&now.rule_set);
+        if has_new_rules {
+            self.denied.mask_again(&now.rule_set);
+        }
+        let shadow = self.limits.add(&now.limits, end);
+        self.catalog.add_missing(self.limits.all().map(|(_, limit)| &limit.name));
+        for counted in std::mem::take(&mut now.denied) {
+            self.shapes.add(&counted, end);
+            self.denied.add(counted, &now.rule_set, end);
+        }
+        self.shapes.advance(end);
+        self.denied.advance(end, |limit| self.limits.get(limit).is_some());
+        self.totals.add(&now.metrics, now.seconds, shadow);
+        let hits_before = self.now.as_ref().map_or(0, |before| before.store.deny_hits);
+        self.deny_hits.add(end, now.store.deny_hits.saturating_sub(hits_before));
+        self.lasting.add(&now);
+        let has_marks = self.marks.add(&now);
+        let has_notices = self.update_notices(&now);
+        self.observed += 1;
+        let is_due = self.observed.is_multiple_of(STATE_EVERY_S) || now.seconds > 1;
+        self.now = Some(now);
+        if has_new_rules || has_marks || has_notices || is_due { News::State } else { News::Sample }
+    }
+
+    /// Returns whether there are notices of another kind than before. Numbers in a notice do not make another kind.
+    fn update_notices(&mut self, now: &Observation) -> bool {
+        let domains = self.shapes.most_unknown_domains(MOST_SHAPES);
+        let facts = Facts {
+            now,
+            totals: &self.totals,
+            marks: &self.marks,
+            lasting: &self.lasting,
+            unknown_key: self.shapes.unknown_key(&now.rule_set),
+            unknown_domains: domains.into_iter().map(|(name, _)| name.to_owned()).collect(),
+            is_shadow_mode: self.options.is_shadow_mode,
+        };
+        let current = notices(&facts);
+        let kind = |notice: &Notice| notice.title.replace(|letter: char| letter.is_ascii_digit(), "");
+        let has_news = !self.notices.iter().map(kind).eq(current.iter().map(kind));
+        self.notices = current;
+        has_news
+    }
+
+    pub(super) fn row(&self, id: &RowId) -> Option<DeniedRow> {
+        let (limit, key) = self.denied.find(id.text())?;
+        let name = self.limits.get(limit)?.name.clone();
+        Some(key.row(name))
+    }
+
+    pub(super) fn mark_reset(&mut self) {
+        self.marks.add_reset(self.end());
+    }
+
+    /// What streams are sent after an observation.
+    pub(super) fn frame(&mut self, news: News) -> Frame {
+        match news {
+            News::State => self.state_frame(),
+            News::Sample => Frame::new("sample", &self.frame_id(), &self.sample()),
+        }
+    }
+
+    /// The state, and from now on its rows in the samples.
+    pub(super) fn state_frame(&mut self) -> Frame {
+        let state = self.state(RuleSelection::Most);
+        let ids = |list: &Value| list.as_array().cloned().unwrap_or_default();
+        let rules = ids(&state["rules"]["list"]).into_iter().filter_map(|rule| rule["id"].as_u64());
+        self.listed_rules = rules.filter_map(|id| u32::try_from(id).ok()).collect();
+        let keys = ids(&state["keys"]).into_iter().filter_map(|key| key["id"].as_str().map(str::to_owned));
+        self.listed_keys = keys.collect();
+        Frame::new("state", &self.frame_id(), &state)
+    }
+
+    fn frame_id(&self) -> String {
+        format!("{}-{}", self.options.instance.id, self.observed)
+    }
+
+    fn sample(&self) -> Value {
+        let end = self.end();
+        let second = self.totals.newest();
+        let changed = self.limits.changed().filter_map(|limit| {
+            let id = self.catalog.row(&limit.name)?.id;
+            let numbers =
+                json!([id, rounded(limit.asked.rate(end)), rounded(limit.over.rate(end)), limit.over.sum()]);
+            self.listed_rules.contains(&id).then_some(numbers)
+        });
+        let rules: Vec<_> = changed.collect();
+        let keys = self.denied.all().flat_map(|(_, limit)| &limit.keys);
+        let keys = keys.filter(|key| key.has_changed && self.listed_keys.contains(&key.id));
+        let keys: Vec<_> =
+            keys.map(|key| json!([key.id, rounded(key.denied.rate(end)), key.denied.sum()])).collect();
+        let marks = self.marks.list.iter().filter(|mark| mark.until == Some(end)).map(mark_json);
+        json!({
+            "end": end,
+            "sample": {
+                "requests": second.requests,
+                "denied": second.denied,
+                "failed": second.failed,
+                "policy": second.policy,
+                "shadow": second.shadow,
+                "p50_us": second.p50_us,
+                "p99_us": second.p99_us,
+                "store_p99_us": second.store_p99_us,
+            },
+            "rules": rules,
+            "keys": keys,
+            "marks": marks.collect::<Vec<_>>(),
+            "reasons": self.reasons(),
+        })
+    }
+
+    /// The end of the last second that was observed.
+    pub(super) fn end(&self) -> u64 {
+        self.now.as_ref().map_or(self.options.instance.started_at, |now| now.end)
+    }
+
+    /// Why the process is not ready.
+    pub(super) fn reasons(&self) -> &[String] {
+        self.now.as_ref().map_or(&[], |now| &now.service.reasons)
+    }
+}

@@ -1,0 +1,104 @@
+//! Decisions of each limit in the last 15 minutes. Limits with the same labels are one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::steps::Steps;
+use crate::telemetry::metrics::{LimitReading, LimitRef, LimitsInForce};
+
+/// A pause without denials of at most this many seconds does not end a row of denials.
+const LONGEST_PAUSE_S: u64 = 30;
+
+#[derive(Debug, Default)]
+pub(super) struct LimitHistories {
+    limits: HashMap<LimitRef, LimitHistory>,
+}
+
+/// The domain and the label of limits.
+pub(super) type LimitName = (Arc<str>, Arc<str>);
+
+#[derive(Debug)]
+pub(super) struct LimitHistory {
+    pub(super) name: LimitName,
+    /// The sums of the last sample.
+    asked_before: u64,
+    over_before: u64,
+    shadow_before: u64,
+    pub(super) asked: Steps,
+    pub(super) over: Steps,
+    /// The start of the row of denials that lasts, in seconds since the epoch.
+    pub(super) since: Option<u64>,
+    last_over: u64,
+    /// The end of the last second in which the limit was in force.
+    seen: u64,
+    has_changed: bool,
+}
+
+impl LimitHistories {
+    /// Adds a second. Returns the denials in shadow mode in it.
+    pub(super) fn add(&mut self, limits: &LimitsInForce, end: u64) -> u64 {
+        let mut shadow = 0;
+        for reading in limits.readings() {
+            if let Some(history) = self.limits.get_mut(&reading.limit) {
+                shadow += history.add(&reading, end);
+            } else if reading.asked > 0 {
+                let mut history = LimitHistory::new(&reading);
+                shadow += history.add(&reading, end);
+                self.limits.insert(reading.limit, history);
+            }
+        }
+        self.limits.retain(|_, history| history.seen == end);
+        shadow
+    }
+
+    pub(super) fn get(&self, limit: &LimitRef) -> Option<&LimitHistory> {
+        self.limits.get(limit)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&LimitRef, &LimitHistory)> {
+        self.limits.iter()
+    }
+
+    /// The limits whose numbers of the last second differ from those before.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &LimitHistory> {
+        self.limits.values().filter(|history| history.has_changed)
+    }
+}
+
+impl LimitHistory {
+    fn new(reading: &LimitReading<'_>) -> Self {
+        Self {
+            name: (Arc::clone(reading.domain), Arc::clone(reading.rule)),
+            asked_before: 0,
+            over_before: 0,
+            shadow_before: 0,
+            asked: Steps::default(),
+            over: Steps::default(),
+            since: None,
+            last_over: 0,
+            seen: 0,
+            has_changed: true,
+        }
+    }
+
+    fn add(&mut self, reading: &LimitReading<'_>, end: u64) -> u64 {
+        let over = reading.over.saturating_sub(self.over_before);
+        let shadow = reading.shadow.saturating_sub(self.shadow_before);
+        let rates = (self.asked.rate(end), self.over.rate(end));
+        self.asked.add(end, reading.asked.saturating_sub(self.asked_before));
+        self.over.add(end, over);
+        self.has_changed = rates != (self.asked.rate(end), self.over.rate(end));
+        if over > 0 {
+            if self.since.is_none() {
+                self.since = Some(end - 1);
+            }
+            self.last_over = end;
+        } else if end.saturating_sub(self.last_over) > LONGEST_PAUSE_S {
+            self.since = None;
+        }
+        self.seen = end;
+        (self.asked_before, self.over_before, self.shadow_before) =
+            (reading.asked, reading.over, reading.shadow);
+        shadow
+    }
+}

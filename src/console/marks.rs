@@ -1,0 +1,127 @@
+//! What happened, on the time axis: found by comparing two observations.
+
+use std::collections::VecDeque;
+
+use super::observation::{LastOutage, Observation};
+use super::totals::SECONDS;
+
+/// More marks than this in 15 minutes are no help; the oldest ones go.
+const MOST_MARKS: usize = 60;
+
+/// How serious a mark or a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// Callers are affected now, or the process is not ready.
+    Bad,
+    /// Somebody should look within a day.
+    Warn,
+    /// It is over, or no fault.
+    Plain,
+}
+
+impl Level {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bad => "bad",
+            Self::Warn => "warn",
+            Self::Plain => "",
+        }
+    }
+}
+
+/// Times are seconds since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) at: u64,
+    /// The end of a span.
+    pub(super) until: Option<u64>,
+    pub(super) level: Level,
+    pub(super) text: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    pub(super) list: VecDeque<Mark>,
+    before: Option<Known>,
+    /// The outage that lasts, or the last one, with its end.
+    pub(super) outage: Option<(LastOutage, Option<u64>)>,
+}
+
+/// What is compared.
+#[derive(Debug)]
+struct Known {
+    generation: u64,
+    rejected_at: Option<u64>,
+    is_draining: bool,
+}
+
+impl Marks {
+    /// Adds the marks of an observation. Returns whether there are new ones.
+    pub(super) fn add(&mut self, now: &Observation) -> bool {
+        let oldest = now.end.saturating_sub(SECONDS as u64);
+        self.list.retain(|mark| mark.until.unwrap_or(mark.at) >= oldest);
+        let mut has_news = self.add_outage(now);
+        let rejected_at = now.rules.rejected.as_ref().map(|rejected| rejected.at);
+        let known =
+            Known { generation: now.rules.generation, rejected_at, is_draining: now.service.is_draining };
+        if let Some(before) = self.before.replace(known) {
+            if before.generation != now.rules.generation {
+                let text = format!("generation {}", now.rules.generation);
+                has_news |= self.push(now.rules.loaded_at, Level::Plain, text);
+            }
+            if let Some(at) = rejected_at.filter(|_| before.rejected_at != rejected_at) {
+                has_news |= self.push(at, Level::Bad, "rules rejected".to_owned());
+            }
+            if now.service.is_draining && !before.is_draining {
+                has_news |= self.push(now.end, Level::Warn, "draining".to_owned());
+            }
+        }
+        has_news
+    }
+
+    /// Adds the mark of a reset.
+    pub(super) fn add_reset(&mut self, at: u64) {
+        self.push(at, Level::Plain, "counter reset".to_owned());
+    }
+
+    fn push(&mut self, at: u64, level: Level, text: String) -> bool {
+        if self.list.len() == MOST_MARKS {
+            self.list.pop_front();
+        }
+        self.list.push_back(Mark { at, until: None, level, text });
+        true
+    }
+
+    /// The span of an outage grows while the outage lasts.
+    fn add_outage(&mut self, now: &Observation) -> bool {
+        let Some(outage) = &now.store.last_outage else { return false };
+        let is_new = self.outage.as_ref().is_none_or(|(known, _)| known.at != outage.at);
+        let was_over = self.outage.as_ref().is_some_and(|(known, _)| known.is_over);
+        let has_news = is_new || outage.is_over != was_over;
+        let ended = match (&self.outage, outage.is_over) {
+            (Some((known, ended)), true) if !is_new && known.is_over => *ended,
+            (_, true) => Some(now.end),
+            (_, false) => None,
+        };
+        self.outage = Some((outage.clone(), ended));
+        let (at, until) = (outage.at, ended.unwrap_or(now.end));
+        if until < now.end.saturating_sub(SECONDS as u64) {
+            return false;
+        }
+        let (level, text) = match ended {
+            Some(ended) => (Level::Warn, format!("Redis away {} s", ended.saturating_sub(at).max(1))),
+            None => (Level::Bad, "Redis away".to_owned()),
+        };
+        let known = self.list.iter_mut().find(|mark| mark.at == at && mark.text.starts_with("Redis away"));
+        match known {
+            Some(mark) => *mark = Mark { at, until: Some(until), level, text },
+            None => {
+                self.push(at, level, text);
+                if let Some(mark) = self.list.back_mut() {
+                    mark.until = Some(until);
+                }
+            }
+        }
+        has_news
+    }
+}

@@ -1,0 +1,110 @@
+//! What is shown of a key: values of rule files as they are, all others as their beginning and a tag.
+//!
+//! A tag is keyed: without the key nobody can try out values. Secret values are hashes already before a counter has a
+//! key, so nobody can see them here.
+
+use engine::{Entry, HashKey, KeyText, KeyValue, ParsedKey, RuleSet, Step, parse_key};
+
+/// Values with fewer characters show their tag only.
+const SHORTEST_SHOWN: usize = 6;
+/// Characters of a value that are shown.
+const SHOWN_CHARS: usize = 2;
+/// Hexadecimal digits of a tag that are shown: too few to identify a value elsewhere.
+const TAG_DIGITS: usize = 4;
+/// Characters of a hash that are shown.
+const HASH_CHARS: usize = 10;
+/// Hexadecimal digits of a row's id.
+const ID_DIGITS: usize = 12;
+/// The name of entries that are hashed together.
+const FURTHER_ENTRIES: &str = "…";
+
+/// A key as the console shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MaskedKey {
+    pub(super) entries: Vec<(String, String)>,
+    /// Whether a value is secret.
+    pub(super) is_secret: bool,
+}
+
+/// The id of the row of a key.
+pub(super) fn row_id(tag_key: &HashKey, key: &str) -> String {
+    hex(&tag_key.tag(&["row", key]), ID_DIGITS)
+}
+
+/// A counter key as it may be shown, by the rules in force.
+pub(super) fn masked(tag_key: &HashKey, rules: &RuleSet, key: &str) -> MaskedKey {
+    let Some(parsed) = parse_key(key) else {
+        return MaskedKey {
+            entries: vec![(FURTHER_ENTRIES.to_owned(), tag(tag_key, &[key]))],
+            is_secret: false,
+        };
+    };
+    let domain = parsed.domain.text();
+    let public = public_values(&parsed, rules);
+    let entries = parsed.entries.iter().enumerate().map(|(index, (name, value))| {
+        let is_public = public.get(index).copied().unwrap_or(false);
+        (name.text().to_owned(), shown(tag_key, [domain, name.text()], value, is_public))
+    });
+    let further = parsed.tail.as_ref().map(|hash| (FURTHER_ENTRIES.to_owned(), shortened(hash)));
+    let is_secret = parsed.entries.iter().any(|(_, value)| matches!(value, KeyValue::Secret(_)));
+    MaskedKey { entries: entries.chain(further).collect(), is_secret }
+}
+
+/// A counter key with its values. Secret values and hashes stay as they are.
+pub(super) fn unmasked(key: &str) -> Vec<(String, String)> {
+    let Some(parsed) = parse_key(key) else { return Vec::new() };
+    let entries = parsed.entries.into_iter().map(|(name, value)| {
+        let value = match value {
+            KeyValue::Plain(value) => value,
+            KeyValue::Shared(pattern) => pattern.text().to_owned(),
+            KeyValue::Hashed(hash) | KeyValue::Secret(hash) => shortened(&hash),
+        };
+        (name.text().to_owned(), value)
+    });
+    let further = parsed.tail.map(|hash| (FURTHER_ENTRIES.to_owned(), shortened(&hash)));
+    entries.chain(further).collect()
+}
+
+/// Which entries have a value that the rule files have.
+fn public_values(parsed: &ParsedKey, rules: &RuleSet) -> Vec<bool> {
+    let KeyText::Plain(domain) = &parsed.domain else { return Vec::new() };
+    let Some(domain) = rules.domain(domain) else { return Vec::new() };
+    let entry = |(name, value): &(KeyText, KeyValue)| Entry {
+        key: name.text().to_owned(),
+        value: match value {
+            KeyValue::Plain(value) | KeyValue::Hashed(value) | KeyValue::Secret(value) => value.clone(),
+            KeyValue::Shared(pattern) => pattern.text().to_owned(),
+        },
+    };
+    let entries: Vec<_> = parsed.entries.iter().map(entry).collect();
+    let walk = domain.walk(&entries, &mut String::new());
+    walk.steps.iter().map(|step| matches!(step, Step::Exact(_))).collect()
+}
+
+fn shown(tag_key: &HashKey, names: [&str; 2], value: &KeyValue, is_public: bool) -> String {
+    match value {
+        KeyValue::Plain(value) if is_public || value.is_empty() => value.clone(),
+        KeyValue::Plain(value) => {
+            let tag = tag(tag_key, &[names[0], names[1], value]);
+            match value.chars().count() {
+                0..SHORTEST_SHOWN => tag,
+                _ => format!("{}…{tag}", value.chars().take(SHOWN_CHARS).collect::<String>()),
+            }
+        }
+        KeyValue::Shared(pattern) => pattern.text().to_owned(),
+        KeyValue::Hashed(hash) | KeyValue::Secret(hash) => shortened(hash),
+    }
+}
+
+fn tag(tag_key: &HashKey, texts: &[&str]) -> String {
+    let texts: Vec<_> = ["value"].iter().chain(texts).copied().collect();
+    format!("#{}", hex(&tag_key.tag(&texts), TAG_DIGITS))
+}
+
+fn shortened(hash: &str) -> String {
+    format!("{}…", hash.chars().take(HASH_CHARS).collect::<String>())
+}
+
+fn hex(bytes: &[u8], digits: usize) -> String {
+    bytes[..digits / 2].iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,139 @@
+//! The data of the console: what this process has done in the last 15 minutes, read from its counters once a second.
+//!
+//! The road of a second: `app` makes an [`Observation`], [`Console::observe`] adds it to the history (`totals`,
+//! `limits`, `denied`, `shapes`; `steps` has their rings), compares it with the second before (`marks`), says what is
+//! wrong (`notices`), and sends the open streams a `frame`. `state` is all of it as JSON, `catalog` the texts of the
+//! rules, `mask` what is shown of keys. `actions` shows and resets the counter of a row.
+//!
+//! Knows the rules, the metrics and the use cases of operators. Knows no door and no setting; keeps nothing on disk.
+
+mod actions;
+mod catalog;
+mod denied;
+mod frame;
+mod history;
+mod limits;
+mod marks;
+mod mask;
+mod notices;
+mod observation;
+mod shapes;
+mod state;
+mod steps;
+mod totals;
+
+use std::sync::Arc;
+
+use engine::HashKey;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use frame::Frame;
+use history::History;
+use state::RuleSelection;
+
+pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
+pub use denied::DeniedRow;
+pub use frame::{Frames, LastFrame};
+pub use observation::{
+    Certificate, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved, StoreObserved,
+};
+
+/// What does not change while the process runs.
+#[derive(Clone, Debug)]
+pub struct ConsoleOptions {
+    pub instance: Instance,
+    /// A link to the dashboard of all instances; empty for none.
+    pub dashboard_url: String,
+    pub needs: ValuesNeed,
+    /// The key of tags.
+    pub tag_key: HashKey,
+    /// Whether denials take effect.
+    pub is_shadow_mode: bool,
+}
+
+/// The process, as the console names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    pub name: String,
+    /// Another one at each start.
+    pub id: String,
+    /// Seconds since the epoch.
+    pub started_at: u64,
+}
+
+/// What a caller must present to see the values of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValuesNeed {
+    OperatorToken,
+    Token,
+    /// No token is set, so nobody may.
+    Never,
+}
+
+impl ValuesNeed {
+    fn name(self) -> &'static str {
+        match self {
+            Self::OperatorToken => "operator_token",
+            Self::Token => "token",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// The data of the console. Shared by the sampler and the admin port.
+#[derive(Debug)]
+pub struct Console {
+    history: Mutex<History>,
+    frames: watch::Sender<Arc<Frame>>,
+}
+
+impl Console {
+    /// Starts with an empty history.
+    #[must_use]
+    pub fn new(options: ConsoleOptions) -> Self {
+        Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default() }
+    }
+
+    /// Adds the observation of a second. Formats a text only if a stream is open.
+    pub fn observe(&self, observation: Observation) {
+        let mut history = self.history.lock();
+        let news = history.observe(observation);
+        if self.frames.receiver_count() > 0 {
+            let frame = history.frame(news);
+            self.frames.send_replace(Arc::new(frame));
+        }
+    }
+
+    /// The state as JSON, with at most 200 rules.
+    #[must_use]
+    pub fn state(&self) -> String {
+        self.history.lock().state(RuleSelection::Most).to_string()
+    }
+
+    /// The state as JSON with every rule, without trends.
+    #[must_use]
+    pub fn state_with_all_rules(&self) -> String {
+        self.history.lock().state(RuleSelection::All).to_string()
+    }
+
+    /// The events from now on, beginning with the state.
+    #[must_use]
+    pub fn frames(&self) -> Frames {
+        let mut history = self.history.lock();
+        // Under the lock, so that no second is missed.
+        let later = self.frames.subscribe();
+        Frames::new(history.state_frame(), later)
+    }
+
+    /// Adds a mark: a counter was reset.
+    fn mark_reset(&self) {
+        self.history.lock().mark_reset();
+    }
+
+    /// The row of a denied key.
+    #[must_use]
+    pub fn row(&self, id: &RowId) -> Option<DeniedRow> {
+        self.history.lock().row(id)
+    }
+}

@@ -1,0 +1,96 @@
+//! Requests that meet no limit, by the names of their keys, and unknown domains. Values are never kept.
+
+use std::collections::HashMap;
+
+use engine::{HeavyKey, RuleSet};
+
+use super::steps::Steps;
+use crate::telemetry::metrics::{CountedKeys, LOOKED_AT};
+
+/// Shapes and domains that are kept: those with most requests.
+const MOST: usize = 64;
+/// Rates are those of a minute.
+const RATE_STEPS: u64 = 6;
+
+#[derive(Debug, Default)]
+pub(super) struct Shapes {
+    without_limit: HashMap<Box<str>, Steps>,
+    unknown_domains: HashMap<Box<str>, Steps>,
+}
+
+/// The key of first entries that no rule of their domain has.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct UnknownKey {
+    pub(super) domain: String,
+    pub(super) key: String,
+    /// The keys that the first level of the domain has.
+    pub(super) known: Vec<String>,
+    /// Requests per second.
+    pub(super) rate: f64,
+}
+
+impl Shapes {
+    pub(super) fn add(&mut self, counted: &CountedKeys, end: u64) {
+        add_all(&mut self.without_limit, counted.without_limit.keys(), end);
+        add_all(&mut self.unknown_domains, counted.unknown_domains.keys(), end);
+    }
+
+    /// Forgets what has not come for 15 minutes.
+    pub(super) fn advance(&mut self, end: u64) {
+        for map in [&mut self.without_limit, &mut self.unknown_domains] {
+            map.retain(|_, steps| {
+                steps.advance(end);
+                steps.sum() > 0
+            });
+        }
+    }
+
+    /// The shapes with most requests in the last minute, with requests per second.
+    pub(super) fn most_without_limit(&self, most: usize) -> Vec<(&str, f64)> {
+        sorted(&self.without_limit, most)
+    }
+
+    /// The unknown domains with most requests.
+    pub(super) fn most_unknown_domains(&self, most: usize) -> Vec<(&str, f64)> {
+        sorted(&self.unknown_domains, most)
+    }
+
+    /// The first-level key without a rule that most requests have.
+    pub(super) fn unknown_key(&self, rules: &RuleSet) -> Option<UnknownKey> {
+        let found = sorted(&self.without_limit, MOST).into_iter().find_map(|(shape, rate)| {
+            let (domain, names) = shape.split_once(": ")?;
+            let key = names.split(", ").next()?;
+            let root = &rules.domain(domain)?.root;
+            // A wildcard can match any key.
+            let has_key = |name: &str| name == key || name.contains('*');
+            let mut known: Vec<_> = root.children().map(|node| node.key.to_string()).collect();
+            if known.iter().any(|name| has_key(name)) {
+                return None;
+            }
+            known.sort();
+            known.dedup();
+            Some(UnknownKey { domain: domain.to_owned(), key: key.to_owned(), known, rate })
+        });
+        found
+    }
+}
+
+fn add_all(map: &mut HashMap<Box<str>, Steps>, counted: &[HeavyKey], end: u64) {
+    for HeavyKey { key, count, error, .. } in counted {
+        map.entry(key.clone()).or_default().add(end, (count - error) * u64::from(LOOKED_AT));
+    }
+    while map.len() > MOST {
+        let smallest = map.iter().min_by_key(|(_, steps)| steps.sum()).map(|(key, _)| key.clone());
+        let Some(smallest) = smallest else { return };
+        map.remove(&smallest);
+    }
+}
+
+fn sorted(map: &HashMap<Box<str>, Steps>, most: usize) -> Vec<(&str, f64)> {
+    let seconds = (RATE_STEPS * super::steps::STEP_S) as f64;
+    let rates = map.iter().map(|(key, steps)| (&**key, steps.newest_steps(RATE_STEPS) as f64 / seconds));
+    let mut rates: Vec<_> = rates.filter(|(_, rate)| *rate > 0.0).collect();
+    rates.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    rates.truncate(most);
+    rates
+}

@@ -1,0 +1,200 @@
+//! Requests and durations of each of the last 900 seconds.
+
+use std::collections::VecDeque;
+
+use crate::telemetry::metrics::{DurationBuckets, MetricsSample, RequestFailure};
+
+/// Seconds that are kept.
+pub(super) const SECONDS: usize = 900;
+/// Percentiles and failures in notices are those of this many seconds.
+const DURATION_S: usize = 10;
+/// A percentile of fewer calls says nothing.
+const LEAST_CALLS: u64 = 20;
+const MICROSECONDS: f64 = 1e6;
+
+/// One second. The classes of requests are exclusive: `requests` is their sum with the requests that were admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Second {
+    pub(super) requests: u32,
+    pub(super) denied: u32,
+    /// Without a decision.
+    pub(super) failed: u32,
+    /// Admitted, with the answer of a failure policy.
+    pub(super) policy: u32,
+    /// Denials that have no effect, by limit.
+    pub(super) shadow: u32,
+    pub(super) p50_us: Option<u32>,
+    pub(super) p99_us: Option<u32>,
+    pub(super) store_p99_us: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    seconds: VecDeque<Second>,
+    before: Option<MetricsSample>,
+    /// The last [`DURATION_S`] samples, oldest first.
+    samples: VecDeque<MetricsSample>,
+    pub(super) store_p50_us: Option<u32>,
+    /// Failures of each second of the last minute.
+    failures: VecDeque<[u64; RequestFailure::ALL.len()]>,
+}
+
+impl Totals {
+    /// Adds the second of a sample. `passed`: seconds since the sample before; `shadow`: denials without effect in them.
+    pub(super) fn add(&mut self, sample: &MetricsSample, passed: u64, shadow: u64) {
+        // The first sample is made when the process starts, so its sums are those of the first second.
+        let before = self.before.take().unwrap_or_default();
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let [ok, policy, denied, failed] =
+            std::array::from_fn(|at| since(sample.results[at], before.results[at]));
+        let window = self.samples.front().unwrap_or(&before);
+        let calls = sample.calls.since(&window.calls);
+        let store = sample.store_calls.since(&window.store_calls);
+        self.store_p50_us = store.percentile_us(0.5);
+        let second = Second {
+            requests: whole(ok + policy + denied + failed),
+            denied: whole(denied),
+            failed: whole(failed),
+            policy: whole(policy),
+            shadow: whole(shadow + since(sample.shadowed, before.shadowed)),
+            p50_us: calls.percentile_us(0.5),
+            p99_us: calls.percentile_us(0.99),
+            store_p99_us: store.percentile_us(0.99),
+        };
+        for _ in 1..passed.min(SECONDS as u64) {
+            push(&mut self.seconds, Second::default(), SECONDS);
+        }
+        push(&mut self.seconds, second, SECONDS);
+        let failures = std::array::from_fn(|at| since(sample.failures[at], before.failures[at]));
+        push(&mut self.failures, failures, 60);
+        push(&mut self.samples, sample.clone(), DURATION_S);
+        self.before = Some(sample.clone());
+    }
+
+    /// The last seconds, oldest first.
+    pub(super) fn seconds(&self) -> impl DoubleEndedIterator<Item = &Second> + ExactSizeIterator {
+        self.seconds.iter()
+    }
+
+    /// The newest second; zeros before the first.
+    pub(super) fn newest(&self) -> Second {
+        self.seconds.back().copied().unwrap_or_default()
+    }
+
+    /// The sum of a number over this many newest seconds.
+    pub(super) fn sum(&self, seconds: usize, number: impl Fn(&Second) -> u32) -> u64 {
+        self.seconds.iter().rev().take(seconds).map(|second| u64::from(number(second))).sum()
+    }
+
+    /// Failures of the last minute with their reasons, but for answers that were not taken.
+    pub(super) fn failures_of_a_minute(&self) -> Vec<(&'static str, u64)> {
+        let sum = |at: usize| self.failures.iter().map(|second| second[at]).sum();
+        let all = RequestFailure::ALL.iter().enumerate().map(|(at, reason)| (reason, sum(at)));
+        let counted = all.filter(|(reason, count)| *count > 0 && **reason != RequestFailure::Untaken);
+        counted.map(|(reason, count)| (reason.name(), count)).collect()
+    }
+
+    /// The oldest of the samples of the last seconds, for rates, with its age in seconds.
+    pub(super) fn oldest_sample(&self) -> Option<(&MetricsSample, usize)> {
+        self.samples.front().map(|sample| (sample, self.samples.len() - 1))
+    }
+}
+
+fn push<T>(ring: &mut VecDeque<T>, value: T, most: usize) {
+    if ring.len() == most {
+        ring.pop_front();
+    }
+    ring.push_back(value);
+}
+
+fn whole(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+impl DurationBuckets {
+    /// The calls since `before`.
+    fn since(&self, before: &Self) -> Self {
+        let mut since = self.clone();
+        since.calls = since.calls.saturating_sub(before.calls);
+        for (bucket, (_, calls)) in since.up_to.iter_mut().zip(&before.up_to) {
+            bucket.1 = bucket.1.saturating_sub(*calls);
+        }
+        since
+    }
+
+    /// A percentile in microseconds, interpolated within its bucket as `histogram_quantile` of Prometheus does.
+    fn percentile_us(&self, share: f64) -> Option<u32> {
+        if self.calls < LEAST_CALLS {
+            return None;
+        }
+        let rank = share * self.calls as f64;
+        let mut below = (0.0, 0);
+        for &(bound, calls) in &self.up_to {
+            if calls as f64 >= rank {
+                let (from, calls_below) = below;
+                let part = (rank - calls_below as f64) / (calls - calls_below).max(1) as f64;
+                return Some(((from + (bound - from) * part) * MICROSECONDS) as u32);
+            }
+            below = (bound, calls);
+        }
+        Some((below.0 * MICROSECONDS) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(results: [u64; 4]) -> MetricsSample {
+        MetricsSample { results, ..MetricsSample::default() }
+    }
+
+    #[test]
+    fn the_classes_of_a_second_add_up() {
+        let mut totals = Totals::default();
+        totals.add(&sample([5, 0, 0, 0]), 1, 0);
+        totals.add(&sample([9, 2, 3, 1]), 1, 4);
+        let second = totals.newest();
+        assert_eq!((second.requests, second.policy, second.denied, second.failed), (10, 2, 3, 1));
+        assert_eq!((second.shadow, totals.seconds().len()), (4, 2));
+        // A second that was missed has no requests.
+        totals.add(&sample([10, 2, 3, 1]), 2, 0);
+        assert_eq!(totals.seconds().map(|second| second.requests).collect::<Vec<_>>(), [5, 10, 0, 1]);
+    }
+
+    #[test]
+    fn only_fifteen_minutes_are_kept() {
+        let mut totals = Totals::default();
+        for second in 1..=1_000 {
+            totals.add(&sample([second * 3, 0, 0, 0]), 1, 0);
+        }
+        assert_eq!((totals.seconds().len(), totals.sum(SECONDS, |second| second.requests)), (900, 2_700));
+        totals.add(&sample([3_000, 0, 0, 0]), 100_000, 0);
+        assert_eq!((totals.seconds().len(), totals.sum(SECONDS, |second| second.requests)), (900, 0));
+    }
+
+    #[test]
+    fn a_percentile_is_interpolated_within_its_bucket() {
+        let buckets = |calls, up_to: &[(f64, u64)]| DurationBuckets { calls, up_to: up_to.to_vec() };
+        let some = buckets(100, &[(0.001, 0), (0.002, 80), (0.005, 100)]);
+        assert_eq!(some.percentile_us(0.5), Some(1_625));
+        assert_eq!(some.percentile_us(0.99), Some(4_850));
+        let slow = buckets(100, &[(0.001, 10), (1.0, 20)]);
+        assert_eq!(slow.percentile_us(0.99), Some(1_000_000), "above all bounds");
+        let few = buckets(19, &[(0.001, 19)]);
+        assert_eq!(few.percentile_us(0.5), None);
+        assert_eq!(some.since(&buckets(90, &[(0.001, 0), (0.002, 75), (0.005, 90)])).calls, 10);
+    }
+
+    #[test]
+    fn failures_of_a_minute_have_their_reasons() {
+        let mut totals = Totals::default();
+        let mut now = sample([0; 4]);
+        now.failures[RequestFailure::Store as usize] = 3;
+        now.failures[RequestFailure::Untaken as usize] = 3;
+        totals.add(&now, 1, 0);
+        assert_eq!(totals.failures_of_a_minute(), [("store", 3)]);
+        (0..60).for_each(|_| totals.add(&now, 1, 0));
+        assert_eq!(totals.failures_of_a_minute(), []);
+    }
+}

@@ -1,0 +1,225 @@
+//! The console's paths on the admin port: its data, the stream of events, and the actions on a row.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use engine::{Reset, Store};
+use futures_util::stream;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::server::ClientAddress;
+use crate::console::{
+    ActionError, ConsoleActions, DeniedRow, Frames, LastFrame, MOST_VALUES, RowId, RowStatus,
+};
+use crate::decide::NoDecision;
+
+/// Streams that are open at once.
+const MOST_STREAMS: usize = 16;
+const MOST_REASON_CHARS: usize = 200;
+const JSON: &str = "application/json";
+
+/// The lines of the index.
+pub(super) const CONSOLE: &str = "\
+/console/state   what the process does now and did in the last 15 minutes; ?rules=all: with every rule
+/console/events  the same as a stream of events, each second
+/console/show    POST {\"id\"} of a row of denied keys: the state of its counter
+/console/reset   POST {\"id\", \"reason\"}: reset the counter to unused
+/console/values  POST {\"ids\", \"reason\"}: the values of the keys of these rows
+";
+
+/// The console and what ends its streams.
+#[derive(Debug)]
+pub struct ConsoleEndpoints<S> {
+    pub actions: ConsoleActions<S>,
+    /// The streams end when the process stops.
+    pub stop: CancellationToken,
+    /// The prefix of every key in the store.
+    pub key_prefix: String,
+}
+
+struct ConsoleState<S> {
+    endpoints: ConsoleEndpoints<S>,
+    streams: Arc<Semaphore>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ConsoleRefusal {
+    #[error("{MOST_STREAMS} streams are open already: close one")]
+    ManyStreams,
+    #[error("the body must be a JSON object with {0}")]
+    Malformed(&'static str),
+    #[error(transparent)]
+    Action(#[from] ActionError),
+}
+
+impl IntoResponse for ConsoleRefusal {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            Self::ManyStreams | Self::Action(ActionError::NoDecision(NoDecision::Store(_))) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Malformed(_) | Self::Action(ActionError::NoDecision(_)) => StatusCode::BAD_REQUEST,
+            Self::Action(ActionError::NoRow(_)) => StatusCode::NOT_FOUND,
+            Self::Action(ActionError::Changed(_)) => StatusCode::CONFLICT,
+        };
+        (status, format!("{self}\n")).into_response()
+    }
+}
+
+pub(super) fn console_router<S: Store + Reset + 'static>(endpoints: ConsoleEndpoints<S>) -> Router {
+    let state = ConsoleState { endpoints, streams: Arc::new(Semaphore::new(MOST_STREAMS)) };
+    Router::new()
+        .route("/console/state", get(state_page::<S>))
+        .route("/console/events", get(events::<S>))
+        .route("/console/show", post(show::<S>))
+        .route("/console/reset", post(reset::<S>))
+        .route("/console/values", post(values::<S>))
+        .with_state(Arc::new(state))
+}
+
+async fn state_page<S: Store + Reset + 'static>(
+    State(state): State<Arc<ConsoleState<S>>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let console = &state.endpoints.actions.console;
+    let has_all = query.is_some_and(|query| query.split('&').any(|pair| pair == "rules=all"));
+    let text = if has_all { console.state_with_all_rules() } else { console.state() };
+    not_stored(JSON, text + "\n")
+}
+
+/// A stream that has a place.
+struct EventStream {
+    frames: Frames,
+    stop: CancellationToken,
+    is_over: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl EventStream {
+    /// The next text; `None` after the last frame.
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        if self.is_over {
+            return None;
+        }
+        let text = self.stop.run_until_cancelled(self.frames.next()).await.flatten();
+        self.is_over = text.is_none();
+        let text = text.unwrap_or_else(LastFrame::text);
+        Some((Ok(Bytes::copy_from_slice(text.as_bytes())), self))
+    }
+}
+
+async fn events<S: Store + Reset + 'static>(
+    State(state): State<Arc<ConsoleState<S>>>,
+) -> Result<Response, ConsoleRefusal> {
+    let place = Arc::clone(&state.streams).try_acquire_owned().map_err(|_| ConsoleRefusal::ManyStreams)?;
+    let ConsoleEndpoints { actions, stop, .. } = &state.endpoints;
+    let events =
+        EventStream { frames: actions.console.frames(), stop: stop.clone(), is_over: false, _place: place };
+    let body = Body::from_stream(stream::unfold(events, EventStream::next));
+    let mut response = not_stored("text/event-stream", body);
+    // nginx would hold events back.
+    let no_buffering = (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response.headers_mut().insert(no_buffering.0, no_buffering.1);
+    Ok(response)
+}
+
+fn not_stored(content_type: &'static str, body: impl Into<Body>) -> Response {
+    let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];
+    (headers, body.into()).into_response()
+}
+
+async fn show<S: Store + Reset + 'static>(
+    State(state): State<Arc<ConsoleState<S>>>,
+    body: Bytes,
+) -> Result<Response, ConsoleRefusal> {
+    let body = object(&body, "id")?;
+    let status = state.endpoints.actions.show(&row_id(&body["id"])?).await?;
+    Ok(not_stored(JSON, format!("{:#}\n", status_json(&status))))
+}
+
+async fn reset<S: Store + Reset + 'static>(
+    State(state): State<Arc<ConsoleState<S>>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, ConsoleRefusal> {
+    let body = object(&body, "id and reason")?;
+    let (id, reason) = (row_id(&body["id"])?, required_reason(&body)?);
+    let ConsoleEndpoints { actions, key_prefix, .. } = &state.endpoints;
+    let audit = |row: &DeniedRow| {
+        let key = format!("{key_prefix}{}", row.key);
+        tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
+    };
+    let (row, had_units) = actions.reset(&id, audit).await.inspect_err(|error| {
+        tracing::warn!(%error, "the reset failed; whether it took effect is not known");
+    })?;
+    let key = format!("{key_prefix}{}", row.key);
+    tracing::info!(%key, had_units, %peer, reason, "counter reset through the admin port");
+    let answer = json!({"id": row.id, "key": row.shown, "had_units": had_units});
+    Ok(not_stored(JSON, format!("{answer:#}\n")))
+}
+
+async fn values<S: Store + Reset + 'static>(
+    State(state): State<Arc<ConsoleState<S>>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, ConsoleRefusal> {
+    const EXPECTED: &str = "ids, at most 200 of them, and reason";
+    let body = object(&body, EXPECTED)?;
+    let reason = required_reason(&body)?;
+    let ids = body["ids"].as_array().filter(|ids| ids.len() <= MOST_VALUES);
+    let ids = ids.ok_or(ConsoleRefusal::Malformed(EXPECTED))?;
+    let ids = ids.iter().map(row_id).collect::<Result<Vec<_>, _>>()?;
+    let values = state.endpoints.actions.values(&ids);
+    let keys = values.len();
+    tracing::info!(keys, %peer, reason, "values of denied keys were shown through the admin port");
+    let rows: Vec<_> =
+        values.into_iter().map(|(id, entries)| json!({"id": id, "entries": entries})).collect();
+    Ok(not_stored(JSON, format!("{:#}\n", json!({ "keys": rows }))))
+}
+
+fn status_json(status: &RowStatus) -> Value {
+    let RowStatus { row, limit, report } = status;
+    let spec = limit.as_ref().map(|limit| &limit.spec);
+    json!({
+        "id": row.id,
+        "key": row.shown,
+        "limit": *row.rule,
+        "algorithm": spec.map(|spec| spec.algorithm.name()),
+        "requests_per_unit": spec.map(|spec| spec.requests_per_unit),
+        "unit": spec.map(|spec| spec.period.unit().name()),
+        "unit_multiplier": spec.map(|spec| spec.period.multiplier()),
+        "max_cost": row.charge.kernel.max_cost(),
+        "remaining": report.remaining,
+        "retry_after_us": report.retry_after.us(),
+        "reset_after_us": report.reset_after_us,
+    })
+}
+
+fn object(body: &[u8], expected: &'static str) -> Result<Value, ConsoleRefusal> {
+    let body = serde_json::from_slice(body).ok().filter(Value::is_object);
+    body.ok_or(ConsoleRefusal::Malformed(expected))
+}
+
+fn row_id(id: &Value) -> Result<RowId, ConsoleRefusal> {
+    id.as_str().and_then(RowId::parse).ok_or(ConsoleRefusal::Malformed("ids of 12 hexadecimal digits"))
+}
+
+fn required_reason(body: &Value) -> Result<String, ConsoleRefusal> {
+    const EXPECTED: &str = "a reason of 1 to 200 characters";
+    reason_of(body).filter(|reason| !reason.is_empty()).ok_or(ConsoleRefusal::Malformed(EXPECTED))
+}
+
+/// Why an operator acts, as it is logged: without control characters. `None` if it is no text or too long.
+pub(super) fn reason_of(body: &Value) -> Option<String> {
+    let reason = body["reason"].as_str()?.trim();
+    let is_short = reason.chars().count() <= MOST_REASON_CHARS;
+    is_short.then(|| reason.replace(char::is_control, " "))
+}
