@@ -2,6 +2,7 @@
 //!
 //! After an intended change: `UPDATE_DOCS=1 cargo test --test docs`.
 
+mod budgets;
 mod pages;
 mod pictures;
 mod readme;

@@ -2,6 +2,7 @@
 //! requests beside it, `requests/NAME.yaml`, as that file says. Played in memory on a clock of its own;
 //! `redis::recipes` plays the same in Redis.
 
+pub(crate) mod month;
 mod play;
 mod step;
 

@@ -29,7 +29,7 @@ pub fn play(folder: &Path, name: &str, store: &mut impl ReplayStore) -> Vec<Stri
 }
 
 /// The rules of the file, and the name of its domain.
-fn rules_of(path: &Path) -> (RuleSet, String) {
+pub fn rules_of(path: &Path) -> (RuleSet, String) {
     let loaded = load(&[path.to_owned()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(loaded.warnings.all(), [], "{}", path.display());
     (loaded.rules, loaded.specs[0].domain.clone())

@@ -103,7 +103,7 @@ fn duration_us(text: &str) -> u64 {
 }
 
 /// A time in UTC such as `2027-03-01T09:00:00Z`, in microseconds since the epoch.
-fn time_us(text: &str) -> u64 {
+pub fn time_us(text: &str) -> u64 {
     let numbers: Vec<i64> = text
         .trim_end_matches('Z')
         .split(['-', 'T', ':'])
