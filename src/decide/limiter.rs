@@ -241,8 +241,8 @@ impl<S: Store> Limiter<S> {
         Ok(decision)
     }
 
-    /// Decides a request with settles. Each is a decision of its own, so that a settle is booked whatever happens to the
-    /// others.
+    /// Decides a request with settles. Each is a decision of its own, so that a settle is booked whatever happens to
+    /// the others.
     async fn decide_parts(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let parts = charges.parts();
         let decided = join_all(parts.iter().map(|part| self.store.decide(&part.charges))).await;

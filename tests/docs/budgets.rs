@@ -23,8 +23,8 @@ const MINUTES: usize = 60;
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// Tokens per minute.
 const LIMIT: u64 = 100_000;
-/// The tokens of a request: twenty values with the same probability, in the proportions of a lognormal distribution with
-/// a sigma of 0.8. Their mean is 1,500.
+/// The tokens of a request: twenty values with the same probability, in the proportions of a lognormal distribution
+/// with a sigma of 0.8. Their mean is 1,500.
 const TOKENS: [u64; 20] = [
     230, 350, 450, 530, 610, 690, 780, 870, 960, 1_060, 1_180, 1_300, 1_440, 1_610, 1_800, 2_050, 2_360,
     2_810, 3_540, 5_380,

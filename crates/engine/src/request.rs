@@ -53,8 +53,8 @@ pub struct Descriptor {
     /// Whether the hits are the whole cost of a request that no check came before, so that a limit with `reserve` takes
     /// all of them: the requests of an access log that is simulated.
     pub is_whole_cost: bool,
-    /// The receipt of an earlier request, whose real cost `hits` are. Such a descriptor is a settle: only the difference
-    /// to what the receipt says is booked, and nothing is denied. `is_refund` is then ignored.
+    /// The receipt of an earlier request, whose real cost `hits` are. Such a descriptor is a settle: only the
+    /// difference to what the receipt says is booked, and nothing is denied. `is_refund` is then ignored.
     pub receipt: Option<Result<Box<Receipt>, UnreadableReceipt>>,
 }
 
@@ -77,8 +77,8 @@ pub struct LimitOverride {
 
 /// Units to take (positive), units to give back (negative), or a peek, which asks and changes nothing.
 ///
-/// At most 2^53 - 1 units. Larger amounts saturate; since no limit exceeds 2^52, a saturated cost is denied exactly when
-/// the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
+/// At most 2^53 - 1 units. Larger amounts saturate; since no limit exceeds 2^52, a saturated cost is denied exactly
+/// when the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {

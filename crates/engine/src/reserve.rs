@@ -1,6 +1,6 @@
-//! `reserve: N`, for callers that check before a request and charge its cost after it, and that cannot return a receipt.
-//! The check takes N units, so that concurrent requests do not pass together. The charge after it books the difference
-//! to the real cost.
+//! `reserve: N`, for callers that check before a request and charge its cost after it, and that cannot return a
+//! receipt. The check takes N units, so that concurrent requests do not pass together. The charge after it books the
+//! difference to the real cost.
 //!
 //! Nothing ties a charge to its check. So the limit is approximate: a caller that charges without checks is given units
 //! back, and is never limited.
@@ -81,9 +81,9 @@ impl LimitSpec {
     }
 }
 
-/// What `descriptor` charges to a limit that reserves `units`, where a limit without `reserve` would be charged `usual`.
-/// The kind is `None` for a descriptor that is charged as usual: without hits of its own, a
-/// refund, or a whole cost.
+/// What `descriptor` charges to a limit that reserves `units`, where a limit without `reserve` would be charged
+/// `usual`. The kind is `None` for a descriptor that is charged as usual: without hits of its own, a refund, or a whole
+/// cost.
 ///
 /// At most as many units are reserved as the kernel admits at once: an exception can make a limit smaller than its
 /// `reserve`, and checks must still be able to fit.

@@ -1,9 +1,9 @@
 //! A settle: the caller of an admitted request returns its receipt with the real cost, and the difference to the
 //! estimate is booked. Nothing is stored for it.
 //!
-//! A real cost above the estimate records the difference in any case. A lower one gives the difference back to the grant
-//! of the estimate ([`Cost::undo`]). A limit without an item in the receipt recorded nothing, so it is charged all of
-//! the real cost.
+//! A real cost above the estimate records the difference in any case. A lower one gives the difference back to the
+//! grant of the estimate ([`Cost::undo`]). A limit without an item in the receipt recorded nothing, so it is charged
+//! all of the real cost.
 
 use super::algorithm::{Attempt, Kernel, Verdict};
 use super::charge::{Charge, Charges};
@@ -179,8 +179,8 @@ fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> 
 }
 
 impl Decision {
-    /// The receipt of an admitted request that meets a limit with `settle`. It has an item for each charge to such a limit
-    /// that fits, and that the store recorded. `nonce` is called only if there is a receipt.
+    /// The receipt of an admitted request that meets a limit with `settle`. It has an item for each charge to such a
+    /// limit that fits, and that the store recorded. `nonce` is called only if there is a receipt.
     #[must_use]
     pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
         if !self.plan.gives_receipt || self.overall == Code::OverLimit {

@@ -233,8 +233,8 @@ fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
     }
 }
 
-/// Whether the file has the limit once and uses it in several places through an anchor: the same limit on the same line.
-/// A limit that changes a part of an anchor with a merge key is on a line of its own.
+/// Whether the file has the limit once and uses it in several places through an anchor: the same limit on the same
+/// line. A limit that changes a part of an anchor with a merge key is on a line of its own.
 fn is_same_definition(one: &LimitDraft, other: &LimitDraft) -> bool {
     let (first, second) = (&one.location, &other.location);
     let is_same_line = first.line.is_some() && first.line == second.line && first.file == second.file;

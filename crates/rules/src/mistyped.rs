@@ -1,5 +1,5 @@
-//! Values of rules that are valid, but were probably meant in another language: regular expressions, templates of paths,
-//! and networks. A value is compared as text, and only `*` has a meaning.
+//! Values of rules that are valid, but were probably meant in another language: regular expressions, templates of
+//! paths, and networks. A value is compared as text, and only `*` has a meaning.
 
 use std::net::IpAddr;
 

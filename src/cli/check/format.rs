@@ -18,7 +18,8 @@ use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 
-/// One line for the request, and one indented line for each descriptor, exception and header. `hits`: of each descriptor.
+/// One line for the request, and one indented line for each descriptor, exception and header. `hits`: of each
+/// descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
     for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {

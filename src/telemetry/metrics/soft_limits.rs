@@ -43,8 +43,8 @@ pub(super) struct ReserveCounts {
 }
 
 impl ReserveCounts {
-    /// Counts a check or a charge. Returns true once: when the charges are more than twice the checks. Each charge without
-    /// a check gives reserved units back that no check took, so the limit does not hold.
+    /// Counts a check or a charge. Returns true once: when the charges are more than twice the checks. Each charge
+    /// without a check gives reserved units back that no check took, so the limit does not hold.
     pub(super) fn record(&self, kind: ReserveKind) -> bool {
         self.of(kind).add(1);
         if kind == ReserveKind::Check {

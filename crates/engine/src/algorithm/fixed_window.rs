@@ -64,8 +64,8 @@ impl FixedWindow {
         WindowState { count, ..state }
     }
 
-    /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted in
-    /// a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
+    /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted
+    /// in a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
     /// given back.
     pub(super) fn may_stay_unrecorded(&self, state: WindowState, cost: Cost) -> bool {
         state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }

@@ -1,5 +1,5 @@
-//! Laws of settles: estimates that are charged, and settled later by the real cost. The real cost of a request counts at
-//! the time of its estimate.
+//! Laws of settles: estimates that are charged, and settled later by the real cost. The real cost of a request counts
+//! at the time of its estimate.
 
 use std::ops::RangeInclusive;
 

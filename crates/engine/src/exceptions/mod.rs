@@ -150,8 +150,8 @@ impl ExceptionsBuilder {
         Ok(())
     }
 
-    /// The table of all rows. Tells `on_added` of each row of [`add_tier`](Self::add_tier) in their order; the marks are
-    /// those of [`Exceptions::tier`], of the new table and of the previous one.
+    /// The table of all rows. Tells `on_added` of each row of [`add_tier`](Self::add_tier) in their order; the marks
+    /// are those of [`Exceptions::tier`], of the new table and of the previous one.
     #[must_use]
     pub fn build(self, previous: &Exceptions, on_added: impl FnMut(Added)) -> Exceptions {
         let table = self.table.build(Some(&previous.table), on_added);

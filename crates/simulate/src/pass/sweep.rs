@@ -118,8 +118,8 @@ impl SweptLimit {
     }
 }
 
-/// The limit with other numbers of units. A number for which there is no such limit is left out: it is above the largest
-/// of the algorithm, or a held burst would take too long to fill.
+/// The limit with other numbers of units. A number for which there is no such limit is left out: it is above the
+/// largest of the algorithm, or a held burst would take too long to fill.
 fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u64, Kernel)> {
     let spec = &limit.spec;
     let judged = spec.requests_per_unit.max(1);

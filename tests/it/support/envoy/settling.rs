@@ -95,7 +95,8 @@ pub fn settles(service: &Ratelimitd, result: &str) -> u64 {
     metrics.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap_or(0)
 }
 
-/// The estimate, and the settles at the end of the stream. A descriptor whose receipt or tokens are missing is not sent.
+/// The estimate, and the settles at the end of the stream. A descriptor whose receipt or tokens are missing is not
+/// sent.
 fn rate_limits(returns_all: bool) -> Value {
     let tenant = json!({"request_headers": {"header_name": "x-tenant", "descriptor_key": "tenant"}});
     let receipt = json!({"metadata": {

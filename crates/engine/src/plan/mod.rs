@@ -133,8 +133,8 @@ impl RuleSet {
     }
 }
 
-/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one that
-/// a row of the exceptions blocks.
+/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one
+/// that a row of the exceptions blocks.
 fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
     let is_replaceable = limit.quantity != Quantity::Unlimited && !limit.blocked;
     let has_name = |name: &str| is_replaceable && replaced.contains(&name);
