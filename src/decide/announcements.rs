@@ -13,7 +13,7 @@ pub(super) const FIELD: &str = "announce";
 pub(super) struct Announcements(Vec<(String, Announced)>);
 
 impl Announcements {
-    pub(super) fn of(decision: &Decision) -> Self {
+    pub(super) fn from_decision(decision: &Decision) -> Self {
         let mut announcements = Self::default();
         if decision.has_announced_limits() {
             for result in decision.limit_results() {

@@ -99,7 +99,7 @@ impl<'d> Answer<'d> {
     /// An answer with the parts that the options select. Metadata with the delay of a queue, with a receipt, or with
     /// announced limits, is sent in any case.
     pub(super) fn new(request: &Request, decision: &'d Decision, options: &'d ResponseOptions) -> Self {
-        let announcements = Announcements::of(decision);
+        let announcements = Announcements::from_decision(decision);
         let metadata = if options.dynamic_metadata {
             Some(metadata::for_decision(request, decision, binding_limit(decision), &announcements))
         } else {

@@ -93,7 +93,7 @@ fn plan(limit: LimitSpec) -> Plan {
 fn decide(limit: &LimitSpec) -> Vec<Hit> {
     let plan = plan(limit.clone());
     let store = MemoryStore::new(MemoryOptions::default(), ManualClock::default());
-    let max = u64::from(limit.capacity());
+    let max = limit.capacity();
     let hits = traffic().into_iter().map(|at_ms| {
         let outcome = store.decide_at(&plan.charges, T0 + at_ms * 1_000).by_charge[0].expect("decided");
         let delay_ms = outcome.report.delay_us / 1_000;
@@ -122,7 +122,7 @@ fn draw(panel: &Panel) -> String {
         );
     }
     for hit in &hits {
-        let height = hit.used * 40 / u64::from(panel.limit.capacity());
+        let height = hit.used * 40 / panel.limit.capacity();
         let color = if hit.proceeds_ms.is_some() { "#2a7" } else { "#c33" };
         let (top, at) =
             (if hit.proceeds_ms.is_some() { 30 } else { 56 }, x(hit.proceeds_ms.unwrap_or(hit.at_ms)));

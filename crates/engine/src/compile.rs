@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::key::ShardBy;
 use super::limit::Limit;
-use super::rule_set::{CompiledRules, Defaults, DomainRules, Node, Rule, RuleId, RuleSet, StatPath};
+use super::rule_set::{CompiledRules, Defaults, DomainRules, Node, Rule, RuleId, RuleSet};
 use super::secret::{SecretValues, ValueHashing};
 use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
+use super::stat_path::StatPath;
 use super::wildcards::{Pattern, Wildcards};
 
 impl RuleSet {

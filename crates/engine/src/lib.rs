@@ -26,6 +26,7 @@ mod compile;
 mod rule_set;
 mod secret;
 mod spec;
+mod stat_path;
 mod wildcards;
 
 // A limit, its algorithm, the key of its counter; soft limits, and limits that reserve.

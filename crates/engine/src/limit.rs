@@ -277,8 +277,8 @@ impl Limit {
             },
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
-        let (id, fingerprint) = (LimitId(0), fingerprint.into());
-        Ok(Self { id, spec, quantity, shadow: false, label, fingerprint, blocked: false, tiers })
+        let (id, fingerprint, shadow, blocked) = (LimitId(0), fingerprint.into(), false, false);
+        Ok(Self { id, spec, quantity, shadow, label, fingerprint, blocked, tiers })
     }
 
     /// The name of the limit; empty if it has none.
@@ -300,12 +300,8 @@ impl Limit {
 
     /// The limit with its numbers in the fingerprint: a limit of another number then has another counter.
     pub(super) fn with_numbers(self) -> Self {
-        match self.quantity {
-            Quantity::Unlimited => self,
-            Quantity::Limited(kernel) => {
-                Self { fingerprint: format!("{}{}", self.fingerprint, kernel.numbers()).into(), ..self }
-            }
-        }
+        let Quantity::Limited(kernel) = self.quantity else { return self };
+        Self { fingerprint: format!("{}{}", self.fingerprint, kernel.numbers()).into(), ..self }
     }
 
     /// The limit with its place in a rule set: `path` is the path of its rule.

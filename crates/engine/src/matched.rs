@@ -136,7 +136,8 @@ impl Changing<'_> {
         match matched.rule {
             Some(rule) => {
                 for limit in &rule.limits {
-                    changes.add(Amount::of(limit), rows.change(limit, rule.path_in_domain(), entry_tier));
+                    changes
+                        .add(Amount::for_limit(limit), rows.change(limit, rule.path_in_domain(), entry_tier));
                 }
             }
             None => self.block(matched, &rows, &mut changes),
@@ -157,7 +158,7 @@ impl Changing<'_> {
         let (from, limit, rule) = match matched.limits() {
             [own, ..] => {
                 let walk = self.domain.walk(&self.descriptor.entries, &mut String::new());
-                (Amount::of(own), Arc::clone(own), walk.end.and_then(|node| node.rule.as_deref()))
+                (Amount::for_limit(own), Arc::clone(own), walk.end.and_then(|node| node.rule.as_deref()))
             }
             [] => {
                 let spec = LimitSpec::new(self.rules.defaults().algorithm, 0, Period::one(Unit::Second));

@@ -110,14 +110,14 @@ impl FromStr for Receipt {
             return Err(UnreadableReceipt);
         }
         let nonce = fields.next().and_then(base36).ok_or(UnreadableReceipt)?;
-        let items = fields.map(ReceiptItem::read).collect::<Option<SmallVec<_>>>();
+        let items = fields.map(ReceiptItem::parse).collect::<Option<SmallVec<_>>>();
         let items = items.filter(|items| items.len() <= MAX_ITEMS).ok_or(UnreadableReceipt)?;
         Ok(Self { nonce, items })
     }
 }
 
 impl ReceiptItem {
-    fn read(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('-').map(|digits| base36(digits).filter(|&number| number < EXACT));
         let item = Self { check: numbers.next()??, units: numbers.next()??, grant_id: numbers.next()?? };
         (numbers.next().is_none() && item.units > 0).then_some(item)

@@ -150,7 +150,7 @@ fn write_announcements(exposition: &mut Exposition<'_>, limits: &Limits) {
         limits.iter().filter(|(_, counts)| counts.is_used() && is_set(&counts.announced.is_in_use))
     {
         for &announced in Announced::ALL {
-            let (state, count) = (announced.name(), counts.announced.of(announced).get());
+            let (state, count) = (announced.name(), counts.announced.count(announced).get());
             exposition.sample(ANNOUNCED, &limit.labels(("state", state)), count);
         }
     }
@@ -166,7 +166,7 @@ fn write_reserves(exposition: &mut Exposition<'_>, limits: &Limits) {
         limits.iter().filter(|(_, counts)| counts.is_used() && is_set(&counts.reserved.is_in_use))
     {
         for &kind in ReserveKind::ALL {
-            let count = counts.reserved.of(kind).get();
+            let count = counts.reserved.count(kind).get();
             exposition.sample(RESERVE, &limit.labels(("kind", kind.name())), count);
         }
     }

@@ -27,7 +27,7 @@ pub(super) struct SettleCounts {
 impl SettleCounts {
     /// Counts a settle. Its units are counted if both numbers are known, and booked.
     pub(super) fn record(&self, settle: &Settle) {
-        self.of(settle.result).add(1);
+        self.count(settle.result).add(1);
         if let (Some(estimated), true) = (settle.estimated, settle.result != SettleResult::Lost) {
             self.estimated.add(estimated);
             self.actual.add(settle.actual);
@@ -39,7 +39,7 @@ impl SettleCounts {
         self.lost.add(1);
     }
 
-    fn of(&self, result: SettleResult) -> &Count {
+    fn count(&self, result: SettleResult) -> &Count {
         match result {
             SettleResult::Charged => &self.charged,
             SettleResult::Returned => &self.returned,

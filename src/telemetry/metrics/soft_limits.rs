@@ -21,10 +21,10 @@ pub(super) struct AnnounceCounts {
 
 impl AnnounceCounts {
     pub(super) fn record(&self, announced: Announced) {
-        self.of(announced).add(1);
+        self.count(announced).add(1);
     }
 
-    pub(super) fn of(&self, announced: Announced) -> &Count {
+    pub(super) fn count(&self, announced: Announced) -> &Count {
         match announced {
             Announced::Near => &self.near,
             Announced::Over => &self.over,
@@ -46,7 +46,7 @@ impl ReserveCounts {
     /// Counts a check or a charge. Returns true once: when the charges are more than twice the checks. Each charge
     /// without a check gives reserved units back that no check took, so the limit does not hold.
     pub(super) fn record(&self, kind: ReserveKind) -> bool {
-        self.of(kind).add(1);
+        self.count(kind).add(1);
         if kind == ReserveKind::Check {
             return false;
         }
@@ -55,7 +55,7 @@ impl ReserveCounts {
         lacks_checks && !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    pub(super) fn of(&self, kind: ReserveKind) -> &Count {
+    pub(super) fn count(&self, kind: ReserveKind) -> &Count {
         match kind {
             ReserveKind::Check => &self.checks,
             ReserveKind::Charge => &self.charges,

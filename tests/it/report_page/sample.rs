@@ -40,18 +40,17 @@ impl Sample {
         let demands = self.demands();
         let what_if = self.what_if(&demands);
         let at = |limit: u64| *what_if.points.iter().find(|point| point.limit == limit).expect("a point");
-        let judged = at(self.limit.into());
+        let judged = at(self.limit);
         let asked = demands.iter().sum::<u64>() * 40;
-        let timeline =
-            self.timeline(asked, judged.denied, self.old_limit.map(|limit| at(limit.into()).denied));
+        let timeline = self.timeline(asked, judged.denied, self.old_limit.map(|limit| at(limit).denied));
         let in_force = self.old_limit.map(|limit| InForceCounts {
             limit,
             period_s: self.period_s,
             algorithm: "fixed_window".to_owned(),
             asked,
-            over: at(limit.into()).denied,
-            over_share_ppm: share_ppm(at(limit.into()).denied, asked),
-            keys_newly_over: judged.keys_over.saturating_sub(at(limit.into()).keys_over),
+            over: at(limit).denied,
+            over_share_ppm: share_ppm(at(limit).denied, asked),
+            keys_newly_over: judged.keys_over.saturating_sub(at(limit).keys_over),
             keys_freed: 0,
         });
         LimitReport {
@@ -83,8 +82,8 @@ impl Sample {
     }
 
     fn what_if(&self, demands: &[u64]) -> WhatIf {
-        let mut limits = vec![self.limit.into(), self.recommendation(demands).limit, self.top];
-        limits.extend(self.old_limit.map(u64::from));
+        let mut limits = vec![self.limit, self.recommendation(demands).limit, self.top];
+        limits.extend(self.old_limit);
         let mut limit = 1;
         while limit < self.top {
             limits.push(limit);
@@ -144,14 +143,14 @@ impl Sample {
     }
 
     fn top_denied(&self, demands: &[u64], in_force: Option<&InForceCounts>) -> Vec<DeniedKey> {
-        let over = demands.iter().enumerate().take_while(|(_, units)| **units > self.limit.into()).take(50);
+        let over = demands.iter().enumerate().take_while(|(_, units)| **units > self.limit).take(50);
         let key = |(rank, units): (usize, &u64)| DeniedKey {
             key: format!("{:016x}", (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-            over: (units - u64::from(self.limit)) * 2,
+            over: (units - self.limit) * 2,
             good_over: Some(units / 50),
             asked: Some(units * 40),
             units: Some(units * 40),
-            in_force_over: in_force.map(|in_force| units.saturating_sub(in_force.limit.into()) * 2),
+            in_force_over: in_force.map(|in_force| units.saturating_sub(in_force.limit) * 2),
             first_over_us: Some(START_US + HOUR_US * (rank as u64 % 30)),
             last_over_us: Some(START_US + HOUR_US * (60 + rank as u64 % 30)),
             longest_denial_us: Some(1_500_000 * (units % 90 + 1)),

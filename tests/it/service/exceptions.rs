@@ -58,9 +58,8 @@ impl Served {
 
     fn metric(&self, name: &str) -> Option<String> {
         let page = http::get(self.service.http_port(), "/metrics", &[]).expect("an answer").body;
-        let line =
-            page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
-        line
+
+        page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned))
     }
 }
 

@@ -106,5 +106,5 @@ fn a_settle_is_no_denial_and_a_return_ends_one() {
     let (outcomes, called) = fixture.decide_through_layer(&settle(&rules, granted, 0));
     assert!(called && outcomes.by_charge[0].is_some_and(|outcome| outcome.verdict == Verdict::Fits));
     assert!(take().1, "the denial is forgotten");
-    assert_eq!(fixture.below.was_known_denied.load(Ordering::Relaxed), false);
+    assert!(!fixture.below.was_known_denied.load(Ordering::Relaxed));
 }

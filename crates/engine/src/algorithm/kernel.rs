@@ -67,7 +67,7 @@ impl Kernel {
     #[must_use]
     pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
         let Attempt { now_us, cost } = attempt;
-        if let Some(undo) = Undo::of(attempt) {
+        if let Some(undo) = Undo::from_attempt(attempt) {
             return self.undone(state, undo);
         }
         let old = state.as_ref();

@@ -25,7 +25,7 @@ pub struct Undo {
 
 impl Undo {
     /// `None` if the cost is not of one grant ([`Cost::undo`]).
-    pub(super) fn of(attempt: Attempt) -> Option<Self> {
+    pub(super) fn from_attempt(attempt: Attempt) -> Option<Self> {
         let Attempt { now_us, cost } = attempt;
         Some(Self { now_us, units: cost.refunded(), grant_id: cost.grant_id()? })
     }
@@ -57,7 +57,7 @@ impl Kernel {
     /// Whether an undo with this cost has given units back, by the counter after it.
     #[must_use]
     pub fn has_returned(&self, reading: &CounterReading, attempt: Attempt) -> bool {
-        let Some(undo) = Undo::of(attempt) else { return false };
+        let Some(undo) = Undo::from_attempt(attempt) else { return false };
         let returned = match self {
             Self::FixedWindow(_) => reading.window().map(|state| state.index == undo.grant_id),
             Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us == undo.grant_id),
@@ -85,7 +85,7 @@ impl Kernel {
     /// then leaves the counter as it is.
     #[must_use]
     pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
-        let Some(undo) = Undo::of(attempt) else { return true };
+        let Some(undo) = Undo::from_attempt(attempt) else { return true };
         match self {
             Self::FixedWindow(k) => {
                 k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant_id
@@ -110,7 +110,7 @@ impl Kernel {
 
     /// A refund fits, except for an undo in a log with too many later entries.
     pub(super) fn refund_verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
-        match (self, Undo::of(attempt), state.and_then(State::log)) {
+        match (self, Undo::from_attempt(attempt), state.and_then(State::log)) {
             (Self::SlidingLog(k), Some(undo), Some(log)) if k.is_too_far_back(log, undo) => Verdict::Over,
             _ => Verdict::Fits,
         }

@@ -88,7 +88,7 @@ impl Derivation {
 }
 
 impl Amount {
-    pub(crate) fn of(limit: &Limit) -> Self {
+    pub(crate) fn for_limit(limit: &Limit) -> Self {
         if limit.spec.unlimited { Self::Unlimited } else { Self::Units(limit.spec.requests_per_unit) }
     }
 }

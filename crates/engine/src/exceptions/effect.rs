@@ -122,7 +122,7 @@ impl Changed {
         let change = match rule.tier(name) {
             Some(tier) => {
                 self.limit = Arc::clone(&tier.limit);
-                Change::Tier(Arc::clone(&tier.name), Amount::of(&tier.limit))
+                Change::Tier(Arc::clone(&tier.name), Amount::for_limit(&tier.limit))
             }
             None => Change::UnknownTier(known.cloned()),
         };

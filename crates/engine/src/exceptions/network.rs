@@ -98,11 +98,14 @@ impl fmt::Display for Network {
     }
 }
 
+/// The indices of the rows of each network, by its first address. The networks have prefixes of one length.
+type RowsByAddress = HashMap<Address, SmallVec<[u32; 1]>>;
+
 /// The rows of networks, by the index of the row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks {
     /// One map for each length of prefix, the longest first.
-    by_prefix: Vec<(u8, HashMap<Address, SmallVec<[u32; 1]>>)>,
+    by_prefix: Vec<(u8, RowsByAddress)>,
 }
 
 impl Networks {

@@ -14,9 +14,10 @@ use super::planned::{Planned, PlannedLimit};
 use super::request::{Cost, Descriptor, Request};
 use super::reserve::reserved;
 use super::role::Role;
-use super::rule_set::{DomainRules, RuleSet, stat_path};
+use super::rule_set::{DomainRules, RuleSet};
 use super::secret::HiddenValues;
 use super::settle::{Returned, Settles};
+use super::stat_path::stat_path;
 
 #[cfg(test)]
 mod tests;

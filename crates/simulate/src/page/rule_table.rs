@@ -107,11 +107,8 @@ impl RuleColumns {
 /// `100 per 1 min, gcra, burst 10`.
 pub(super) fn limit(rule: &LimitReport) -> String {
     let rate = format!("{} per {}", grouped(rule.limit), text::own_period(rule));
-    let burst = if rule.burst == rule.limit {
-        String::new()
-    } else {
-        format!(", burst {}", grouped(rule.burst.into()))
-    };
+    let burst =
+        if rule.burst == rule.limit { String::new() } else { format!(", burst {}", grouped(rule.burst)) };
     let reserve = rule.reserve.map(|units| format!(", reserve {}", grouped(units))).unwrap_or_default();
     format!("{rate}, {}{burst}{reserve}", rule.algorithm)
 }

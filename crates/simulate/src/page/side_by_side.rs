@@ -48,7 +48,7 @@ fn table(html: &mut Markup, report: &Report) {
                 &[
                     &limit,
                     &counts.label,
-                    &grouped(counts.burst.into()),
+                    &grouped(counts.burst),
                     &grouped(counts.asked),
                     &grouped(counts.over),
                     &share(counts.over, counts.over_share_ppm),

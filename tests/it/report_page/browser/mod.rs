@@ -166,8 +166,7 @@ fn the_slider_works_with_the_keyboard() {
     let mut browser = Chromium::open(&page::html(&report), Colors::Light);
     let rule = &report.limits[0];
     let points = &rule.what_if.points;
-    let judged =
-        *points.iter().find(|point| point.limit == u64::from(rule.limit)).expect("the limit is a point");
+    let judged = *points.iter().find(|point| point.limit == rule.limit).expect("the limit is a point");
     let shown = |browser: &mut Chromium| {
         let limit = browser.evaluate("document.getElementById('slider-0').getAttribute('aria-valuetext')");
         let limit = digits(limit.as_str().expect("a text").trim_end_matches(" per 1 min"));
@@ -201,9 +200,9 @@ fn the_slider_works_with_the_keyboard() {
     browser.evaluate("document.querySelector('#rule-0 .marks button:nth-child(2)').focus()");
     browser.press("Enter", ENTER);
     let in_force = rule.in_force.as_ref().expect("a limit in force");
-    assert_eq!(shown(&mut browser), (in_force.limit.into(), expected(in_force.limit.into())));
+    assert_eq!(shown(&mut browser), (in_force.limit, expected(in_force.limit)));
     let whom = browser.texts("#rule-0 .whom").remove(0);
-    let hit = rule.top_denied[..10].iter().filter(|key| key.own_peak > Some(in_force.limit.into())).count();
+    let hit = rule.top_denied[..10].iter().filter(|key| key.own_peak > Some(in_force.limit)).count();
     assert!(
         whom.contains(&format!("the 10 keys most often over the judged limit, {hit} would be hit: ")),
         "{whom}"
