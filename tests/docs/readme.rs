@@ -250,12 +250,12 @@ fn certificate_in(folder: &Path) -> [String; 2] {
 
 #[test]
 fn every_metric_is_documented_and_exists() {
-    // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it, and
-    // those of exceptions where they have a file.
+    // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it,
+    // and those of exceptions where they have a file.
     let folder = tempfile::tempdir().expect("a folder");
     let [certificate, key] = certificate_in(folder.path());
     let exceptions = folder.path().join("exceptions.csv");
-    std::fs::write(&exceptions, "domain,key,value,requests_per_unit\n").expect("room for a file");
+    std::fs::write(&exceptions, "domain,key,value,tier\n").expect("room for a file");
     let exceptions = exceptions.to_str().expect("a path of a temporary file is text");
     let service = Service::start(&[
         ("RATELIMITD__STORE__KIND", "redis"),

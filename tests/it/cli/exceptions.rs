@@ -70,7 +70,7 @@ impl Fixture {
         let file = self.directory.path().join("rules");
         fs::write(&file, rules).expect("a file");
         let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
-            .env("RATELIMITD_SECRETS__KEY", "the-key-for-the-hashes-of-this-test-of-rows")
+            .env("RATELIMITD__SECRETS__KEY", "the-key-for-the-hashes-of-this-test-of-rows")
             .args(["explain", "--domain", "llm", "--rules"])
             .arg(&file)
             .arg("--exceptions")
