@@ -82,7 +82,7 @@ configMap: { name: {{ .existingConfigMap }} }
 
 {{/* The settings file: `settings`, over what follows from the other values and from where the files are mounted. */}}
 {{- define "ratelimitd.settings" -}}
-{{- $fixed := dict "server" dict -}}
+{{- $fixed := dict -}}
 {{- if include "ratelimitd.hasRuleFiles" . -}}
 {{- $_ := set $fixed "rules" (dict "path" "/etc/ratelimitd/rules") -}}
 {{- end -}}
@@ -98,7 +98,7 @@ configMap: { name: {{ .existingConfigMap }} }
 {{- if $tls.clientSan -}}
 {{- $_ := set $files "client_san" $tls.clientSan -}}
 {{- end -}}
-{{- $_ := set $fixed.server $port (dict "tls" $files) -}}
+{{- $fixed = mergeOverwrite $fixed (dict "server" (dict $port (dict "tls" $files))) -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.redis.url -}}
