@@ -24,7 +24,7 @@ test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no 
 	$(CARGO) test --locked --workspace --lib --bins --test tidy --test dependencies --test docs --test polls
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
-check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, Prometheus, Envoy, Go, Node and Python
+check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, Go, Node and Python
 	@scripts/install-deploy-tools
 	$(CARGO) build --locked --examples
 	$(CARGO) test --locked --test deploy -- --skip support::

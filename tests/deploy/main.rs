@@ -2,10 +2,13 @@
 //! Envoy, Go, Node and Python; and spans with the receiver of the OpenTelemetry Collector. `make check-deploy` installs
 //! the missing programs and runs these tests; `make test` does not.
 
+mod alertmanager;
 mod callers;
 mod envoy;
 mod kubernetes;
 mod metrics;
+mod pod;
+mod rendered;
 mod tools;
 mod traces;
 
