@@ -53,8 +53,7 @@ impl<'o> Pod<'o> {
         let mut command = ratelimitd(&words, &environment);
         let daemon = Daemon::spawn("ratelimitd", "cargo build", &mut command);
         let (_redis, _authority) = (redis, authority);
-        let pod =
-            Self { container, root, environment, http_port, metrics_port, daemon, _redis, _authority };
+        let pod = Self { container, root, environment, http_port, metrics_port, daemon, _redis, _authority };
         pod.wait_for("livenessProbe");
         pod
     }
@@ -96,9 +95,9 @@ fn ratelimitd(arguments: &[String], environment: &[(String, String)]) -> Command
 
 /// A text of the container with its folders below `root`.
 fn localized(text: &str, root: &Path) -> String {
-    FOLDERS.iter().fold(text.to_owned(), |text, folder| {
-        text.replace(folder, &format!("{}{folder}", root.display()))
-    })
+    FOLDERS
+        .iter()
+        .fold(text.to_owned(), |text, folder| text.replace(folder, &format!("{}{folder}", root.display())))
 }
 
 fn words(list: &Value, root: &Path) -> Vec<String> {
@@ -137,11 +136,15 @@ fn files_of(
     authority: &Authority,
     identity: &Identity,
 ) -> Vec<(String, String)> {
-    let is_source =
-        |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == volume["configMap"]["name"];
+    let is_source = |object: &&Value| {
+        object["kind"] == "ConfigMap" && object["metadata"]["name"] == volume["configMap"]["name"]
+    };
     if let Some(rendered) = objects.iter().find(is_source) {
         let data = rendered["data"].as_object().expect("files");
-        return data.iter().map(|(name, text)| (name.clone(), text.as_str().expect("a text").to_owned())).collect();
+        return data
+            .iter()
+            .map(|(name, text)| (name.clone(), text.as_str().expect("a text").to_owned()))
+            .collect();
     }
     let source = [&volume["secret"], &volume["configMap"]].into_iter().find(|source| source.is_object());
     let Some(source) = source else { return Vec::new() };
@@ -156,7 +159,11 @@ fn files_of(
         .filter_map(|item| Some((item["key"].as_str()?, item["path"].as_str()?)))
         .collect();
     // Without items every key is a file.
-    let items = if items.is_empty() { ["ca.crt", "tls.crt", "tls.key"].map(|key| (key, key)).to_vec() } else { items };
+    let items = if items.is_empty() {
+        ["ca.crt", "tls.crt", "tls.key"].map(|key| (key, key)).to_vec()
+    } else {
+        items
+    };
     items.into_iter().map(|(key, path)| (path.to_owned(), text(key))).collect()
 }
 
