@@ -150,9 +150,8 @@ fn every_option_of_the_chart_is_rendered() {
 fn ports_with_client_certificates_have_matching_probes_and_protocols() {
     let objects = chart_of("mtls");
     let health = |arguments: &[&str]| {
-        let words =
-            [&["ratelimitd", "health", "--config"], &["/etc/ratelimitd/settings/ratelimitd.yaml"], arguments];
-        json!({ "command": words.concat() })
+        let words = ["ratelimitd", "health", "--config", "/etc/ratelimitd/settings/ratelimitd.yaml"];
+        json!({ "command": words.iter().chain(arguments).collect::<Vec<_>>() })
     };
     assert_eq!(container(&objects)["readinessProbe"]["exec"], health(&[]));
     assert_eq!(container(&objects)["livenessProbe"]["exec"], health(&["--live"]));

@@ -13,5 +13,5 @@ mod tools;
 mod traces;
 
 #[path = "../it/support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the integration tests, which use all of it")]
+#[expect(dead_code, reason = "shared with the integration tests, which use all of it")]
 mod support;
