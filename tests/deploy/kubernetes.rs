@@ -170,6 +170,20 @@ fn ports_with_client_certificates_have_matching_probes_and_protocols() {
     assert_eq!(container(&with_tls)["livenessProbe"]["httpGet"]["scheme"], "HTTPS");
 }
 
+/// The command of the page, as `helm template`.
+#[test]
+fn the_command_of_the_page_installs_the_chart() {
+    let page = read("deploy/README.md");
+    let (_, command) = page.split_once("    helm install ").expect("a command");
+    let (command, _) = command.split_once("\n\n").expect("its end");
+    let words = command.replace("\\\n", " ").replace(['\'', '\\'], "").replace("edge.yaml=", "edge\\.yaml=");
+    let words = words.split_whitespace().filter(|word| *word != "--create-namespace");
+    let arguments: Vec<_> = ["template"].into_iter().chain(words).chain(FOR_KUBERNETES).collect();
+    let objects = documents(&run(built("helm"), &arguments));
+    assert_eq!(container(&objects)["image"], "registry.example.com/ratelimitd:0.1.0");
+    assert!(of_kind(&objects, "NetworkPolicy").to_string().contains("envoy-gateway-system"));
+}
+
 #[test]
 fn openshift_chooses_the_users() {
     let expected = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
