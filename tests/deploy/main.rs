@@ -4,6 +4,7 @@
 
 mod alertmanager;
 mod callers;
+mod cluster;
 mod envoy;
 mod kubernetes;
 mod metrics;
