@@ -156,7 +156,7 @@ fn ports_with_client_certificates_have_matching_probes_and_protocols() {
     assert_eq!(container(&objects)["readinessProbe"]["exec"], health(&[]));
     assert_eq!(container(&objects)["livenessProbe"]["exec"], health(&["--live"]));
     let image = container(&objects)["image"].as_str().expect("an image");
-    assert!(image.starts_with("ratelimitd@sha256:"), "{image}");
+    assert!(image.starts_with("registry.example.com/ratelimitd@sha256:"), "{image}");
     let protocols = |objects: &[Value]| {
         let ports = elements(&of_kind(objects, "Service")["spec"]["ports"]);
         ports.map(|port| port["appProtocol"].as_str().expect("a protocol").to_owned()).collect::<Vec<_>>()
@@ -218,6 +218,7 @@ fn the_chart_refuses_values_that_cannot_work() {
         ("redis.url=redis://:secret@redis:6379", "redis/url"),
         ("rules.edge=domain: edge", "'edge'"),
         ("image.digest=latest", "image/digest"),
+        ("image.repository=", "no image is published"),
         ("settings.store.redis.tmieout=15ms", "'tmieout' not allowed"),
         ("settings.server.drain=5", "server/drain': got number, want string"),
         ("settings.store.redis.connections=65", "maximum: got 65, want 64"),
@@ -227,6 +228,10 @@ fn the_chart_refuses_values_that_cannot_work() {
         ("networkPolicy.callers[0].podSelector.matchLabels.app=envoy", "of the namespace \"ratelimit\" only"),
         ("serviceMonitor.enabled=true", "no Prometheus may connect"),
         ("networkPolicy.egress.enabled=true", "may not connect to Redis"),
+        (
+            "redis.url=,networkPolicy.egress.enabled=true,settings.rules.xds.address=gateway:18001",
+            "settings.rules.xds.address is set",
+        ),
         ("redis.ca.secret=a,redis.ca.configMap=b", "a Secret or a ConfigMap"),
         ("exceptions.existingConfigMap=a,exceptions.volume.emptyDir.medium=Memory", "set one of files"),
         (

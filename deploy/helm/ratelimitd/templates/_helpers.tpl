@@ -20,6 +20,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
 {{- define "ratelimitd.image" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository: no image is published; build it, push it to your registry, and name it here" -}}
+{{- end -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
 {{- else -}}
