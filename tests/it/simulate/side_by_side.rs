@@ -259,13 +259,15 @@ fn no_two_algorithms_of_a_limit_have_one_label() {
 
 #[test]
 fn keys_with_a_tier_do_not_raise_the_recommended_limit() {
-    // 1,000 users with 1 to 20 requests in a minute, and 20 users of a tier with 300.
+    // In the first, third and fifth minute: 1,000 users with 1 to 20 requests, and 20 users of a tier with 300.
     let mut requests: Vec<(u64, String)> = Vec::new();
-    for user in 0..1_000_u64 {
-        requests.extend((0..=user % 20).map(|at| (at * 1_000_000, format!("u{user}"))));
-    }
-    for user in 0..20 {
-        requests.extend((0..300).map(|at| (at * 100_000, format!("pro{user}"))));
+    for start_us in [0, 120_000_000, 240_000_000] {
+        for user in 0..1_000_u64 {
+            requests.extend((0..=user % 20).map(|at| (start_us + at * 1_000_000, format!("u{user}"))));
+        }
+        for user in 0..20 {
+            requests.extend((0..300).map(|at| (start_us + at * 100_000, format!("pro{user}"))));
+        }
     }
     requests.sort_unstable();
     let log: String = requests.iter().map(|(at, user)| line(T0 + at, user)).collect();
@@ -291,7 +293,7 @@ fn keys_with_a_tier_do_not_raise_the_recommended_limit() {
         assert_eq!(point(&with_tiers.report, 20), (0, 0), "{algorithm}");
         let without = Simulation::new(&rules("")).log("log.jsonl", &log).with(&["--recommend"]).succeed();
         let rule = &without.report["rules"][0];
-        assert_eq!(rule["over"], 20 * 280, "{algorithm}");
+        assert_eq!(rule["over"], 3 * 20 * 280, "{algorithm}");
         assert!(rule["recommendation"]["needed"].as_u64() > Some(needed), "{algorithm}: {rule}");
     }
 }

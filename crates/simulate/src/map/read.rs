@@ -189,8 +189,8 @@ fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> 
     let map = YamlMap::new(node, "an entry", &ENTRY_KEYS)?;
     let key = map.text("key")?.filter(|(text, _)| !text.is_empty()).ok_or_else(|| map.missing("key"))?.0;
     if key == RECEIPT_KEY {
-        let reason = "'ratelimitd_receipt' is no entry of a descriptor: a simulation takes the real cost of each line, which \
-                      'cost' names, and needs no receipts";
+        let reason = "'ratelimitd_receipt' is no entry of a descriptor: a simulation takes the real cost of \
+                      each line, which 'cost' names, and needs no receipts";
         return Err(Reason::new(node.line, reason));
     }
     let source = match (map.text("value")?, map.text("from")?) {
