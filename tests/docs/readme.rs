@@ -19,7 +19,8 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ratelimitd");
 const ATTEMPTS: u32 = 5;
 
 /// The pages whose sessions are run. Each page gets its own service.
-const PAGES: [&str; 4] = ["README.md", "docs/operations.md", "docs/migrating.md", "docs/recipes.md"];
+const PAGES: [&str; 5] =
+    ["README.md", "docs/rules.md", "docs/operations.md", "docs/migrating.md", "docs/recipes.md"];
 
 fn read(file: &str) -> String {
     let path = Path::new(ROOT).join(file);
@@ -250,12 +251,12 @@ fn certificate_in(folder: &Path) -> [String; 2] {
 
 #[test]
 fn every_metric_is_documented_and_exists() {
-    // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it, and
-    // those of exceptions where they have a file.
+    // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it,
+    // and those of exceptions where they have a file.
     let folder = tempfile::tempdir().expect("a folder");
     let [certificate, key] = certificate_in(folder.path());
     let exceptions = folder.path().join("exceptions.csv");
-    std::fs::write(&exceptions, "domain,key,value,requests_per_unit\n").expect("room for a file");
+    std::fs::write(&exceptions, "domain,key,value,tier\n").expect("room for a file");
     let exceptions = exceptions.to_str().expect("a path of a temporary file is text");
     let service = Service::start(&[
         ("RATELIMITD__STORE__KIND", "redis"),
