@@ -66,7 +66,8 @@ impl<S: Store + Reset> ConsoleActions<S> {
     /// Shows the counter of a row. Changes nothing.
     ///
     /// # Errors
-    /// [`ActionError`] when there is no such row, its rule has changed, it has no counter, or the store gives no answer.
+    /// [`ActionError`] when there is no such row, its rule has changed, it has no counter, or the store gives no
+    /// answer.
     pub async fn show(&self, id: &RowId) -> Result<RowStatus, ActionError> {
         let (row, limit) = self.row_in_force(id)?;
         let report = self.service.show_counter(&row.key, row.charge.kernel).await?;

@@ -27,9 +27,11 @@ descriptors:
     shadow_mode: true
     rate_limit: { unit: year, requests_per_unit: 1, on_store_failure: allow }
   - key: settled
-    rate_limit: { name: settled, unit: year, requests_per_unit: 1000000, algorithm: gcra, settle: true, on_store_failure: allow }
+    rate_limit:
+      { name: settled, unit: year, requests_per_unit: 1000000, algorithm: gcra, settle: true, on_store_failure: allow }
   - key: reserved
-    rate_limit: { name: reserved, unit: year, requests_per_unit: 1000000, algorithm: gcra, reserve: 5, on_store_failure: allow }
+    rate_limit:
+      { name: reserved, unit: year, requests_per_unit: 1000000, algorithm: gcra, reserve: 5, on_store_failure: allow }
 ";
 
 const EXCEPTIONS: &str = r#"

@@ -19,7 +19,8 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ratelimitd");
 const ATTEMPTS: u32 = 5;
 
 /// The pages whose sessions are run. Each page gets its own service.
-const PAGES: [&str; 4] = ["README.md", "docs/operations.md", "docs/migrating.md", "docs/recipes.md"];
+const PAGES: [&str; 5] =
+    ["README.md", "docs/rules.md", "docs/operations.md", "docs/migrating.md", "docs/recipes.md"];
 
 fn read(file: &str) -> String {
     let path = Path::new(ROOT).join(file);

@@ -218,8 +218,8 @@ descriptors:
         assert_eq!(denied.filter(|denied| *denied).count(), 1, "{key}={value}");
         let new_id = |state: &Value| {
             let keys = state["keys"].as_array().expect("a list").iter();
-            let ids = keys.map(|key| key["id"].as_str().expect("an id").to_owned());
-            ids.filter(|id| !seen.contains(id)).last()
+            let mut ids = keys.map(|key| key["id"].as_str().expect("an id").to_owned());
+            ids.rfind(|id| !seen.contains(id))
         };
         let id = new_id(&state_with(&service, value, |state| new_id(state).is_some())).expect("was there");
         let look = post(&service, "/console/show", &json!({"id": id}), "");
