@@ -9,8 +9,8 @@ const chart = () => {
   const { series, end, marks } = state, count = series.requests.length, start = end - count, left = 44, right = ($("chart").clientWidth || 1300) - 6;
   // A young process has few seconds; a minute is the least that is drawn.
   const from = end - Math.max(count, 60), x = (time) => left + ((Math.max(time, from) - from) / (end - from)) * (right - left);
-  const label = (at, y, text, anchor, kind) => make("text", { x: fix(at), y, "text-anchor": anchor, class: kind }, text);
-  const line = (kind, d) => make("path", { class: kind, d });
+  const label = (at, y, text, anchor, kind) => el("text", { x: fix(at), y, "text-anchor": anchor, class: kind }, text);
+  const line = (kind, d) => el("path", { class: kind, d });
   const rule = ruleOf(chosen), none = series.requests.map(() => 0);
   const seconds = (steps) => none.map((_, i) => (steps.at(-1 - Math.floor((count - 1 - i) / 10)) ?? 0) / 10);
   const [asked, denied, failed, policy, shadow] = !rule ? CLASSES.map((name) => series[name].map(Number))
@@ -32,7 +32,7 @@ const chart = () => {
   let free = 0;
   for (const { at, until, level, text } of marks.filter((mark) => (mark.until ?? mark.at) >= from)) {
     const begin = x(at), width = 6.6 * text.length, place = Math.min(begin, right - width);
-    if (until) parts.push(...panels.map(({ top, bottom }) => make("rect.span", { x: fix(begin), y: top, width: fix(Math.max(3, x(until) - begin)), height: bottom - top })));
+    if (until) parts.push(...panels.map(({ top, bottom }) => el("rect.span", { x: fix(begin), y: top, width: fix(Math.max(3, x(until) - begin)), height: bottom - top })));
     else parts.push(line("mark", `M${fix(begin)} 16V262`));
     if (place >= free) { parts.push(label(place, 12, text, "start", `name ${level}`)); free = place + width + 10; }
   }
@@ -40,7 +40,7 @@ const chart = () => {
     parts.push(upper.area("a-ok", asked, notOk), upper.area("a-policy", notOk, bad), upper.area("a-failed", bad, denied), upper.area("a-over", denied, none), lower.area("a-failed", bad, denied), lower.area("a-over", denied, none));
     if (total(shadow)) parts.push(line("l-shadow", `M${lower.along(shadow).join("L")}`));
   }
-  parts.push(label(left, 144, total(bad) + total(shadow) ? "denied and would deny, own scale" : "nothing denied", "start"), make("path.cross", { id: "cross", d: scale?.cross }));
+  parts.push(label(left, 144, total(bad) + total(shadow) ? "denied and would deny, own scale" : "nothing denied", "start"), el("path.cross", { id: "cross", d: scale?.cross }));
   fill("chart", parts);
   fill("time-of", rule ? `decisions per second of ${rule.rule}` : "requests per second");
   const rows = { OK: sums(asked, notOk.map((n) => -n)), denied, "no decision": failed, "OK by policy": policy, "would deny": shadow };

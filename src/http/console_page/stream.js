@@ -1,5 +1,5 @@
-// The service: requests, and the stream of events. EventSource cannot send a token, so the stream is read by fetch.
-const QUIET_MS = 6000, DEADLINE_MS = 10000, SECONDS = 900;
+// The service: requests (times are in milliseconds), and the stream of events. EventSource cannot send a token, so the stream is read by fetch.
+const QUIET = 6000, DEADLINE = 10000, SECONDS = 900;
 let token = "", connection = [], isOver = false, isRead = false, stream = null, enterToken = null;
 const checked = async (answer) => {
   if (!answer.ok) throw Object.assign(new Error((await answer.text()).trim()), { status: answer.status });
@@ -9,14 +9,14 @@ const bearer = (own) => (own || token ? { authorization: `Bearer ${own || token}
 // A GET, or a POST if there is a body; `own` is another token than that of the page.
 const call = async (path, body, own) => {
   const post = body && { method: "POST", body: JSON.stringify(body) }, headers = { ...bearer(own), "content-type": "application/json" };
-  return (await checked(await fetch(path, { ...post, headers, signal: AbortSignal.timeout(DEADLINE_MS) }))).json();
+  return (await checked(await fetch(path, { ...post, headers, signal: AbortSignal.timeout(DEADLINE) }))).json();
 };
 const live = (text, level = "") => {
   connection = [text, level];
   const isStill = isPaused && !level;
   fill("live", isStill ? "paused" : text);
   $("live").className = `dot ${isStill ? "wait" : level}`;
-  document.body.classList.toggle("stale", level === "bad");
+  page.body.classList.toggle("stale", level === "bad");
   if (!state && level) fill("verdict", text);
 };
 
@@ -28,7 +28,7 @@ const RECEIVE = {
       moved = { level: "bad", title: "■ This is another process now.", text: `${before.name} (${before.id}) before, ${now.name} (${now.id}) now.`, fix: "After a restart, or through a Service." };
       values.clear();
       looks.clear();
-      everyRule = chosen = null;
+      fetched = chosen = null;
     }
     state = next;
   },
@@ -50,7 +50,7 @@ const RECEIVE = {
 const follow = async () => {
   let timer;
   stream = new AbortController();
-  const { signal } = stream, heard = () => { clearTimeout(timer); timer = setTimeout(() => stream.abort(), QUIET_MS); };
+  const { signal } = stream, heard = () => { clearTimeout(timer); timer = setTimeout(() => stream.abort(), QUIET); };
   isOver = isRead = false;
   heard();
   try {
@@ -63,19 +63,19 @@ const follow = async () => {
       const events = (text + value).split("\n\n");
       text = events.pop();
       for (const event of events) {
-        const [, name, data] = /^event: (\w+)[^]*^data: (.*)$/m.exec(event) ?? [];
+        const [, name, data] = /^event:\s(\w+)[^]*^data:\s(.*)$/m.exec(event) ?? [];
         RECEIVE[name]?.(JSON.parse(data));
       }
       if (!events[0] || isOver) continue;
       isRead = true;
       live("live");
-      if (!isPaused && !isPressed) show();
+      if (!isPaused && !isPressed) queueMicrotask(show);
     }
   } finally { clearTimeout(timer); }
 };
 const needToken = (why) => new Promise((go) => {
   live("token needed", "wait");
-  enterToken = () => dialog("This service needs a token", [make("p", "The one of ", code("server.admin.token_file"), ". Only this tab keeps it, in memory."), field("token", "Token", { type: "password", required: true })], "Connect", ({ token: given }) => { token = given.trim(); go(); });
+  enterToken = () => dialog("This service needs a token", [el("p", "The one of ", code("server.admin.token_file"), ". Only this tab keeps it, in memory."), field("token", "Token", { type: "password", required: true })], "Connect", ({ token: given }) => { token = given.trim(); go(); });
   enterToken().querySelector("[role=alert]").textContent = token && why;
   if (!state) fill("verdict", "The service needs a token. ", button("token", "Enter it…"));
 });
@@ -88,15 +88,15 @@ const connect = async () => {
     }
     if (isOver) why = "the process has stopped";
     if (isRead) wait = 1;
-    for (let left = wait; left > 0 && !document.hidden; left--) {
+    for (let left = wait; left > 0 && !page.hidden; left--) {
       live(`${why}: trying again in ${left} s`, "bad");
       await new Promise((go) => setTimeout(go, 1000));
     }
-    if (!document.hidden) continue;
+    if (!page.hidden) continue;
     live("hidden", "wait");
-    await new Promise((go) => document.addEventListener("visibilitychange", go, { once: true }));
+    await new Promise((go) => page.addEventListener("visibilitychange", go, { once: true }));
     wait = 0.5;
   }
 };
-document.addEventListener("visibilitychange", () => { if (document.hidden) stream?.abort(); });
+page.addEventListener("visibilitychange", () => { if (page.hidden) stream?.abort(); });
 connect();

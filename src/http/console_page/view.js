@@ -1,5 +1,5 @@
 // The state of the service, and what is chosen on this page.
-let state = null, everyRule = null, chosen = null, tab = "denying", isPaused = false, isHeld = false, isPressed = false;
+let state = null, fetched = null, chosen = null, tab = "denying", isPaused = false, isHeld = false, isPressed = false;
 const CLASSES = ["requests", "denied", "failed", "policy", "shadow"];
 let order = [], moved = null, spoken = "";
 const looks = new Map(), values = new Map();
@@ -18,7 +18,7 @@ const tone = (rule) => (isShadow(rule) ? "violet" : "red");
 
 // The sentence. In a copy the key stays masked.
 const sentence = (text = shownText) => {
-  const { store, rules, unlimited } = state, [asked, denied, failed, policy] = CLASSES.map((name) => mean(name));
+  const { store, rules } = state, [asked, denied, failed, policy] = CLASSES.map((name) => mean(name));
   const parts = [];
   if (asked < 0.05) parts.push("No requests. ");
   else if (denied < 0.05) parts.push(bold(`${rate(asked)} requests/s`), ", none denied. ");
@@ -34,7 +34,7 @@ const sentence = (text = shownText) => {
   }
   if (policy >= 0.05) parts.push(bold(`${rate(policy)} requests/s are admitted by failure policy. `, "brown"));
   if (failed >= 0.05) parts.push(bold(`${rate(failed)} requests/s get no decision. `, "red"));
-  if (unlimited.shadow_mode) parts.push(bold("shadow_mode is on. ", "brown"));
+  if (state.unlimited.shadow_mode) parts.push(bold("shadow_mode is on. ", "brown"));
   if (!rules.generation) parts.push(bold("There are no rules in force. ", "red"));
   if (store.kind === "memory") parts.push("Counters are in memory.");
   else parts.push(store.answers ? "Redis answers." : bold(`Redis does not answer${store.last_outage ? ` since ${clock(store.last_outage.at)}` : ""}: failure policies decide.`, "red"));
@@ -47,8 +47,8 @@ const tiles = () => {
     for (let i = 0; i < list.length; i += 10) points.push(total(list.slice(i, i + 10)));
     const most = Math.max(...points, 1e-9), step = 100 / Math.max(points.length - 1, 1);
     const d = points.map((n, i) => `${i ? "L" : "M"}${fix(i * step)} ${fix(25 - (n / most) * 22)}`).join("");
-    return make("div", { class: main === "0" && "off" }, make("dt", label), make("dd", bold(main, main !== "0" && kind), make("small", ` ${unit}`), make("br"), make("small", below)),
-      make("svg", { viewBox: "0 0 100 26", preserveAspectRatio: "none", class: kind || "soft" }, make("path", { d })));
+    return el("div", { class: main === "0" && "off" }, el("dt", label), el("dd", bold(main, main !== "0" && kind), el("small", ` ${unit}`), el("br"), el("small", below)),
+      el("svg", { viewBox: "0 0 100 26", preserveAspectRatio: "none", class: (main !== "0" && kind) || "soft" }, el("path", { d })));
   };
   const counted = (label, series, kind, below = `${grouped(total(state.series[series]))} in 15 min`) => tile(label, series, kind, rate(mean(series)), "/s", below);
   const latency = (label, series, below) => tile(label, series, "", micros(state.series[series].at(-1)), "", below);
@@ -61,8 +61,8 @@ const tiles = () => {
 };
 
 const cards = () => {
-  const { store, rules, unlimited } = state, { rejected } = rules, outage = store.last_outage;
-  const card = (id, title, level, text, rows) => fill(id, make("div.head", make("h2", title), make("span.grow"), make("span", { class: `dot ${level}` }, text)), make("dl", rows.map(([name, ...value]) => [make("dt", name), make("dd", value)])));
+  const { store, rules, unlimited: open } = state, { rejected } = rules, outage = store.last_outage;
+  const card = (id, title, level, text, rows) => fill(id, el("div.head", el("h2", title), el("span.grow"), el("span", { class: `dot ${level}` }, text)), el("dl", rows.map(([name, ...value]) => [el("dt", name), el("dd", value)])));
   $("store").hidden = store.kind === "memory";
   card("store", "Redis", store.answers ? "" : "bad", store.answers ? "answers" : "does not answer", [
     ["Decision", `p50 ${micros(store.p50_us)}, p99 ${micros(store.p99_us)}`],
@@ -72,20 +72,20 @@ const cards = () => {
     ["Server", store.server ?? "unknown"],
     ["Last outage", outage ? `${clock(outage.at)}, ${lasting(outage.seconds)}: ${outage.error}` : "none"],
   ]);
-  card("in-force", "Rules in force", rejected || !rules.generation ? "wait" : "", rejected ? "newer rules rejected" : rules.generation ? "the newest" : "none", [
+  card("in-force", "Rules in force", rejected ? "wait" : "", rejected ? "newer rules rejected" : "the newest", [
     ["Generation", `${rules.generation}, since ${clock(rules.loaded_at)}`],
     ["Limits", `${grouped(rules.total)} in ${plural(rules.files, "file")}, ${plural(rules.domains, "domain")}`],
     ["In 15 min", `${grouped(rules.total - rules.idle)} met a request, ${grouped(rules.idle)} did not`],
     ...(rejected?.problems.map((problem, i) => [i ? "" : `Rejected ${clock(rejected.at)}`, code(problem)]) ?? []),
     ["Warnings", rules.warnings],
   ]);
-  const isOdd = unlimited.domains[0] || unlimited.evictions || unlimited.shadow_mode;
+  const isOdd = open.domains[0] || open.evictions || open.shadow_mode;
   card("unlimited", "Not limited", isOdd ? "wait" : "", isOdd ? "look at this" : "nothing unusual", [
-    ["No limit met", `${rate(unlimited.without_limit)}/s (${percent(unlimited.without_limit, mean("requests", 10))})`],
-    ...unlimited.names.map(([names, n]) => ["", code(names), ` ${rate(n)}/s`]),
-    ["Unknown domain", `${rate(unlimited.unknown_domain)}/s `, code(unlimited.domains.join(", "))],
-    ["shadow_mode", unlimited.shadow_mode ? "on" : "off"],
-    ["Evicted counters", `${grouped(unlimited.evictions)} in a minute`],
+    ["No limit met", `${rate(open.without_limit)}/s (${percent(open.without_limit, mean("requests", 10))})`],
+    ...open.names.map(([names, n]) => ["", code(names), ` ${rate(n)}/s`]),
+    ["Unknown domain", `${rate(open.unknown_domain)}/s `, code(open.domains.join(", "))],
+    ["shadow_mode", open.shadow_mode ? "on" : "off"],
+    ["Evicted counters", `${grouped(open.evictions)} in a minute`],
   ]);
 };
 
@@ -93,31 +93,31 @@ const bar = () => {
   const { name, version, started_at, reasons, dashboard_url, exceptions_path } = state.instance;
   fill("instance", name);
   fill("about", `${version} · up ${lasting(Math.max(0, state.end - started_at))} · ${clock(state.end)} UTC`);
-  fill("fleet", dashboard_url ? make("a", { href: dashboard_url }, "All instances") : "");
+  fill("fleet", dashboard_url ? el("a", { href: dashboard_url }, "All instances") : "");
   fill("ready", reasons[0] ? `not ready: ${reasons.join(", ")}` : "ready");
   $("ready").className = `dot ${!reasons[0] ? "" : reasons.every((reason) => reason === "draining") ? "wait" : "bad"}`;
   fill("reveal", values.size ? "Hide values" : "Show values…");
   fill("except-note", exceptions_path ? "" : ["To block, exempt or raise one key, set ", code("exceptions.path"), "."]);
-  document.title = `${rate(mean("denied"))}/s denied · ${name}`;
+  page.title = `${rate(mean("denied"))}/s denied · ${name}`;
 };
 const show = () => {
   if (!state) return;
-  const focused = document.activeElement;
-  document.body.classList.remove("empty");
+  const focused = page.activeElement;
+  page.body.classList.remove("empty");
   bar();
   fill("verdict", sentence());
-  fill("notices", [moved, ...state.notices].filter(Boolean).map(({ level, title, text, fix }) => make("li", { class: level }, bold(title), ` ${text} `, soft(fix))));
+  fill("notices", [moved, ...state.notices].filter(Boolean).map(({ level, title, text, fix }) => el("li", { class: level }, bold(title), ` ${text} `, soft(fix))));
   fill("tiles", tiles());
   chart(); ruleTable(); keyTable(); cards();
   // A row that has moved has lost the focus.
-  if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+  if (focused !== page.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   // Screen readers are told when the words change, not each second.
   const words = $("verdict").textContent.replace(/[\d.,<]/g, "");
   if (words !== spoken) { spoken = words; say($("verdict").textContent); }
 };
 const say = (text) => fill("status", text);
 const summary = () => [
-  `${state.instance.name} at ${clock(state.end)} UTC: ${make("p", sentence(keyText)).textContent}`,
+  `${state.instance.name} at ${clock(state.end)} UTC: ${el("p", sentence(keyText)).textContent}`,
   ...state.notices.map(({ title, text }) => `  ${title} ${text}`),
-  ...state.rules.list.filter((rule) => rule.denied_15m).slice(0, 5).map((rule) => `  ${rule.rule} (${rule.limit}): ${rate(rule.denied)}/s of ${rate(rule.asked)}/s ${isShadow(rule) ? "would be " : ""}denied, ${grouped(rule.denied_15m)} in 15 min`),
+  ...state.rules.list.filter(TABS.denying[1]).slice(0, 5).map((rule) => `  ${rule.rule} (${rule.limit}): ${rate(rule.denied)}/s of ${rate(rule.asked)}/s denied, ${grouped(rule.denied_15m)} in 15 min`),
 ].join("\n");
