@@ -64,7 +64,7 @@ const except = (key) => {
   const form = dialog("An exception for this key", [
     el("div.fields", choice("entry", "Entry", usable.map(({ name, masked }) => `${name}=${masked}`)), field("value", "Value", { required: true }),
       choice("effect", "Effect", { block: "block", exempt: "exempt", multiplier: "multiply the limit" }), field("number", "Multiply by", { type: "number", min: 0.001, max: 1000, step: "any", value: 2 }),
-      choice("scope", "For", { rule: `the limit ${rule.rule}`, "": `every limit of domain ${rule.domain}` }), choice("minutes", "Ends in", { 60: "1 hour", 15: "15 minutes", 240: "4 hours", 1440: "24 hours", "": "no end" }),
+      choice("scope", "For", { rule: `the limit ${rule.rule}`, "": `every limit of domain ${rule.domain}` }), choice("minutes", "Ends in", { 15: "15 minutes", 60: "1 hour", 240: "4 hours", 1440: "24 hours", "": "no end" }),
       field("reason", "Reason"), field("by", "By")),
     preview, line, note(`Add the line to a YAML file: exceptions.path is ${state.instance.exceptions_path}. It is in force half a second later.`),
   ], "Copy the line", navigator.clipboard && (() => navigator.clipboard.writeText(line.textContent)));

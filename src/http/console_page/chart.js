@@ -12,9 +12,10 @@ const chart = () => {
   const label = (at, y, text, anchor, kind) => el("text", { x: fix(at), y, "text-anchor": anchor, class: kind }, text);
   const line = (kind, d) => el("path", { class: kind, d });
   const rule = ruleOf(chosen), none = series.requests.map(() => 0);
-  const seconds = (steps) => none.map((_, i) => (steps.at(-1 - Math.floor((count - 1 - i) / 10)) ?? 0) / 10);
+  // The last step may have begun just now: the rate stands for it.
+  const seconds = (steps, now) => none.map((_, i) => { const step = Math.floor((count - 1 - i) / 10); return step ? (steps.at(-1 - step) ?? 0) / 10 : now; });
   const [asked, denied, failed, policy, shadow] = !rule ? CLASSES.map((name) => series[name].map(Number))
-    : isShadow(rule) ? [seconds(rule.spark_asked), none, none, none, seconds(rule.spark)] : [seconds(rule.spark_asked), seconds(rule.spark), none, none, none];
+    : [seconds(rule.spark_asked, rule.asked), ...(isShadow(rule) ? [none, none, none, seconds(rule.spark, rule.denied)] : [seconds(rule.spark, rule.denied), none, none, none])];
   const bad = sums(denied, failed), notOk = sums(bad, policy);
   const panel = (top, bottom, lists) => {
     const highest = Math.max(1, ...lists.flat()), step = niceStep(highest / 3), most = step * Math.ceil(highest / step), grid = [];
