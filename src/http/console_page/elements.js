@@ -5,6 +5,8 @@ const el = (what, ...rest) => {
   const [name, ...classes] = what.split("."), given = rest[0]?.constructor === Object ? rest.shift() : {};
   const made = /svg|path|rect|text/.test(name) ? page.createElementNS("http://www.w3.org/2000/svg", name) : page.createElement(name);
   if (classes[0]) given.class = classes.join(" ");
+  // What a picture shows stands beside it as a number.
+  if (name === "svg") given["aria-hidden"] = true;
   for (const key in given) if (given[key] || given[key] === 0) made.setAttribute(key, given[key]);
   made.append(...rest.flat(2).filter((child) => child || child === 0));
   return made;

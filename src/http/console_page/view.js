@@ -54,7 +54,7 @@ const tiles = () => {
   const latency = (label, series, below) => tile(label, series, "", micros(state.series[series].at(-1)), "", below);
   return [
     counted("Requests", "requests", ""), counted("Denied", "denied", "red", percent(mean("denied"), mean("requests"))), counted("Would deny (shadow)", "shadow", "violet"),
-    counted("OK by failure policy", "policy", "brown"), counted("No decision", "failed", "red"),
+    counted("By failure policy", "policy", "brown"), counted("No decision", "failed", "red"),
     latency("Call, p99", "p99_us", `p50 ${micros(state.series.p50_us.at(-1))}`),
     ...(state.store.kind === "redis" ? [latency("Redis, p99", "store_p99_us", `${grouped(state.store.queue)} in the queue`)] : []),
   ];
@@ -69,7 +69,7 @@ const cards = () => {
     ["Queue", `${grouped(store.queue)} waiting, ${store.batch ?? "–"} requests in a call`],
     ["Breakers", `${store.breakers_open} of ${store.breakers} open`],
     ["Deny cache", `answers ${rate(store.deny_hits)}/s, ${plural(store.deny_keys, "key")}`],
-    ["Server", store.server ?? "unknown"],
+    ["Server", store.server ?? "–"],
     ["Last outage", outage ? `${clock(outage.at)}, ${lasting(outage.seconds)}: ${outage.error}` : "none"],
   ]);
   card("in-force", "Rules in force", rejected ? "wait" : "", rejected ? "newer rules rejected" : "the newest", [
@@ -92,7 +92,7 @@ const cards = () => {
 const bar = () => {
   const { name, version, started_at, reasons, dashboard_url, exceptions_path } = state.instance;
   fill("instance", name);
-  fill("about", `${version} · up ${lasting(Math.max(0, state.end - started_at))} · ${clock(state.end)} UTC`);
+  fill("about", `${version} · up ${lasting(state.end - started_at)} · ${clock(state.end)} UTC`);
   fill("fleet", dashboard_url ? el("a", { href: dashboard_url }, "All instances") : "");
   fill("ready", reasons[0] ? `not ready: ${reasons.join(", ")}` : "ready");
   $("ready").className = `dot ${!reasons[0] ? "" : reasons.every((reason) => reason === "draining") ? "wait" : "bad"}`;

@@ -13,11 +13,12 @@ fn texts_of_requests_and_rules_are_shown_as_they_are() {
     let name = json!(HOSTILE);
     let rules = format!(
         "domain: {name}\ndescriptors:\n  - key: {name}\n    value: {name}\n    rate_limit: \
-         {{ name: {name}, unit: day, requests_per_unit: 0 }}\n"
+         {{ name: {name}, unit: day, requests_per_unit: 1 }}\n"
     );
     let service = Ratelimitd::start(&rules);
     let long = "x".repeat(5_000);
     for value in [HOSTILE, "\u{202e}rtl\u{0}\u{1b}[31m", "\"'\\", &long] {
+        ask(&service, HOSTILE, &[(HOSTILE, value)]);
         ask(&service, HOSTILE, &[(HOSTILE, value)]);
         ask(&service, value, &[(value, value)]);
     }
