@@ -41,6 +41,7 @@ pub(crate) use notices::{clock, rate_text};
 pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
 pub use denied::DeniedRow;
 pub use frame::{Frames, LastFrame};
+pub use mask::KeyEntry;
 pub use observation::{
     Certificate, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved, StoreObserved,
 };
@@ -51,6 +52,8 @@ pub struct ConsoleOptions {
     pub instance: Instance,
     /// A link to the dashboard of all instances; empty for none.
     pub dashboard_url: String,
+    /// The files of exceptions; `None` without.
+    pub exceptions_path: Option<String>,
     pub needs: ValuesNeed,
     /// The key of tags.
     pub tag_key: HashKey,

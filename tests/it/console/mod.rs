@@ -2,6 +2,7 @@
 
 mod access;
 mod actions;
+mod browser;
 mod data;
 mod events;
 mod explain;
