@@ -13,6 +13,7 @@ class Unavailable extends Error {
 
 export class RateLimit {
   #awayUntil = 0;
+  #logged;
 
   /// `onFailure`: what to do without a decision, "allow" (fail open) or "deny" (fail closed). `deadline`: the
   /// milliseconds that one decision may take, with all its tries.
@@ -33,7 +34,7 @@ export class RateLimit {
       return decision(await this.#retry(mayChange, (end) => this.#post(domain, entries, hits, end)));
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
-      console.error(`no decision, onFailure is ${this.onFailure}: ${error.message}`);
+      this.#warn(`no decision, onFailure is ${this.onFailure}: ${error.message}`);
       if (error.status === undefined) this.#awayUntil = performance.now() + AWAY;
       return this.#undecided();
     }
@@ -49,7 +50,7 @@ export class RateLimit {
       return true;
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
-      console.error(`not settled: ${error.message}`);
+      this.#warn(`not settled: ${error.message}`);
       return false;
     }
   }
@@ -66,6 +67,13 @@ export class RateLimit {
   #undecided() {
     const admitted = this.onFailure === "allow";
     return { admitted, seconds: admitted ? 0 : AWAY / 1000, decided: false, receipt: "" };
+  }
+
+  /// Logs one line per second at most.
+  #warn(message) {
+    const second = Math.floor(performance.now() / 1000);
+    if (second !== this.#logged) console.error(message);
+    this.#logged = second;
   }
 
   async #retry(mayChange, attempt) {

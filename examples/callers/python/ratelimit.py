@@ -45,6 +45,7 @@ class RateLimit:
         self.address, self.on_failure, self.deadline = address, on_failure, deadline
         self.local = threading.local()
         self.away_until = 0.0
+        self.logged = None
 
     def ask(self, domain, entries, hits=1):
         """Asks for hits, and again until the deadline. Never fails: without a decision on_failure answers.
@@ -57,7 +58,7 @@ class RateLimit:
         try:
             status, answer = retry(end, lambda: self.post(domain, entries, hits, end))
         except Unavailable as error:
-            log.warning("no decision, on_failure is %s: %s", self.on_failure, error)
+            self.warn(f"no decision, on_failure is {self.on_failure}: {error}")
             if error.status is None:
                 self.away_until = time.monotonic() + AWAY
             return self.undecided()
@@ -83,7 +84,7 @@ class RateLimit:
             retry(end, lambda: self.connect(end))
             self.post(domain, [*entries, ("ratelimitd_receipt", receipt)], hits, end)
         except Unavailable as error:
-            log.warning("not settled: %s", error)
+            self.warn(f"not settled: {error}")
             return False
         return True
 
@@ -109,6 +110,13 @@ class RateLimit:
             return call
 
         return decorate
+
+    def warn(self, message):
+        """Logs one line per second at most."""
+        second = int(time.monotonic())
+        if second != self.logged:
+            self.logged = second
+            log.warning(message)
 
     def connect(self, end):
         """Makes a new connection for this thread."""
