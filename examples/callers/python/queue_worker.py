@@ -17,12 +17,16 @@ A task of Celery does the same with `retry`, on any broker:
 
 import heapq
 import itertools
+import logging
+import sys
 import threading
 import time
 from dataclasses import dataclass
 
 from options import worker_options
 from ratelimit import RateLimit
+
+log = logging.getLogger("worker")
 
 
 @dataclass
@@ -66,13 +70,13 @@ def work(queue, limit, key, start):
         if not job.admitted:
             answer = limit.ask("callers", [(key, job.name)])
             if not answer.admitted or answer.seconds > 0:
-                print(f"put off {job.number} for {answer.seconds:.6f} s", flush=True)
+                log.info("put off %d for %.6f s", job.number, answer.seconds)
                 # A job with a place in a queue (`mode: queue`) is admitted already, and does not ask again.
                 job.admitted = answer.admitted
                 queue.put(job, answer.seconds)
                 continue
         # Here the call to the third party.
-        print(f"job {job.number} after {time.monotonic() - start:.3f} s, {job.name}", flush=True)
+        log.info("job %d after %.3f s, %s", job.number, time.monotonic() - start, job.name)
         queue.finish()
 
 
@@ -80,6 +84,7 @@ def main():
     parser = worker_options()
     parser.add_argument("--slots", type=int, default=2)
     options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     limit = RateLimit(options.address, options.on_failure, options.deadline)
     queue = DelayQueue()
     queue.unfinished = options.jobs

@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::UInt64Value;
 use envoy_types::pb::google::protobuf::value::Kind;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint, Error};
@@ -172,7 +173,7 @@ fn request(domain: &str, entries: Entries<'_>, hits: u64) -> RateLimitRequest {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
     let descriptor = RateLimitDescriptor {
         entries: entries.iter().map(entry).collect(),
-        hits_addend: Some(hits.into()),
+        hits_addend: Some(UInt64Value { value: hits }),
         ..Default::default()
     };
     RateLimitRequest { domain: domain.to_owned(), descriptors: vec![descriptor], ..Default::default() }
