@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let cost = options.cost;
         match limit.settle("callers", &tenant, &answer.receipt, cost).await {
             Ok(()) => println!("request {request} cost {cost}, settled"),
-            Err(error) => println!("request {request} cost {cost}, not settled: {error}"),
+            Err(error) => println!("request {request} cost {cost}, not settled: {}", error.message()),
         }
     }
     Ok(())

@@ -151,7 +151,7 @@ impl RateLimit {
         }
         if outage.log_again.is_none_or(|end| now >= end) {
             outage.log_again = Some(now + AWAY);
-            eprintln!("no decision, on failure {:?}: {error}", self.on_failure);
+            eprintln!("no decision, on failure {:?}: {}", self.on_failure, error.message());
         }
     }
 

@@ -103,7 +103,8 @@ impl Caller {
 
     /// The jobs of the worker, in the order of their starts.
     fn jobs(&self, service: &Ratelimitd, key: &str) -> Vec<Job> {
-        let arguments = [&["--key", key, "--jobs", &JOBS.to_string()], PATIENT].concat();
+        let jobs = JOBS.to_string();
+        let arguments = [&["--key", key, "--jobs", &jobs], PATIENT].concat();
         let jobs: Vec<_> = self.finish(&self.worker, service, &arguments).0.lines().filter_map(job).collect();
         assert_eq!(jobs.len(), JOBS as usize, "{jobs:?}");
         for (number, job) in (0..).zip(&jobs) {
