@@ -7,16 +7,15 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use prost::Message as _;
 use tempfile::TempDir;
 
-use super::{Job, PATIENT, SPACING_MS, check_outages, job, python, service};
-use crate::support::process::Plan;
+use super::{PATIENT, SPACING_MS, check_outages, job, python, service};
+use crate::support::process::{Plan, Ratelimitd};
 use crate::tools::{REMEDY, in_project, read, run};
 
-/// Reads `put off 1 for 0.199271 s`: the job, and its wait in microseconds.
-fn put_off(line: &str) -> Option<(u32, u64)> {
-    let (number, wait) = line.strip_prefix("put off ")?.split_once(" for ")?;
+/// Reads the wait in `put off 1 for 0.199271 s`, in microseconds.
+fn put_off_micros(line: &str) -> Option<u64> {
+    let (_, wait) = line.strip_prefix("put off ")?.split_once(" for ")?;
     let (whole, millionths) = wait.strip_suffix(" s")?.split_once('.')?;
-    let micros = whole.parse::<u64>().ok()? * 1_000_000 + millionths.parse::<u64>().ok()?;
-    Some((number.parse().ok()?, micros))
+    Some(whole.parse::<u64>().ok()? * 1_000_000 + millionths.parse::<u64>().ok()?)
 }
 
 /// Its tasks ask at the same time, so one of them can be denied each time that another one is admitted.
@@ -47,28 +46,33 @@ fn decorators_outages() {
     check_outages(&python("decorated.py"));
 }
 
-/// The only slot of this worker takes the jobs of another third party while a job waits for its turn.
+/// Runs the worker of a queue with one slot: jobs 0 to 2 are for one third party, 3 to 5 for another one. Returns the
+/// jobs in the order of their starts.
+fn queue_worker_jobs(service: &Ratelimitd, key: &str, name: &str) -> Vec<u32> {
+    let caller = python("queue_worker.py");
+    let arguments = [&["--key", key, "--slots", "1", "--jobs", "6", "--name", name], PATIENT].concat();
+    let (printed, _) = caller.finish(&caller.worker, service, &arguments);
+    let jobs: Vec<_> = printed.lines().filter_map(job).collect();
+    for name in [format!(", {name}"), format!(", other.{name}")] {
+        let starts: Vec<_> = jobs.iter().filter(|job| job.rest == name).map(|job| job.start_ms).collect();
+        assert_eq!(starts.len(), 3, "{printed}");
+        assert!((0..).zip(&starts).all(|(number, start)| start + 2 >= number * SPACING_MS), "{printed}");
+    }
+    // At most the turns of two jobs before. In whole seconds, it would be longer.
+    let mut waits = printed.lines().filter_map(put_off_micros);
+    assert!(waits.all(|micros| (1..=2 * 1_000 * SPACING_MS).contains(&micros)), "{printed}");
+    jobs.into_iter().map(|job| job.number).collect()
+}
+
+/// The only slot takes the first job of the other third party while jobs wait for their turn. On a machine that stops
+/// for as long as such a wait, the turn can come first, so there are several tries.
 #[test]
 fn queue_worker() {
-    let caller = python("queue_worker.py");
     let service = service();
     for key in ["third_party", "third_party_queue"] {
-        let arguments = [&["--key", key, "--slots", "1", "--jobs", "6", "--name", "a"], PATIENT].concat();
-        let (printed, _) = caller.finish(&caller.worker, &service, &arguments);
-        for name in ["a", "other.a"] {
-            let rest = format!(", {name}");
-            let jobs: Vec<_> = printed.lines().filter_map(job).filter(|job| job.rest == rest).collect();
-            assert_eq!(jobs.len(), 3, "{printed}");
-            let spaced = |(number, job): (u64, &Job)| job.start_ms + 2 >= number * SPACING_MS;
-            assert!((0..).zip(&jobs).all(spaced), "{printed}");
-        }
-        let lines: Vec<_> = printed.lines().collect();
-        let waits: Vec<_> = lines.iter().filter_map(|line| put_off(line)).collect();
-        // At most the turns of two jobs before. In whole seconds, it would be longer.
-        assert!(waits.iter().all(|(_, micros)| (1..=2 * 1_000 * SPACING_MS).contains(micros)), "{printed}");
-        let at = lines.iter().position(|line| put_off(line).is_some()).expect("a job that must wait");
-        let next = job(lines[at + 1]).map(|job| job.number);
-        assert_ne!(next, Some(waits[0].0), "the slot waits with its job:\n{printed}");
+        let orders: Vec<_> =
+            ["a", "b", "c", "d", "e"].map(|name| queue_worker_jobs(&service, key, name)).into();
+        assert!(orders.iter().any(|order| order[..2] == [0, 3]), "the slot waits with its job: {orders:?}");
     }
 }
 
