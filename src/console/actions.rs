@@ -5,7 +5,8 @@ use std::sync::Arc;
 use engine::algorithm::Kernel;
 use engine::{Limit, Quantity, Report, Reset, RuleSet, Store, parse_key};
 
-use super::{Console, DeniedRow, mask};
+use super::mask::{self, KeyEntry};
+use super::{Console, DeniedRow};
 use crate::decide::NoDecision;
 use crate::decide::counters::CounterService;
 
@@ -92,7 +93,7 @@ impl<S: Store + Reset> ConsoleActions<S> {
 
     /// The entries of these rows with their values, by id. Rows that are gone are left out. Secret values stay hashes.
     #[must_use]
-    pub fn values(&self, ids: &[RowId]) -> Vec<(String, Vec<(String, String)>)> {
+    pub fn values(&self, ids: &[RowId]) -> Vec<(String, Vec<KeyEntry>)> {
         let rows = ids.iter().take(MOST_VALUES).filter_map(|id| self.console.row(id));
         rows.map(|row| (row.id, mask::unmasked(&row.key))).collect()
     }

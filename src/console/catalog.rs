@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Limit, Quantity, RuleSet};
+use engine::{Limit, Quantity, Rule, RuleSet};
 
 use super::limits::LimitName;
 
@@ -23,6 +23,9 @@ pub(super) struct Catalog {
 pub(super) struct CatalogRow {
     /// Kept by a reload.
     pub(super) id: u32,
+    /// The path of the first rule below its domain, and the name of its limit, as exceptions have them.
+    pub(super) path: Option<String>,
+    pub(super) limit_name: String,
     pub(super) limit: String,
     pub(super) how: String,
     pub(super) kind: LimitKind,
@@ -62,20 +65,15 @@ impl Catalog {
                     false if rule.quota => LimitKind::Quota,
                     false => LimitKind::Enforced,
                 };
-                self.add((Arc::clone(&rule.domain), Arc::clone(&limit.label)), kind, limit, &before);
+                self.add(rule, limit, kind, &before);
             }
         }
         self.rules = Some(Arc::clone(rules));
         true
     }
 
-    fn add(
-        &mut self,
-        name: LimitName,
-        kind: LimitKind,
-        limit: &Limit,
-        before: &HashMap<LimitName, CatalogRow>,
-    ) {
+    fn add(&mut self, rule: &Rule, limit: &Limit, kind: LimitKind, before: &HashMap<LimitName, CatalogRow>) {
+        let name = (Arc::clone(&rule.domain), Arc::clone(&limit.label));
         let (text, how) = (rate(limit), algorithm(limit));
         if let Some(row) = self.rows.get_mut(&name) {
             let texts = row.limit.split(" / ").count();
@@ -88,7 +86,8 @@ impl Catalog {
             Some(known) => known.id,
             None => self.new_id(),
         };
-        self.rows.insert(name, CatalogRow { id, limit: text, how, kind });
+        let (path, limit_name) = (Some(rule.path_in_domain().to_owned()), limit.name().to_owned());
+        self.rows.insert(name, CatalogRow { id, path, limit_name, limit: text, how, kind });
     }
 
     fn new_id(&mut self) -> u32 {
@@ -103,7 +102,8 @@ impl Catalog {
             if !self.rows.contains_key(name) {
                 let id = self.new_id();
                 let limit = "with the request".to_owned();
-                let row = CatalogRow { id, limit, how: String::new(), kind: LimitKind::Override };
+                let (how, limit_name) = (String::new(), String::new());
+                let row = CatalogRow { id, path: None, limit_name, limit, how, kind: LimitKind::Override };
                 self.rows.insert(name.clone(), row);
             }
         }
@@ -138,7 +138,7 @@ fn algorithm(limit: &Limit) -> String {
 }
 
 /// A number with a comma after each three digits.
-pub(super) fn with_commas(number: u64) -> String {
+pub(crate) fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
     let groups =

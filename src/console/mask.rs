@@ -50,18 +50,32 @@ pub(super) fn masked(tag_key: &HashKey, rules: &RuleSet, key: &str) -> MaskedKey
     MaskedKey { entries: entries.chain(further).collect(), is_secret }
 }
 
+/// An entry of a key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEntry {
+    pub name: String,
+    /// A secret value, or one that is very long, is the beginning of its hash.
+    pub value: String,
+    /// Whether `value` is the value of the requests, and neither a hash nor a pattern.
+    pub is_exact: bool,
+}
+
 /// A counter key with its values. Secret values and hashes stay as they are.
-pub(super) fn unmasked(key: &str) -> Vec<(String, String)> {
+pub(super) fn unmasked(key: &str) -> Vec<KeyEntry> {
     let Some(parsed) = parse_key(key) else { return Vec::new() };
     let entries = parsed.entries.into_iter().map(|(name, value)| {
-        let value = match value {
-            KeyValue::Plain(value) => value,
-            KeyValue::Shared(pattern) => pattern.text().to_owned(),
-            KeyValue::Hashed(hash) | KeyValue::Secret(hash) => shortened(&hash),
+        let (value, is_exact) = match value {
+            KeyValue::Plain(value) => (value, true),
+            KeyValue::Shared(pattern) => (pattern.text().to_owned(), false),
+            KeyValue::Hashed(hash) | KeyValue::Secret(hash) => (shortened(&hash), false),
         };
-        (name.text().to_owned(), value)
+        KeyEntry { name: name.text().to_owned(), value, is_exact }
     });
-    let further = parsed.tail.map(|hash| (FURTHER_ENTRIES.to_owned(), shortened(&hash)));
+    let further = parsed.tail.map(|hash| KeyEntry {
+        name: FURTHER_ENTRIES.to_owned(),
+        value: shortened(&hash),
+        is_exact: false,
+    });
     entries.chain(further).collect()
 }
 

@@ -35,9 +35,13 @@ use frame::Frame;
 use history::History;
 use state::RuleSelection;
 
+pub(crate) use catalog::with_commas;
+pub(crate) use notices::{clock, rate_text};
+
 pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
 pub use denied::DeniedRow;
 pub use frame::{Frames, LastFrame};
+pub use mask::KeyEntry;
 pub use observation::{
     Certificate, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved, StoreObserved,
 };
@@ -48,6 +52,8 @@ pub struct ConsoleOptions {
     pub instance: Instance,
     /// A link to the dashboard of all instances; empty for none.
     pub dashboard_url: String,
+    /// The files of exceptions; `None` without.
+    pub exceptions_path: Option<String>,
     pub needs: ValuesNeed,
     /// The key of tags.
     pub tag_key: HashKey,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
+use super::catalog::CatalogRow;
 use super::denied::DeniedKey;
 use super::history::History;
 use super::limits::LimitHistory;
@@ -33,8 +34,7 @@ pub(super) enum RuleSelection {
 
 /// A limit that was asked in the last 15 minutes.
 struct RuleRow<'a> {
-    id: u32,
-    texts: [&'a str; 3],
+    row: &'a CatalogRow,
     history: &'a LimitHistory,
     asked: f64,
     denied: f64,
@@ -52,6 +52,7 @@ impl History {
             "started_at": options.instance.started_at,
             "reasons": self.reasons(),
             "dashboard_url": (!options.dashboard_url.is_empty()).then_some(&options.dashboard_url),
+            "exceptions_path": options.exceptions_path,
             "values": options.needs.name(),
         });
         json!({
@@ -84,7 +85,7 @@ impl History {
 
     fn rules(&self, selection: RuleSelection) -> Value {
         let rows = self.rule_rows();
-        let used: HashSet<u32> = rows.iter().map(|row| row.id).collect();
+        let used: HashSet<u32> = rows.iter().map(|row| row.row.id).collect();
         let total = self.catalog.rows().len();
         let list: Vec<Value> = match selection {
             RuleSelection::Most => rows.iter().take(MOST_RULES).map(|row| row.json(selection)).collect(),
@@ -120,8 +121,7 @@ impl History {
                 let keys = self.denied.of_limit(limit);
                 let row = self.catalog.row(&history.name)?;
                 Some(RuleRow {
-                    id: row.id,
-                    texts: [&row.limit, &row.how, row.kind.name()],
+                    row,
                     history,
                     asked: history.asked.rate(end),
                     denied: history.over.rate(end),
@@ -142,7 +142,7 @@ impl History {
         idle.sort_by_key(|(name, _)| *name);
         idle.into_iter().map(|((domain, rule), row)| {
             json!({
-                "id": row.id, "domain": **domain, "rule": **rule,
+                "id": row.id, "domain": **domain, "rule": **rule, "path": row.path, "name": row.limit_name,
                 "limit": row.limit, "how": row.how, "kind": row.kind.name(),
                 "asked": 0.0, "denied": 0.0, "asked_15m": 0, "denied_15m": 0, "since": null,
                 "keys": 0, "more_keys": false, "spark_asked": [], "spark": [],
@@ -217,14 +217,15 @@ impl History {
 
 impl RuleRow<'_> {
     fn json(&self, selection: RuleSelection) -> Value {
-        let Self { id, texts: [limit, how, kind], history, asked, denied, keys, has_more_keys } = self;
+        let Self { row, history, asked, denied, keys, has_more_keys } = self;
         let (domain, rule) = &history.name;
         let trend = |steps: &super::steps::Steps| match selection {
             RuleSelection::Most => steps.all().collect(),
             RuleSelection::All => Vec::new(),
         };
         json!({
-            "id": id, "domain": **domain, "rule": **rule, "limit": limit, "how": how, "kind": kind,
+            "id": row.id, "domain": **domain, "rule": **rule, "path": row.path, "name": row.limit_name,
+            "limit": row.limit, "how": row.how, "kind": row.kind.name(),
             "asked": rounded(*asked), "denied": rounded(*denied),
             "asked_15m": history.asked.sum(), "denied_15m": history.over.sum(), "since": history.since,
             "keys": keys, "more_keys": has_more_keys,

@@ -43,6 +43,7 @@ fn options() -> ConsoleOptions {
     ConsoleOptions {
         instance: Instance { name: "host".to_owned(), id: "00c0ffee".to_owned(), started_at: T0 },
         dashboard_url: String::new(),
+        exceptions_path: None,
         needs: ValuesNeed::Token,
         tag_key: HashKey::new(b"a key"),
         is_shadow_mode: false,

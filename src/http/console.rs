@@ -1,4 +1,4 @@
-//! The console's paths on the admin port: its data, the stream of events, and the actions on a row.
+//! The console's paths on the admin port: its page, its data, the stream of events, and the actions on a row.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,9 +15,11 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::admin_role::CONSOLE_PAGE;
+use super::console_page::page;
 use super::server::ClientAddress;
 use crate::console::{
-    ActionError, ConsoleActions, DeniedRow, Frames, LastFrame, MOST_VALUES, RowId, RowStatus,
+    ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, LastFrame, MOST_VALUES, RowId, RowStatus,
 };
 use crate::decide::NoDecision;
 
@@ -28,6 +30,7 @@ const JSON: &str = "application/json";
 
 /// The lines of the index.
 pub(super) const CONSOLE: &str = "\
+/console         the page of what this process does now: for a browser
 /console/state   what the process does now and did in the last 15 minutes; ?rules=all: with every rule
 /console/events  the same as a stream of events, each second
 /console/show    POST {\"id\"} of a row of denied keys: the state of its counter
@@ -77,6 +80,7 @@ impl IntoResponse for ConsoleRefusal {
 pub(super) fn console_router<S: Store + Reset + 'static>(endpoints: ConsoleEndpoints<S>) -> Router {
     let state = ConsoleState { endpoints, streams: Arc::new(Semaphore::new(MOST_STREAMS)) };
     Router::new()
+        .route(CONSOLE_PAGE, get(page))
         .route("/console/state", get(state_page::<S>))
         .route("/console/events", get(events::<S>))
         .route("/console/show", post(show::<S>))
@@ -180,9 +184,15 @@ async fn values<S: Store + Reset + 'static>(
     let values = state.endpoints.actions.values(&ids);
     let keys = values.len();
     tracing::info!(keys, %peer, reason, "values of denied keys were shown through the admin port");
-    let rows: Vec<_> =
-        values.into_iter().map(|(id, entries)| json!({"id": id, "entries": entries})).collect();
+    let rows: Vec<_> = values.into_iter().map(|(id, entries)| values_json(&id, &entries)).collect();
     Ok(not_stored(JSON, format!("{:#}\n", json!({ "keys": rows }))))
+}
+
+/// `exact` says for each entry whether its value is that of the requests.
+fn values_json(id: &str, entries: &[KeyEntry]) -> Value {
+    let texts: Vec<_> = entries.iter().map(|entry| [&entry.name, &entry.value]).collect();
+    let exact: Vec<_> = entries.iter().map(|entry| entry.is_exact).collect();
+    json!({"id": id, "entries": texts, "exact": exact})
 }
 
 fn status_json(status: &RowStatus) -> Value {

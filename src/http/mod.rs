@@ -10,6 +10,7 @@ mod admin_access;
 mod admin_role;
 mod connections;
 mod console;
+mod console_page;
 mod json;
 mod public;
 mod server;

@@ -113,7 +113,7 @@ fn a_viewer_looks_and_an_operator_acts() {
     assert_eq!(post(&service, "/console/show", &json!({"id": id}), "viewer").status, 200);
     let shown = post(&service, "/console/values", &values, "operator");
     let shown: Value = serde_json::from_str(&shown.body).expect("JSON");
-    assert_eq!(shown["keys"], json!([{"id": id, "entries": [["user", "ann@example.org"]]}]));
+    assert_eq!(shown["keys"], json!([{"id": id, "entries": [["user", "ann@example.org"]], "exact": [true]}]));
     assert_eq!(post(&service, "/console/reset", &reset, "operator").status, 200);
     assert!(row(&state(), &json!([["user", "ann@example.org"]])).is_none(), "the state stays masked");
     let log = service.log();
@@ -153,7 +153,11 @@ fn values_need_a_token_and_secret_ones_are_never_shown() {
     });
     let shown = post(&service, "/console/values", &json!({"ids": [id], "reason": "x"}), "token");
     assert_eq!(shown.status, 200, "{}", shown.body);
-    assert!(shown.body.contains("%k") && !shown.body.contains("ann-the-secret"), "{}", shown.body);
+    assert!(
+        shown.body.contains("%k") && shown.body.contains("false") && !shown.body.contains("ann-the-secret"),
+        "{}",
+        shown.body
+    );
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 mod access;
 mod actions;
+mod browser;
 mod data;
 mod events;
 mod explain;
 mod schema;
+mod top;
 
 use serde_json::{Value, json};
 

@@ -24,7 +24,7 @@ pub enum Colors {
     Dark,
 }
 
-/// A browser that shows one file. It is killed when dropped.
+/// A browser that shows one page. It is killed when dropped.
 pub struct Chromium {
     child: Child,
     input: ChildStdin,
@@ -41,6 +41,15 @@ impl Chromium {
         let directory = TempDir::new().expect("a temporary directory");
         let page = directory.path().join("report.html");
         std::fs::write(&page, html).expect("a page");
+        Self::navigate(directory, &format!("file://{}", page.display()), colors)
+    }
+
+    /// Opens a page of a server.
+    pub fn open_url(url: &str, colors: Colors) -> Self {
+        Self::navigate(TempDir::new().expect("a temporary directory"), url, colors)
+    }
+
+    fn navigate(directory: TempDir, url: &str, colors: Colors) -> Self {
         let mut browser = Self::start(directory);
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attached =
@@ -53,7 +62,7 @@ impl Chromium {
         let scheme = if colors == Colors::Dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         browser.call("Emulation.setEmulatedMedia", json!({"features": features}));
-        browser.call("Page.navigate", json!({"url": format!("file://{}", page.display())}));
+        browser.call("Page.navigate", json!({"url": url}));
         browser.wait_for("Page.loadEventFired");
         browser
     }
@@ -156,6 +165,16 @@ impl Chromium {
         let texts =
             self.evaluate(&format!("[...document.querySelectorAll({selector})].map((e) => e.textContent)"));
         serde_json::from_value(texts).expect("texts")
+    }
+
+    /// Waits until a JavaScript expression is truthy, and returns its value. Fails the test if it never is.
+    pub fn wait_until(&mut self, expression: &str) -> Value {
+        let is_truthy = |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && *value != "";
+        let found = wait::until(wait::PATIENCE, || Some(self.evaluate(expression)).filter(is_truthy));
+        found.unwrap_or_else(|| {
+            let page = self.evaluate("document.body.innerText");
+            panic!("never: {expression}; the page is\n{}", page.as_str().unwrap_or_default())
+        })
     }
 
     /// Presses and releases a key, given by its name and its virtual key code.

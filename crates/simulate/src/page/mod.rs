@@ -26,8 +26,10 @@ use self::data::PageData;
 use super::report::{LimitReport, Report};
 use crate::markup::Markup;
 
+/// The style sheet of colours, texts and tables: other pages of the service begin with it, too.
+pub const BASE_STYLE: &str = include_str!("base.css");
 const SKELETON: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
+const STYLE: &str = concat!(include_str!("base.css"), include_str!("page.css"));
 const SCRIPT: &str = include_str!("page.js");
 
 /// Rules with a section of their own: those with most requests over the limit. The page stays small enough for a
@@ -102,8 +104,9 @@ fn header(html: &mut Markup, report: &Report) {
     html.raw(r##"<a href="#keys">Who</a><a href="#method">Method</a></nav></header>"##);
 }
 
-/// The form in which a Content-Security-Policy has it.
-fn digest(text: &str) -> String {
+/// The SHA-256 of a style sheet or script, in the form in which a Content-Security-Policy has it.
+#[must_use]
+pub fn digest(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text))
 }
 

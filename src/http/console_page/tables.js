@@ -1,0 +1,66 @@
+// The rules, and the keys that they deny.
+const DRAWN = 100;
+const bars = (list, kind, width) => {
+  const most = Math.max(...list, 1), step = width / 90, wide = step.toFixed(2), shift = 90 - list.length;
+  const d = list.map((n, i) => (n ? `M${fix((i + shift) * step)} 24h${wide}v-${fix(Math.max(1, (n / most) * 22))}h-${wide}z` : "")).join("");
+  return el("svg", { class: `bars ${kind}`, width, height: 24 }, el("path.grid", { d: `M0 23.5H${width}` }), el("path", { d }));
+};
+const portion = (share, width, height, kind) => el("svg", { class: kind, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", width, height },
+  [1, share].map((part) => el("rect", { width: fix(width * Math.min(1, Math.max(0, part))), height })));
+const number = (...text) => el("td.n", text);
+const perSecond = (n, kind) => number(n > 0 ? bold(rate(n), kind) : soft("0"));
+const rowHead = (text, below, ...more) => el("th", { scope: "row" }, text, more, el("span.sub", below));
+
+const TABS = {
+  denying: ["Denying", (rule) => !isShadow(rule) && rule.denied_15m],
+  shadow: ["Would deny", (rule) => isShadow(rule) && rule.denied_15m],
+  busy: ["With traffic", (rule) => rule.asked_15m],
+  idle: ["No request", (rule) => !rule.asked_15m],
+};
+const needle = () => $("filter").value.trim().toLowerCase();
+// The rules of the stream, and those that were fetched because the stream does not have them.
+const knownRules = () => [...state.rules.list, ...(fetched?.list.filter((rule) => !ruleOf(rule.id)) ?? [])];
+const ruleRow = (rule) => {
+  const kind = tone(rule), key = topKey(rule), isOn = rule.id === chosen, { asked, denied, denied_15m } = rule;
+  const who = !denied_15m ? "–" : key && denied ? `one key: ${percent(key.denied, denied)}` : plural(rule.keys, "key") + (rule.more_keys ? " or more" : "");
+  return el("tr", { class: isOn && "on", "data-do": "rule", "data-key": rule.id },
+    rowHead(el("button", { "aria-pressed": `${isOn}` }, code(rule.rule)), `domain ${rule.domain}`, rule.kind !== "enforced" && [" ", el("span.badge", rule.kind)]),
+    el("td", rule.limit, el("span.sub", rule.how)), number(rate(asked)), perSecond(denied, kind),
+    el("td", { class: `n ${denied ? kind : "soft"}` }, portion(denied / (asked || 1), 46, 6, "share wide"), percent(denied, asked)),
+    el("td.wide", denied_15m ? bars(rule.spark, kind, 135) : bars(rule.spark_asked, "soft", 135)), number(grouped(denied_15m)), number(since(rule)), el("td", who));
+};
+const ruleTable = () => {
+  const { total: all, idle, list: sent, generation } = state.rules, known = knownRules(), text = needle(), isCut = known.length < all - idle;
+  fill("tabs", Object.entries(TABS).map(([name, [title, isIn]]) => {
+    const count = name === "idle" ? idle : name === "busy" ? all - idle : known.filter(isIn).length;
+    return el("button", { "aria-pressed": `${name === tab}`, "data-do": "tab", "data-key": name }, `${title} ${grouped(count)}${isCut && name === "denying" && count === sent.length ? "+" : ""}`);
+  }));
+  // A filter is over all tabs: who looks for a name does not know its tab.
+  const list = known.filter((rule) => (text ? `${rule.domain} ${rule.rule} ${rule.limit}`.toLowerCase().includes(text) : TABS[tab][1](rule)));
+  if (known.length < all && (text ? !list.length : tab === "idle" || (isCut && tab === "busy")) && fetched?.generation !== generation) {
+    fetched = { generation, at: state.end, list: [] };
+    call("/console/state?rules=all").then(({ rules }) => { fetched.list = rules.list; }, ({ message }) => say(message)).then(show);
+  }
+  // Rows keep their places while the pointer is over them.
+  const place = new Map(isHeld ? order.map((id, i) => [id, i]) : []), at = (rule) => place.get(rule.id) ?? 1e9;
+  list.sort((a, b) => at(a) - at(b) || b.denied - a.denied || b.denied_15m - a.denied_15m || b.asked - a.asked);
+  const rows = list.slice(0, DRAWN);
+  order = rows.map((rule) => rule.id);
+  patch($("rule-table").tBodies[0], rows.map(ruleRow));
+  fill("rule-note", !all ? "There are no rules." : !rows[0] ? "No such rule." : list.length > DRAWN ? `The first ${DRAWN} of ${grouped(list.length)}: filter for the others.` : "A request that two limits deny counts in both rows, and once above.",
+    rows.every((rule) => ruleOf(rule.id)) ? "" : ` Rows beyond the first ${sent.length} are those of ${clock(fetched.at)}.`);
+};
+
+const keyRow = (key) => {
+  const rule = ruleOf(key.rule), kind = tone(rule), isOpen = looks.has(key.id);
+  const row = el("tr", { "data-key": key.id },
+    rowHead(code(shownText(key)), `${rule?.rule ?? ""}${isShadow(rule) ? " (shadow)" : ""}${key.secret ? " (secret)" : ""}`), perSecond(key.denied, kind),
+    number(rule?.denied ? percent(Math.min(key.denied, rule.denied), rule.denied) : "–"), number(`≥ ${grouped(key.denied_15m)}`), el("td.wide", bars(key.spark, kind, 90)),
+    number(button("look", isOpen ? "Close" : "Look"), " ", button("reset", "Reset…"), state.instance.exceptions_path && [" ", button("except", "Except…")]));
+  return isOpen ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, looks.get(key.id)()))] : [row];
+};
+const keyTable = () => {
+  const text = needle(), list = state.keys.filter((key) => (chosen === null || key.rule === chosen) && `${shownText(key)} ${ruleOf(key.rule)?.rule}`.toLowerCase().includes(text)), rows = list.slice(0, chosen === null && !text ? 10 : DRAWN);
+  fill("who-of", `${ruleOf(chosen)?.rule ?? "all rules"}${list.length > rows.length ? `, the first ${rows.length} of ${list.length}` : ""}`);
+  patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : el("tr", el("td.soft", { colspan: 6 }, state.keys[0] ? "No such key." : "No key was over a limit.")));
+};
