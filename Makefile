@@ -27,11 +27,11 @@ test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no 
 check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, Go, Node and Python
 	@scripts/install-deploy-tools
 	$(CARGO) build --locked --examples
-	$(CARGO) test --locked --test deploy -- --skip support:: --skip cluster::
+	$(CARGO) test --locked --test deploy -- --skip support:: --skip api_server::
 
 check-cluster: toolchain ## apply the chart and the overlays to a real API server of Kubernetes, which it builds
 	@scripts/install-deploy-tools cluster
-	$(CARGO) test --locked --test deploy -- cluster::
+	$(CARGO) test --locked --test deploy -- api_server::
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
 	$(CARGO) fmt --all --check

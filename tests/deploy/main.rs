@@ -3,8 +3,8 @@
 //! the missing programs and runs these tests; `make test` does not.
 
 mod alertmanager;
+mod api_server;
 mod callers;
-mod cluster;
 mod envoy;
 mod kubernetes;
 mod metrics;

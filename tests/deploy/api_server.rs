@@ -44,9 +44,8 @@ impl Cluster {
             .args(["--listen-client-urls", &local(client), "--advertise-client-urls", &local(client)])
             .args(["--listen-peer-urls", &local(peer)]);
         let etcd = Daemon::spawn("etcd", REMEDY, &mut etcd);
-        let key = Authority::new().certificate_for(&["localhost"]).key;
-        let key = std::fs::read(key).expect("a key");
-        std::fs::write(path("accounts.key"), key).expect("room for a file");
+        let authority = Authority::new();
+        let accounts = authority.certificate_for(&["localhost"]);
         std::fs::write(path("tokens.csv"), "token,admin,admin,system:masters\n").expect("room for a file");
         std::fs::write(path("admission.yaml"), restricted_everywhere().to_string()).expect("room for a file");
         let mut command = Command::new(built("kube-apiserver"));
@@ -56,8 +55,8 @@ impl Cluster {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--cert-dir={}", path("certificates")),
             "--service-account-issuer=https://cluster.test".to_owned(),
-            format!("--service-account-key-file={}", path("accounts.key")),
-            format!("--service-account-signing-key-file={}", path("accounts.key")),
+            format!("--service-account-key-file={}", accounts.certificate.display()),
+            format!("--service-account-signing-key-file={}", accounts.key.display()),
             format!("--token-auth-file={}", path("tokens.csv")),
             format!("--admission-control-config-file={}", path("admission.yaml")),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
