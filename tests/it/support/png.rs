@@ -2,7 +2,7 @@
 //!
 //! The format is that of <https://www.w3.org/TR/png-3/>.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Read as _, Write as _};
 
 use flate2::Compression;
@@ -21,7 +21,7 @@ struct Picture {
     pixels: Vec<Color>,
 }
 
-/// A screenshot of Chromium with the 96 colours that most of its pixels have; other pixels get the nearest of them.
+/// A screenshot of Chromium with 96 colours: each pixel gets the nearest of them.
 pub fn with_few_colors(png: &[u8]) -> Vec<u8> {
     let picture = decode(png);
     let palette = palette(&picture);
@@ -94,21 +94,34 @@ fn nearest_neighbour(left: u8, above: u8, corner: u8) -> u8 {
     [left, above, corner].into_iter().min_by_key(|neighbour| distance(*neighbour)).expect("three")
 }
 
-/// The most frequent colours.
+/// Colours that are frequent and far from each other: the next one is that of which the most is lost without it.
 fn palette(picture: &Picture) -> Vec<Color> {
-    let mut counts: HashMap<Color, usize> = HashMap::new();
+    let mut counts: BTreeMap<Color, u64> = BTreeMap::new();
     picture.pixels.iter().for_each(|color| *counts.entry(*color).or_default() += 1);
-    let mut colors: Vec<_> = counts.into_iter().collect();
-    colors.sort_by_key(|(color, count)| (std::cmp::Reverse(*count), *color));
-    colors.into_iter().take(COLORS).map(|(color, _)| color).collect()
+    // Each colour with its count and its distance to the palette.
+    let mut left: Vec<_> =
+        counts.into_iter().map(|(color, count)| (color, count, u64::from(u16::MAX))).collect();
+    let mut palette = Vec::new();
+    while let Some(&(next, ..)) = left.iter().max_by_key(|(_, count, distance)| count * distance) {
+        if palette.len() == COLORS {
+            break;
+        }
+        palette.push(next);
+        left.retain_mut(|(color, _, nearest)| {
+            *nearest = (*nearest).min(distance(color, &next));
+            *nearest > 0
+        });
+    }
+    palette
+}
+
+fn distance(one: &Color, other: &Color) -> u64 {
+    one.iter().zip(other).map(|(a, b)| u64::from(a.abs_diff(*b)).pow(2)).sum()
 }
 
 fn encode(picture: &Picture, palette: &[Color]) -> Vec<u8> {
     let mut known: HashMap<Color, u8> =
         palette.iter().enumerate().map(|(index, color)| (*color, index as u8)).collect();
-    let distance = |one: &Color, other: &Color| -> u32 {
-        one.iter().zip(other).map(|(a, b)| u32::from(a.abs_diff(*b)).pow(2)).sum()
-    };
     let nearest = |color: &Color| {
         let indexes = 0..palette.len();
         indexes.min_by_key(|index| distance(&palette[*index], color)).expect("a palette") as u8
