@@ -10,9 +10,15 @@ fn width_of(text: &str) -> u16 {
     u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX)
 }
 
-/// A text on one line of at most `width` columns. A client may have sent control characters: they are replaced.
+/// Characters that move the cursor, or turn the direction of a line. A client may have sent them.
+fn is_hostile(letter: char) -> bool {
+    let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')
+}
+
+/// A text on one line of at most `width` columns. Characters that would break the line or its order are replaced.
 pub(super) fn cut(text: &str, width: u16) -> String {
-    let visible = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    let visible = |letter: char| if is_hostile(letter) { char::REPLACEMENT_CHARACTER } else { letter };
     // Each column has at least one character, but for marks that belong to the one before.
     let most = usize::from(width) + 1;
     let mut shown: String = text.chars().take(most).map(visible).collect();

@@ -12,16 +12,18 @@ use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, 
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
-use super::sentence::{is_long_ago, key_text, rule_text, sentence, share_text};
+use super::sentence::{is_long_ago, key_text, per_second, rule_text, sentence, share_text};
 use super::state::SECONDS;
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
 use crate::cli::output::readable_duration;
-use crate::console::{clock, rate_text, with_commas};
+use crate::console::{clock, with_commas};
 
 /// Lines of prose are not longer than this.
 const WIDEST_PROSE: u16 = 120;
-/// Narrower screens have no column for the last 15 minutes, and none for the begin.
+/// Narrower screens have no column for the last 15 minutes of a rule, and none for the begin.
 const NARROW: u16 = 80;
+/// Narrower screens have no column for the limit of a rule, and none for the rule of a key.
+const NARROWEST: u16 = 70;
 /// Columns of the trend.
 const TREND_STEPS: usize = 90;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -125,7 +127,7 @@ fn title(view: &View, screen: &Screen) -> String {
                 (None, Some(_)) if only.reasons.is_empty() => "ready",
                 (None, Some(_)) => "not ready",
             };
-            format!("{name}{version}{}  {readiness}, this process only", up.unwrap_or_default())
+            format!("{name}  {readiness}{version}{}  this process only", up.unwrap_or_default())
         }
         all => format!("{} of {} instances", all.iter().filter(answers).count(), all.len()),
     };
@@ -148,16 +150,17 @@ fn contact_text(instance: &InstanceLine) -> Option<String> {
 }
 
 fn notice_text(view: &View, line: &NoticeLine) -> String {
-    let instance = if view.instances.len() > 1 { format!("[{}]", line.instance) } else { String::new() };
-    let NoticeLine { notice, .. } = line;
-    let texts = [&notice.title, &instance, &notice.text, &notice.fix].into_iter();
-    texts.filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join(" ")
+    let NoticeLine { notice, instance } = line;
+    let parts = [&notice.title, &notice.text, &notice.fix].into_iter().filter(|part| !part.is_empty());
+    let sentences = parts.map(|part| if part.ends_with('.') { part.clone() } else { format!("{part}.") });
+    let text = sentences.collect::<Vec<_>>().join(" ");
+    if view.instances.len() > 1 { format!("{text} ({instance})") } else { text }
 }
 
 /// The rates and percentiles, on as many lines as they need.
 fn numbers(view: &View, width: u16) -> Vec<String> {
     let rates = &view.per_second;
-    let rate = |name: &str, rate: f64| format!("{name} {}/s", rate_text(rate));
+    let rate = |name: &str, rate: f64| format!("{name} {}/s", per_second(rate));
     let percentile = |name: &str, us: Option<u64>| format!("{name} {}", us.map_or("–".to_owned(), time_text));
     let mut items = vec![
         rate("requests", rates.requests),
@@ -168,10 +171,10 @@ fn numbers(view: &View, width: u16) -> Vec<String> {
         percentile("p99", view.p99_us),
     ];
     items.extend(view.redis.map(|_| percentile("Redis p99", view.store_p99_us)));
-    // A no-break space holds an item together.
-    let items: Vec<_> = items.into_iter().map(|item| item.replace(' ', "\u{a0}") + "  ").collect();
+    // No-break spaces hold an item together, and items apart.
+    let items: Vec<_> = items.into_iter().map(|item| item.replace(' ', "\u{a0}") + "\u{a0}\u{a0}").collect();
     let lines = wrapped(&items.join(" "), width).into_iter();
-    lines.map(|line| line.replace('\u{a0}', " ")).collect()
+    lines.map(|line| line.replace('\u{a0}', " ").trim_end().to_owned()).collect()
 }
 
 fn time_text(us: u64) -> String {
@@ -186,7 +189,8 @@ fn time_text(us: u64) -> String {
 fn trend(view: &View, width: u16) -> String {
     const NAME: &str = "denied, 15 min  ";
     let room = usize::from(width).saturating_sub(NAME.len()).clamp(1, TREND_STEPS);
-    let steps = view.denied_seconds.chunks(SECONDS.div_ceil(room));
+    // From the newest second on, so that the last step is whole.
+    let steps = view.denied_seconds.rchunks(SECONDS.div_ceil(room)).rev();
     let steps: Vec<u64> = steps.map(|seconds| seconds.iter().sum()).collect();
     let highest = steps.iter().copied().max().unwrap_or_default().max(1);
     let bar = |step: u64| LEVELS[usize::try_from((step * 7).div_ceil(highest)).unwrap_or_default().min(7)];
@@ -208,8 +212,8 @@ fn render_rules(view: &View, rules: &[&RuleLine], selected: Selected, area: Rect
         vec![
             rule_text(rule),
             rule.name.limit.clone(),
-            rate_text(rule.asked),
-            rate_text(rule.denied),
+            per_second(rule.asked),
+            per_second(rule.denied),
             share_text(rule.denied, rule.asked),
             with_commas(rule.denied_15m),
             since,
@@ -221,7 +225,8 @@ fn render_rules(view: &View, rules: &[&RuleLine], selected: Selected, area: Rect
         rows.iter_mut().for_each(|row| row.truncate(5));
     }
     let is_red: Vec<bool> = rules.iter().map(|rule| rule.denied > 0.0 && rule.is_enforced()).collect();
-    render_table(&TableTexts { header, rows, flexible: 2, is_red }, selected, area, buffer);
+    let texts = TableTexts { header, rows, flexible: 2, is_red };
+    render_table(texts.fitting(area.width), selected, area, buffer);
 }
 
 fn since_text(since: u64, end: u64) -> String {
@@ -241,14 +246,15 @@ fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) 
         vec![
             key_text(key),
             rule.map(rule_text).unwrap_or_default(),
-            rate_text(key.denied),
+            per_second(key.denied),
             share_text(key.denied, denied),
             format!("≥ {}", with_commas(key.denied_15m)),
         ]
     };
     let rows: Vec<Vec<String>> = keys.iter().map(row).collect();
     let is_red = vec![false; rows.len()];
-    render_table(&TableTexts { header, rows, flexible: 2, is_red }, Selected::Nowhere, area, buffer);
+    let texts = TableTexts { header, rows, flexible: 2, is_red };
+    render_table(texts.fitting(area.width), Selected::Nowhere, area, buffer);
 }
 
 /// Texts of a table: the first `flexible` columns to the left, numbers to the right.
@@ -259,7 +265,19 @@ struct TableTexts {
     is_red: Vec<bool>,
 }
 
-fn render_table(texts: &TableTexts, selected: Selected, area: Rect, buffer: &mut Buffer) {
+impl TableTexts {
+    /// Without the second column, if the screen is very narrow.
+    fn fitting(mut self, width: u16) -> Self {
+        if width < NARROWEST {
+            self.header.remove(1);
+            self.rows.iter_mut().for_each(|row| drop(row.remove(1)));
+            self.flexible = 1;
+        }
+        self
+    }
+}
+
+fn render_table(texts: TableTexts, selected: Selected, area: Rect, buffer: &mut Buffer) {
     let header: Vec<String> = texts.header.iter().map(|name| (*name).to_owned()).collect();
     let (mark, row) = match selected {
         Selected::Nowhere => ("", None),
@@ -303,8 +321,8 @@ fn foot(screen: &Screen, width: u16) -> Line<'static> {
         };
         let filter = if filter.is_empty() { String::new() } else { format!(" ({filter})") };
         let keys = screen.chosen_rule.as_ref().map(|rule| format!("  keys of {}, Esc: of all", rule.rule));
-        let keys = keys.unwrap_or_else(|| "  arrows choose, Enter: keys of the rule".to_owned());
-        format!("q quit  p pause  / filter{filter}  s sort by {order}  d {rules}{keys}")
+        let keys = keys.unwrap_or_else(|| "  ↑↓ Enter: keys of a rule".to_owned());
+        format!("q quit  p pause  / filter{filter}  s by {order}  d {rules}{keys}")
     };
     Line::from(cut(&text, width)).reversed()
 }

@@ -13,7 +13,7 @@ pub(super) fn sentence(view: &View) -> String {
     let mut text = if rates.requests == 0.0 {
         "No requests.".to_owned()
     } else if rates.denied == 0.0 {
-        format!("{} requests/s, none denied.", rate_text(rates.requests))
+        format!("{} requests/s, none denied.", per_second(rates.requests))
     } else {
         let since = match view.denied_since {
             Some(since) if is_long_ago(since, view.end) => ", for more than 15 min".to_owned(),
@@ -21,11 +21,11 @@ pub(super) fn sentence(view: &View) -> String {
             None => String::new(),
         };
         let share = share_text(rates.denied, rates.requests);
-        let (denied, requests) = (rate_text(rates.denied), rate_text(rates.requests));
+        let (denied, requests) = (per_second(rates.denied), per_second(rates.requests));
         format!("{denied} of {requests} requests/s denied ({share}){since}.{}", blamed(view))
     };
     if rates.failed > 0.0 {
-        text += &format!(" {} requests/s have no decision.", rate_text(rates.failed));
+        text += &format!(" {} requests/s have no decision.", per_second(rates.failed));
     }
     if let Some(redis) = view.redis {
         text += &match redis.answering {
@@ -92,4 +92,9 @@ pub(super) fn share_text(part: f64, whole: f64) -> String {
 /// Whether denials began before the last 15 minutes, or so close to their start that it is not known.
 pub(super) fn is_long_ago(since: u64, end: u64) -> bool {
     end.saturating_sub(since) > LONG_AGO_S
+}
+
+/// A rate, without its unit.
+pub(super) fn per_second(rate: f64) -> String {
+    if rate == 0.0 { "0".to_owned() } else { rate_text(rate) }
 }

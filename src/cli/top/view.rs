@@ -193,15 +193,16 @@ impl View {
             }
             view.instances.push(line);
         }
-        let states: Vec<&ConsoleState> = counted.into_iter().map(|(_, state)| state).collect();
+        let states: Vec<&ConsoleState> = counted.iter().map(|(_, state)| *state).collect();
         view.end = states.iter().map(|state| state.end).max().unwrap_or_default();
         view.add_series(&states);
-        for state in &states {
-            let lines = state
-                .notices
-                .iter()
-                .map(|notice| NoticeLine { instance: state.instance.name.clone(), notice: notice.clone() });
-            view.notices.extend(lines);
+        for (address, state) in &counted {
+            let name = &state.instance.name;
+            let is_unique = states.iter().filter(|other| other.instance.name == *name).count() == 1;
+            let instance = if is_unique { name.clone() } else { (*address).to_owned() };
+            let line =
+                |notice: &ConsoleNotice| NoticeLine { instance: instance.clone(), notice: notice.clone() };
+            view.notices.extend(state.notices.iter().map(line));
         }
         view.notices.sort_by_key(|line| match line.notice.level.as_str() {
             "bad" => 0,
