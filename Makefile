@@ -47,8 +47,8 @@ bench-instructions: toolchain tools ## count instructions per decision; fails if
 outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/outage.svg
 	$(CARGO) bench --locked --bench outage -- --svg docs/outage.svg
 
-soak: toolchain ## run for MINUTES=30 with faults (ATTACKS=yes: and attacks), and draw docs/soak.svg
-	$(CARGO) bench --locked --bench soak -- --minutes $(or $(MINUTES),30) --svg docs/soak.svg $(if $(ATTACKS),--attacks)
+soak: toolchain ## run for MINUTES=30 with faults (ATTACKS=yes: and attacks; STREAMS=16: and streams), and draw docs/soak.svg
+	$(CARGO) bench --locked --bench soak -- --minutes $(or $(MINUTES),30) --svg docs/soak.svg $(if $(ATTACKS),--attacks) $(if $(STREAMS),--streams $(STREAMS))
 
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)

@@ -219,7 +219,8 @@ fn a_log_with_the_time_of_the_decision_agrees_and_the_differences_of_others_are_
     let agreement = &exact.report["method"]["agreement"];
     assert!(agreement["agreement_ppm"].as_u64() >= Some(995_000), "{agreement}");
     // The log names the rule of each denial.
-    let denied: Vec<Value> = with_decision.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let denied: Vec<Value> =
+        with_decision.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let denied = denied.iter().filter(|line| line["response_flags"] == "RL");
     let rules: Vec<_> = denied.map(|line| line["rule"].as_str().expect("a rule")).collect();
     for rule in ["per-address", "per-agent", "search"] {
