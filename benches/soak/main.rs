@@ -93,8 +93,8 @@ fn main() -> ExitCode {
     if options.attacks {
         program = attacks::with_few_files(&program, folder);
         settings.extend([
-            ("RATELIMITD__SERVER__ADMIN__TLS__CERT_FILE", &certificate),
-            ("RATELIMITD__SERVER__ADMIN__TLS__KEY_FILE", &key),
+            ("RATELIMITD__SERVER__ADMIN__TLS__CERT_FILE", certificate.as_str()),
+            ("RATELIMITD__SERVER__ADMIN__TLS__KEY_FILE", key.as_str()),
         ]);
     }
     let plan = Plan {

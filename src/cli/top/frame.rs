@@ -180,7 +180,7 @@ fn numbers(view: &View, width: u16) -> Vec<String> {
 fn time_text(us: u64) -> String {
     match us {
         ..1_000 => format!("{us} µs"),
-        ..100_000 => format!("{:.2} ms", us as f64 / 1_000.0),
+        1_000..1_000_000 => format!("{:.2} ms", us as f64 / 1_000.0),
         _ => format!("{:.2} s", us as f64 / 1_000_000.0),
     }
 }

@@ -97,12 +97,15 @@ pub(super) struct RuleName {
     pub(super) kind: String,
 }
 
+/// Names of entries, and what is shown of their values.
+pub(super) type ShownEntries = Vec<(String, String)>;
+
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct ConsoleKey {
     id: String,
     /// The id of the rule.
     pub(super) rule: u32,
-    pub(super) entries: Vec<(String, String)>,
+    pub(super) entries: ShownEntries,
     pub(super) denied: f64,
     pub(super) denied_15m: u64,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::state::{ConsoleEvent, ConsoleNotice, ConsoleState, RuleName, SECONDS};
+use super::state::{ConsoleEvent, ConsoleNotice, ConsoleState, RuleName, SECONDS, ShownEntries};
 
 /// Rates of requests are means of this many seconds.
 const RATE_SECONDS: usize = 5;
@@ -160,7 +160,7 @@ pub(super) struct RuleLine {
 pub(super) struct KeyLine {
     #[serde(flatten)]
     pub(super) name: RuleName,
-    pub(super) entries: Vec<(String, String)>,
+    pub(super) entries: ShownEntries,
     pub(super) denied: f64,
     /// At least this many.
     pub(super) denied_15m: u64,
@@ -298,7 +298,7 @@ fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
 
 fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
     let mut lines: Vec<KeyLine> = Vec::new();
-    let mut places: HashMap<(RuleName, &[(String, String)]), usize> = HashMap::new();
+    let mut places: HashMap<(RuleName, &ShownEntries), usize> = HashMap::new();
     for state in states {
         for key in &state.keys {
             let rule = state.rules.list.iter().find(|rule| rule.id == key.rule);
