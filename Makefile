@@ -9,7 +9,7 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
-.PHONY: help run test test-fast check-deploy lint audit bench bench-instructions outage soak fuzz tools toolchain
+.PHONY: help run test test-fast check-deploy check-cluster lint audit bench bench-instructions outage soak fuzz tools toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
@@ -24,10 +24,14 @@ test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no 
 	$(CARGO) test --locked --workspace --lib --bins --test tidy --test dependencies --test docs --test polls
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
-check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, Prometheus, Envoy, Go, Node and Python
+check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, Go, Node and Python
 	@scripts/install-deploy-tools
 	$(CARGO) build --locked --examples
-	$(CARGO) test --locked --test deploy -- --skip support::
+	$(CARGO) test --locked --test deploy -- --skip support:: --skip cluster::
+
+check-cluster: toolchain ## apply the chart and the overlays to a real API server of Kubernetes, which it builds
+	@scripts/install-deploy-tools cluster
+	$(CARGO) test --locked --test deploy -- cluster::
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
 	$(CARGO) fmt --all --check
@@ -47,8 +51,8 @@ bench-instructions: toolchain tools ## count instructions per decision; fails if
 outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/outage.svg
 	$(CARGO) bench --locked --bench outage -- --svg docs/outage.svg
 
-soak: toolchain ## run for MINUTES=30 with faults (ATTACKS=yes: and attacks), and draw docs/soak.svg
-	$(CARGO) bench --locked --bench soak -- --minutes $(or $(MINUTES),30) --svg docs/soak.svg $(if $(ATTACKS),--attacks)
+soak: toolchain ## run for MINUTES=30 with faults (ATTACKS=yes: and attacks; STREAMS=16: and streams), and draw docs/soak.svg
+	$(CARGO) bench --locked --bench soak -- --minutes $(or $(MINUTES),30) --svg docs/soak.svg $(if $(ATTACKS),--attacks) $(if $(STREAMS),--streams $(STREAMS))
 
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)

@@ -42,8 +42,8 @@ ensure_venv() {
   fi
 }
 
-# pip_install NAME: installs the wheel that scripts/requirements/NAME.txt names, if it has one of the hashes there, into
-# .tools/venv. Fails where there is no wheel for this platform.
+# pip_install NAME: installs the wheels that scripts/requirements/NAME.txt names, if each has one of the hashes there,
+# into .tools/venv. Fails where there is no wheel for this platform.
 pip_install() {
   ensure_venv
   "$tools_dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \

@@ -50,8 +50,9 @@ pub struct Scenario {
     /// By how much a proxy delays each direction between service and Redis.
     pub each_way: Duration,
     pub algorithm: &'static str,
-    /// Units per second.
+    /// Units per [`unit`](Self::unit).
     pub limit: u32,
+    pub unit: &'static str,
     /// Limits that a request meets, 1 to 5.
     pub limits: usize,
     /// Rules beside the five that requests meet.
@@ -72,6 +73,7 @@ impl Scenario {
         each_way: Duration::ZERO,
         algorithm: "gcra",
         limit: 1_000,
+        unit: "second",
         limits: 1,
         rules: 0,
         connections: 4,
@@ -149,10 +151,10 @@ impl Scenario {
 
     /// The same limit under several keys, so that a request can meet one or up to five, and other rules.
     pub fn rule_file(&self) -> String {
-        let Self { algorithm, limit, .. } = self;
+        let Self { algorithm, limit, unit, .. } = self;
         let one = |rule: usize| {
             format!(
-                "  - key: user{rule}\n    descriptors:\n      - key: path\n        rate_limit: {{ unit: second, \
+                "  - key: user{rule}\n    descriptors:\n      - key: path\n        rate_limit: {{ unit: {unit}, \
                  requests_per_unit: {limit}, algorithm: {algorithm} }}\n"
             )
         };

@@ -2,8 +2,8 @@
 //! Samples the memory, the file descriptors and the threads of the service, and says whether they are flat.
 //!
 //! `cargo bench --bench soak` runs for half an hour, `-- --minutes N` for another time, `-- --svg FILE` draws the
-//! samples, as `make soak` does for docs/soak.svg, `-- --attacks` attacks the ports meanwhile. The process ends with 1
-//! if a quantity is not flat.
+//! samples, as `make soak` does for docs/soak.svg, `-- --attacks` attacks the ports meanwhile, `-- --streams 16` keeps
+//! event streams of the console open. The process ends with 1 if a quantity is not flat.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -17,6 +17,7 @@ mod picture;
 mod processes;
 mod rules;
 mod samples;
+mod streams;
 #[path = "../common/svg.rs"]
 mod svg;
 
@@ -50,6 +51,9 @@ struct Options {
     /// Attack the ports meanwhile, and say what honest clients see.
     #[arg(long)]
     attacks: bool,
+    /// Keep this many event streams of the console open. With --attacks the admin port has TLS.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=16), conflicts_with = "attacks")]
+    streams: u16,
     /// Run this binary instead of the one that cargo built.
     #[arg(long)]
     program: Option<PathBuf>,
@@ -82,13 +86,15 @@ fn main() -> ExitCode {
     let (admin_port, folder) = (free_port(), directory.path());
     let admin = format!("127.0.0.1:{admin_port}");
     let [certificate, key] = attacks::make_certificate(folder);
-    let mut settings = vec![("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true")];
+    let mut settings = vec![
+        ("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true"),
+        ("RATELIMITD__SERVER__ADMIN__ADDRESS", admin.as_str()),
+    ];
     if options.attacks {
         program = attacks::with_few_files(&program, folder);
         settings.extend([
-            ("RATELIMITD__SERVER__ADMIN__ADDRESS", admin.as_str()),
-            ("RATELIMITD__SERVER__ADMIN__TLS__CERT_FILE", &certificate),
-            ("RATELIMITD__SERVER__ADMIN__TLS__KEY_FILE", &key),
+            ("RATELIMITD__SERVER__ADMIN__TLS__CERT_FILE", certificate.as_str()),
+            ("RATELIMITD__SERVER__ADMIN__TLS__KEY_FILE", key.as_str()),
         ]);
     }
     let plan = Plan {
@@ -109,6 +115,7 @@ fn main() -> ExitCode {
         let stop = Arc::clone(&stop);
         thread::spawn(move || attacks::run(targets, &stop))
     });
+    let streams = streams::open(admin_port, options.streams, &stop);
     let (started, mut samples) = (Instant::now(), Vec::new());
     for second in 0..options.minutes * 60 {
         thread::sleep(
@@ -128,6 +135,9 @@ fn main() -> ExitCode {
         println!("{}", attacking.join().expect("no attacker panics"));
     }
     println!("{}", connections.join().expect("no connection panics"));
+    if options.streams > 0 {
+        println!("{}", streams::ended(streams));
+    }
     println!("{} reloads, {} of them of a broken file", rules.changes(), rules.broken());
     if let Some(path) = options.svg {
         std::fs::write(&path, picture::draw(&samples)).expect("a writable file");

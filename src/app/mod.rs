@@ -181,11 +181,18 @@ impl App {
     /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let bounds = PortBounds::within(bounds::raise_open_files(), settings.server.connections_per_address);
+        let reasons: &[_] = match settings.store.kind {
+            StoreKind::Memory => &[NotReadyReason::Starting],
+            StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
+        };
+        let readiness = Readiness::not_ready(reasons);
+        let ready = readiness.clone();
         let counters = LocalCounters::new(&settings.store);
         let (queue, timings) = timing_queue();
         let confirmed_at = ConfirmedAt::default();
         let age = confirmed_at.clone();
         let parts = MeteredParts {
+            is_ready: Some(Arc::new(move || ready.reasons().is_empty())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
             exceptions_age: settings.exceptions.is_some().then(|| Arc::new(move || age.age_seconds()) as _),
             lost_log_lines: Some(Arc::new(move || log.lost())),
@@ -206,11 +213,6 @@ impl App {
             }
             None => Default::default(),
         };
-        let reasons: &[_] = match settings.store.kind {
-            StoreKind::Memory => &[NotReadyReason::Starting],
-            StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
-        };
-        let readiness = Readiness::not_ready(reasons);
         let hashing = settings.secrets.value_hashing()?;
         let console = make_console(&settings, hashing.key)?;
         let options = load_options(&settings, hashing);

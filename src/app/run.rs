@@ -26,7 +26,7 @@ use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, WorkerContext};
 use crate::http;
 use crate::http::{ConsoleEndpoints, CounterEndpoints, HttpService};
-use crate::net::{Admission, ListenAddress, UnfinishedBytes};
+use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
 
@@ -80,16 +80,15 @@ impl App {
             shutdown.rest.cancel();
             served.map_err(AppError::from)
         };
-        let serve_admin =
-            OptionFuture::from(ports.admin.map(|port| http::serve(port, admin, shutdown.rest.clone())));
-        let serve_metrics =
-            OptionFuture::from(ports.metrics.map(|port| http::serve(port, metrics, shutdown.rest.clone())));
+        let serve_http = |port: Option<PortListener>, service| {
+            OptionFuture::from(port.map(|port| http::serve(port, service, shutdown.rest.clone())))
+        };
         let send_statsd = OptionFuture::from(statsd.map(|statsd| statsd.run(shutdown.exporters.clone())));
         let serve_rest = async {
             tokio::join!(
-                http::serve(ports.http, public, shutdown.rest.clone()),
-                serve_admin,
-                serve_metrics,
+                serve_http(Some(ports.http), public),
+                serve_http(ports.admin, admin),
+                serve_http(ports.metrics, metrics),
                 background.run(&shutdown.rest),
             );
             store_closed.await;

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use http::{Request, StatusCode, header};
-use http_body_util::Full;
-use hyper::body::Bytes;
+use http::request::Builder;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
 
 use super::service_connection::{
-    AdminPort, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, root_cause,
+    AdminPort, HttpCallError, TlsArgs, TlsSetupError, answer_text, block_on, open_http, root_cause,
 };
 use crate::http::{PAGE_NOT_FOUND, TokenFile};
 
@@ -70,41 +71,112 @@ impl AdminCallArgs {
         path: &'static str,
         body: String,
     ) -> Result<String, AdminCallError> {
-        let posted = block_on(async {
-            let call = tokio::time::timeout(self.timeout, self.send(admin, path, body));
-            call.await.unwrap_or(Err(AdminCallError::Timeout))
-        });
-        posted.map_err(AdminCallError::from).flatten()
+        let request = Request::post(admin.endpoint(path)).header(header::CONTENT_TYPE, "application/json");
+        block_on(self.answer(admin, request, body)).map_err(AdminCallError::from).flatten()
     }
 
-    async fn send(
+    /// The answer to a GET request.
+    ///
+    /// # Errors
+    /// [`AdminCallError`] without an answer of status 200.
+    pub(super) async fn get(&self, admin: &AdminPort, path: &'static str) -> Result<String, AdminCallError> {
+        self.answer(admin, Request::get(admin.endpoint(path)), String::new()).await
+    }
+
+    /// Opens an answer without an end to a GET request.
+    ///
+    /// # Errors
+    /// [`AdminCallError`] without an answer of status 200.
+    pub(super) async fn open(
         &self,
         admin: &AdminPort,
         path: &'static str,
+    ) -> Result<AdminStream, AdminCallError> {
+        let request = Request::get(admin.endpoint(path));
+        let opened = in_time(self.timeout, self.send(admin, request, String::new())).await?;
+        Ok(AdminStream { body: opened.into_body(), longest_silence: self.timeout })
+    }
+
+    async fn answer(
+        &self,
+        admin: &AdminPort,
+        request: Builder,
         body: String,
     ) -> Result<String, AdminCallError> {
-        let mut request = Request::post(admin.endpoint(path))
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .expect("a valid URI and a constant header");
+        let text = async {
+            let answer = self.send(admin, request, body).await?;
+            answer_text(answer).await.map_err(|error| call_error(admin, error))
+        };
+        in_time(self.timeout, text).await
+    }
+
+    /// Sends a request. The body of an answer of status 200 is still to be read.
+    async fn send(
+        &self,
+        admin: &AdminPort,
+        request: Builder,
+        body: String,
+    ) -> Result<Response<Incoming>, AdminCallError> {
+        let body = Full::new(Bytes::from(body));
+        let mut request = request.body(body).expect("a valid URI and a constant header");
         if let Some(path) = &self.token_file {
             let token = TokenFile(path.clone()).token()?;
             request.headers_mut().insert(header::AUTHORIZATION, token.authorization());
         }
         let connector = admin.connector(&self.tls)?;
-        let (status, text) = call_http(connector, request).await.map_err(|error| match error {
-            HttpCallError::Send(cause) if cause.is_connect() => {
-                AdminCallError::Connect { address: admin.to_string(), cause }
-            }
-            HttpCallError::Send(cause) => AdminCallError::Http(cause),
-            HttpCallError::Body(cause) => AdminCallError::Body(cause),
-        })?;
-        match status {
-            StatusCode::OK => Ok(text),
-            _ if text == PAGE_NOT_FOUND || text.trim().is_empty() => {
-                Err(AdminCallError::NotAdmin { address: admin.to_string(), status })
-            }
-            _ => Err(AdminCallError::Refused(text)),
+        let answer = open_http(connector, request).await.map_err(|error| call_error(admin, error))?;
+        let status = answer.status();
+        if status == StatusCode::OK {
+            return Ok(answer);
         }
+        let text = answer_text(answer).await.map_err(|error| call_error(admin, error))?;
+        if text == PAGE_NOT_FOUND || text.trim().is_empty() {
+            return Err(AdminCallError::NotAdmin { address: admin.to_string(), status });
+        }
+        Err(AdminCallError::Refused(text))
+    }
+}
+
+/// An answer that goes on.
+#[derive(Debug)]
+pub(super) struct AdminStream {
+    body: Incoming,
+    longest_silence: Duration,
+}
+
+impl AdminStream {
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// [`AdminCallError`] if the connection breaks, or nothing comes within the time of `--timeout`.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, AdminCallError> {
+        loop {
+            let frame = async { Ok(self.body.frame().await.transpose()) };
+            let frame = in_time(self.longest_silence, frame).await?;
+            let Some(frame) = frame.map_err(|error| AdminCallError::Body(error.into()))? else {
+                return Ok(None);
+            };
+            // Trailers are no data.
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+}
+
+async fn in_time<T>(
+    timeout: Duration,
+    call: impl Future<Output = Result<T, AdminCallError>>,
+) -> Result<T, AdminCallError> {
+    tokio::time::timeout(timeout, call).await.unwrap_or(Err(AdminCallError::Timeout))
+}
+
+fn call_error(admin: &AdminPort, error: HttpCallError) -> AdminCallError {
+    match error {
+        HttpCallError::Send(cause) if cause.is_connect() => {
+            AdminCallError::Connect { address: admin.to_string(), cause }
+        }
+        HttpCallError::Send(cause) => AdminCallError::Http(cause),
+        HttpCallError::Body(cause) => AdminCallError::Body(cause),
     }
 }

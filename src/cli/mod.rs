@@ -21,6 +21,7 @@ mod service_connection;
 mod settings;
 mod simulate;
 mod stop_signals;
+mod top;
 mod validate;
 
 use std::ffi::{OsStr, OsString};
@@ -39,6 +40,7 @@ use replay::ReplayArgs;
 use serve::ServeArgs;
 use settings::SettingsArgs;
 use simulate::SimulateArgs;
+use top::TopArgs;
 use validate::ValidateArgs;
 
 /// Decides whether requests may go ahead: from YAML rules, for Envoy and for internal services.
@@ -55,6 +57,7 @@ Examples:
   ratelimitd explain --rules config/rules --domain edge generic_key=slow
   ratelimitd check --address localhost:8081 --domain edge generic_key=slow
   ratelimitd counters show --domain edge generic_key=slow
+  ratelimitd top --admin http://127.0.0.1:6070
   ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
   ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log"
 )]
@@ -73,6 +76,7 @@ enum Command {
     Explain(ExplainArgs),
     Check(Box<CheckArgs>),
     Counters(CountersArgs),
+    Top(TopArgs),
     Health(HealthArgs),
     Replay(ReplayArgs),
     Simulate(Box<SimulateArgs>),
@@ -104,6 +108,7 @@ pub fn run() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Counters(args) => counters::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),

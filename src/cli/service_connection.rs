@@ -10,9 +10,9 @@ use std::{fmt, io};
 
 use clap::Args;
 use http::uri::PathAndQuery;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,8 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower::service_fn;
 
-/// Far above the size of an answer about one request's counters.
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// Far above the size of an answer about one request's counters, and of the state of the console.
+pub(super) const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -191,13 +191,24 @@ pub(super) async fn call_http(
     connector: ServiceConnector,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, String), HttpCallError> {
+    let answer = open_http(connector, request).await?;
+    Ok((answer.status(), answer_text(answer).await?))
+}
+
+/// Sends a request. The body of the answer is still to be read. Has no deadline of its own.
+pub(super) async fn open_http(
+    connector: ServiceConnector,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, HttpCallError> {
     let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
     let client = Client::builder(TokioExecutor::new()).build(connect);
-    let answer = client.request(request).await.map_err(HttpCallError::Send)?;
-    let status = answer.status();
+    client.request(request).await.map_err(HttpCallError::Send)
+}
+
+/// The text of an answer. Has no deadline of its own.
+pub(super) async fn answer_text(answer: Response<Incoming>) -> Result<String, HttpCallError> {
     let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
-    let text = String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned();
-    Ok((status, text))
+    Ok(String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned())
 }
 
 /// Runs a client on this thread.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::algorithm::Kernel;
 use engine::{Limit, Quantity, Report, Reset, RuleSet, Store, parse_key};
 
 use super::mask::{self, KeyEntry};
@@ -39,6 +40,8 @@ pub enum ActionError {
     NoRow(String),
     #[error("the limit {0} of this row is no longer in force as it was: its rule has changed")]
     Changed(Arc<str>),
+    #[error("the key has no counter: a row of the exceptions blocks it, or its tier has the number 0")]
+    Blocked,
     #[error(transparent)]
     NoDecision(#[from] NoDecision),
 }
@@ -47,7 +50,7 @@ pub enum ActionError {
 #[derive(Debug)]
 pub struct RowStatus {
     pub row: DeniedRow,
-    /// The limit in force; `None` for one that came with the request.
+    /// The limit of the rule; `None` for one that came with the request.
     pub limit: Option<Arc<Limit>>,
     /// The report of a peek.
     pub report: Report,
@@ -64,7 +67,8 @@ impl<S: Store + Reset> ConsoleActions<S> {
     /// Shows the counter of a row. Changes nothing.
     ///
     /// # Errors
-    /// [`ActionError`] when there is no such row, its rule has changed, or the store gives no answer.
+    /// [`ActionError`] when there is no such row, its rule has changed, it has no counter, or the store gives no
+    /// answer.
     pub async fn show(&self, id: &RowId) -> Result<RowStatus, ActionError> {
         let (row, limit) = self.row_in_force(id)?;
         let report = self.service.show_counter(&row.key, row.charge.kernel).await?;
@@ -101,21 +105,26 @@ impl<S: Store + Reset> ConsoleActions<S> {
             return Ok((row, None));
         }
         let limit = limit_of(&row, &self.service.rulebook.rules());
-        match limit {
-            Some(limit) => Ok((row, Some(limit))),
-            None => Err(ActionError::Changed(row.rule)),
+        let limit = limit.ok_or_else(|| ActionError::Changed(Arc::clone(&row.rule)))?;
+        let is_blocked = |quantity| matches!(quantity, Quantity::Limited(Kernel::Blocked(_)));
+        if is_blocked(Quantity::Limited(row.charge.kernel)) && !is_blocked(row.charge.rule) {
+            return Err(ActionError::Blocked);
         }
+        Ok((row, Some(limit)))
     }
 }
 
-/// The limit that a row is of, if it is in force as it was when the key was denied.
+/// The limit of the rule that a row is of, if it is in force as it was when the key was denied. Tiers and rows of the
+/// exceptions may have given the key another number.
 fn limit_of(row: &DeniedRow, rules: &RuleSet) -> Option<Arc<Limit>> {
     let fingerprint = parse_key(&row.key)?.fingerprint;
+    // The counters of these kernels have the number that decided in their keys.
+    let has_number_in_key = matches!(row.charge.kernel, Kernel::IntervalBucket(_) | Kernel::Blocked(_));
     let is_same = |limit: &Limit| {
         limit.label == row.rule
-            && *limit.fingerprint == *fingerprint
             && limit.quantity == row.charge.rule
             && limit.quantity != Quantity::Unlimited
+            && (has_number_in_key || *limit.fingerprint == *fingerprint)
     };
     let of_domain = rules.rules().iter().filter(|rule| rule.domain == row.domain);
     of_domain.flat_map(|rule| &rule.limits).find(|limit| is_same(limit)).cloned()

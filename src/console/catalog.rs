@@ -138,7 +138,7 @@ fn algorithm(limit: &Limit) -> String {
 }
 
 /// A number with a comma after each three digits.
-pub(super) fn with_commas(number: u64) -> String {
+pub(crate) fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
     let groups =

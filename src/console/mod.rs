@@ -35,6 +35,9 @@ use frame::Frame;
 use history::History;
 use state::RuleSelection;
 
+pub(crate) use catalog::with_commas;
+pub(crate) use notices::{clock, rate_text};
+
 pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
 pub use denied::DeniedRow;
 pub use frame::{Frames, LastFrame};

@@ -228,7 +228,7 @@ fn add_requests(all: &mut Vec<Notice>, facts: &Facts<'_>) {
         push(all, Level::Warn, &title, names, "A misspelt domain is admitted without a limit.");
     }
     if let Some(UnknownKey { domain, key, known, rate }) = &facts.unknown_key {
-        let title = format!("{} requests/s meet no limit because of one key.", rounded(*rate));
+        let title = format!("{} requests/s meet no limit because of one key.", rate_text(*rate));
         let text = format!("{domain}: {key} is in no rule; the first level has: {}.", shortened(known));
         push(all, Level::Warn, &title, text, "A misspelt descriptor is admitted without a limit.");
     }
@@ -272,12 +272,13 @@ fn shortened(names: &[String]) -> String {
     format!("{}{more}", names[..names.len().min(8)].join(", "))
 }
 
-fn rounded(rate: f64) -> String {
+/// A rate with one decimal if it is below 10, else without.
+pub(crate) fn rate_text(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}") } else { with_commas(rate.round() as u64) }
 }
 
 /// The time of day in UTC.
-fn clock(seconds: u64) -> String {
+pub(crate) fn clock(seconds: u64) -> String {
     let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
     time.get(11..19).unwrap_or_default().to_owned()
 }

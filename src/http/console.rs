@@ -71,7 +71,7 @@ impl IntoResponse for ConsoleRefusal {
             }
             Self::Malformed(_) | Self::Action(ActionError::NoDecision(_)) => StatusCode::BAD_REQUEST,
             Self::Action(ActionError::NoRow(_)) => StatusCode::NOT_FOUND,
-            Self::Action(ActionError::Changed(_)) => StatusCode::CONFLICT,
+            Self::Action(ActionError::Changed(_) | ActionError::Blocked) => StatusCode::CONFLICT,
         };
         (status, format!("{self}\n")).into_response()
     }
@@ -203,7 +203,7 @@ fn status_json(status: &RowStatus) -> Value {
         "key": row.shown,
         "limit": *row.rule,
         "algorithm": spec.map(|spec| spec.algorithm.name()),
-        "requests_per_unit": spec.map(|spec| spec.requests_per_unit),
+        "requests_per_unit": spec.map(|_| row.charge.requests_per_unit),
         "unit": spec.map(|spec| spec.period.unit().name()),
         "unit_multiplier": spec.map(|spec| spec.period.multiplier()),
         "max_cost": row.charge.kernel.max_cost(),

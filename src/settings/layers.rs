@@ -280,9 +280,12 @@ fn names_near(catalogue: &[Setting], key: &str) -> Vec<String> {
 fn names_in(catalogue: &[Setting], section: &str) -> Vec<String> {
     let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
     let inside = catalogue.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));
-    let mut names: Vec<String> =
-        inside.filter_map(|rest| rest.split('.').next()).map(str::to_owned).collect();
-    names.dedup();
+    let mut names: Vec<String> = Vec::new();
+    for name in inside.filter_map(|rest| rest.split('.').next()) {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
     names
 }
 

@@ -105,7 +105,7 @@ log:
         ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
     ];
     let expected = [
-        r#"file:14: logg.level: no such setting; known settings: envoy_ratelimit_environment, server, rules, secrets, store, failure, defaults, quota_mode, upgrades, near_limit_ratio, metrics, traces, shadow_mode, response, log"#,
+        r#"file:14: logg.level: no such setting; known settings: envoy_ratelimit_environment, server, rules, exceptions, secrets, store, failure, defaults, quota_mode, upgrades, near_limit_ratio, metrics, traces, shadow_mode, response, log"#,
         r#"RATELIMITD__NEAR_LIMIT_RATIO: near_limit_ratio: expected a number from 0 to 1 with at most six decimals, found "80%""#,
         r#"file:8: rules.path: expected the path of a file or directory, found nothing"#,
         r#"file:3: server.drain: expected a duration from 0s to 1h, found "5""#,

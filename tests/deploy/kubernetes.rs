@@ -1,189 +1,282 @@
-//! The Helm chart and the Kustomize base: what they render, and that the service starts with the settings in it.
+//! The Helm chart and the Kustomize base: what they render and refuse, and that the service runs as the pod says.
 
 use serde_json::{Value, json};
 
-use crate::support::process::Plan;
-use crate::support::redis::Redis;
-use crate::tools::{built, document, documents, read, run, try_run};
+use crate::pod::Pod;
+use crate::rendered::{
+    CHART, FOR_KUBERNETES, OVERLAYS, chart, chart_of, chart_text, container, everything, kinds, kustomized,
+    of_kind, pod, values_files,
+};
+use crate::support::http;
+use crate::tools::{built, document, documents, elements, in_project, read, run, try_run};
 
-const CHART: &str = "deploy/helm/ratelimitd";
-const RULES: &str = "rules.edge\\.yaml=domain: edge";
-/// A Helm that was built from source would render for a Kubernetes of its own, older than the chart supports.
-const FOR_KUBERNETES: [&str; 2] = ["--kube-version", "1.33.0"];
-const URL: &str = "redis.url=redis://redis:6379";
-
-/// Every option of the chart that adds something.
-const ALL_OPTIONS: [&str; 11] = [
-    URL,
-    "redis.passwordSecret.name=redis-password",
-    "autoscaling.enabled=true",
-    "serviceMonitor.enabled=true",
-    "serviceMonitor.labels.release=prometheus",
-    "prometheusRule.enabled=true",
-    "settings.server.drain=10s",
-    "priorityClassName=high",
-    "nodeSelector.disk=ssd",
-    "env[0].name=RATELIMITD__SHADOW_MODE",
-    "env[0].value=\"true\"",
-];
-
-fn template(options: &[&str]) -> Vec<Value> {
-    let mut arguments = vec!["template", "edge", CHART, "--namespace", "ratelimit", "--set", RULES];
-    arguments.extend(FOR_KUBERNETES);
-    arguments.extend(options.iter().flat_map(|option| ["--set", *option]));
-    documents(&run(built("helm"), &arguments))
-}
-
-fn kustomized() -> Vec<Value> {
-    documents(&run(built("kustomize"), &["build", "deploy/kustomize/base"]))
-}
-
-fn of_kind<'o>(objects: &'o [Value], kind: &str) -> &'o Value {
-    let found = objects.iter().find(|object| object["kind"] == kind);
-    found.unwrap_or_else(|| panic!("no {kind} among {:?}", kinds(objects)))
-}
-
-fn kinds(objects: &[Value]) -> Vec<&str> {
-    let mut kinds: Vec<&str> =
-        objects.iter().map(|object| object["kind"].as_str().expect("a kind")).collect();
-    kinds.sort_unstable();
-    kinds
-}
+/// Values that are enough, so that a further option is the reason for a refusal.
+const PLAIN: &str = "deploy/helm/ratelimitd/ci/plain-values.yaml";
 
 /// What a cluster with the restricted pod security standard demands, and what a rollout without lost calls needs.
-fn assert_runs_restricted(objects: &[Value]) {
+fn assert_runs_restricted(name: &str, objects: &[Value]) {
     let deployment = of_kind(objects, "Deployment");
-    let pod = &deployment["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
-    assert_eq!(pod["automountServiceAccountToken"], false);
-    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let (pod, container) = (pod(objects), container(objects));
+    assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+    assert_eq!(pod["serviceAccountName"], of_kind(objects, "ServiceAccount")["metadata"]["name"], "{name}");
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
     let expected = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
     });
-    assert_eq!(container["securityContext"], expected);
-    assert_eq!(container["readinessProbe"]["httpGet"], json!({"path": "/readyz", "port": "http"}));
-    assert_eq!(container["livenessProbe"]["httpGet"], json!({"path": "/livez", "port": "http"}));
-    assert_eq!(deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
-    let ports: Vec<&Value> = container["ports"].as_array().expect("ports").iter().collect();
-    assert_eq!(
-        ports,
-        [&json!({"name": "grpc", "containerPort": 8081}), &json!({"name": "http", "containerPort": 8080})]
-    );
-    for volume in container["volumeMounts"].as_array().expect("volumes") {
+    assert_eq!(container["securityContext"], expected, "{name}");
+    assert_eq!(deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0, "{name}");
+    for volume in elements(&container["volumeMounts"]) {
         assert!(volume["subPath"].is_null(), "the kubelet never updates a file with a subPath: {volume}");
     }
-    // The selectors of the other objects find the pods of the Deployment.
+    // The selectors of the other objects find the pods of the Deployment, and the Service finds the ports.
     let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-    let selectors = [
+    let mut selectors = vec![
         &deployment["spec"]["selector"]["matchLabels"],
         &of_kind(objects, "Service")["spec"]["selector"],
         &of_kind(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-        &of_kind(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ];
+    let policies = objects.iter().filter(|object| object["kind"] == "NetworkPolicy");
+    selectors.extend(policies.map(|policy| &policy["spec"]["podSelector"]["matchLabels"]));
     for selector in selectors {
         let selector = selector.as_object().expect("a selector");
         assert!(
             !selector.is_empty() && selector.iter().all(|(key, value)| labels[key] == *value),
-            "{selector:?}"
+            "{name}: {selector:?}"
         );
     }
-}
-
-/// The text of a file in any of the ConfigMaps.
-fn config_file<'o>(objects: &'o [Value], name: &str) -> &'o str {
-    let texts = objects.iter().filter(|object| object["kind"] == "ConfigMap");
-    let found = texts.filter_map(|object| object["data"][name].as_str()).next();
-    found.unwrap_or_else(|| panic!("no ConfigMap has {name}"))
-}
-
-/// Adds the settings of a file to the plan: keys with dots, values as they are.
-fn with_settings(plan: Plan, prefix: &str, settings: &Value) -> Plan {
-    let settings = settings.as_object().expect("a map").iter();
-    settings.fold(plan, |plan, (key, value)| match (prefix, value) {
-        ("", Value::Object(_)) => with_settings(plan, key, value),
-        (_, Value::Object(_)) => with_settings(plan, &format!("{prefix}.{key}"), value),
-        _ => plan.set(&format!("{prefix}.{key}"), value.clone()),
-    })
-}
-
-/// The service starts with the settings and the rules in the ConfigMaps, except for the places that only a pod has.
-fn assert_service_starts(objects: &[Value]) {
-    let redis = Redis::start();
-    let mut settings = document(config_file(objects, "ratelimitd.yaml"));
-    assert_eq!(settings["rules"]["path"], "/etc/ratelimitd/rules");
-    assert_eq!(settings["store"]["kind"], "redis");
-    let mounts = &of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
-    let mounted =
-        |path: &str| mounts.as_array().expect("mounts").iter().any(|mount| mount["mountPath"] == path);
-    assert!(mounted("/etc/ratelimitd/rules") && mounted("/etc/ratelimitd/settings"), "{mounts}");
-    let store = settings["store"]["redis"].as_object_mut().expect("the settings of Redis");
-    if let Some(file) = store.remove("password_file") {
-        assert_eq!(file, "/etc/ratelimitd/redis/password");
-        assert!(mounted("/etc/ratelimitd/redis"), "{mounts}");
-    }
-    settings.as_object_mut().expect("a map").remove("rules");
-    let plan = Plan::default().rule_file("edge.yaml", config_file(objects, "edge.yaml"));
-    with_settings(plan, "", &settings).redis(&redis.url()).start();
+    let names = |ports: &Value, key: &str| elements(ports).map(|port| port[key].clone()).collect::<Vec<_>>();
+    let service = &of_kind(objects, "Service")["spec"]["ports"];
+    assert_eq!(names(service, "targetPort"), names(&container["ports"], "name"), "{name}");
 }
 
 #[test]
 fn helm_accepts_the_chart() {
-    let printed = run(built("helm"), &["lint", "--strict", CHART, "--set", RULES]);
-    assert!(printed.contains("1 chart(s) linted, 0 chart(s) failed"), "{printed}");
+    for values in values_files() {
+        let arguments = ["lint", "--strict", CHART, "--values", &values];
+        let printed = run(built("helm"), &[&arguments[..], &FOR_KUBERNETES].concat());
+        assert!(printed.contains("1 chart(s) linted, 0 chart(s) failed"), "{values}: {printed}");
+    }
 }
 
 #[test]
-fn the_chart_renders_what_a_restricted_cluster_accepts() {
-    let objects = template(&[URL]);
-    let expected =
-        ["ConfigMap", "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"];
-    assert_eq!(kinds(&objects), expected);
-    assert_runs_restricted(&objects);
-    assert_service_starts(&objects);
+fn all_that_is_rendered_runs_in_a_restricted_cluster() {
+    for (name, text) in everything() {
+        assert_runs_restricted(&name, &documents(&text));
+    }
+}
+
+/// What kube-score demands and this service does not want: a CPU limit throttles it, and an image with a version needs
+/// no pull at each start. OpenShift chooses the users, and the base has no network policy without its component.
+const NOT_WANTED: [(&str, &str); 3] = [
+    ("", "container-image-pull-policy"),
+    ("openshift", "container-security-context-user-group-id"),
+    ("kustomize/base", "pod-networkpolicy"),
+];
+
+#[test]
+fn kube_score_finds_nothing_critical_in_all_that_is_rendered() {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+    let path = file.path().to_str().expect("a path of text");
+    for (name, text) in everything() {
+        std::fs::write(file.path(), text).expect("room for a file");
+        let not_wanted = NOT_WANTED.iter().filter(|(part, _)| name.contains(part));
+        let ignored = not_wanted.flat_map(|(_, test)| ["--ignore-test", *test]).collect::<Vec<_>>();
+        let arguments = ["score", "--ignore-container-cpu-limit", "--output-format", "ci", path];
+        let (succeeds, printed) = try_run(built("kube-score"), &[&arguments[..], &ignored].concat());
+        assert!(succeeds && printed.contains("[OK]"), "{name}:\n{printed}");
+    }
 }
 
 #[test]
-fn the_chart_renders_with_every_option() {
-    let objects = template(&ALL_OPTIONS);
-    assert_runs_restricted(&objects);
-    assert_service_starts(&objects);
+fn the_service_runs_with_what_is_rendered_and_its_probes_succeed() {
+    let objects = values_files().iter().map(|file| chart(file, &[])).collect::<Vec<_>>();
+    for objects in objects.into_iter().chain(OVERLAYS.map(kustomized)) {
+        let pod = Pod::start(&objects);
+        pod.wait_for("startupProbe");
+        // Rules of an xDS server do not arrive here, and a service without rules is not ready.
+        if kinds(&objects).iter().filter(|kind| **kind == "ConfigMap").count() > 1 {
+            pod.wait_for("readinessProbe");
+        }
+        if elements(&container(&objects)["ports"]).any(|port| port["name"] == "metrics") {
+            let metrics = http::get(pod.metrics_port, "/metrics", &[]).expect("the port of the metrics");
+            assert!(metrics.body.contains("ratelimitd_ready 1"), "{}", metrics.body);
+        }
+    }
+}
+
+/// The default of every setting, as the shipped file has them.
+#[test]
+fn the_schema_of_the_chart_takes_the_shipped_settings() {
+    let settings = document(&read("config/ratelimitd.yaml"));
+    let values = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(values.path(), json!({ "settings": settings }).to_string()).expect("room for a file");
+    chart_text(PLAIN, &["--values", values.path().to_str().expect("a path of text")]);
+}
+
+#[test]
+fn every_option_of_the_chart_is_rendered() {
+    let objects = chart_of("every-option");
     let deployment = of_kind(&objects, "Deployment");
     assert!(deployment["spec"]["replicas"].is_null(), "the autoscaler sets the replicas");
-    assert_eq!(
-        of_kind(&objects, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]["name"],
-        "edge-ratelimitd"
-    );
-    assert_eq!(of_kind(&objects, "ServiceMonitor")["metadata"]["labels"]["release"], "prometheus");
+    let autoscaler = of_kind(&objects, "HorizontalPodAutoscaler");
+    assert_eq!(autoscaler["spec"]["scaleTargetRef"]["name"], "edge-ratelimitd");
+    let pod = pod(&objects);
+    assert_eq!(pod["serviceAccountName"], "ratelimiter");
+    assert_eq!(pod["initContainers"][0]["name"], "fetch-exceptions");
+    let names = |list: &Value| elements(list).map(|element| element["name"].clone()).collect::<Vec<_>>();
+    for name in
+        ["exceptions", "redis-ca", "grpc-certificate", "grpc-client-ca", "http-certificate", "scratch"]
+    {
+        assert!(names(&pod["volumes"]).contains(&name.into()), "{name}");
+        assert!(names(&container(&objects)["volumeMounts"]).contains(&name.into()), "{name}");
+    }
+    assert_eq!(container(&objects)["env"][0]["valueFrom"]["secretKeyRef"]["name"], "traces");
+    let monitor = of_kind(&objects, "ServiceMonitor");
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    assert_eq!(monitor["spec"]["endpoints"][0]["scheme"], "https");
     let rules = &of_kind(&objects, "PrometheusRule")["spec"]["groups"][0]["rules"];
-    assert!(rules.as_array().expect("rules").len() > 5, "{rules}");
+    for rule in elements(rules) {
+        let url = rule["annotations"]["runbook_url"].as_str().expect("a URL");
+        assert!(url.starts_with("https://runbooks.example.com/ratelimitd#ratelimitd"), "{url}");
+    }
+    assert!(rules.as_array().expect("rules").len() > 20, "{rules}");
+    let objects = chart(PLAIN, &["--set", "prometheusRule.enabled=true"]);
+    let rules = of_kind(&objects, "PrometheusRule").to_string();
+    assert!(rules.contains("RatelimitdSlow") && !rules.contains("runbook_url"), "{rules}");
+}
+
+#[test]
+fn ports_with_client_certificates_have_matching_probes_and_protocols() {
+    let objects = chart_of("mtls");
+    let health = |arguments: &[&str]| {
+        let words = ["ratelimitd", "health", "--config", "/etc/ratelimitd/settings/ratelimitd.yaml"];
+        json!({ "command": words.iter().chain(arguments).collect::<Vec<_>>() })
+    };
+    assert_eq!(container(&objects)["readinessProbe"]["exec"], health(&[]));
+    assert_eq!(container(&objects)["livenessProbe"]["exec"], health(&["--live"]));
+    let image = container(&objects)["image"].as_str().expect("an image");
+    assert!(image.starts_with("registry.example.com/ratelimitd@sha256:"), "{image}");
+    let protocols = |objects: &[Value]| {
+        let ports = elements(&of_kind(objects, "Service")["spec"]["ports"]);
+        ports.map(|port| port["appProtocol"].as_str().expect("a protocol").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(protocols(&objects), ["https", "https", "http"]);
+    assert_eq!(of_kind(&objects, "ServiceMonitor")["spec"]["endpoints"][0]["port"], "metrics");
+    let plain = chart_of("plain");
+    assert_eq!(protocols(&plain), ["kubernetes.io/h2c", "http"]);
+    assert_eq!(container(&plain)["readinessProbe"]["httpGet"], json!({"path": "/readyz", "port": "http"}));
+    let with_tls = chart_of("every-option");
+    assert_eq!(container(&with_tls)["livenessProbe"]["httpGet"]["scheme"], "HTTPS");
+}
+
+/// The command of the page, as `helm template`.
+#[test]
+fn the_command_of_the_page_installs_the_chart() {
+    let page = read("deploy/README.md");
+    let (_, command) = page.split_once("    helm install ").expect("a command");
+    let (command, _) = command.split_once("\n\n").expect("its end");
+    let words = command.replace("\\\n", " ").replace(['\'', '\\'], "").replace("edge.yaml=", "edge\\.yaml=");
+    let words = words.split_whitespace().filter(|word| *word != "--create-namespace");
+    let arguments: Vec<_> = ["template"].into_iter().chain(words).chain(FOR_KUBERNETES).collect();
+    let objects = documents(&run(built("helm"), &arguments));
+    assert_eq!(container(&objects)["image"], "registry.example.com/ratelimitd:0.1.0");
+    assert!(of_kind(&objects, "NetworkPolicy").to_string().contains("envoy-gateway-system"));
+}
+
+#[test]
+fn openshift_chooses_the_users() {
+    let expected = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+    assert_eq!(pod(&chart_of("openshift"))["securityContext"], expected);
+}
+
+#[test]
+fn the_network_policy_admits_the_named_callers_only() {
+    let namespace =
+        |name: &str| json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}});
+    let objects = chart_of("mtls");
+    let policy = &of_kind(&objects, "NetworkPolicy")["spec"];
+    let ingress = json!([
+        {"from": [namespace("ingress")], "ports": [{"port": "grpc"}, {"port": "http"}]},
+        {"from": [namespace("monitoring")], "ports": [{"port": "metrics"}]},
+    ]);
+    assert_eq!(policy["ingress"], ingress);
+    assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+    assert_eq!(policy["egress"][0]["to"], json!([namespace("kube-system")]));
+    assert_eq!(policy["egress"][1]["ports"], json!([{"port": 6379}]));
+    let objects = kustomized(OVERLAYS[1]);
+    let policy = &of_kind(&objects, "NetworkPolicy")["spec"];
+    assert_eq!(policy["ingress"][0]["from"], json!([namespace("envoy-gateway-system")]));
+    assert!(!objects.iter().any(|object| object["metadata"]["name"] == "ratelimitd-callers"));
 }
 
 #[test]
 fn the_chart_refuses_values_that_cannot_work() {
     let refused = [
-        (vec![], "no rules: set `rules`"),
-        (vec!["--set", RULES, "--set", "replica=3"], "replica"),
-        (vec!["--set", RULES, "--set", "redis.url=redis://:secret@redis:6379"], "url"),
-        (vec!["--set", "rules.edge=domain: edge"], "edge"),
+        ("rules=null", "no rules: set `rules`"),
+        ("replica=3", "'replica' not allowed"),
+        ("redis.url=redis://:secret@redis:6379", "redis/url"),
+        ("rules.edge=domain: edge", "'edge'"),
+        ("image.digest=latest", "image/digest"),
+        ("image.repository=", "no image is published"),
+        ("settings.store.redis.tmieout=15ms", "'tmieout' not allowed"),
+        ("settings.server.drain=5", "server/drain': got number, want string"),
+        ("settings.store.redis.connections=65", "maximum: got 65, want 64"),
+        ("settings.shadow_mode=ture", "shadow_mode"),
+        ("settings.server.http.address=0.0.0.0:9000", "the port in a pod is :8080"),
+        ("networkPolicy.callerNamespaces=null", "no callers"),
+        ("networkPolicy.callers[0].podSelector.matchLabels.app=envoy", "of the namespace \"ratelimit\" only"),
+        ("serviceMonitor.enabled=true", "no Prometheus may connect"),
+        ("networkPolicy.egress.enabled=true", "may not connect to Redis"),
+        (
+            "redis.url=,networkPolicy.egress.enabled=true,settings.rules.xds.address=gateway:18001",
+            "settings.rules.xds.address is set",
+        ),
+        ("redis.ca.secret=a,redis.ca.configMap=b", "a Secret or a ConfigMap"),
+        ("exceptions.existingConfigMap=a,exceptions.volume.emptyDir.medium=Memory", "set one of files"),
+        (
+            "serviceMonitor.enabled=true,tls.http.certificateSecret=a,networkPolicy.monitoringNamespaces={m}",
+            "the HTTP port has TLS",
+        ),
     ];
     for (options, reason) in refused {
-        let arguments = [vec!["template", "edge", CHART], FOR_KUBERNETES.to_vec(), options].concat();
-        let (succeeds, output) = try_run(built("helm"), &arguments);
-        assert!(!succeeds && output.contains(reason), "{arguments:?}: {output}");
+        let arguments =
+            ["template", "edge", CHART, "--namespace", "ratelimit", "-f", PLAIN, "--set", options];
+        let (succeeds, output) = try_run(built("helm"), &[&arguments[..], &FOR_KUBERNETES].concat());
+        assert!(!succeeds && output.contains(reason), "{options}: {output}");
     }
 }
 
+/// A copy of the component without its callers.
 #[test]
-fn the_base_renders_what_a_restricted_cluster_accepts() {
-    let objects = kustomized();
-    assert_runs_restricted(&objects);
-    assert_service_starts(&objects);
-    let deployment = of_kind(&objects, "Deployment");
-    let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array().expect("volumes");
-    let names: Vec<&str> = volumes.iter().filter_map(|volume| volume["configMap"]["name"].as_str()).collect();
-    // Changed settings restart the pods, changed rules do not.
+fn kustomize_refuses_a_network_policy_without_callers() {
+    let folder = tempfile::TempDir::new_in(in_project("target")).expect("a folder");
+    let kustomization = format!(
+        "resources: [{base}]\ncomponents: [{component}]\n",
+        base = "../../deploy/kustomize/base",
+        component = "../../deploy/kustomize/components/network-policy",
+    );
+    std::fs::write(folder.path().join("kustomization.yaml"), kustomization).expect("room for a file");
+    let path = folder.path().display().to_string();
+    let (succeeds, output) = try_run(built("kustomize"), &["build", &path]);
+    assert!(!succeeds && output.contains("ratelimitd-callers"), "{output}");
+}
+
+#[test]
+fn changed_settings_restart_the_pods_and_changed_rules_do_not() {
+    let objects = kustomized(OVERLAYS[0]);
+    let names: Vec<&str> = elements(&pod(&objects)["volumes"])
+        .filter_map(|volume| volume["configMap"]["name"].as_str())
+        .collect();
     assert!(names[0].starts_with("ratelimitd-settings-") && names[1] == "ratelimitd-rules", "{names:?}");
+    let checksum = |option: &str| {
+        let objects = chart(PLAIN, &["--set", option]);
+        let template = &of_kind(&objects, "Deployment")["spec"]["template"];
+        template["metadata"]["annotations"]["checksum/settings"].clone()
+    };
+    let plain = checksum("settings.shadow_mode=false");
+    assert_ne!(plain, checksum("settings.shadow_mode=true"));
+    assert_eq!(plain, checksum("settings.shadow_mode=false,rules.more\\.yaml=domain: more"));
 }
 
 /// The examples for other ingresses are for controllers that cannot run here: only their form is checked.

@@ -2,13 +2,17 @@
 //! Envoy, Go, Node and Python; and spans with the receiver of the OpenTelemetry Collector. `make check-deploy` installs
 //! the missing programs and runs these tests; `make test` does not.
 
+mod alertmanager;
 mod callers;
+mod cluster;
 mod envoy;
 mod kubernetes;
 mod metrics;
+mod pod;
+mod rendered;
 mod tools;
 mod traces;
 
 #[path = "../it/support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the integration tests, which use all of it")]
+#[expect(dead_code, reason = "shared with the integration tests, which use all of it")]
 mod support;

@@ -26,12 +26,22 @@ descriptors:
   - key: trial
     shadow_mode: true
     rate_limit: { unit: year, requests_per_unit: 1, on_store_failure: allow }
+  - key: settled
+    rate_limit:
+      { name: settled, unit: year, requests_per_unit: 1000000, algorithm: gcra, settle: true, on_store_failure: allow }
+  - key: reserved
+    rate_limit:
+      { name: reserved, unit: year, requests_per_unit: 1000000, algorithm: gcra, reserve: 5, on_store_failure: allow }
 ";
+
+const EXCEPTIONS: &str = r#"
+- { domain: live, key: settled, value: acme, multiplier: 2 }
+"#;
 
 #[test]
 fn promtool_accepts_the_alerts_and_their_tests() {
     let printed = run("promtool", &["check", "rules", "--lint=all", "--lint-fatal", ALERTS]);
-    assert!(printed.contains("19 rules found"), "{printed}");
+    assert!(printed.contains("27 rules found"), "{printed}");
     run("promtool", &["test", "rules", "deploy/prometheus/ratelimitd.rules.test.yaml"]);
     assert_eq!(read(ALERTS), read(ALERTS_OF_THE_CHART), "the chart has the same alerts");
 }
@@ -86,10 +96,30 @@ fn command(file: &Path, directory: &Path, port: u16) -> Command {
 }
 
 fn ask(service: &Ratelimitd, domain: &str, key: &str, value: &str) {
-    let request = json!({"domain": domain, "descriptors": [{"entries": [{"key": key, "value": value}]}]});
+    send(service, domain, json!({"entries": [{"key": key, "value": value}]}));
+}
+
+/// Sends a request of one descriptor to `/json`, and returns the body of the answer.
+fn send(service: &Ratelimitd, domain: &str, descriptor: Value) -> String {
+    let request = json!({"domain": domain, "descriptors": [descriptor]}).to_string();
     let stream = http::connect(service.http_port()).expect("the HTTP port");
-    http::exchange(stream, &["POST /json HTTP/1.1", "host: localhost"], &request.to_string())
-        .expect("an answer");
+    http::exchange(stream, &["POST /json HTTP/1.1", "host: localhost"], &request).expect("an answer").body
+}
+
+/// An estimate and its settle, a check and its charge.
+fn make_quota_traffic(service: &Ratelimitd) {
+    let settled = json!({"key": "settled", "value": "acme"});
+    let answer = send(service, "live", json!({"entries": [settled], "hitsAddend": 20}));
+    let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+    // Without Redis the answer has no receipt.
+    if let Some(receipt) = answer["dynamicMetadata"]["receipt"].as_str() {
+        let receipt = json!({"key": "ratelimitd_receipt", "value": receipt});
+        send(service, "live", json!({"entries": [settled, receipt], "hitsAddend": 15}));
+    }
+    for hits in [0, 7] {
+        let reserved = json!({"key": "reserved", "value": "acme"});
+        send(service, "live", json!({"entries": [reserved], "hitsAddend": hits}));
+    }
 }
 
 /// Requests with every outcome, by users of their own, so that each round increases each count.
@@ -100,6 +130,7 @@ fn make_traffic(service: &Ratelimitd, round: usize) {
             ask(service, domain, key, &user);
         }
     }
+    make_quota_traffic(service);
 }
 
 /// The expressions of the dashboard, with values for the variables that Grafana sets.
@@ -145,7 +176,10 @@ fn tls_and_xds(identity: &Identity) -> Ratelimitd {
 #[test]
 fn every_panel_and_every_alert_finds_series_of_the_running_service() {
     let mut redis = Redis::start();
-    let service = Plan::new(RULES).redis(&redis.url()).start();
+    let exceptions = TempDir::new().expect("a folder");
+    std::fs::write(exceptions.path().join("rows.yaml"), EXCEPTIONS).expect("a file of exceptions");
+    let path = exceptions.path().display().to_string();
+    let service = Plan::new(RULES).redis(&redis.url()).set("exceptions.path", path).start();
     let authority = Authority::new();
     let with_tls_and_xds = tls_and_xds(&authority.certificate_for(&["localhost"]));
     let prometheus = Prometheus::start(&[&service, &with_tls_and_xds]);
@@ -153,6 +187,7 @@ fn every_panel_and_every_alert_finds_series_of_the_running_service() {
     assert!(queries.len() > 30, "{} queries", queries.len());
 
     std::fs::write(service.rules().join("bad.yaml"), "domain: [").expect("a bad rule file");
+    std::fs::write(exceptions.path().join("bad.csv"), "domain,key").expect("a bad file of exceptions");
     let mut missing = queries;
     let mut round = 0;
     // Rates need two scrapes, before and after an increase, so traffic goes on while Prometheus scrapes.

@@ -62,3 +62,8 @@ pub fn document(text: &str) -> Value {
     let value = document.and_then(Config::try_deserialize::<Value>);
     value.unwrap_or_else(|error| panic!("not YAML ({error}):\n{text}"))
 }
+
+/// The elements of a list that may be missing.
+pub fn elements(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}

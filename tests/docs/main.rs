@@ -3,6 +3,7 @@
 //! After an intended change: `UPDATE_DOCS=1 cargo test --test docs`.
 
 mod budgets;
+mod chart;
 mod pages;
 mod pictures;
 mod readme;

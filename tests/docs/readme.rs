@@ -19,7 +19,8 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ratelimitd");
 const ATTEMPTS: u32 = 5;
 
 /// The pages whose sessions are run. Each page gets its own service.
-const PAGES: [&str; 4] = ["README.md", "docs/operations.md", "docs/migrating.md", "docs/recipes.md"];
+const PAGES: [&str; 5] =
+    ["README.md", "docs/rules.md", "docs/operations.md", "docs/migrating.md", "docs/recipes.md"];
 
 fn read(file: &str) -> String {
     let path = Path::new(ROOT).join(file);
@@ -250,15 +251,20 @@ fn certificate_in(folder: &Path) -> [String; 2] {
 
 #[test]
 fn every_metric_is_documented_and_exists() {
-    // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it.
+    // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it,
+    // and those of exceptions where they have a file.
     let folder = tempfile::tempdir().expect("a folder");
     let [certificate, key] = certificate_in(folder.path());
+    let exceptions = folder.path().join("exceptions.csv");
+    std::fs::write(&exceptions, "domain,key,value,tier\n").expect("room for a file");
+    let exceptions = exceptions.to_str().expect("a path of a temporary file is text");
     let service = Service::start(&[
         ("RATELIMITD__STORE__KIND", "redis"),
         ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
         ("RATELIMITD__STORE__REDIS__PER_SECOND__URL", "redis+unix:///nowhere/redis.sock"),
         ("RATELIMITD__SERVER__GRPC__TLS__CERT_FILE", &certificate),
         ("RATELIMITD__SERVER__GRPC__TLS__KEY_FILE", &key),
+        ("RATELIMITD__EXCEPTIONS__PATH", exceptions),
     ]);
     // The settings file names rule files, and two sources of rules are refused.
     let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1")]);

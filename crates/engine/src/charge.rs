@@ -117,6 +117,16 @@ impl Charges {
         self.add(start..self.text_len(), charge)
     }
 
+    /// Adds a charge that is not merged with an earlier one of the same key: a charge of another request, whose charges
+    /// were merged already.
+    pub fn push_apart(&mut self, charge: Charge, key: &str) {
+        let is_repeated = self.keys().any(|earlier| earlier == key);
+        self.has_repeated_keys |= is_repeated;
+        let start = self.text_len();
+        self.text.push_str(key);
+        self.add(start..self.text_len(), charge);
+    }
+
     /// The last charge whose key is the text from `start` on.
     fn last_with_key_from(&self, start: u32) -> Option<usize> {
         let written = &self.text[start as usize..];
@@ -275,9 +285,7 @@ impl Charges {
         let mut mapped = Self { text, charges, ..*self };
         for (index, (key, charge)) in self.iter().enumerate() {
             if let Some(charge) = map(index, charge) {
-                let start = mapped.text_len();
-                mapped.text.push_str(key);
-                mapped.add(start..mapped.text_len(), charge);
+                mapped.push_apart(charge, key);
             }
         }
         mapped

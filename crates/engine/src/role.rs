@@ -17,8 +17,8 @@ pub enum Role {
     Booked,
     /// Denies the request only if every quota group has a denial. Groups count from 0.
     Quota(u16),
-    /// Denies nothing, and is decided by the store alone ([`Charges::parts`]): the difference between an estimate and
-    /// the real cost.
+    /// Denies nothing, and is decided by the store alone ([`Charges::parts`](super::Charges::parts)): the difference
+    /// between an estimate and the real cost.
     Settle,
 }
 

@@ -303,8 +303,8 @@ pub(super) const KEYS: &[Key] = &[
     key(
         Section::Tier,
         "requests_per_unit",
-        ValueType::Integer(0),
-        "Units per period for the tier. 0 blocks everything.",
+        ValueType::Units,
+        "Units per period for the tier, in the range of those of the limit. 0 blocks everything.",
     ),
     key(
         Section::Tier,

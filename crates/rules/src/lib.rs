@@ -9,8 +9,8 @@
 //! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
 //! and the other steps are the same.
 //!
-//! [`Reloader`] repeats this when the files change; [`changed_limits`] tells what a change does to counters. `problem`
-//! has the errors and warnings of all steps, `show` explains rules and requests.
+//! [`Reloader`] repeats this when the files change; [`changed_limits()`] tells what a change does to counters.
+//! `problem` has the errors and warnings of all steps, `show` explains rules and requests.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod calendar;

@@ -1,44 +1,130 @@
 // Asks ratelimitd over HTTP (/json). No dependencies; fetch keeps connections open. Copy this file into your project.
 
-export class Unavailable extends Error {}
+// Milliseconds. When ratelimitd does not answer at all, onFailure answers at once for this time, and nothing is sent.
+const AWAY = 1000;
 
-/// Resolves to { admitted, seconds }: how long to wait before the work, or before the next try. Rejects with Unavailable
-/// when ratelimitd gives no decision: decide there what your service does then.
-export async function ask(address, domain, entries, hits = 1) {
-  const request = {
-    domain,
-    descriptors: [{ entries: Object.entries(entries).map(([key, value]) => ({ key, value })) }],
-    hitsAddend: hits,
-  };
-  let response, body;
-  try {
-    response = await fetch(`http://${address}/json`, {
-      method: "POST",
-      body: JSON.stringify(request),
-      signal: AbortSignal.timeout(2000),
-    });
-    body = await response.text();
-  } catch (error) {
-    throw new Unavailable(`no answer from ratelimitd: ${error.cause ?? error}`);
+/// ratelimitd gave no decision. `status` is that of HTTP, or undefined if there was no answer at all.
+class Unavailable extends Error {
+  constructor(reason, status, unsent = false) {
+    super(reason);
+    Object.assign(this, { status, unsent });
   }
-  if (response.status !== 200 && response.status !== 429) {
-    throw new Unavailable(`${response.status} ${body.trim()}`);
-  }
-  const answer = JSON.parse(body);
-  if (response.status === 200) {
-    // The delay of a queue (`mode: queue`); no other limit sends one.
-    return { admitted: true, seconds: (answer.dynamicMetadata?.delay_ms ?? 0) / 1000 };
-  }
-  const over = answer.statuses.filter((status) => status.code === "OVER_LIMIT");
-  return { admitted: false, seconds: Math.max(...over.map((status) => parseFloat(status.durationUntilReset ?? "1s"))) };
 }
 
-/// Resolves when the work may begin, to the number of denials before.
-export async function wait(address, domain, entries, hits = 1) {
-  for (let denied = 0; ; denied++) {
-    const { admitted, seconds } = await ask(address, domain, entries, hits);
-    // A timer of Node may fire up to a millisecond early, and a call that comes too early is denied again.
-    if (seconds > 0) await new Promise((resolve) => setTimeout(resolve, Math.ceil(seconds * 1000) + 1));
-    if (admitted) return denied;
+export class RateLimit {
+  #awayUntil = 0;
+  #logged;
+
+  /// `onFailure`: what to do without a decision, "allow" (fail open) or "deny" (fail closed). `deadline`: the
+  /// milliseconds that one decision may take, with all its tries.
+  constructor(address, onFailure, deadline = 250) {
+    Object.assign(this, { address, onFailure, deadline });
   }
+
+  /// Asks for hits, and again until the deadline. Never rejects: without a decision onFailure answers, and `decided` is
+  /// false. `seconds` is how long to wait before the work, or, if not admitted, before the next try. `receipt` is what
+  /// `settle` returns, from a limit with `settle: true`.
+  ///
+  /// A try whose answer was lost may have been counted. Then the limit admits less, never more.
+  async ask(domain, entries, hits = 1) {
+    if (performance.now() < this.#awayUntil) return this.#undecided();
+    try {
+      // A status below 500 would not change, so it is final.
+      const mayChange = (error) => error.status === undefined || error.status >= 500;
+      return decision(await this.#retry(mayChange, (end) => this.#post(domain, entries, hits, end)));
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      this.#warn(`no decision, onFailure is ${this.onFailure}: ${error.message}`);
+      if (error.status === undefined) this.#awayUntil = performance.now() + AWAY;
+      return this.#undecided();
+    }
+  }
+
+  /// Books the real cost of what `ask` admitted with the same entries. False: lost, and the estimate stays.
+  ///
+  /// A settle that arrives twice is booked twice. So it is tried again only while there is no connection.
+  async settle(domain, entries, receipt, hits) {
+    const settled = { ...entries, ratelimitd_receipt: receipt };
+    try {
+      await this.#retry((error) => error.unsent, (end) => this.#post(domain, settled, hits, end));
+      return true;
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      this.#warn(`not settled: ${error.message}`);
+      return false;
+    }
+  }
+
+  /// Resolves when the work may begin, to the number of denials before.
+  async wait(domain, entries, hits = 1) {
+    for (let denied = 0; ; denied++) {
+      const { admitted, seconds } = await this.ask(domain, entries, hits);
+      if (seconds > 0) await sleep(seconds * 1000);
+      if (admitted) return denied;
+    }
+  }
+
+  #undecided() {
+    const admitted = this.onFailure === "allow";
+    return { admitted, seconds: admitted ? 0 : AWAY / 1000, decided: false, receipt: "" };
+  }
+
+  /// Logs one line per second at most.
+  #warn(message) {
+    const second = Math.floor(performance.now() / 1000);
+    if (second !== this.#logged) console.error(message);
+    this.#logged = second;
+  }
+
+  async #retry(mayChange, attempt) {
+    const end = performance.now() + this.deadline;
+    for (let pause = 20; ; pause *= 2) {
+      try {
+        return await attempt(end);
+      } catch (error) {
+        if (!mayChange(error) || performance.now() + pause >= end) throw error;
+      }
+      await sleep(pause * (0.5 + Math.random() / 2));
+    }
+  }
+
+  /// One try: the status, 200 or 429, and the answer.
+  async #post(domain, entries, hits, end) {
+    const list = Object.entries(entries).map(([key, value]) => ({ key, value }));
+    // Half of the deadline at most, so that a second try has time.
+    const timeout = Math.max(1, Math.min(this.deadline / 2, end - performance.now()));
+    let response, body;
+    try {
+      response = await fetch(`http://${this.address}/json`, {
+        method: "POST",
+        body: JSON.stringify({ domain, descriptors: [{ entries: list, hitsAddend: hits }] }),
+        signal: AbortSignal.timeout(Math.ceil(timeout)),
+      });
+      body = await response.text();
+    } catch (error) {
+      throw new Unavailable(`${error.cause ?? error}`, undefined, error.cause?.code === "ECONNREFUSED");
+    }
+    const { status } = response;
+    if ((status === 200 || status === 429) && response.headers.get("content-type") === "application/json") {
+      return { status, answer: JSON.parse(body) };
+    }
+    throw new Unavailable(`${status} ${body.trim()}`, status);
+  }
+}
+
+function decision({ status, answer }) {
+  if (status === 200) {
+    // The delay is that of a queue (`mode: queue`); no other limit sends one.
+    const { delay_ms = 0, receipt = "" } = answer.dynamicMetadata ?? {};
+    return { admitted: true, seconds: delay_ms / 1000, decided: true, receipt };
+  }
+  const over = (answer.statuses ?? []).filter(({ code }) => code === "OVER_LIMIT");
+  const waits = over.map(({ durationUntilReset = "1s" }) => parseFloat(durationUntilReset));
+  return { admitted: false, seconds: waits.length > 0 ? Math.max(...waits) : 1, decided: true, receipt: "" };
+}
+
+// A timer of Node may fire up to a millisecond early, and a call that comes too early is denied again. One of more than
+// 24.8 days would fire at once.
+function sleep(milliseconds) {
+  return new Promise((resolve) => setTimeout(resolve, Math.min(Math.ceil(milliseconds) + 1, 2 ** 31 - 1)));
 }

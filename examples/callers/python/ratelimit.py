@@ -1,55 +1,165 @@
 """Asks ratelimitd over HTTP (/json). Only the standard library; copy this file into your project."""
 
+import functools
 import http.client
 import json
+import logging
+import random
+import threading
 import time
+from dataclasses import dataclass
+
+log = logging.getLogger("ratelimit")
+
+# Seconds. When ratelimitd does not answer at all, on_failure answers at once for this time, and nothing is sent.
+AWAY = 1.0
+
+
+@dataclass
+class Answer:
+    admitted: bool
+    # Before the work if admitted, else before the next try.
+    seconds: float
+    # False: ratelimitd gave no decision, and this is the answer of on_failure.
+    decided: bool = True
+    # What `settle` returns, from a limit with `settle: true`.
+    receipt: str = ""
 
 
 class Unavailable(Exception):
-    """ratelimitd gave no decision. Decide here what your service does then: go on, or fail."""
+    """ratelimitd gave no decision. `status` is that of HTTP, or None if there was no answer at all."""
+
+    def __init__(self, reason, status=None):
+        super().__init__(reason)
+        self.status = status
 
 
 class RateLimit:
-    """One connection, which is kept open. Not for use by several threads at once."""
+    """Threads can share one object: each thread has its own connection.
 
-    def __init__(self, address="127.0.0.1:8080", timeout=2.0):
-        self.connection = http.client.HTTPConnection(address, timeout=timeout)
+    on_failure: what to do without a decision, "allow" (fail open) or "deny" (fail closed).
+    deadline: the seconds that one decision may take, with all its tries.
+    """
+
+    def __init__(self, address, on_failure, deadline=0.25):
+        self.address, self.on_failure, self.deadline = address, on_failure, deadline
+        self.local = threading.local()
+        self.away_until = 0.0
+        self.logged = None
 
     def ask(self, domain, entries, hits=1):
-        """Returns (admitted, seconds): how long to wait before the work, or before the next try."""
-        request = {
-            "domain": domain,
-            "descriptors": [{"entries": [{"key": key, "value": value} for key, value in entries]}],
-            "hitsAddend": hits,
-        }
+        """Asks for hits, and again until the deadline. Never fails: without a decision on_failure answers.
+
+        A try whose answer was lost may have been counted. Then the limit admits less, never more.
+        """
+        if time.monotonic() < self.away_until:
+            return self.undecided()
+        end = time.monotonic() + self.deadline
         try:
-            self.connection.request("POST", "/json", json.dumps(request))
-            response = self.connection.getresponse()
-            body = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            # The next request opens a new connection.
-            self.connection.close()
-            raise Unavailable(error) from error
-        if response.status not in (200, 429):
-            raise Unavailable(f"{response.status} {body.decode(errors='replace').strip()}")
-        answer = json.loads(body)
-        if response.status == 200:
-            # The delay of a queue (`mode: queue`); no other limit sends one.
-            return True, answer.get("dynamicMetadata", {}).get("delay_ms", 0) / 1000
-        over = [status for status in answer["statuses"] if status["code"] == "OVER_LIMIT"]
-        return False, max(seconds(status.get("durationUntilReset", "1s")) for status in over)
+            status, answer = retry(end, lambda: self.post(domain, entries, hits, end))
+        except Unavailable as error:
+            self.warn(f"no decision, on_failure is {self.on_failure}: {error}")
+            if error.status is None:
+                self.away_until = time.monotonic() + AWAY
+            return self.undecided()
+        metadata = answer.get("dynamicMetadata", {})
+        if status == 200:
+            # The delay is that of a queue (`mode: queue`); no other limit sends one.
+            return Answer(True, metadata.get("delay_ms", 0) / 1000, receipt=metadata.get("receipt", ""))
+        over = [each for each in answer.get("statuses", []) if each["code"] == "OVER_LIMIT"]
+        waits = (float(each.get("durationUntilReset", "1s").removesuffix("s")) for each in over)
+        return Answer(False, max(waits, default=AWAY))
+
+    def undecided(self):
+        allow = self.on_failure == "allow"
+        return Answer(allow, 0 if allow else AWAY, decided=False)
+
+    def settle(self, domain, entries, receipt, hits):
+        """Books the real cost of what `ask` admitted with the same entries. False: lost, the estimate stays.
+
+        A settle that arrives twice is booked twice. So only the connection is tried again, never the request.
+        """
+        end = time.monotonic() + self.deadline
+        try:
+            retry(end, lambda: self.connect(end))
+            self.post(domain, [*entries, ("ratelimitd_receipt", receipt)], hits, end)
+        except Unavailable as error:
+            self.warn(f"not settled: {error}")
+            return False
+        return True
 
     def wait(self, domain, entries, hits=1):
         """Sleeps until the work may begin. Returns how often it was denied."""
         denied = 0
         while True:
-            admitted, wait = self.ask(domain, entries, hits)
-            time.sleep(wait)
-            if admitted:
+            answer = self.ask(domain, entries, hits)
+            time.sleep(answer.seconds)
+            if answer.admitted:
                 return denied
             denied += 1
 
+    def limited(self, domain, entries):
+        """A decorator: each call waits for its turn. `entries` is a function of the arguments of the call."""
 
-def seconds(duration):
-    """The seconds of a duration such as "0.2s"."""
-    return float(duration.removesuffix("s"))
+        def decorate(function):
+            @functools.wraps(function)
+            def call(*arguments, **named):
+                self.wait(domain, entries(*arguments, **named))
+                return function(*arguments, **named)
+
+            return call
+
+        return decorate
+
+    def warn(self, message):
+        """Logs one line per second at most."""
+        second = int(time.monotonic())
+        if second != self.logged:
+            self.logged = second
+            log.warning(message)
+
+    def connect(self, end):
+        """Makes a new connection for this thread."""
+        connection = http.client.HTTPConnection(self.address, timeout=self.timeout(end))
+        self.local.connection = connection
+        try:
+            connection.connect()
+        except OSError as error:
+            raise Unavailable(error) from error
+        return connection
+
+    def post(self, domain, entries, hits, end):
+        """One try: the status, 200 or 429, and the answer."""
+        connection = getattr(self.local, "connection", None)
+        if connection is None or connection.sock is None:
+            connection = self.connect(end)
+        entries = [{"key": key, "value": value} for key, value in entries]
+        request = {"domain": domain, "descriptors": [{"entries": entries, "hitsAddend": hits}]}
+        try:
+            connection.sock.settimeout(self.timeout(end))
+            connection.request("POST", "/json", json.dumps(request))
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Unavailable(repr(error)) from error
+        if response.status in (200, 429) and response.getheader("Content-Type") == "application/json":
+            return response.status, json.loads(body)
+        raise Unavailable(f"{response.status} {body.decode(errors='replace').strip()}", response.status)
+
+    def timeout(self, end):
+        """Half of the deadline at most, so that a second try has time."""
+        return max(0.001, min(self.deadline / 2, end - time.monotonic()))
+
+
+def retry(end, attempt):
+    """Tries until `attempt` succeeds, with growing pauses. A status below 500 would not change, so it is final."""
+    pause = 0.02
+    while True:
+        try:
+            return attempt()
+        except Unavailable as error:
+            if time.monotonic() + pause >= end or (error.status or 500) < 500:
+                raise
+        time.sleep(random.uniform(pause / 2, pause))
+        pause *= 2

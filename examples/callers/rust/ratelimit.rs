@@ -1,75 +1,207 @@
 //! Asks ratelimitd over gRPC, with the messages of the crate `envoy-types`.
 
+use std::error::Error as _;
+use std::iter::successors;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code as Overall, DescriptorStatus,
+};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::UInt64Value;
 use envoy_types::pb::google::protobuf::value::Kind;
-use tonic::Status;
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint, Error};
+use tonic::{Code, ConnectError, Status};
+
+/// When ratelimitd does not answer at all, [`OnFailure`] answers at once for this time, and nothing is sent. Within this
+/// time at most one line is logged.
+const AWAY: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Keys and values of a descriptor.
+pub type Entries<'a> = &'a [(&'a str, &'a str)];
+
+/// What to do without a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnFailure {
+    /// Go on (fail open)
+    Allow,
+    /// Do not go on (fail closed)
+    Deny,
+}
+
+pub struct Answer {
+    pub admitted: bool,
+    /// Before the work if it is admitted, else before the next try.
+    pub wait: Duration,
+    /// False: ratelimitd gave no decision, and this is the answer of [`OnFailure`].
+    pub decided: bool,
+    /// What [`RateLimit::settle`] returns, from a limit with `settle: true`.
+    pub receipt: String,
+}
 
 /// A client of the gRPC port. Clones share one connection.
 #[derive(Clone)]
-pub struct RateLimit(RateLimitServiceClient<Channel>);
+pub struct RateLimit {
+    client: RateLimitServiceClient<Channel>,
+    on_failure: OnFailure,
+    deadline: Duration,
+    outage: Arc<Mutex<Outage>>,
+}
 
-/// How long to wait: before the work, or before the next try.
-pub enum Answer {
-    Admitted(Duration),
-    Denied(Duration),
+#[derive(Default)]
+struct Outage {
+    away_until: Option<Instant>,
+    log_again: Option<Instant>,
 }
 
 impl RateLimit {
     /// `address` is a host and a port. The connection is made when it is first needed, and again after it broke.
-    pub fn new(address: &str) -> Result<Self, Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))?.timeout(Duration::from_secs(2));
-        Ok(Self(RateLimitServiceClient::new(endpoint.connect_lazy())))
+    /// `deadline` is for one decision, with all its tries.
+    pub fn new(address: &str, on_failure: OnFailure, deadline: Duration) -> Result<Self, Error> {
+        let channel = Endpoint::from_shared(format!("http://{address}"))?.connect_lazy();
+        let client = RateLimitServiceClient::new(channel);
+        Ok(Self { client, on_failure, deadline, outage: Arc::default() })
     }
 
-    /// Asks for one hit. An error means that there is no decision: the caller says what its service does then.
-    pub async fn ask(&self, domain: &str, key: &str, value: &str) -> Result<Answer, Status> {
-        let entry = Entry { key: key.to_owned(), value: value.to_owned() };
-        let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
-        let request = RateLimitRequest {
-            domain: domain.to_owned(),
-            descriptors: vec![descriptor],
-            ..Default::default()
-        };
-        let answer = self.0.clone().should_rate_limit(request).await?.into_inner();
-        if answer.overall_code() != Code::OverLimit {
-            return Ok(Answer::Admitted(delay(&answer)));
+    /// Asks for hits, and again until the deadline. Without a decision [`OnFailure`] answers.
+    ///
+    /// A try whose answer was lost may have been counted. Then the limit admits less, never more.
+    pub async fn ask(&self, domain: &str, entries: Entries<'_>, hits: u64) -> Answer {
+        if self.outage().away_until.is_some_and(|end| Instant::now() < end) {
+            return self.undecided();
         }
-        let over = answer.statuses.iter().filter(|status| status.code() == Code::OverLimit);
-        Ok(Answer::Denied(over.map(until_reset).max().unwrap_or_default()))
+        let may_change = |error: &Status| got_no_answer(error) || error.code() == Code::Unavailable;
+        match self.call(request(domain, entries, hits), may_change).await {
+            Ok(answer) => decision(&answer),
+            Err(error) => {
+                self.record(&error);
+                self.undecided()
+            }
+        }
+    }
+
+    /// Books the real cost of what `ask` admitted with the same entries. After an error the estimate stays.
+    ///
+    /// A settle that arrives twice is booked twice. So it is tried again only while there is no connection.
+    pub async fn settle(
+        &self,
+        domain: &str,
+        entries: Entries<'_>,
+        receipt: &str,
+        hits: u64,
+    ) -> Result<(), Status> {
+        let settled = [entries, &[("ratelimitd_receipt", receipt)]].concat();
+        self.call(request(domain, &settled, hits), is_unsent).await.map(drop)
     }
 
     /// Returns when the work may begin, with the number of denials before.
-    pub async fn wait(&self, domain: &str, key: &str, value: &str) -> Result<u32, Status> {
-        for denied in 0.. {
-            match self.ask(domain, key, value).await? {
-                Answer::Admitted(delay) => {
-                    tokio::time::sleep(delay).await;
-                    return Ok(denied);
-                }
-                Answer::Denied(wait) => tokio::time::sleep(wait).await,
+    pub async fn wait(&self, domain: &str, entries: Entries<'_>) -> u32 {
+        let mut denied = 0;
+        loop {
+            let answer = self.ask(domain, entries, 1).await;
+            sleep(answer.wait).await;
+            if answer.admitted {
+                return denied;
             }
+            denied += 1;
         }
-        unreachable!("the loop has no end")
     }
+
+    async fn call(
+        &self,
+        request: RateLimitRequest,
+        may_change: impl Fn(&Status) -> bool,
+    ) -> Result<RateLimitResponse, Status> {
+        let end = Instant::now() + self.deadline;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            // Half of the deadline at most, so that a second try has time.
+            let end_of_try = end.min(Instant::now() + self.deadline / 2);
+            let mut client = self.client.clone();
+            let error = match timeout_at(end_of_try, client.should_rate_limit(request.clone())).await {
+                Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                Ok(Err(error)) => error,
+                Err(elapsed) => Status::from_error(elapsed.into()),
+            };
+            if !may_change(&error) || Instant::now() + pause >= end {
+                return Err(error);
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    fn undecided(&self) -> Answer {
+        let admitted = self.on_failure == OnFailure::Allow;
+        let wait = if admitted { Duration::ZERO } else { AWAY };
+        Answer { admitted, wait, decided: false, receipt: String::new() }
+    }
+
+    fn record(&self, error: &Status) {
+        let now = Instant::now();
+        let mut outage = self.outage();
+        if got_no_answer(error) {
+            outage.away_until = Some(now + AWAY);
+        }
+        if outage.log_again.is_none_or(|end| now >= end) {
+            outage.log_again = Some(now + AWAY);
+            eprintln!("no decision, on failure {:?}: {}", self.on_failure, error.message());
+        }
+    }
+
+    fn outage(&self) -> std::sync::MutexGuard<'_, Outage> {
+        self.outage.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+/// Errors that ratelimitd answers have no source.
+fn got_no_answer(error: &Status) -> bool {
+    error.source().is_some()
+}
+
+fn is_unsent(error: &Status) -> bool {
+    successors(error.source(), |&cause| cause.source()).any(|cause| cause.is::<ConnectError>())
+}
+
+fn request(domain: &str, entries: Entries<'_>, hits: u64) -> RateLimitRequest {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    let descriptor = RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        hits_addend: Some(UInt64Value { value: hits }),
+        ..Default::default()
+    };
+    RateLimitRequest { domain: domain.to_owned(), descriptors: vec![descriptor], ..Default::default() }
+}
+
+fn decision(answer: &RateLimitResponse) -> Answer {
+    if answer.overall_code() == Overall::OverLimit {
+        let over = answer.statuses.iter().filter(|status| status.code() == Overall::OverLimit);
+        let wait = over.map(until_reset).max().unwrap_or(AWAY);
+        return Answer { admitted: false, wait, decided: true, receipt: String::new() };
+    }
+    // The delay is that of a queue (`mode: queue`); no other limit sends one.
+    let wait = match field(answer, "delay_ms") {
+        Some(Kind::NumberValue(milliseconds)) => Duration::try_from_secs_f64(milliseconds / 1000.0),
+        _ => Ok(Duration::ZERO),
+    };
+    let receipt = match field(answer, "receipt") {
+        Some(Kind::StringValue(text)) => text.clone(),
+        _ => String::new(),
+    };
+    Answer { admitted: true, wait: wait.unwrap_or_default(), decided: true, receipt }
+}
+
+fn field<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a Kind> {
+    answer.dynamic_metadata.as_ref()?.fields.get(name)?.kind.as_ref()
 }
 
 fn until_reset(status: &DescriptorStatus) -> Duration {
     let wait = status.duration_until_reset.unwrap_or_default();
     Duration::new(wait.seconds.unsigned_abs(), wait.nanos.unsigned_abs())
-}
-
-/// The delay of a queue (`mode: queue`); no other limit sends one.
-fn delay(answer: &RateLimitResponse) -> Duration {
-    let field = answer.dynamic_metadata.as_ref().and_then(|metadata| metadata.fields.get("delay_ms"));
-    match field.and_then(|value| value.kind.as_ref()) {
-        Some(Kind::NumberValue(milliseconds)) => Duration::from_secs_f64(milliseconds / 1000.0),
-        _ => Duration::ZERO,
-    }
 }

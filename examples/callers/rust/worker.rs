@@ -7,18 +7,23 @@
 
 #![expect(clippy::disallowed_methods, reason = "an example has no part in the clock of the service")]
 
+mod options;
+#[expect(dead_code, reason = "the other programs use the rest")]
 mod ratelimit;
 
 use std::time::Instant;
 
 use clap::Parser;
-use ratelimit::RateLimit;
+use options::Connection;
+use ratelimit::OnFailure;
 
 #[derive(Parser)]
 struct Options {
-    /// The gRPC port of ratelimitd
-    #[arg(long, default_value = "127.0.0.1:8081")]
-    address: String,
+    #[command(flatten)]
+    connection: Connection,
+    /// Without a decision: wait until ratelimitd is back, or go on
+    #[arg(long, default_value = "deny")]
+    on_failure: OnFailure,
     /// `third_party`, or `third_party_queue`
     #[arg(long, default_value = "third_party")]
     key: String,
@@ -32,10 +37,10 @@ struct Options {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse();
-    let limit = RateLimit::new(&options.address)?;
+    let limit = options.connection.open(options.on_failure)?;
     let start = Instant::now();
     for job in 0..options.jobs {
-        let denied = limit.wait("callers", &options.key, &options.name).await?;
+        let denied = limit.wait("callers", &[(&options.key, &options.name)]).await;
         // Here the call to the third party.
         println!("job {job} after {:.3} s, denied {denied}", start.elapsed().as_secs_f64());
     }

@@ -10,7 +10,7 @@ use engine::algorithm::Kernel;
 use engine::{ChargedLimit, Decision, HeavyKey, Quantity, Request, SpaceSaving};
 use parking_lot::Mutex;
 
-use super::limits::LimitCounts;
+use super::limits::{LimitCounts, Meter};
 
 /// Limits whose keys a worker counts between two readings.
 const MOST_LIMITS: usize = 32;
@@ -84,7 +84,9 @@ pub struct DeniedByLimit {
 pub struct DeniedCharge {
     /// The kernel that decided.
     pub kernel: Kernel,
-    /// The kernel of the limit as the rules have it.
+    /// The number that decided: of the rule, of a tier, or of a row of the exceptions.
+    pub requests_per_unit: u64,
+    /// The kernel of the limit as the rules have it, without tiers and exceptions.
     pub rule: Quantity,
 }
 
@@ -114,10 +116,12 @@ impl DeniedByLimit {
 
 impl DeniedKeys {
     /// Counts a charge that is over its limit.
-    pub(super) fn count(&self, counts: &Arc<LimitCounts>, decision: &Decision, charged: &ChargedLimit<'_>) {
+    pub(super) fn count(&self, meter: &Meter, decision: &Decision, charged: &ChargedLimit<'_>) {
         let Some(worker) = &self.0 else { return };
         let (key, kernel) = decision.charged_counter(charged.index);
-        worker.counted.lock().count(counts, key, DeniedCharge { kernel, rule: charged.limit.quantity });
+        let requests_per_unit = charged.limit.spec.requests_per_unit;
+        let charge = DeniedCharge { kernel, requests_per_unit, rule: meter.rule };
+        worker.counted.lock().count(&meter.counts, key, charge);
     }
 
     /// Counts a request that met no limit. `is_known`: whether its domain has rules.

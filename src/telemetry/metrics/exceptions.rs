@@ -84,6 +84,10 @@ impl ExceptionFamilies {
             &["source", "result"],
         )?;
         if let Some(age_seconds) = age_seconds {
+            // From the start, so that the first failure is an increase.
+            for result in ["success", "failure"] {
+                loads.with_label_values(&[FILE, result]);
+            }
             let age = Opts::new(
                 "ratelimitd_exceptions_age_seconds",
                 "Seconds since the exceptions in force were known to be those of the source",

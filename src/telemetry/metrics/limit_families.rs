@@ -194,13 +194,13 @@ impl Bindings<'_> {
         let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
         let meter = self.meter(labels, policy, hits);
         mark_in_use(&limit.spec, &meter.counts.announced, &meter.counts.reserved);
-        Some(Meter { settles, ..meter })
+        Some(Meter { settles, rule: limit.quantity, ..meter })
     }
 
     fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
-        Meter { counts, policy, hits, settles: None }
+        Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use engine::{
-    ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Role,
-    Settle, Verdict,
+    ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Quantity,
+    Role, Settle, Verdict,
 };
 use prometheus::IntCounter;
 
@@ -36,6 +36,8 @@ pub struct LimitMeters {
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) counts: Arc<LimitCounts>,
+    /// The kernel of the limit as the rules have it; [`Quantity::Unlimited`] for limits in requests.
+    pub(super) rule: Quantity,
     pub(super) policy: FailurePolicy,
     pub(super) hits: HitMeter,
     /// `None` for a limit without `settle`.
@@ -90,7 +92,7 @@ impl LimitMeters {
                         warn_of_unchecked_charges(&charged);
                     }
                     if result.outcome.verdict == Verdict::Over {
-                        denied.count(&meter.counts, decision, &charged);
+                        denied.count(meter, decision, &charged);
                     }
                     meter.hits.record(&charged, &result, near_above);
                 }

@@ -264,6 +264,10 @@ fn register_process(registry: &Registry) -> Result<()> {
 
 /// The numbers that are read from parts at each scrape.
 fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamilies) -> Result<()> {
+    if let Some(is_ready) = parts.is_ready.clone() {
+        let options = Opts::new("ratelimitd_ready", "1 while the process is ready, as /readyz says; otherwise 0");
+        pulled(registry, options, move || Reading::Gauge(is_ready().into()))?;
+    }
     if let Some(origin) = parts.rules {
         let source = match origin {
             RulesOrigin::Files => "file",

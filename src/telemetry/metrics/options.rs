@@ -25,6 +25,8 @@ pub struct MetricsOptions {
 /// The parts that not every process has. Metrics of a missing part are not shown.
 #[derive(Default)]
 pub struct MeteredParts {
+    /// Reads whether the process is ready.
+    pub is_ready: Option<PulledStats<bool>>,
     pub rules: Option<RulesOrigin>,
     /// Reads the seconds since the exceptions in force were known to be those of their files.
     pub exceptions_age: Option<PulledStats<u64>>,

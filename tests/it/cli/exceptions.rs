@@ -40,8 +40,9 @@ impl Fixture {
         fs::write(directory.path().join("tenants.csv"), CSV).expect("a file");
         fs::write(directory.path().join("urgent.yaml"), ROWS).expect("a file");
         let path = directory.path().to_str().expect("UTF-8");
-        let plan =
-            Plan::new(RULES).set("exceptions.path", path).set("secrets.key", "a key for this test of rows");
+        let plan = Plan::new(RULES)
+            .set("exceptions.path", path)
+            .set("secrets.key", "the-key-for-the-hashes-of-this-test-of-rows");
         let service = plan.set("response.dynamic_metadata", "true").start();
         Self { directory, service }
     }
@@ -69,7 +70,7 @@ impl Fixture {
         let file = self.directory.path().join("rules");
         fs::write(&file, rules).expect("a file");
         let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
-            .env("RATELIMITD_SECRETS__KEY", "a key for this test of rows")
+            .env("RATELIMITD__SECRETS__KEY", "the-key-for-the-hashes-of-this-test-of-rows")
             .args(["explain", "--domain", "llm", "--rules"])
             .arg(&file)
             .arg("--exceptions")

@@ -32,7 +32,7 @@ fn validate_needs_the_key_that_the_rules_need() {
     assert_eq!(code, Some(0), "{out}{error}");
     let (code, _, error) = run(None, &["validate", path]);
     assert_eq!(code, Some(1), "{error}");
-    for line in [5, 10, 16] {
+    for line in [5, 10, 17] {
         let message = format!("{path}:{line}: a secret value needs a key for its hash");
         assert!(error.contains(&message), "{error}");
     }

@@ -116,7 +116,7 @@ fn a_viewer_looks_and_an_operator_acts() {
     assert_eq!(shown["keys"], json!([{"id": id, "entries": [["user", "ann@example.org"]], "exact": [true]}]));
     assert_eq!(post(&service, "/console/reset", &reset, "operator").status, 200);
     assert!(row(&state(), &json!([["user", "ann@example.org"]])).is_none(), "the state stays masked");
-    let log = service.log();
+    let log = service.log_with("counter reset through the admin port");
     let count = |text: &str| log.lines().filter(|line| line.contains(text)).count();
     assert_eq!(count("values of denied keys were shown through the admin port keys=1"), 1, "{log}");
     assert_eq!(count("counter reset through the admin port"), 1, "{log}");
@@ -174,4 +174,73 @@ fn the_reason_of_a_reset_by_the_command_is_logged() {
     assert!(output.status.success(), "{output:?}");
     let log = service.log_with("counter reset through the admin port");
     assert!(log.contains(r#"reason="ticket 7""#) && log.contains("peer=127.0.0.1"), "{log}");
+}
+
+#[test]
+fn a_key_with_a_tier_or_a_row_has_the_counter_of_its_rule() {
+    const TIERS: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit:
+      { name: per-user, unit: year, requests_per_unit: 1, algorithm: fixed_window, tiers: { pro: 3, off: 0 } }
+  - key: job
+    rate_limit:
+      name: per-job
+      unit: year
+      requests_per_unit: 1
+      algorithm: token_bucket
+      refill: interval
+      tiers: { pro: { requests_per_unit: 3, burst: 3 } }
+";
+    const ROWS: &str = "
+- { domain: edge, key: user, value: pro, tier: pro }
+- { domain: edge, key: user, value: twice, multiplier: 2 }
+- { domain: edge, key: user, value: off, tier: off }
+- { domain: edge, key: user, value: blocked, block: true }
+- { domain: edge, key: job, value: pro, tier: pro }
+- { domain: edge, key: job, value: twice, multiplier: 2 }
+";
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("rows.yaml"), ROWS).expect("a file");
+    let path = folder.path().display().to_string();
+    let service = Plan::new(TIERS).set("exceptions.path", path).start();
+    // (key, value, the number of requests that are admitted; 0 if the key has no counter)
+    let table = [
+        ("user", "none", 1),
+        ("user", "pro", 3),
+        ("user", "twice", 2),
+        ("user", "off", 0),
+        ("user", "blocked", 0),
+        ("job", "none", 1),
+        ("job", "pro", 3),
+        ("job", "twice", 2),
+    ];
+    let mut seen = Vec::new();
+    for (key, value, admitted) in table {
+        let denied = (0..=admitted).map(|_| ask(&service, "edge", &[(key, value)]));
+        assert_eq!(denied.filter(|denied| *denied).count(), 1, "{key}={value}");
+        let new_id = |state: &Value| {
+            let keys = state["keys"].as_array().expect("a list").iter();
+            let mut ids = keys.map(|key| key["id"].as_str().expect("an id").to_owned());
+            ids.rfind(|id| !seen.contains(id))
+        };
+        let id = new_id(&state_with(&service, value, |state| new_id(state).is_some())).expect("was there");
+        let look = post(&service, "/console/show", &json!({"id": id}), "");
+        let reset = post(&service, "/console/reset", &json!({"id": id, "reason": "a test"}), "");
+        seen.push(id);
+        if admitted == 0 {
+            assert_eq!([look.status, reset.status], [409, 409], "{key}={value}");
+            assert!(reset.body.contains("the key has no counter"), "{key}={value}: {}", reset.body);
+            continue;
+        }
+        assert_eq!([look.status, reset.status], [200, 200], "{key}={value}: {} {}", look.body, reset.body);
+        let look: Value = serde_json::from_str(&look.body).expect("JSON");
+        assert_eq!(
+            (&look["requests_per_unit"], &look["max_cost"], &look["remaining"]),
+            (&json!(admitted), &json!(admitted), &json!(0)),
+            "{key}={value}"
+        );
+        assert!(!ask(&service, "edge", &[(key, value)]), "{key}={value} was reset");
+    }
 }

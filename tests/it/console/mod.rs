@@ -7,6 +7,7 @@ mod data;
 mod events;
 mod explain;
 mod schema;
+mod top;
 
 use serde_json::{Value, json};
 

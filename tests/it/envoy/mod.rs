@@ -4,6 +4,7 @@
 
 mod headers;
 mod llm_gateway;
+mod pages;
 pub(crate) mod settle;
 mod soft_limits;
 

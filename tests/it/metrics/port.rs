@@ -14,7 +14,7 @@ fn metrics_have_a_port_and_a_path_of_their_own_if_the_settings_say_so() {
     let page = http::get(port, "/stats/prometheus", &[]).expect("an answer");
     assert_eq!(page.status, 200);
     assert_eq!(page.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    for name in ["ratelimitd_build_info{", "ratelimit_service_config_load_success 1"] {
+    for name in ["ratelimitd_build_info{", "ratelimitd_ready 1", "ratelimit_service_config_load_success 1"] {
         assert!(page.body.lines().any(|line| line.starts_with(name)), "{name}: {}", page.body);
     }
     for path in ["/metrics", "/json", "/readyz"] {

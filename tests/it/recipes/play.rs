@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::simulate::replay::ReplayStore;
-use engine::{Applied, Caller, Code, Decision, Descriptor, Enforcement, Receipt, Request, RuleSet, Status};
-use rules::load;
+use engine::{
+    Applied, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, Receipt, Request, RuleSet, Status,
+};
+use rules::{ExceptionScope, LoadedExceptions, check_against_rules, load, load_exceptions};
 
-use super::step::{self, Step};
+use super::step::{self, NO_EXCEPTIONS, Step};
 use crate::rules::{REFERENCE, descriptor};
 
 /// Plays the recipe, and returns the differences.
@@ -19,7 +22,8 @@ pub fn play(folder: &Path, name: &str, store: &mut impl ReplayStore) -> Vec<Stri
     let steps = step::read(&text);
     assert!(steps.len() > 1, "{name} has {} steps", steps.len());
     let mut differences = Vec::new();
-    let mut play = Play { rules, domain, store, receipts: HashMap::new() };
+    let folder = folder.join("exceptions");
+    let mut play = Play { rules, domain, store, folder, exceptions: None, receipts: HashMap::new() };
     for (number, step) in (1..).zip(&steps) {
         for difference in play.step(step) {
             differences.push(format!("{name}, step {number} ({}): {difference}", step.say));
@@ -40,16 +44,26 @@ struct Play<'s, S> {
     rules: RuleSet,
     domain: String,
     store: &'s mut S,
+    /// The folder of the exceptions, and the ones in force.
+    folder: PathBuf,
+    exceptions: Option<PathBuf>,
     receipts: HashMap<String, Receipt>,
+}
+
+/// The exceptions in force at `now_us`: the service, too, removes rows whose `until` has come.
+fn exceptions_at(path: &Path, now_us: u64) -> LoadedExceptions {
+    let scope = ExceptionScope { now_us, entries: None };
+    load_exceptions(path, scope, &LoadedExceptions::default()).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 impl<S: ReplayStore> Play<'_, S> {
     /// Sends the request of the step, and returns the differences of its answers.
     fn step(&mut self, step: &Step) -> Vec<String> {
         let request = self.request(step);
+        let rules = self.rules_in_force(step);
         let mut differences = Vec::new();
         for sent in 1..=step.repeat {
-            let plan = self.rules.plan(&request, step.at_us).expect("a plan");
+            let plan = rules.plan(&request, step.at_us).expect("a plan");
             let outcomes = self.store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");
             let [outcomes] = outcomes.try_into().expect("one request");
             let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
@@ -64,6 +78,19 @@ impl<S: ReplayStore> Play<'_, S> {
             }
         }
         differences
+    }
+
+    /// The rules with the exceptions in force at the time of the step.
+    fn rules_in_force(&mut self, step: &Step) -> RuleSet {
+        if let Some(name) = &step.exceptions {
+            self.exceptions = (name != NO_EXCEPTIONS).then(|| self.folder.join(name));
+            if let Some(path) = &self.exceptions {
+                let warnings = check_against_rules(&exceptions_at(path, step.at_us), &self.rules);
+                assert_eq!(warnings.all(), [], "{}", path.display());
+            }
+        }
+        let Some(path) = &self.exceptions else { return self.rules.clone() };
+        self.rules.with_exceptions(Arc::clone(&exceptions_at(path, step.at_us).exceptions))
     }
 
     fn request(&self, step: &Step) -> Request {
@@ -84,6 +111,10 @@ fn compare(step: &Step, decision: &Decision) -> Vec<String> {
     if !step.left.is_empty() && left != step.left {
         differences.push(format!("left: {left:?}"));
     }
+    let announced = announced(decision);
+    if step.announced.as_ref().is_some_and(|expected| *expected != announced) {
+        differences.push(format!("announce: {announced:?}"));
+    }
     for (name, expected, actual) in
         [("retry", step.retry_us, retry_us(decision)), ("delay", step.delay_us, delay_us(decision))]
     {
@@ -100,6 +131,13 @@ fn left(status: &Status<'_>) -> String {
         Applied::Unlimited(_) => "unlimited".to_owned(),
         Applied::Limited(result) => result.outcome.report.remaining.to_string(),
     }
+}
+
+/// The announced limits in the order of the rule.
+fn announced(decision: &Decision) -> Vec<String> {
+    let announced =
+        |result: LimitResult<'_>| Some(format!("{};{}", result.limit.label, result.announced()?.name()));
+    decision.limit_results().filter_map(announced).collect()
 }
 
 fn retry_us(decision: &Decision) -> u64 {

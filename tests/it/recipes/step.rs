@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `say` | what happens, for the reader |
 //! | `at`, `after` | the time of the step, or the time since the step before it |
+//! | `exceptions` | the file or folder of `exceptions/` that is in force from this step on, or `none` |
 //! | `ask` | a descriptor `key=value,key=value`, or a list of descriptors |
 //! | `hits` | the cost of each descriptor |
 //! | `receipt` | the name under which the receipt of the answer is kept |
@@ -11,16 +12,22 @@
 //! | `repeat` | how many times the request is sent; the answer is that to the last one, its code that to each of them |
 //! | `answer` | `OK` or `OVER_LIMIT` |
 //! | `left` | the units left of each descriptor: a number, `none` without a limit, or `unlimited` |
+//! | `announce` | the limits that the answer announces: `name;near` or `name;over` |
 //! | `retry`, `delay` | the longest `retry_after` of the descriptors that are over, and the longest delay of a queue |
 
 use serde_json::{Map, Value};
 
 use crate::support::yaml;
 
+/// In place of a file: no exceptions are in force.
+pub const NO_EXCEPTIONS: &str = "none";
+
 /// One request, sent once or several times.
 pub struct Step {
     pub say: String,
     pub at_us: u64,
+    /// The name in `exceptions/`, or [`NO_EXCEPTIONS`]; `None` if the step changes nothing.
+    pub exceptions: Option<String>,
     /// Descriptors as `key=value,key=value`.
     pub ask: Vec<String>,
     pub hits: Option<u64>,
@@ -31,6 +38,8 @@ pub struct Step {
     pub answer: String,
     /// Empty if the file does not say it.
     pub left: Vec<String>,
+    /// `None` if the file does not say it.
+    pub announced: Option<Vec<String>>,
     pub retry_us: Option<u64>,
     pub delay_us: Option<u64>,
 }
@@ -56,6 +65,7 @@ impl Fields {
         let step = Step {
             at_us: at_us.unwrap_or(before_us) + after_us,
             say: self.text("say").unwrap_or_default(),
+            exceptions: self.text("exceptions"),
             ask: self.texts("ask"),
             hits: self.0.remove("hits").map(|hits| hits.as_u64().expect("a number")),
             receipt: self.text("receipt"),
@@ -63,6 +73,7 @@ impl Fields {
             repeat: self.0.remove("repeat").map_or(1, |repeat| repeat.as_u64().expect("a number")),
             answer: self.text("answer").expect("a step has an answer"),
             left: self.texts("left"),
+            announced: self.0.contains_key("announce").then(|| self.texts("announce")),
             retry_us: self.text("retry").map(|text| duration_us(&text)),
             delay_us: self.text("delay").map(|text| duration_us(&text)),
         };

@@ -33,7 +33,7 @@ fn without_lists() -> Redis {
 
 /// How many of the requests at once failed: to other limits, and to logs.
 async fn failures(store: &RedisStore) -> (usize, usize) {
-    let [_, _, log, gcra, ..] = kernels(10_000);
+    let [_, _, _, log, gcra, ..] = kernels(10_000);
     let is_log = |n: usize| n.is_multiple_of(10);
     let asked = (0..AT_ONCE).map(|n| {
         let (name, kernel) = if is_log(n) { log } else { gcra };
@@ -58,7 +58,7 @@ async fn without_the_list_commands_requests_to_logs_fail_alone() {
     // The first calls show that logs cannot be changed.
     assert_eq!(failed[1..], [(0, 10); ROUNDS - 1], "other requests, and requests to logs: {failed:?}");
     assert!(store.nodes().iter().all(|(_, state)| *state == BreakerState::Closed), "{:?}", store.nodes());
-    let [_, _, (_, log), ..] = kernels(5);
+    let [_, _, _, (_, log), ..] = kernels(5);
     let refused = decide_one(&store, log, "log", Cost::take(1)).await;
     assert!(matches!(refused, Err(StoreError::Forbidden(_))), "{refused:?}");
     set_user(&redis, &["+@list"]);

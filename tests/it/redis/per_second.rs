@@ -60,7 +60,7 @@ async fn the_period_decides_which_server_has_the_counter() {
     decide_one(&store, minute, "a minute", Cost::take(500)).await.expect("a decision");
     decide_one(&store, slow_bucket(), "a second", Cost::take(500)).await.expect("a decision");
     assert_eq!(counters(&other), ["it:a second"]);
-    assert_eq!(counters(&main).len(), 7, "{:?}", counters(&main));
+    assert_eq!(counters(&main).len(), 8, "{:?}", counters(&main));
     let reset = one_charge(slow_bucket(), "a second", Cost::take(1));
     assert_eq!(store.reset(&reset).await, Ok(vec![true]));
     assert_eq!(counters(&other), [""; 0]);

@@ -307,3 +307,18 @@ async fn a_request_denied_by_another_limit_takes_no_place_in_a_queue() {
     assert_eq!(delays(&fixture.decide(&both).await), [0, 0]);
     assert_eq!(delays(&fixture.decide(&both[1..]).await), [2_000_000]);
 }
+
+#[test]
+fn a_tier_has_the_range_of_its_limit() {
+    let rules = |units: u64| {
+        let text = format!(
+            "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      {{ unit: month, requests_per_unit: 1, \
+             algorithm: fixed_window, tiers: {{ all: {{ requests_per_unit: {units} }} }} }}\n"
+        );
+        super::load_text(&text)
+    };
+    let loaded = rules(1 << 52).expect("the largest number");
+    let tier = loaded.rules.limits()[0].tier("all").expect("the tier");
+    assert_eq!(tier.limit.spec.requests_per_unit, 1 << 52);
+    assert!(rules((1 << 52) + 1).is_err());
+}

@@ -34,6 +34,7 @@ descriptors:
     descriptors:
       - key: token
         value: 'tk-*'
+        share_threshold: false
         secret: true
         rate_limit: { unit: year, requests_per_unit: 5, algorithm: sliding_log }
 ";

@@ -168,6 +168,7 @@ fn logs_of_mixed_requests() -> [String; 2] {
     let with_decision = json!({
         "start_time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%6fZ)%",
         "decided_at_us": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:decided_at_us)%",
+        "rule": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:rule)%",
         "method": "%REQUEST_HEADER(:METHOD)%",
         "path": "%REQUEST_HEADER(X-ENVOY-ORIGINAL-PATH?:PATH)%",
         "response_code": "%RESPONSE_CODE%",
@@ -217,6 +218,15 @@ fn a_log_with_the_time_of_the_decision_agrees_and_the_differences_of_others_are_
     assert!(exact.of_rule("per-agent", "over") > 100, "{}", exact.stdout);
     let agreement = &exact.report["method"]["agreement"];
     assert!(agreement["agreement_ppm"].as_u64() >= Some(995_000), "{agreement}");
+    // The log names the rule of each denial.
+    let denied: Vec<Value> =
+        with_decision.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let denied = denied.iter().filter(|line| line["response_flags"] == "RL");
+    let rules: Vec<_> = denied.map(|line| line["rule"].as_str().expect("a rule")).collect();
+    for rule in ["per-address", "per-agent", "search"] {
+        assert!(rules.iter().filter(|named| **named == rule).count() > 50, "{rule}");
+    }
+    assert!(rules.iter().all(|rule| ["per-address", "per-agent", "search"].contains(rule)));
     // The times at which requests began, in milliseconds and in microseconds.
     let slow = "keep: x-forwarded-for exists";
     let of_beginning = format!("{slow}\ntime: {{ from: start_time }}");

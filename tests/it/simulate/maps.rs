@@ -45,3 +45,16 @@ fn every_shipped_map_reads_a_line_of_its_format() {
         }
     }
 }
+
+#[test]
+fn a_receipt_is_no_entry_of_a_map() {
+    let rules =
+        "domain: llm\ndescriptors: [{ key: tenant, rate_limit: { unit: minute, requests_per_unit: 9 } }]\n";
+    let map = "domain: llm\ntime: { from: start_time }\ncost: { from: tokens }\ndescriptors:\n  - - { key: tenant, \
+               from: x-tenant }\n    - { key: ratelimitd_receipt, from: receipt }\n";
+    let ended = Simulation::new(rules).map(map).log("a.log", LLM).run();
+    assert_ne!(ended.code, 0, "{}", ended.stdout);
+    for part in ["map.yaml:6", "'ratelimitd_receipt' is no entry of a descriptor", "'cost'"] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
+}

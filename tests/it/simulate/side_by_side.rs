@@ -256,3 +256,44 @@ fn no_two_algorithms_of_a_limit_have_one_label() {
         ended.stdout
     );
 }
+
+#[test]
+fn keys_with_a_tier_do_not_raise_the_recommended_limit() {
+    // In the first, third and fifth minute: 1,000 users with 1 to 20 requests, and 20 users of a tier with 300.
+    let mut requests: Vec<(u64, String)> = Vec::new();
+    for start_us in [0, 120_000_000, 240_000_000] {
+        for user in 0..1_000_u64 {
+            requests.extend((0..=user % 20).map(|at| (start_us + at * 1_000_000, format!("u{user}"))));
+        }
+        for user in 0..20 {
+            requests.extend((0..300).map(|at| (start_us + at * 100_000, format!("pro{user}"))));
+        }
+    }
+    requests.sort_unstable();
+    let log: String = requests.iter().map(|(at, user)| line(T0 + at, user)).collect();
+    let rows: String = (0..20).map(|user| format!("d,user,pro{user},pro\n")).collect();
+    let rows = format!("domain,key,value,tier\n{rows}");
+    // (the algorithm, the smallest number of the rule that denies nobody)
+    for (algorithm, needed) in [("fixed_window", 20), ("sliding_window", 20)] {
+        let rules = |tiers: &str| {
+            format!(
+                "domain: d\ndescriptors:\n  - {{ key: user, rate_limit: {{ name: users, unit: minute, \
+                 requests_per_unit: 20, algorithm: {algorithm}{tiers} }} }}\n"
+            )
+        };
+        let with_tiers = Simulation::new(&rules(", tiers: { pro: 300 }"))
+            .file("--exceptions", "rows.csv", rows.as_bytes())
+            .log("log.jsonl", &log)
+            .with(&["--recommend"])
+            .succeed();
+        let rule = &with_tiers.report["rules"][0];
+        assert_eq!((&rule["keys"], &rule["over"]), (&json!(1_020), &json!(0)), "{algorithm}");
+        assert_eq!(rule["recommendation"]["needed"], needed, "{algorithm}: {}", rule["recommendation"]);
+        // The curve, too, is of the keys that have the number of the rule.
+        assert_eq!(point(&with_tiers.report, 20), (0, 0), "{algorithm}");
+        let without = Simulation::new(&rules("")).log("log.jsonl", &log).with(&["--recommend"]).succeed();
+        let rule = &without.report["rules"][0];
+        assert_eq!(rule["over"], 3 * 20 * 280, "{algorithm}");
+        assert!(rule["recommendation"]["needed"].as_u64() > Some(needed), "{algorithm}: {rule}");
+    }
+}

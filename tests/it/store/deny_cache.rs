@@ -119,7 +119,8 @@ impl Rules {
     /// other, moves the time by a microsecond.
     fn with_factor(&self, factor: f64) -> Self {
         let changed = |&(kernel, charging): &(Kernel, Charging)| match (kernel, charging) {
-            (Kernel::FixedWindow(_), Charging::Postpaid) | (Kernel::Gcra(_), _) => (kernel, charging),
+            (Kernel::FixedWindow(_) | Kernel::CalendarWindow(_), Charging::Postpaid)
+            | (Kernel::Gcra(_), _) => (kernel, charging),
             _ => (with_factor(&kernel, factor), charging),
         };
         Self(self.0.iter().map(changed).collect())

@@ -21,6 +21,7 @@ pub mod process;
 pub mod properties;
 pub mod ratelimit;
 pub mod redis;
+pub mod terminal;
 pub mod tls;
 pub mod unwritable;
 pub mod wait;

@@ -3,6 +3,7 @@
 mod changes;
 mod commands;
 pub mod envoy_gateway;
+mod exceptions;
 mod protocol;
 mod refused;
 mod resource;

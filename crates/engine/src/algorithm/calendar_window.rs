@@ -1,7 +1,8 @@
 //! Window of a calendar: a count per day, week, month or year of a time zone. The kernel gets the boundaries between
 //! windows as numbers; [`Calendar`](crate::Calendar) chooses them.
 
-use super::report::{Attempt, CounterView, Report, Verdict};
+use super::fixed_window::WindowView;
+use super::report::{Attempt, Report, Verdict};
 use crate::request::{Cost, MAX_UNITS};
 
 /// `limit` units per window. The process that plans the request gives the three boundaries around its own time, the
@@ -110,33 +111,8 @@ impl CalendarWindow {
 
     pub(super) fn report(&self, state: CalendarState, attempt: Attempt, verdict: Verdict) -> Report {
         let end_after_us = self.end_us(state).saturating_sub(attempt.now_us);
-        let view = CalendarView { limit: self.limit, count: state.count, end_after_us };
-        let over_by = state.count.saturating_sub(self.limit);
-        Report { until_reset_us: end_after_us, over_by, ..view.report(attempt.cost, verdict) }
-    }
-}
-
-struct CalendarView {
-    limit: u64,
-    count: u64,
-    end_after_us: u64,
-}
-
-impl CounterView for CalendarView {
-    fn max_cost(&self) -> u64 {
-        self.limit
-    }
-    fn remaining(&self) -> u64 {
-        self.limit.saturating_sub(self.count)
-    }
-    fn wait_us(&self, _units: u64) -> u64 {
-        self.end_after_us
-    }
-    fn reset_after_us(&self) -> u64 {
-        if self.count > 0 { self.end_after_us } else { 0 }
-    }
-    fn longest_wait_us(&self) -> u64 {
-        self.end_after_us
+        WindowView { limit: self.limit, count: state.count, end_after_us }
+            .window_report(attempt.cost, verdict)
     }
 }
 

@@ -81,19 +81,26 @@ impl FixedWindow {
 
     pub(super) fn report(&self, state: WindowState, attempt: Attempt, verdict: Verdict) -> Report {
         let end_after_us = self.end_us(state).saturating_sub(attempt.now_us);
-        let view = FixedWindowView { limit: self.limit, count: state.count, end_after_us };
-        let over_by = state.count.saturating_sub(self.limit);
-        Report { until_reset_us: end_after_us, over_by, ..view.report(attempt.cost, verdict) }
+        WindowView { limit: self.limit, count: state.count, end_after_us }
+            .window_report(attempt.cost, verdict)
     }
 }
 
-struct FixedWindowView {
-    limit: u64,
-    count: u64,
-    end_after_us: u64,
+/// A window with its count, from the present on.
+pub(super) struct WindowView {
+    pub(super) limit: u64,
+    pub(super) count: u64,
+    pub(super) end_after_us: u64,
 }
 
-impl CounterView for FixedWindowView {
+impl WindowView {
+    pub(super) fn window_report(&self, cost: Cost, verdict: Verdict) -> Report {
+        let over_by = self.count.saturating_sub(self.limit);
+        Report { until_reset_us: self.end_after_us, over_by, ..self.report(cost, verdict) }
+    }
+}
+
+impl CounterView for WindowView {
     fn max_cost(&self) -> u64 {
         self.limit
     }

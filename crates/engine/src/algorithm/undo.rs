@@ -68,7 +68,7 @@ impl Kernel {
                 let expires_us = undo.grant_id.saturating_add(k.window_us());
                 reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
             }
-            Self::Gcra(k) => Some(k.drain(undo.units) > Tat { whole_us: undo.passed_us(), fraction: 0 }),
+            Self::Gcra(k) => Some(k.undone_drain(undo) > Tat::default()),
             Self::IntervalBucket(k) => reading.tokens().map(|state| {
                 // A bucket that is full now has forgotten when its last interval started.
                 let is_full = state.tokens.cast_unsigned() == k.capacity();
@@ -99,7 +99,7 @@ impl Kernel {
             }
             // Expired entries are removed in any case.
             Self::SlidingLog(_) => true,
-            Self::Gcra(k) => k.drain(undo.units).whole_us >= undo.passed_us(),
+            Self::Gcra(k) => k.undone_drain(undo) > Tat::default(),
             Self::IntervalBucket(k) => {
                 let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
                 k.undone_tokens(start_us, undo) > 0
@@ -174,13 +174,20 @@ impl IntervalBucket {
 
 impl Gcra {
     fn undone(&self, tat: Tat, undo: Undo) -> Tat {
-        let drain = self.drain(undo.units);
-        let now = Tat { whole_us: undo.now_us, fraction: 0 };
-        match drain.whole_us.checked_sub(undo.passed_us()) {
-            Some(whole_us) => self.minus(tat, Tat { whole_us, ..drain }).map_or(now, |tat| tat.max(now)),
-            // All of the grant has drained.
-            None => tat,
+        let drain = self.undone_drain(undo);
+        if drain == Tat::default() {
+            return tat;
         }
+        let now = Tat { whole_us: undo.now_us, fraction: 0 };
+        self.minus(tat, drain).map_or(now, |tat| tat.max(now))
+    }
+
+    /// The time that an undo gives back: that in which its units drain without the time since the grant. 0 if all of
+    /// them have drained.
+    fn undone_drain(&self, undo: Undo) -> Tat {
+        let drain = self.drain(undo.units);
+        let whole_us = drain.whole_us.checked_sub(undo.passed_us());
+        whole_us.map_or(Tat::default(), |whole_us| Tat { whole_us, ..drain })
     }
 }
 

@@ -82,7 +82,7 @@ fn scalar_tier(node: &Node) -> Option<Tier> {
 }
 
 fn map_tier(fields: &Fields<'_>, limit: &LimitSpec, report: &mut FileReport) -> Option<Tier> {
-    let requests_per_unit = fields.integer("requests_per_unit");
+    let requests_per_unit = fields.units("requests_per_unit");
     if requests_per_unit.is_none() && !fields.is_reported("requests_per_unit") {
         report.error(&fields.at, "requests_per_unit of the tier is missing");
     }
@@ -94,5 +94,5 @@ fn map_tier(fields: &Fields<'_>, limit: &LimitSpec, report: &mut FileReport) -> 
         report.warn(&fields.position_of("burst"), reason);
         burst = None;
     }
-    Some(Tier::Limited { requests_per_unit: requests_per_unit?.into(), burst })
+    Some(Tier::Limited { requests_per_unit: requests_per_unit?, burst })
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use engine::RECEIPT_KEY;
 use rules::yaml::{self, Node};
 
 use super::entry::{DescriptorRule, EntryRule, EntrySource, PathTemplate, Step};
@@ -187,6 +188,11 @@ const ENTRY_KEYS: [&str; 8] = ["key", "value", "from", "take", "strip", "lowerca
 fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> {
     let map = YamlMap::new(node, "an entry", &ENTRY_KEYS)?;
     let key = map.text("key")?.filter(|(text, _)| !text.is_empty()).ok_or_else(|| map.missing("key"))?.0;
+    if key == RECEIPT_KEY {
+        let reason = "'ratelimitd_receipt' is no entry of a descriptor: a simulation takes the real cost of \
+                      each line, which 'cost' names, and needs no receipts";
+        return Err(Reason::new(node.line, reason));
+    }
     let source = match (map.text("value")?, map.text("from")?) {
         (Some((text, _)), None) => {
             if let Some(other) = ENTRY_KEYS[3..].iter().find(|other| map.get(other).is_some()) {

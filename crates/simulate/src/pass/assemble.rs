@@ -132,17 +132,18 @@ impl Context<'_> {
     fn limit_report(&self, index: usize, rule: Option<&Rule>, limit: &Limit) -> LimitReport {
         let row = &self.tally.rows[index];
         let peaks = self.peaks(index);
+        // What another number of the rule would do to keys that have their number from elsewhere: nothing.
+        let peaks_by_rule = self.peaks_by_rule(index);
         let is_swept = is_swept(&limit.spec);
         let swept = self.tally.sweep.as_ref().filter(|_| is_swept && !row.is_thinned);
         let swept = swept.and_then(|sweep| sweep.limit(index));
         let curve = match is_swept {
             true => Curve::Swept(swept.map_or_else(Vec::new, |swept| self.swept_points(index, swept))),
-            false => Curve::Windows { row, peaks: &peaks, has_good: self.has_good },
+            false => Curve::Windows { row, peaks: &peaks_by_rule, has_good: self.has_good },
         };
-        let recommendation = self
-            .options
-            .recommend
-            .map(|bounds| recommend(row, &peaks, &curve, self.tally.sums.span_us, self.has_good, bounds));
+        let recommendation = self.options.recommend.map(|bounds| {
+            recommend(row, &peaks_by_rule, &curve, self.tally.sums.span_us, self.has_good, bounds)
+        });
         let in_force = self.in_force_counts(index);
         let mut marks = vec![limit.spec.requests_per_unit];
         marks.extend(in_force.iter().map(|in_force| in_force.limit));
@@ -191,6 +192,12 @@ impl Context<'_> {
 
     fn peaks(&self, index: usize) -> SortedPeaks {
         let keys = self.judged_keys(index);
+        SortedPeaks::new(keys.map(|key| &key.peaks), self.tally.keys.weight())
+    }
+
+    /// The peaks of the keys that have the number of the rule.
+    fn peaks_by_rule(&self, index: usize) -> SortedPeaks {
+        let keys = self.judged_keys(index).filter(|key| key.has_rule_number);
         SortedPeaks::new(keys.map(|key| &key.peaks), self.tally.keys.weight())
     }
 

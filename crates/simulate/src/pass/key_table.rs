@@ -24,6 +24,8 @@ pub(super) struct KeyStatistics {
     pub peaks: Peaks,
     /// The tried numbers of the limit that the key has exceeded.
     pub over_at: OverAt,
+    /// At least one of its requests had the number of the rule.
+    pub has_rule_number: bool,
     /// `None` until a limit was over: few keys are ever denied.
     pub denials: Option<Box<Denials>>,
 }

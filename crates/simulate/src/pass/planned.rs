@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use engine::{Charge, ChargedLimit, Charges, Plan, PlanError, Request};
+use engine::{Charge, ChargedLimit, Charges, Plan, PlanError, Request, RuleSet};
 use smallvec::SmallVec;
 
 use super::options::{RuleSets, Sample, sampled_entry};
@@ -50,6 +50,8 @@ pub(super) struct Counter {
     pub never_denies: bool,
     /// The counter gets only a part of its requests, because the others are not in the sample.
     pub is_thinned: bool,
+    /// The number is that of the rule: neither a tier nor a row of the exceptions gives the key another one.
+    pub has_rule_number: bool,
 }
 
 /// Plans requests by all rule sets.
@@ -82,7 +84,7 @@ impl<'r> Planner<'r> {
             planned.unlimited.clear();
             planned.unlimited.extend(self.plan.unlimited().map(|limit| limit.id.0 as usize));
             planned.counters.clear();
-            planned.counters.extend(counters(&self.plan));
+            planned.counters.extend(counters(&self.plan, rules));
             mem::swap(&mut self.plan.charges, &mut planned.charges);
         }
         Ok(())
@@ -113,17 +115,20 @@ impl<'r> Planner<'r> {
 const SAMPLE: &str = "/sample";
 
 /// Every counter of a request once.
-fn counters(plan: &Plan) -> impl Iterator<Item = Counter> {
+fn counters(plan: &Plan, rules: &RuleSet) -> impl Iterator<Item = Counter> {
     let is_last = |charged: &ChargedLimit<'_>| plan.charges.last_on_counter(charged.index) == charged.index;
     plan.charged().filter(is_last).map(move |charged| {
         let key = plan.charges.get(charged.index).0;
         let is_thinned = key.ends_with(SAMPLE);
+        // The limits of requests have no rule.
+        let of_rule = rules.limits().get(charged.limit.id.0 as usize);
         Counter {
             limit: charged.limit.id.0 as usize,
             charge: charged.index,
             key_length: key.rfind('#').unwrap_or(key.len()),
             never_denies: charged.role.never_denies(),
             is_thinned,
+            has_rule_number: of_rule.is_none_or(|rule| rule.quantity == charged.limit.quantity),
         }
     })
 }

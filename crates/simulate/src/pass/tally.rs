@@ -198,16 +198,20 @@ impl Tally {
             row.heavy.count(key, || ());
         }
         let over_at = match &mut self.sweep {
-            Some(sweep) => sweep.count(plan, counter, seen),
-            None => 0,
+            Some(sweep) if counter.has_rule_number => sweep.count(plan, counter, seen),
+            _ => 0,
         };
         let Some(statistics) = self.keys.entry(index, key_hash(index, key)) else { return };
         statistics.over_at |= over_at;
+        statistics.has_rule_number |= counter.has_rule_number;
         statistics.asked = statistics.asked.saturating_add(1);
         statistics.units += units;
         statistics.count_verdict(is_over, seen.is_good, seen.t_us, key);
         if units > 0 {
             let position = statistics.peaks.add(seen.t_us, row.window(seen.t_us), units);
+            if !counter.has_rule_number {
+                return;
+            }
             let weight = self.keys.weight();
             row.positions.add(u64::from(position), weight);
             if seen.is_good {

@@ -19,6 +19,7 @@ use sequence::{LONGEST_US, START_US, Sequence};
 use strategies::{everyday, largest, sequence, small};
 
 mod calendars;
+mod denominators;
 mod equal_charges;
 mod observable;
 mod same_shape;

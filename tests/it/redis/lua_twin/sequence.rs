@@ -106,7 +106,7 @@ pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
         Kernel::SlidingLog(k) => of_kind(2, k.limit(), 0),
         Kernel::Gcra(k) => of_kind(3, k.limit(), k.burst()),
         Kernel::CalendarWindow(k) => {
-            Kernel::CalendarWindow(CalendarWindow::new(scaled(k.limit()).max(1), k.boundaries()))
+            Kernel::CalendarWindow(CalendarWindow::new(scaled(k.limit()).clamp(1, 1 << 52), k.boundaries()))
         }
         Kernel::IntervalBucket(_) | Kernel::Blocked(_) => *kernel,
     }

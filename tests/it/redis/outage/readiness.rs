@@ -288,11 +288,13 @@ fn a_store_that_never_answered_is_the_reason_for_not_being_ready() {
     let ready = page("/readyz");
     assert_eq!(ready.status, 503);
     assert!(ready.body.contains("the store has not decided yet"), "{}", ready.body);
+    assert!(page("/metrics").body.contains("\nratelimitd_ready 0\n"));
     let health = page("/healthcheck");
     assert_eq!((health.status, health.body.as_str()), (500, ""));
 
     redis.restart();
     wait::expect("readiness once Redis answers", || page("/readyz").status == 200);
+    assert!(page("/metrics").body.contains("\nratelimitd_ready 1\n"));
     redis.stop();
     assert_eq!(page("/readyz").status, 200, "later outages are answered by the rules' own policies");
 }

@@ -64,7 +64,7 @@ impl RequestPart {
         let (key, charge) = request.get(index);
         let role = if matches!(charge.role, Role::Quota(_)) { Role::NonBinding } else { charge.role };
         let cost = if is_deferred(charge) { Cost::refund(0) } else { charge.cost };
-        self.charges.push(Charge { role, cost, ..charge.clone() }, |text| text.push_str(key));
+        self.charges.push_apart(Charge { role, cost, ..charge.clone() }, key);
         self.indices.push(index);
     }
 

@@ -27,9 +27,9 @@
 -- Several charges are recorded together or not at all. A charge whose mode says that it is recorded in any case is an
 -- exception, and takes effect before the next charge is decided. The role of a charge tells what follows if it does not
 -- fit. ENFORCE: the request is denied. NON_BINDING: nothing. QUOTA + g: quota group g is over, and if all groups are
--- over, the request is denied. The id of a grant is the index or the start of its window, the time of the last refill of its bucket,
--- or the time of its entry in a log. For GCRA it is the theoretical arrival time before the grant or the time of the
--- grant, whichever is later.
+-- over, the request is denied. The id of a grant is the index or the start of its window, the time of the last refill
+-- of its bucket, or the time of its entry in a log. For GCRA it is the theoretical arrival time before the grant or the
+-- time of the grant, whichever is later.
 --
 -- Each counter is read once, and is written at most once, after the requests that use it. A log is written immediately.
 -- A peek, a charge that does not fit and a denied request write nothing, except for postpaid charges.
@@ -65,24 +65,36 @@ end
 -- is its table. A table that starts as { false } has room for one number, and costs less than a table that grows.
 local A, B, C = { false }, {}, {}
 
--- Returns the counter of the key at this position. It is called only if a key occurs more than once.
-local KEYS_REPEAT, first_position = HAS_REPEATED_KEYS, nil
-if KEYS_REPEAT then
-  local COUNTER_OF = {}
-  function first_position(position)
-    local key = KEYS[position]
-    local counter = COUNTER_OF[key]
-    if not counter then
-      counter = position
-      COUNTER_OF[key] = counter
-    end
-    return counter
-  end
-end
-
 -- For each counter to write: the time in us from which it is unused, and the format of its text (false for a log).
 -- STORED_UNUSED_FROM is this time for the stored value.
 local UNUSED_FROM, FORMAT_OF, STORED_UNUSED_FROM = {}, {}, { false }
+
+-- Returns the counter of the key at this position. It is called only if a key occurs more than once. `denominator` is
+-- that of GCRA with fractions. A limit of another number may have another one, which reads the stored text in another
+-- way: the text is then written, and read again as another counter.
+local KEYS_REPEAT, first_position = HAS_REPEATED_KEYS, nil
+if KEYS_REPEAT then
+  local COUNTER_OF, DENOMINATOR_OF = {}, {}
+  function first_position(position, denominator)
+    local key = KEYS[position]
+    local counter = COUNTER_OF[key]
+    if counter and DENOMINATOR_OF[counter] == denominator then
+      return counter
+    end
+    local unused_from = UNUSED_FROM[counter]
+    if unused_from then
+      local state, a, b, c = FORMAT_OF[counter], A[counter], B[counter], C[counter]
+      local stored_unused_from = STORED_UNUSED_FROM[counter]
+      WRITE_COUNTER
+      UNUSED_FROM[counter] = nil
+    end
+    if counter then
+      TEXT[position] = call('MGET', key)[1]
+    end
+    COUNTER_OF[key], DENOMINATOR_OF[position] = position, denominator
+    return position
+  end
+end
 
 -- A kernel is a function of a counter, a mode and the parameters of the charge (kernel.lua). It returns whether the
 -- charge fits. If an admitted request would change the counter, the kernel also returns the time in us from which the

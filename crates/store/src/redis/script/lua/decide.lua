@@ -51,7 +51,8 @@ if NEEDS_ONE_BY_ONE then
     local counter = 0
     if kernel ~= BLOCKED then
       KEYS_USED = KEYS_USED + 1
-      counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+      local denominator = KEYS_REPEAT and kernel == GCRA and unpack_from('<d', REQUESTS, at + 34) or nil
+      counter = KEYS_REPEAT and first_position(KEYS_USED, denominator) or KEYS_USED
     end
     local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at + 2))
     local n = REPLY_SIZE + 1
@@ -105,7 +106,8 @@ if NEEDS_ONE_BY_ONE then
       local counter = 0
       if kernel ~= BLOCKED then
         KEYS_USED = KEYS_USED + 1
-        counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+        local denominator = KEYS_REPEAT and kernel == GCRA and unpack_from('<d', REQUESTS, at + 36) or nil
+        counter = KEYS_REPEAT and first_position(KEYS_USED, denominator) or KEYS_USED
       end
       local fits, unused_from, a, b, c =
         KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at + 4))

@@ -13,7 +13,7 @@ SET_KERNEL_FACTS
 local one, two, three, four, five = unpack_from(parameters, REQUESTS, at + 2)
 at = at + 2 + size
 KEYS_USED = KEYS_USED + 1
-local counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+local counter = KEYS_REPEAT and first_position(KEYS_USED, kernel == GCRA and five or nil) or KEYS_USED
 local is_at_most = false -- whether RECORD counts no more charges in full
 repeat
   -- Decides the first charge of a run.

@@ -34,7 +34,7 @@ if mode >= REFUND then
   if mode == UNDO and NOW > GRANT_ID then -- see gcra_whole.lua
     cost = cost - (NOW - GRANT_ID)
   end
-  if cost >= 0 then
+  if cost > 0 or cost == 0 and cost_part > 0 then
     after, after_part = arrival - cost, part - cost_part
     if after_part < 0 then
       after, after_part = after - 1, after_part + denominator

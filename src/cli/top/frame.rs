@@ -1,0 +1,348 @@
+//! The screen: a head of lines, the table of rules, and the table of denied keys. On a terminal it has a line with the
+//! keys of the keyboard; as text it is as high as its rows.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize as _};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, TableState, Widget as _};
+
+use super::columns::{cut, fitted, wrapped};
+use super::screen::{Order, Screen};
+use super::sentence::{is_long_ago, key_text, per_second, rule_text, sentence, share_text, time_of_day};
+use super::state::SECONDS;
+use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
+use crate::cli::output::readable_duration;
+use crate::console::with_commas;
+
+/// Lines of prose are not longer than this.
+const WIDEST_PROSE: u16 = 120;
+/// Narrower screens have no column for the last 15 minutes of a rule, and none for the begin.
+const NARROW: u16 = 80;
+/// Narrower screens have no column for the limit of a rule, and none for the rule of a key.
+const NARROWEST: u16 = 70;
+/// Columns of the trend.
+const TREND_STEPS: usize = 90;
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const SPACING: u16 = 2;
+const MARK: &str = "> ";
+
+/// How much of a long line is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notices {
+    Whole,
+    OneLineEach,
+}
+
+/// The row of a table that the keys of the keyboard have selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Selected {
+    /// The table has no place for the mark.
+    Nowhere,
+    OnTerminal(Option<usize>),
+}
+
+/// The view as text, with at most `most_rows` rules and keys.
+pub(super) fn text(view: &View, most_rows: usize, width: u16) -> String {
+    let screen = Screen::default();
+    let rules: Vec<_> = screen.rules(view).into_iter().take(most_rows).collect();
+    let keys: Vec<_> = screen.keys(view).into_iter().take(most_rows).collect();
+    let head = head(view, &screen, width, Notices::Whole);
+    let heights = [head.len() + 1, rules.len().max(1) + 2, keys.len().max(1) + 1].map(height);
+    let area = Rect::new(0, 0, width, heights.iter().sum());
+    let mut buffer = Buffer::empty(area);
+    let [head_area, rules_area, keys_area] = Layout::vertical(heights.map(Constraint::Length)).areas(area);
+    Paragraph::new(head).render(head_area, &mut buffer);
+    render_rules(view, &rules, Selected::Nowhere, rules_area, &mut buffer);
+    render_keys(view, &keys, keys_area, &mut buffer);
+    buffer_text(&buffer)
+}
+
+/// Draws the view on a terminal.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &View, screen: &Screen) {
+    let area = frame.area();
+    let (rules, keys) = (screen.rules(view), screen.keys(view));
+    let head = head(view, screen, area.width, Notices::OneLineEach);
+    let [head_area, rules_area, keys_area, foot_area] = Layout::vertical([
+        Constraint::Length(height(head.len() + 1)),
+        Constraint::Length(height(rules.len().max(1) + 2).min(area.height / 2)),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    frame.render_widget(Paragraph::new(head), head_area);
+    let selected = Selected::OnTerminal(screen.selected_row(&rules));
+    render_rules(view, &rules, selected, rules_area, frame.buffer_mut());
+    render_keys(view, &keys, keys_area, frame.buffer_mut());
+    frame.render_widget(foot(screen, area.width), foot_area);
+}
+
+/// As many lines as a screen can have at most.
+fn height(lines: usize) -> u16 {
+    u16::try_from(lines).unwrap_or(u16::MAX)
+}
+
+/// What stands above the tables.
+fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<'static>> {
+    let prose = |text: &str| wrapped(text, width.min(WIDEST_PROSE)).into_iter();
+    let styled = |text: &str, style: Style| -> Vec<Line<'static>> {
+        match notices {
+            Notices::Whole => prose(text).map(|row| Line::styled(row, style)).collect(),
+            Notices::OneLineEach => vec![Line::styled(cut(text, width), style)],
+        }
+    };
+    let mut lines = vec![Line::from(cut(&title(view, screen), width)).bold()];
+    let contacts = view.instances.iter().filter_map(contact_text);
+    lines.extend(contacts.flat_map(|text| styled(&text, Style::new().red())));
+    if view.instances.iter().any(|instance| instance.is_counted) {
+        lines.extend(prose(&sentence(view)).map(Line::from));
+        for line in &view.notices {
+            let style = match line.notice.level.as_str() {
+                "bad" => Style::new().red(),
+                "warn" => Style::new().yellow(),
+                _ => Style::new(),
+            };
+            lines.extend(styled(&notice_text(view, line), style));
+        }
+        lines.extend(numbers(view, width).into_iter().map(Line::from));
+        lines.push(Line::from(trend(view, width)));
+    }
+    lines
+}
+
+fn title(view: &View, screen: &Screen) -> String {
+    let answers = |instance: &&InstanceLine| instance.error.is_none() && instance.name.is_some();
+    let who = match view.instances.as_slice() {
+        [only] => {
+            let name = only.name.as_ref().unwrap_or(&only.address);
+            let version = only.version.as_ref().map(|version| format!("  {version}")).unwrap_or_default();
+            let up = only.started_at.map(|started_at| view.end.saturating_sub(started_at));
+            let up = up.map(|seconds| format!("  up {}", readable_duration(Duration::from_secs(seconds))));
+            let readiness = match (&only.error, &only.name) {
+                (Some(_), _) => "no answer",
+                (None, None) => "connecting",
+                (None, Some(_)) if only.reasons.is_empty() => "ready",
+                (None, Some(_)) => "not ready",
+            };
+            format!("{name}  {readiness}{version}{}  this process only", up.unwrap_or_default())
+        }
+        all => format!("{} of {} instances", all.iter().filter(answers).count(), all.len()),
+    };
+    let time = if view.end > 0 { format!("{} UTC  ", time_of_day(view.end)) } else { String::new() };
+    let pause = if screen.is_paused { "PAUSED  " } else { "" };
+    format!("ratelimitd top  {time}{pause}{who}")
+}
+
+/// Why an instance is not counted.
+fn contact_text(instance: &InstanceLine) -> Option<String> {
+    let address = &instance.address;
+    let name = instance.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    if let Some(other) = &instance.same_as {
+        return Some(format!("▲ {address}{name} is the same process as {other}: it is counted once."));
+    }
+    let error = instance.error.as_ref()?;
+    let stale = if instance.is_counted { " The numbers are those before." } else { "" };
+    let wait = instance.wait.map(|wait| format!(" The next try is within {} s.", wait.as_secs()));
+    Some(format!("■ {address}{name} does not answer: {error}.{stale}{}", wait.unwrap_or_default()))
+}
+
+fn notice_text(view: &View, line: &NoticeLine) -> String {
+    let NoticeLine { notice, instance } = line;
+    let parts = [&notice.title, &notice.text, &notice.fix].into_iter().filter(|part| !part.is_empty());
+    let sentences = parts.map(|part| if part.ends_with('.') { part.clone() } else { format!("{part}.") });
+    let text = sentences.collect::<Vec<_>>().join(" ");
+    if view.instances.len() > 1 { format!("{text} ({instance})") } else { text }
+}
+
+/// The rates and percentiles, on as many lines as they need.
+fn numbers(view: &View, width: u16) -> Vec<String> {
+    let rates = &view.per_second;
+    let rate = |name: &str, rate: f64| format!("{name} {}/s", per_second(rate));
+    let percentile = |name: &str, us: Option<u64>| format!("{name} {}", us.map_or("–".to_owned(), time_text));
+    let mut items = vec![
+        rate("requests", rates.requests),
+        rate("denied", rates.denied),
+        rate("would deny", rates.shadow),
+        rate("by policy", rates.policy),
+        rate("no decision", rates.failed),
+        percentile("p99", view.p99_us),
+    ];
+    items.extend(view.redis.map(|_| percentile("Redis p99", view.store_p99_us)));
+    // No-break spaces hold an item together, and items apart.
+    let items: Vec<_> = items.into_iter().map(|item| item.replace(' ', "\u{a0}") + "\u{a0}\u{a0}").collect();
+    let lines = wrapped(&items.join(" "), width).into_iter();
+    lines.map(|line| line.replace('\u{a0}', " ").trim_end().to_owned()).collect()
+}
+
+fn time_text(us: u64) -> String {
+    match us {
+        ..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{:.2} ms", us as f64 / 1_000.0),
+        _ => format!("{:.2} s", us as f64 / 1_000_000.0),
+    }
+}
+
+/// Denied requests of the last 15 minutes, the highest step as the highest bar.
+fn trend(view: &View, width: u16) -> String {
+    const NAME: &str = "denied, 15 min  ";
+    let room = usize::from(width).saturating_sub(NAME.len()).clamp(1, TREND_STEPS);
+    // From the newest second on, so that the last step is whole.
+    let steps = view.denied_seconds.rchunks(SECONDS.div_ceil(room)).rev();
+    let steps: Vec<u128> =
+        steps.map(|seconds| seconds.iter().map(|count| u128::from(*count)).sum()).collect();
+    let highest = steps.iter().copied().max().unwrap_or_default().max(1);
+    let bar = |step: u128| LEVELS[usize::try_from((step * 7).div_ceil(highest)).unwrap_or_default().min(7)];
+    steps.into_iter().map(bar).fold(NAME.to_owned(), |mut text, bar| {
+        text.push(bar);
+        text
+    })
+}
+
+/// Draws the rules.
+fn render_rules(view: &View, rules: &[&RuleLine], selected: Selected, area: Rect, buffer: &mut Buffer) {
+    if rules.is_empty() {
+        Paragraph::new("No rule to show.").render(area, buffer);
+        return;
+    }
+    let mut header = vec!["RULE", "LIMIT", "ASKED/S", "DENIED/S", "SHARE", "15 MIN", "SINCE"];
+    let row = |rule: &&RuleLine| {
+        let since = rule.since.map_or_else(|| "–".to_owned(), |since| since_text(since, view.end));
+        vec![
+            rule_text(rule),
+            rule.name.limit.clone(),
+            per_second(rule.asked),
+            per_second(rule.denied),
+            share_text(rule.denied, rule.asked),
+            with_commas(rule.denied_15m),
+            since,
+        ]
+    };
+    let mut rows: Vec<Vec<String>> = rules.iter().map(row).collect();
+    if area.width < NARROW {
+        header.truncate(5);
+        rows.iter_mut().for_each(|row| row.truncate(5));
+    }
+    let is_red: Vec<bool> = rules.iter().map(|rule| rule.denied > 0.0 && rule.is_enforced()).collect();
+    let texts = TableTexts { header, rows, flexible: 2, is_red };
+    render_table(texts.fitting(area.width), selected, area, buffer);
+}
+
+fn since_text(since: u64, end: u64) -> String {
+    if is_long_ago(since, end) { "> 15 min".to_owned() } else { time_of_day(since) }
+}
+
+/// Draws the keys that were denied.
+fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) {
+    if keys.is_empty() {
+        Paragraph::new("No key to show that was over a limit.").render(area, buffer);
+        return;
+    }
+    let header = vec!["KEY", "RULE", "DENIED/S", "OF RULE", "15 MIN"];
+    let row = |key: &&KeyLine| {
+        let rule = view.rules.iter().find(|rule| rule.name == key.name);
+        let denied = rule.map_or(0.0, |rule| rule.denied);
+        vec![
+            key_text(key),
+            rule.map(rule_text).unwrap_or_default(),
+            per_second(key.denied),
+            share_text(key.denied, denied),
+            format!("≥ {}", with_commas(key.denied_15m)),
+        ]
+    };
+    let rows: Vec<Vec<String>> = keys.iter().map(row).collect();
+    let is_red = vec![false; rows.len()];
+    let texts = TableTexts { header, rows, flexible: 2, is_red };
+    render_table(texts.fitting(area.width), Selected::Nowhere, area, buffer);
+}
+
+/// Texts of a table: the first `flexible` columns to the left, numbers to the right.
+struct TableTexts {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    flexible: usize,
+    is_red: Vec<bool>,
+}
+
+impl TableTexts {
+    /// Without the second column, if the screen is very narrow.
+    fn fitting(mut self, width: u16) -> Self {
+        if width < NARROWEST {
+            self.header.remove(1);
+            self.rows.iter_mut().for_each(|row| drop(row.remove(1)));
+            self.flexible = 1;
+        }
+        self
+    }
+}
+
+fn render_table(texts: TableTexts, selected: Selected, area: Rect, buffer: &mut Buffer) {
+    let header: Vec<String> = texts.header.iter().map(|name| (*name).to_owned()).collect();
+    let (mark, row) = match selected {
+        Selected::Nowhere => ("", None),
+        Selected::OnTerminal(row) => (MARK, row),
+    };
+    let room = area.width.saturating_sub(height(mark.len()));
+    let all: Vec<_> = std::iter::once(header.clone()).chain(texts.rows.iter().cloned()).collect();
+    let widths = fitted(&all, texts.flexible, SPACING, room);
+    let cells = |row: &[String]| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, width))| {
+            let line = Line::from(cut(text, *width));
+            if column < texts.flexible { line } else { line.right_aligned() }
+        });
+        Row::new(cells.collect::<Vec<_>>())
+    };
+    let rows = texts.rows.iter().zip(&texts.is_red).map(|(row, is_red)| {
+        let style = if *is_red { Style::new().red() } else { Style::new() };
+        cells(row).style(style)
+    });
+    let table = Table::new(rows, widths.iter().map(|width| Constraint::Length(*width)))
+        .header(cells(&header).bold())
+        .column_spacing(SPACING)
+        .highlight_symbol(mark)
+        .highlight_spacing(HighlightSpacing::Always)
+        .row_highlight_style(Style::new().reversed());
+    let mut state = TableState::new().with_selected(row);
+    StatefulWidget::render(table, area, buffer, &mut state);
+}
+
+/// What the keys of the keyboard do, or the filter.
+fn foot(screen: &Screen, width: u16) -> Line<'static> {
+    let Screen { filter, order, only_denying, .. } = screen;
+    let text = if screen.is_typing {
+        format!("filter: {filter}_  Enter keeps it, Esc clears it")
+    } else {
+        let (order, rules) = match (order, only_denying) {
+            (Order::Denied, false) => ("asked", "denying"),
+            (Order::Denied, true) => ("asked", "all"),
+            (Order::Asked, false) => ("denied", "denying"),
+            (Order::Asked, true) => ("denied", "all"),
+        };
+        let filter = if filter.is_empty() { String::new() } else { format!(" ({filter})") };
+        let keys = screen.chosen_rule.as_ref().map(|rule| format!("  keys of {}, Esc: of all", rule.rule));
+        let keys = keys.unwrap_or_else(|| "  ↑↓ Enter: keys of a rule".to_owned());
+        format!("q quit  p pause  / filter{filter}  s by {order}  d {rules}{keys}")
+    };
+    Line::from(cut(&text, width)).reversed()
+}
+
+/// The text of a buffer, without spaces at the ends of lines.
+fn buffer_text(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let line = |y: u16| {
+        let mut text = String::new();
+        // The cells behind a wide character are part of it.
+        let mut hidden = 0;
+        for x in 0..area.width {
+            let symbol = buffer[(x, y)].symbol();
+            if hidden == 0 {
+                text.push_str(symbol);
+            }
+            hidden = Span::raw(symbol).width().max(hidden).saturating_sub(1);
+        }
+        text.trim_end().to_owned() + "\n"
+    };
+    (0..area.height).map(line).collect()
+}

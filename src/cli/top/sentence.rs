@@ -1,0 +1,107 @@
+//! The state of the instances as sentences, and numbers as words of them.
+
+use super::state::SECONDS;
+use super::view::{KeyLine, RuleLine, View};
+use crate::console::{clock, rate_text};
+
+/// The last second that has a date with a year of four digits.
+const LAST_S: u64 = 253_402_300_799;
+/// Denials that began longer ago began before the series.
+const LONG_AGO_S: u64 = SECONDS as u64 - 30;
+
+/// What happens, in one or a few sentences.
+pub(super) fn sentence(view: &View) -> String {
+    let rates = &view.per_second;
+    let mut text = if rates.requests == 0.0 {
+        "No requests.".to_owned()
+    } else if rates.denied == 0.0 {
+        format!("{} requests/s, none denied.", per_second(rates.requests))
+    } else {
+        let since = match view.denied_since {
+            Some(since) if is_long_ago(since, view.end) => ", for more than 15 min".to_owned(),
+            Some(since) => format!(", since {}", time_of_day(since)),
+            None => String::new(),
+        };
+        let share = share_text(rates.denied, rates.requests);
+        let (denied, requests) = (per_second(rates.denied), per_second(rates.requests));
+        format!("{denied} of {requests} requests/s denied ({share}){since}.{}", blamed(view))
+    };
+    if rates.failed > 0.0 {
+        text += &format!(" {} requests/s have no decision.", per_second(rates.failed));
+    }
+    if let Some(redis) = view.redis {
+        text += &match redis.answering {
+            0 => " Redis does not answer.".to_owned(),
+            answering if answering == redis.instances => " Redis answers.".to_owned(),
+            answering => format!(" Redis answers {answering} of {} instances.", redis.instances),
+        };
+    }
+    text
+}
+
+/// The rule with most denials, and its key if one has more than half of them.
+fn blamed(view: &View) -> String {
+    let enforced = || view.rules.iter().filter(|rule| rule.is_enforced());
+    let all: f64 = enforced().map(|rule| rule.denied).sum();
+    let Some(rule) = enforced().max_by(|a, b| a.denied.total_cmp(&b.denied)).filter(|rule| rule.denied > 0.0)
+    else {
+        return String::new();
+    };
+    let share = share_text(rule.denied, all);
+    let keys = view.keys.iter().filter(|key| key.name == rule.name);
+    let most = keys.max_by(|a, b| a.denied.total_cmp(&b.denied));
+    let key = match most.filter(|key| key.denied * 2.0 > rule.denied) {
+        Some(key) => {
+            format!("{} of these are of one key, {}", share_text(key.denied, rule.denied), key_text(key))
+        }
+        None => "no single key has half of these".to_owned(),
+    };
+    format!(" {share} of the denials are by {}; {key}.", rule_text(rule))
+}
+
+/// The label of a rule, its domain where the label does not begin with it, and what it is if it denies nothing.
+pub(super) fn rule_text(rule: &RuleLine) -> String {
+    let name = &rule.name;
+    let mut text = name.rule.clone();
+    let has_domain = name.rule.strip_prefix(&name.domain).is_some_and(|rest| rest.starts_with('.'));
+    if !has_domain && name.domain != name.rule {
+        text += &format!(" ({})", name.domain);
+    }
+    if !rule.is_enforced() {
+        text += ", shadow";
+    }
+    text
+}
+
+/// The entries of a key.
+pub(super) fn key_text(key: &KeyLine) -> String {
+    let entries = key.entries.iter().map(|(name, value)| format!("{name}={value}"));
+    entries.collect::<Vec<_>>().join(" ")
+}
+
+/// A part of a whole in percent, with two significant digits. Rates of different lengths of time can be more than the
+/// whole: at most 100 %.
+pub(super) fn share_text(part: f64, whole: f64) -> String {
+    let percent = if whole > 0.0 { (part / whole * 100.0).min(100.0) } else { 0.0 };
+    match percent {
+        0.0 => "0 %".to_owned(),
+        ..1.0 => format!("{percent:.2} %"),
+        ..10.0 => format!("{percent:.1} %"),
+        _ => format!("{percent:.0} %"),
+    }
+}
+
+/// Whether denials began before the last 15 minutes, or so close to their start that it is not known.
+pub(super) fn is_long_ago(since: u64, end: u64) -> bool {
+    end.saturating_sub(since) > LONG_AGO_S
+}
+
+/// A rate, without its unit.
+pub(super) fn per_second(rate: f64) -> String {
+    if rate == 0.0 { "0".to_owned() } else { rate_text(rate) }
+}
+
+/// The time of day in UTC.
+pub(super) fn time_of_day(seconds: u64) -> String {
+    clock(seconds.min(LAST_S))
+}

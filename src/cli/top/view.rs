@@ -1,0 +1,325 @@
+//! What the instances say, added up: rates, rules by their names, and keys by what is shown of them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::state::{ConsoleEvent, ConsoleNotice, ConsoleState, RuleName, SECONDS, ShownEntries};
+
+/// Rates of requests are means of this many seconds.
+const RATE_SECONDS: usize = 5;
+/// A pause of denials that is longer ends a row of them, as in the console.
+const LONGEST_PAUSE_S: usize = 30;
+/// For this time it is told that another process answers.
+const REPLACED_FOR_S: u64 = 900;
+
+/// Whether an instance answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Contact {
+    Connecting,
+    Live,
+    /// `wait`: the time until the next try, if there is one.
+    Lost {
+        error: String,
+        wait: Option<Duration>,
+    },
+}
+
+/// What is known of an instance.
+#[derive(Clone, Debug)]
+pub(super) struct InstanceSeen {
+    address: String,
+    /// The last one, also after the contact was lost.
+    state: Option<ConsoleState>,
+    pub(super) contact: Contact,
+    /// The name of the process that answered before this one, and when that changed.
+    replaced: Option<(String, u64)>,
+}
+
+impl InstanceSeen {
+    pub(super) fn new(address: String) -> Self {
+        Self { address, state: None, contact: Contact::Connecting, replaced: None }
+    }
+
+    pub(super) fn event(&mut self, event: ConsoleEvent) {
+        match (event, &mut self.state) {
+            (ConsoleEvent::State(state), before) => {
+                if let Some(before) = before.as_ref().filter(|before| before.instance.id != state.instance.id)
+                {
+                    self.replaced = Some((before.instance.name.clone(), state.end));
+                }
+                *before = Some(*state);
+            }
+            (ConsoleEvent::Sample(sample), Some(state)) => state.add(sample),
+            // A stream begins with a state, and its reader ends it at the last event.
+            (ConsoleEvent::Sample(_), None) | (ConsoleEvent::End, _) => return,
+        }
+        self.contact = Contact::Live;
+    }
+
+    /// The notice that the address is now that of another process.
+    fn replaced_notice(&self) -> Option<NoticeLine> {
+        let (before, at) = self.replaced.as_ref()?;
+        let now = self.state.as_ref().filter(|state| state.end.saturating_sub(*at) < REPLACED_FOR_S)?;
+        let (name, address) = (&now.instance.name, &self.address);
+        let title = match before == name {
+            true => format!("■ {name} has started again: {address} is another process now."),
+            false => format!("■ {address} is another process now: {before} before, {name} now."),
+        };
+        let notice = ConsoleNotice {
+            level: "bad".to_owned(),
+            title,
+            text: "Its numbers begin anew.".to_owned(),
+            fix: String::new(),
+        };
+        Some(NoticeLine { instance: name.clone(), notice })
+    }
+}
+
+/// The screen's data. Times are seconds since the epoch, rates are per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct View {
+    /// The end of the last second of the newest instance.
+    pub(super) end: u64,
+    pub(super) instances: Vec<InstanceLine>,
+    pub(super) per_second: Rates,
+    /// When the denials that last began.
+    pub(super) denied_since: Option<u64>,
+    /// The 99th percentile of a call; of several instances that of the slowest.
+    pub(super) p99_us: Option<u64>,
+    /// That of a decision in Redis, alike.
+    pub(super) store_p99_us: Option<u64>,
+    /// `None` if all counters are in memory.
+    pub(super) redis: Option<RedisAnswers>,
+    pub(super) notices: Vec<NoticeLine>,
+    pub(super) rules: Vec<RuleLine>,
+    pub(super) keys: Vec<KeyLine>,
+    /// Denied requests of each of the last seconds, oldest first.
+    #[serde(skip)]
+    pub(super) denied_seconds: Vec<u64>,
+}
+
+/// One instance, whether it answers or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct InstanceLine {
+    pub(super) address: String,
+    pub(super) name: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) started_at: Option<u64>,
+    /// Why it is not ready.
+    pub(super) reasons: Vec<String>,
+    /// Why it does not answer.
+    pub(super) error: Option<String>,
+    /// The address that the same process has, too: it is counted there.
+    pub(super) same_as: Option<String>,
+    /// Whether its numbers are in the sums.
+    pub(super) is_counted: bool,
+    /// Seconds until the next try.
+    #[serde(skip)]
+    pub(super) wait: Option<Duration>,
+}
+
+/// Requests per second, in exclusive classes but for `shadow`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Rates {
+    pub(super) requests: f64,
+    pub(super) denied: f64,
+    /// Denials without effect.
+    pub(super) shadow: f64,
+    pub(super) policy: f64,
+    pub(super) failed: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct RedisAnswers {
+    /// Instances with counters in Redis, and how many of them get answers.
+    pub(super) instances: usize,
+    pub(super) answering: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct NoticeLine {
+    pub(super) instance: String,
+    #[serde(flatten)]
+    pub(super) notice: ConsoleNotice,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct RuleLine {
+    #[serde(flatten)]
+    pub(super) name: RuleName,
+    pub(super) asked: f64,
+    pub(super) denied: f64,
+    pub(super) denied_15m: u64,
+    pub(super) since: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct KeyLine {
+    #[serde(flatten)]
+    pub(super) name: RuleName,
+    pub(super) entries: ShownEntries,
+    pub(super) denied: f64,
+    /// At least this many.
+    pub(super) denied_15m: u64,
+}
+
+impl RuleLine {
+    /// Whether denials by the rule deny requests.
+    pub(super) fn is_enforced(&self) -> bool {
+        self.name.kind != "shadow"
+    }
+}
+
+impl View {
+    /// Adds up the instances that answer. If none does, the last numbers of all of them.
+    pub(super) fn merged(seen: &[InstanceSeen]) -> Self {
+        let is_any_live = seen.iter().any(|instance| instance.contact == Contact::Live);
+        let mut view = Self::default();
+        let mut counted: Vec<(&str, &ConsoleState)> = Vec::new();
+        for instance in seen {
+            let mut line = instance_line(instance);
+            if let Some(state) = &instance.state {
+                let known = counted.iter().find(|(_, known)| known.instance.id == state.instance.id);
+                line.same_as = known.map(|(address, _)| (*address).to_owned());
+                line.is_counted =
+                    line.same_as.is_none() && (!is_any_live || instance.contact == Contact::Live);
+                if line.is_counted {
+                    counted.push((&instance.address, state));
+                    view.notices.extend(instance.replaced_notice());
+                }
+            }
+            view.instances.push(line);
+        }
+        let states: Vec<&ConsoleState> = counted.iter().map(|(_, state)| *state).collect();
+        view.end = states.iter().map(|state| state.end).max().unwrap_or_default();
+        view.add_series(&states);
+        for (address, state) in &counted {
+            let name = &state.instance.name;
+            let is_unique = states.iter().filter(|other| other.instance.name == *name).count() == 1;
+            let instance = if is_unique { name.clone() } else { (*address).to_owned() };
+            let line =
+                |notice: &ConsoleNotice| NoticeLine { instance: instance.clone(), notice: notice.clone() };
+            view.notices.extend(state.notices.iter().map(line));
+        }
+        view.notices.sort_by_key(|line| match line.notice.level.as_str() {
+            "bad" => 0,
+            "warn" => 1,
+            _ => 2,
+        });
+        view.rules = rule_lines(&states);
+        view.keys = key_lines(&states);
+        view
+    }
+
+    fn add_series(&mut self, states: &[&ConsoleState]) {
+        self.denied_seconds = vec![0; SECONDS];
+        for state in states {
+            let series = &state.series;
+            let rates = &mut self.per_second;
+            rates.requests += mean(&series.requests);
+            rates.denied += mean(&series.denied);
+            rates.shadow += mean(&series.shadow);
+            rates.policy += mean(&series.policy);
+            rates.failed += mean(&series.failed);
+            self.p99_us = self.p99_us.max(series.p99_us.last().copied().flatten());
+            self.store_p99_us = self.store_p99_us.max(series.store_p99_us.last().copied().flatten());
+            if state.store.kind == "redis" {
+                let redis = self.redis.get_or_insert_default();
+                redis.instances += 1;
+                redis.answering += usize::from(state.store.answers);
+            }
+            // Instances end their seconds at different times: the newest one ends the axis.
+            let behind = usize::try_from(self.end - state.end).unwrap_or(SECONDS);
+            let axis = self.denied_seconds.iter_mut().rev().skip(behind);
+            axis.zip(series.denied.iter().rev()).for_each(|(sum, denied)| *sum = sum.saturating_add(*denied));
+        }
+        self.denied_since = denied_since(&self.denied_seconds, self.end);
+    }
+}
+
+fn instance_line(seen: &InstanceSeen) -> InstanceLine {
+    let mut line = InstanceLine { address: seen.address.clone(), ..InstanceLine::default() };
+    if let Contact::Lost { error, wait } = &seen.contact {
+        (line.error, line.wait) = (Some(error.clone()), *wait);
+    }
+    if let Some(ConsoleState { instance, .. }) = &seen.state {
+        line.name = Some(instance.name.clone());
+        line.id = Some(instance.id.clone());
+        line.version = Some(instance.version.clone());
+        line.started_at = Some(instance.started_at);
+        line.reasons.clone_from(&instance.reasons);
+    }
+    line
+}
+
+fn mean(series: &[u64]) -> f64 {
+    let newest = &series[series.len().saturating_sub(RATE_SECONDS)..];
+    newest.iter().map(|count| *count as f64).sum::<f64>() / newest.len().max(1) as f64
+}
+
+/// When the row of seconds with denials began that is not over at `end`.
+fn denied_since(seconds: &[u64], end: u64) -> Option<u64> {
+    let mut began = None;
+    let mut pause = 0;
+    for (back, denied) in (1..).zip(seconds.iter().rev()) {
+        pause = if *denied > 0 { 0 } else { pause + 1 };
+        if *denied > 0 {
+            began = Some(end.saturating_sub(back));
+        } else if pause > LONGEST_PAUSE_S {
+            break;
+        }
+    }
+    began
+}
+
+fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
+    let mut lines: Vec<RuleLine> = Vec::new();
+    let mut places: HashMap<&RuleName, usize> = HashMap::new();
+    for rule in states.iter().flat_map(|state| &state.rules.list) {
+        let place = *places.entry(&rule.name).or_insert_with(|| {
+            lines.push(RuleLine { name: rule.name.clone(), ..RuleLine::default() });
+            lines.len() - 1
+        });
+        let line = &mut lines[place];
+        line.asked += rule.asked;
+        line.denied += rule.denied;
+        line.denied_15m = line.denied_15m.saturating_add(rule.denied_15m);
+        line.since = line.since.into_iter().chain(rule.since).min();
+    }
+    lines.sort_by(|a, b| {
+        let by_asked = || b.asked.total_cmp(&a.asked).then_with(|| a.name.cmp(&b.name));
+        b.denied.total_cmp(&a.denied).then(b.denied_15m.cmp(&a.denied_15m)).then_with(by_asked)
+    });
+    lines
+}
+
+fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
+    let mut lines: Vec<KeyLine> = Vec::new();
+    let mut places: HashMap<(RuleName, &ShownEntries), usize> = HashMap::new();
+    for state in states {
+        for key in &state.keys {
+            let rule = state.rules.list.iter().find(|rule| rule.id == key.rule);
+            // A key of a rule that the state does not list, because it has 200 others with more denials.
+            let name = rule.map(|rule| rule.name.clone()).unwrap_or_default();
+            let place = *places.entry((name, &key.entries)).or_insert_with_key(|(name, _)| {
+                lines.push(KeyLine {
+                    name: name.clone(),
+                    entries: key.entries.clone(),
+                    ..KeyLine::default()
+                });
+                lines.len() - 1
+            });
+            let line = &mut lines[place];
+            line.denied += key.denied;
+            line.denied_15m = line.denied_15m.saturating_add(key.denied_15m);
+        }
+    }
+    lines.sort_by(|a, b| {
+        let by_name = || a.entries.cmp(&b.entries);
+        b.denied.total_cmp(&a.denied).then(b.denied_15m.cmp(&a.denied_15m)).then_with(by_name)
+    });
+    lines
+}

@@ -1,0 +1,90 @@
+//! The settings in the schema of the chart's values, from the catalogue of the program: Helm refuses a key that the
+//! service does not have.
+
+use std::path::Path;
+
+use ratelimitd::settings::{Setting, Settings};
+use serde_json::{Map, Value, json};
+
+use super::compare_or_update;
+
+const SCHEMA: &str = "deploy/helm/ratelimitd/values.schema.json";
+/// The generated definition is the last part of the file.
+const START: &str = "\n    \"settings\": {\n      \"type\": \"object\"";
+
+#[test]
+fn the_schema_of_the_chart_has_every_setting() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCHEMA);
+    let committed = std::fs::read_to_string(path).expect("a schema");
+    let (head, _) = committed.split_once(START).expect("the definition of the settings");
+    let settings = schema_of_section(&Settings::catalogue(), "", 4);
+    let schema = format!("{head}\n    \"settings\": {settings}\n  }}\n}}\n");
+    assert!(serde_json::from_str::<Value>(&schema).is_ok(), "{schema}");
+    compare_or_update(SCHEMA, &schema);
+}
+
+/// The schema of the settings whose keys begin with `section`, which is empty or ends with a dot.
+fn schema_of_section(catalogue: &[Setting], section: &str, indent: usize) -> String {
+    let below = || catalogue.iter().filter_map(|setting| Some((setting.key.strip_prefix(section)?, setting)));
+    let mut names: Vec<&str> = Vec::new();
+    for (key, _) in below() {
+        let name = key.split('.').next().expect("a first part");
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let schema_of_name = |name: &&str| match below().find(|(key, _)| key == name) {
+        Some((_, setting)) => schema_of(setting).to_string(),
+        None => schema_of_section(catalogue, &format!("{section}{name}."), indent + 4),
+    };
+    let outer = " ".repeat(indent);
+    let properties: Vec<_> =
+        names.iter().map(|name| format!("{outer}    \"{name}\": {}", schema_of_name(name))).collect();
+    [
+        "{".to_owned(),
+        format!("{outer}  \"type\": \"object\","),
+        format!("{outer}  \"additionalProperties\": false,"),
+        format!("{outer}  \"properties\": {{"),
+        properties.join(",\n"),
+        format!("{outer}  }}"),
+        format!("{outer}}}"),
+    ]
+    .join("\n")
+}
+
+/// The schema of one setting, from the values that it takes in words.
+fn schema_of(setting: &Setting) -> Value {
+    let expected = setting.expected.as_str();
+    let mut schema = if expected == "true or false" {
+        json!({"enum": [true, false, "true", "false"]})
+    } else if let Some(names) = expected.strip_prefix("one of ").filter(|names| is_list_of_names(names)) {
+        json!({"enum": names.split(", ").collect::<Vec<_>>()})
+    } else if let Some([min, max]) = expected.strip_prefix("a whole number from ").and_then(bounds) {
+        json!({"type": "integer", "minimum": min, "maximum": max})
+    } else if expected.starts_with("a number from 0 to 1") {
+        // As a text, too: Helm writes a small number as 1e-06.
+        json!({"type": ["number", "string"], "minimum": 0, "maximum": 1})
+    } else if expected.starts_with("a duration from ") {
+        json!({"type": "string", "pattern": "^([0-9]+ *[a-z]+ *)+$"})
+    } else if let Some(columns) = expected.strip_prefix("a list of rows, each with some of: ") {
+        let properties: Map<_, _> =
+            columns.split(", ").map(|column| (column.to_owned(), json!({}))).collect();
+        json!({"type": "array", "items": {
+            "type": "object", "additionalProperties": false, "properties": properties,
+        }})
+    } else {
+        json!({"type": "string"})
+    };
+    schema["description"] = expected.into();
+    schema
+}
+
+/// Whether the text is names with commas between them, and not also another form of values.
+fn is_list_of_names(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_, ".contains(&byte)) && !text.contains(" or ")
+}
+
+fn bounds(text: &str) -> Option<[u64; 2]> {
+    let (min, max) = text.split_once(" to ")?;
+    Some([min.parse().ok()?, max.parse().ok()?])
+}
