@@ -12,11 +12,11 @@ use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, 
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
-use super::sentence::{is_long_ago, key_text, per_second, rule_text, sentence, share_text};
+use super::sentence::{is_long_ago, key_text, per_second, rule_text, sentence, share_text, time_of_day};
 use super::state::SECONDS;
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
 use crate::cli::output::readable_duration;
-use crate::console::{clock, with_commas};
+use crate::console::with_commas;
 
 /// Lines of prose are not longer than this.
 const WIDEST_PROSE: u16 = 120;
@@ -131,7 +131,7 @@ fn title(view: &View, screen: &Screen) -> String {
         }
         all => format!("{} of {} instances", all.iter().filter(answers).count(), all.len()),
     };
-    let time = if view.end > 0 { format!("{} UTC  ", clock(view.end)) } else { String::new() };
+    let time = if view.end > 0 { format!("{} UTC  ", time_of_day(view.end)) } else { String::new() };
     let pause = if screen.is_paused { "PAUSED  " } else { "" };
     format!("ratelimitd top  {time}{pause}{who}")
 }
@@ -191,9 +191,10 @@ fn trend(view: &View, width: u16) -> String {
     let room = usize::from(width).saturating_sub(NAME.len()).clamp(1, TREND_STEPS);
     // From the newest second on, so that the last step is whole.
     let steps = view.denied_seconds.rchunks(SECONDS.div_ceil(room)).rev();
-    let steps: Vec<u64> = steps.map(|seconds| seconds.iter().sum()).collect();
+    let steps: Vec<u128> =
+        steps.map(|seconds| seconds.iter().map(|count| u128::from(*count)).sum()).collect();
     let highest = steps.iter().copied().max().unwrap_or_default().max(1);
-    let bar = |step: u64| LEVELS[usize::try_from((step * 7).div_ceil(highest)).unwrap_or_default().min(7)];
+    let bar = |step: u128| LEVELS[usize::try_from((step * 7).div_ceil(highest)).unwrap_or_default().min(7)];
     steps.into_iter().map(bar).fold(NAME.to_owned(), |mut text, bar| {
         text.push(bar);
         text
@@ -230,7 +231,7 @@ fn render_rules(view: &View, rules: &[&RuleLine], selected: Selected, area: Rect
 }
 
 fn since_text(since: u64, end: u64) -> String {
-    if is_long_ago(since, end) { "> 15 min".to_owned() } else { clock(since) }
+    if is_long_ago(since, end) { "> 15 min".to_owned() } else { time_of_day(since) }
 }
 
 /// Draws the keys that were denied.

@@ -4,6 +4,8 @@ use super::state::SECONDS;
 use super::view::{KeyLine, RuleLine, View};
 use crate::console::{clock, rate_text};
 
+/// The last second that has a date with a year of four digits.
+const LAST_S: u64 = 253_402_300_799;
 /// Denials that began longer ago began before the series.
 const LONG_AGO_S: u64 = SECONDS as u64 - 30;
 
@@ -17,7 +19,7 @@ pub(super) fn sentence(view: &View) -> String {
     } else {
         let since = match view.denied_since {
             Some(since) if is_long_ago(since, view.end) => ", for more than 15 min".to_owned(),
-            Some(since) => format!(", since {}", clock(since)),
+            Some(since) => format!(", since {}", time_of_day(since)),
             None => String::new(),
         };
         let share = share_text(rates.denied, rates.requests);
@@ -97,4 +99,9 @@ pub(super) fn is_long_ago(since: u64, end: u64) -> bool {
 /// A rate, without its unit.
 pub(super) fn per_second(rate: f64) -> String {
     if rate == 0.0 { "0".to_owned() } else { rate_text(rate) }
+}
+
+/// The time of day in UTC.
+pub(super) fn time_of_day(seconds: u64) -> String {
+    clock(seconds.min(LAST_S))
 }

@@ -160,7 +160,7 @@ impl ConsoleState {
     /// Adds a sample. Seconds that the stream left out count 0 until the next state.
     pub(super) fn add(&mut self, sample: ConsoleSample) {
         let ConsoleSample { end, sample, rules, keys, reasons } = sample;
-        let missed = end.saturating_sub(self.end + 1).min(SECONDS as u64);
+        let missed = end.saturating_sub(self.end.saturating_add(1)).min(SECONDS as u64);
         for _ in 0..missed {
             self.series.push(&SampleNumbers::default());
         }

@@ -234,7 +234,7 @@ impl View {
             // Instances end their seconds at different times: the newest one ends the axis.
             let behind = usize::try_from(self.end - state.end).unwrap_or(SECONDS);
             let axis = self.denied_seconds.iter_mut().rev().skip(behind);
-            axis.zip(series.denied.iter().rev()).for_each(|(sum, denied)| *sum += denied);
+            axis.zip(series.denied.iter().rev()).for_each(|(sum, denied)| *sum = sum.saturating_add(*denied));
         }
         self.denied_since = denied_since(&self.denied_seconds, self.end);
     }
@@ -257,7 +257,7 @@ fn instance_line(seen: &InstanceSeen) -> InstanceLine {
 
 fn mean(series: &[u64]) -> f64 {
     let newest = &series[series.len().saturating_sub(RATE_SECONDS)..];
-    newest.iter().sum::<u64>() as f64 / newest.len().max(1) as f64
+    newest.iter().map(|count| *count as f64).sum::<f64>() / newest.len().max(1) as f64
 }
 
 /// When the row of seconds with denials began that is not over at `end`.
@@ -286,7 +286,7 @@ fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
         let line = &mut lines[place];
         line.asked += rule.asked;
         line.denied += rule.denied;
-        line.denied_15m += rule.denied_15m;
+        line.denied_15m = line.denied_15m.saturating_add(rule.denied_15m);
         line.since = line.since.into_iter().chain(rule.since).min();
     }
     lines.sort_by(|a, b| {
@@ -312,8 +312,9 @@ fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
                 });
                 lines.len() - 1
             });
-            lines[place].denied += key.denied;
-            lines[place].denied_15m += key.denied_15m;
+            let line = &mut lines[place];
+            line.denied += key.denied;
+            line.denied_15m = line.denied_15m.saturating_add(key.denied_15m);
         }
     }
     lines.sort_by(|a, b| {

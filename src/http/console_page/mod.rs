@@ -60,8 +60,8 @@ pub(super) async fn page() -> Response {
 }
 
 /// Leaves out what a browser does not need: lines that are comments, and indentation, ends of lines and spaces beside
-/// punctuation. Texts in `"` and `` ` `` stay as they are. The sources end every statement with a semicolon, and have no
-/// text of several lines and no regular expression with a space, a quote or a brace.
+/// punctuation. Texts in `"` and `` ` `` stay as they are. The sources end every statement with a semicolon. They have
+/// no text of several lines and no regular expression with a space, a quote or a brace.
 fn squeezed(text: &str, punctuation: &str) -> String {
     let lines = text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("//") && !line.starts_with("/*"));

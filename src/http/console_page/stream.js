@@ -84,7 +84,7 @@ const connect = async () => {
     let why = "no answer";
     try { await follow(); } catch ({ status, message }) {
       if (status === 401) { await needToken(message); wait = 0.5; continue; }
-      if (status) why = message;
+      if (status) why = message; else console.error(message);
     }
     if (isOver) why = "the process has stopped";
     if (isRead) wait = 1;

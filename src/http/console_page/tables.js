@@ -22,7 +22,7 @@ const needle = () => $("filter").value.trim().toLowerCase();
 const knownRules = () => [...state.rules.list, ...(fetched?.list.filter((rule) => !ruleOf(rule.id)) ?? [])];
 const ruleRow = (rule) => {
   const kind = tone(rule), key = topKey(rule), isOn = rule.id === chosen, { asked, denied, denied_15m } = rule;
-  const who = !denied_15m ? "–" : key && denied ? `one key: ${percent(key.denied, denied)}` : plural(rule.keys, "key") + (rule.more_keys ? " or more" : "");
+  const who = !rule.keys ? "–" : key && denied ? `one key: ${percent(key.denied, denied)}` : plural(rule.keys, "key") + (rule.more_keys ? " or more" : "");
   return el("tr", { class: isOn && "on", "data-do": "rule", "data-key": rule.id },
     rowHead(el("button", { "aria-pressed": `${isOn}` }, code(rule.rule)), `domain ${rule.domain}`, rule.kind !== "enforced" && [" ", el("span.badge", rule.kind)]),
     el("td", rule.limit, el("span.sub", rule.how)), number(rate(asked)), perSecond(denied, kind),
@@ -33,7 +33,7 @@ const ruleTable = () => {
   const { total: all, idle, list: sent, generation } = state.rules, known = knownRules(), text = needle(), isCut = known.length < all - idle;
   fill("tabs", Object.entries(TABS).map(([name, [title, isIn]]) => {
     const count = name === "idle" ? idle : name === "busy" ? all - idle : known.filter(isIn).length;
-    return el("button", { "aria-pressed": `${name === tab}`, "data-do": "tab", "data-key": name }, `${title} ${grouped(count)}${isCut && name === "denying" && count === sent.length ? "+" : ""}`);
+    return el("button", { "aria-pressed": `${name === tab}`, "data-do": "tab", "data-key": name }, `${title} ${grouped(count)}${isCut && name !== "busy" && isIn(sent.at(-1)) ? "+" : ""}`);
   }));
   // A filter is over all tabs: who looks for a name does not know its tab.
   const list = known.filter((rule) => (text ? `${rule.domain} ${rule.rule} ${rule.limit}`.toLowerCase().includes(text) : TABS[tab][1](rule)));
@@ -47,7 +47,7 @@ const ruleTable = () => {
   const rows = list.slice(0, DRAWN);
   order = rows.map((rule) => rule.id);
   patch($("rule-table").tBodies[0], rows.map(ruleRow));
-  fill("rule-note", !all ? "There are no rules." : !rows[0] ? "No such rule." : list.length > DRAWN ? `The first ${DRAWN} of ${grouped(list.length)}: filter for the others.` : "A request that two limits deny counts in both rows, and once above.",
+  fill("rule-note", !all ? "There are no rules." : !rows[0] ? "No rule." : list.length > DRAWN ? `The first ${DRAWN} of ${grouped(list.length)}: filter for the others.` : "A request that two limits deny counts in both rows, and once above.",
     rows.every((rule) => ruleOf(rule.id)) ? "" : ` Rows beyond the first ${sent.length} are those of ${clock(fetched.at)}.`);
 };
 

@@ -2,7 +2,7 @@
 
 mod access;
 mod actions;
-mod browser;
+pub mod browser;
 mod data;
 mod events;
 mod explain;

@@ -18,6 +18,7 @@ use crate::support::redis::parsed;
 
 mod admission;
 mod answers_corpus;
+mod browser;
 mod calendar;
 mod certain_denials;
 mod cluster;

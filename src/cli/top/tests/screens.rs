@@ -185,6 +185,33 @@ fn hostile_texts_move_no_cursor_and_turn_no_line() {
 }
 
 #[test]
+fn numbers_of_any_size_are_shown() {
+    let most = u64::MAX;
+    let mut state = state_json("a", "1", END);
+    state["end"] = json!(most);
+    state["instance"]["started_at"] = json!(most);
+    for series in ["requests", "denied", "failed", "policy", "shadow", "p99_us", "store_p99_us"] {
+        state["series"][series] = json!(vec![most; 900]);
+    }
+    for (list, fields) in
+        [("rules", ["asked", "denied", "denied_15m"]), ("keys", ["denied", "denied", "denied_15m"])]
+    {
+        let rows = if list == "rules" { &mut state["rules"]["list"] } else { &mut state["keys"] };
+        for row in rows.as_array_mut().expect("a list") {
+            fields.iter().for_each(|field| row[*field] = json!(most));
+        }
+    }
+    state["rules"]["list"][0]["since"] = json!(most);
+    state["rules"]["list"][1]["since"] = json!(0);
+    let state = ConsoleState::parse(&state.to_string()).expect("a state");
+    let mut other = state.clone();
+    other.instance.id = "2".to_owned();
+    let view = View::merged(&[live("a", state), live("b", other)]);
+    assert!(text(&view, 20, 200).contains("18,446,744,073,709,551,615"));
+    shown(&view, &Screen::default(), 100, 30);
+}
+
+#[test]
 fn the_sentence_names_what_matters() {
     let view = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut state = state_json("a", "1", END);

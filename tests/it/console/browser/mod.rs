@@ -25,7 +25,7 @@ fn open_page(service: &Ratelimitd) -> Chromium {
 }
 
 /// Whether the page has drawn a state.
-const HAS_STATE: &str = "!document.body.classList.contains('empty')";
+const HAS_STATE: &str = "document.body?.classList.contains('empty') === false";
 
 /// An expression: whether the text of an element has a part.
 pub fn has_text(selector: &str, part: &str) -> String {

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::scene::{Scene, Story};
 use super::{HAS_STATE, click, has_text};
 use crate::support::chromium::{Chromium, Colors};
+use crate::support::png;
 
 const QUARTER_HOUR: u64 = 900;
 /// A picture of the documentation has at most this many bytes.
@@ -20,10 +21,10 @@ fn each_story_has_its_picture() {
     let seconds = if is_update { QUARTER_HOUR } else { 60 };
     let incident = Scene::start(Story::Incident, seconds);
     for (name, colors) in [("console-light", Colors::Light), ("console-dark", Colors::Dark)] {
-        let mut browser = open(&incident, colors, 1_440);
+        let mut browser = open(&incident, colors, 1_280);
         answer_a_question(&mut browser);
         browser.wait_until(&has_text("#verdict", "of the denials are by edge.tenant.path_/search"));
-        save(&mut browser, is_update, name, 1_440);
+        save(&mut browser, is_update, name, 1_280);
     }
     let mut browser = open(&incident, Colors::Light, 390);
     save(&mut browser, is_update, "console-phone", 390);
@@ -33,9 +34,9 @@ fn each_story_has_its_picture() {
         ("console-many", Story::ManyRules, "requests/s are denied"),
     ] {
         let scene = Scene::start(story, seconds);
-        let mut browser = open(&scene, Colors::Light, 1_440);
+        let mut browser = open(&scene, Colors::Light, 1_280);
         browser.wait_until(&has_text("#verdict", words));
-        save(&mut browser, is_update, name, 1_440);
+        save(&mut browser, is_update, name, 1_280);
     }
 }
 
@@ -61,6 +62,7 @@ fn save(browser: &mut Chromium, is_update: bool, name: &str, width: u32) {
     // The first screens of a page with many rows.
     let height = u32::try_from(height).expect("a page of some thousand pixels").min(2_200);
     let picture = STANDARD.decode(browser.screenshot(0, height, width)).expect("base64");
+    let picture = png::with_few_colors(&picture);
     assert!(!picture.is_empty());
     if is_update {
         assert!(picture.len() <= LARGEST, "{name}: {} bytes", picture.len());

@@ -92,7 +92,7 @@ impl Story {
         add("edge", 110.0 * wave, &|random| vec![("remote_address", address(random, 250))]);
         add("edge", 18.0 * wave, &|_| vec![("partner", "northwind".to_owned())]);
         add("edge", 16.0, &|_| vec![("generic_key", "status".to_owned())]);
-        add("accounts", 3.0, &|random| vec![("login", format!("user{}@example.org", random.u8(..200)))]);
+        add("accounts", 3.0, &|random| vec![("login", format!("user{}@example.org", random.u16(..60_000)))]);
         if self == Self::Quiet {
             return requests;
         }
