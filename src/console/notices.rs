@@ -122,7 +122,13 @@ fn add_store(all: &mut Vec<Notice>, facts: &Facts<'_>) {
         }
         Some((outage, Some(ended))) if now.end.saturating_sub(*ended) < OVER_FOR_S => {
             let title = format!("Redis was away from {} to {}.", clock(outage.at), clock(*ended));
-            push(all, Level::Plain, &title, format!("It was: {}.", outage.error), "The counters continue.");
+            push(
+                all,
+                Level::Plain,
+                &title,
+                format!("It was: {}.", outage.error),
+                "Counters that Redis lost start unused.",
+            );
         }
         _ => {}
     }
