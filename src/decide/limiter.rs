@@ -100,6 +100,14 @@ struct RulesInForce {
     meters: Arc<LimitMeters>,
     /// False until the first rules are loaded. Until then no request can be decided.
     are_loaded: bool,
+    /// Whether a plan depends on its time. Otherwise no clock is read for it.
+    depend_on_time: bool,
+}
+
+impl RulesInForce {
+    fn new(rules: RuleSet, meters: Arc<LimitMeters>, are_loaded: bool) -> Self {
+        Self { depend_on_time: rules.depends_on_time(), rules: Arc::new(rules), meters, are_loaded }
+    }
 }
 
 impl Rulebook {
@@ -116,7 +124,7 @@ impl Rulebook {
 
     fn with(rules: RuleSet, are_loaded: bool, metrics: Metrics) -> Self {
         let meters = Arc::new(metrics.limit_meters(&rules));
-        let current = ArcSwap::from_pointee(RulesInForce { meters, rules: Arc::new(rules), are_loaded });
+        let current = ArcSwap::from_pointee(RulesInForce::new(rules, meters, are_loaded));
         Self { current, exceptions: Mutex::default(), metrics }
     }
 
@@ -125,8 +133,8 @@ impl Rulebook {
     pub fn replace(&self, rules: RuleSet) -> OldRules {
         let exceptions = self.exceptions.lock();
         let meters = Arc::new(self.metrics.limit_meters(&rules));
-        let rules = Arc::new(rules.with_exceptions(Arc::clone(&exceptions)));
-        OldRules(self.current.swap(Arc::new(RulesInForce { meters, rules, are_loaded: true })))
+        let rules = rules.with_exceptions(Arc::clone(&exceptions));
+        OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, true))))
     }
 
     /// Replaces the exceptions, and keeps the rules. Requests in progress are still decided by the old exceptions. Call
@@ -134,11 +142,11 @@ impl Rulebook {
     pub fn replace_exceptions(&self, exceptions: Arc<Exceptions>) -> OldRules {
         let mut kept = self.exceptions.lock();
         let current = self.current.load_full();
-        let rules = Arc::new(current.rules.with_exceptions(Arc::clone(&exceptions)));
+        let rules = current.rules.with_exceptions(Arc::clone(&exceptions));
         *kept = exceptions;
         let (meters, are_loaded) = (Arc::clone(&current.meters), current.are_loaded);
         drop(current);
-        OldRules(self.current.swap(Arc::new(RulesInForce { meters, rules, are_loaded })))
+        OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, are_loaded))))
     }
 
     /// Whether rules were ever put in force.
@@ -217,7 +225,8 @@ impl<S: Store> Limiter<S> {
     /// [`NoDecision`] when the request is not valid or the store gave no answer.
     pub async fn decide(&self, request: &Request) -> Result<Decision, NoDecision> {
         let current = self.rulebook.current.load_full();
-        let plan = current.rules.plan(request, self.clock.now_us())?;
+        let now_us = if current.depend_on_time { self.clock.now_us() } else { 0 };
+        let plan = current.rules.plan(request, now_us)?;
         if !plan.derivations().is_empty() {
             current.meters.record_exceptions(&request.domain, plan.derivations());
         }

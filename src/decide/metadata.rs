@@ -83,21 +83,27 @@ fn one_line_text(text: String) -> String {
 
 /// What the caller needs; `None` if it needs nothing.
 pub(super) fn without_facts(decision: &Decision, announcements: &Announcements) -> Option<Metadata> {
-    let fields = for_caller(decision, announcements).map(|(name, value)| (name.to_owned(), value));
-    let fields: BTreeMap<_, _> = fields.collect();
-    if fields.is_empty() { None } else { Some(one_line(Metadata::Map(fields))) }
+    let fields = for_caller(decision, announcements);
+    if fields.is_empty() {
+        return None;
+    }
+    let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+    Some(one_line(Metadata::Map(fields.collect())))
 }
 
-/// The delay of a queue, the receipt, and the announced limits.
-fn for_caller(
-    decision: &Decision,
-    announcements: &Announcements,
-) -> impl Iterator<Item = (&'static str, Metadata)> {
-    let delay = queue_delay_us(decision).map(|delay_us| (DELAY, milliseconds(delay_us)));
-    let receipt = decision.receipt(|| fastrand::u64(..));
-    let receipt = receipt.map(|receipt| (RECEIPT, Metadata::Text(receipt.to_string())));
-    let announced = announcements.metadata().map(|announced| (announcements::FIELD, announced));
-    delay.into_iter().chain(receipt).chain(announced)
+/// The delay of a queue, the receipt, and the announced limits. Nearly every answer has none of them.
+fn for_caller(decision: &Decision, announcements: &Announcements) -> Vec<(&'static str, Metadata)> {
+    let mut fields = Vec::new();
+    if let Some(delay_us) = queue_delay_us(decision) {
+        fields.push((DELAY, milliseconds(delay_us)));
+    }
+    if let Some(receipt) = decision.receipt(|| fastrand::u64(..)) {
+        fields.push((RECEIPT, Metadata::Text(receipt.to_string())));
+    }
+    if let Some(announced) = announcements.metadata() {
+        fields.push((announcements::FIELD, announced));
+    }
+    fields
 }
 
 /// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Limits

@@ -227,6 +227,12 @@ impl RuleSet {
         of_limits.chain(&self.compiled.month_calendar).map(|calendar| calendar.known_until_us()).min()
     }
 
+    /// Whether a plan depends on its time: a limit may follow a calendar, or a row of the exceptions may end.
+    #[must_use]
+    pub fn depends_on_time(&self) -> bool {
+        self.exceptions.is_some() || self.calendars_end_us().is_some()
+    }
+
     /// The tree of a domain, if the domain has rules.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {
