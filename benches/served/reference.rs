@@ -43,7 +43,7 @@ pub fn run(count: u64) -> Reference {
             "EVALSHA",
             load.trim(),
             "1",
-            "ratelimitd:{bench|user0=u__rand_int__}|path=/v1/items#gc:1000/1000000/1000",
+            "ratelimitd:{bench|user0=u__rand_int__}|path=/v1/items#gc:1000000",
             "1000",
             "1000000",
         ],
