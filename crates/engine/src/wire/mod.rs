@@ -104,8 +104,11 @@ impl RawRequest {
         if count > max {
             return Err(RequestError::ManyDescriptors { count, max });
         }
-        let indexed = self.descriptors.into_iter().enumerate();
-        let descriptors = indexed.map(|(index, raw)| raw.convert(index)).collect::<Result<_, _>>()?;
+        // `collect` into a Result would not know the number.
+        let mut descriptors = Vec::with_capacity(count);
+        for (index, raw) in self.descriptors.into_iter().enumerate() {
+            descriptors.push(raw.convert(index)?);
+        }
         let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());
         let request = Request { domain, hits_addend, descriptors, caller };
         bounds.check(&request)?;
