@@ -49,10 +49,9 @@ pub(super) struct ChangedLimits {
 
 impl ChangedLimits {
     fn new(before: &RuleSet, after: &RuleSet) -> Self {
-        let mut first = changed_limits(before, after);
-        let limits = first.len();
-        first.truncate(MAX_CHANGED_LISTED);
-        Self { limits, first }
+        let mut changed = changed_limits(before, after);
+        let first: Vec<_> = changed.by_ref().take(MAX_CHANGED_LISTED).collect();
+        Self { limits: first.len() + changed.count(), first }
     }
 
     fn tell(&self) {
@@ -148,8 +147,9 @@ impl ActiveRules {
     pub(super) fn replace(&self, loaded: LoadedRules, on_change: impl FnOnce()) {
         let mut next = self.status.lock().clone();
         next.record_loaded(&loaded, SystemClock.now_us());
-        next.changed = ChangedLimits::new(&self.rulebook.rules(), &loaded.rules);
-        let old = self.rulebook.replace(loaded.into_rules());
+        let rules = loaded.into_rules();
+        next.changed = ChangedLimits::new(&self.rulebook.rules(), &rules);
+        let old = self.rulebook.replace(rules);
         self.tell_loaded(&next);
         self.become_ready(next.domains.is_empty());
         *self.status.lock() = next;

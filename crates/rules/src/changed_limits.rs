@@ -2,7 +2,6 @@
 //! for the log and the admin page.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use engine::algorithm::Kernel;
 use engine::{Limit, Quantity, Rule, RuleSet};
@@ -49,19 +48,18 @@ impl KeptCounters {
 /// The limits of `after` that count in another way than in `before`, in the order of the rules. A limit is found again
 /// by the path of its rule and its name. Without a name it is found by its kind and period, or by its place among the
 /// limits of the rule.
-#[must_use]
-pub fn changed_limits(before: &RuleSet, after: &RuleSet) -> Vec<ChangedLimit> {
-    let old_rules: HashMap<&str, &Arc<Rule>> =
-        before.rules().iter().map(|rule| (&*rule.path, rule)).collect();
-    let mut changed = Vec::new();
-    for rule in after.rules() {
-        let Some(old_rule) = old_rules.get(&*rule.path) else { continue };
-        for (place, limit) in rule.limits.iter().enumerate() {
-            let old_limit = same_limit(old_rule, place, limit);
-            changed.extend(old_limit.and_then(|old_limit| change((old_rule, old_limit), (rule, limit))));
-        }
-    }
-    changed
+pub fn changed_limits<'r>(
+    before: &'r RuleSet,
+    after: &'r RuleSet,
+) -> impl Iterator<Item = ChangedLimit> + use<'r> {
+    let old_rules: HashMap<&str, &Rule> =
+        before.rules().iter().map(|rule| (&*rule.path, rule.as_ref())).collect();
+    let kept = after.rules().iter().filter_map(move |rule| Some((*old_rules.get(&*rule.path)?, rule)));
+    kept.flat_map(|(old_rule, rule)| {
+        rule.limits.iter().enumerate().filter_map(move |(place, limit)| {
+            change((old_rule, same_limit(old_rule, place, limit)?), (rule, limit))
+        })
+    })
 }
 
 /// The limit of the rule before that is this one with other numbers.
@@ -143,13 +141,13 @@ mod tests {
 
     /// Each changed limit: its label, its numbers before and after, and its counters.
     fn changes(before: &str, after: &str) -> Vec<String> {
-        let changed = changed_limits(&rules(before), &rules(after));
+        let (before, after) = (rules(before), rules(after));
         let text = |change: ChangedLimit| {
             let ChangedLimit { limit, path, before, after, counters } = change;
             assert_eq!(path, "d.k");
             format!("{limit}: {before} -> {after}: {}", counters.text())
         };
-        changed.into_iter().map(text).collect()
+        changed_limits(&before, &after).map(text).collect()
     }
 
     #[test]
@@ -231,13 +229,12 @@ mod tests {
 
     #[test]
     fn new_rules_and_a_change_of_the_slot_are_no_kept_counters() {
-        let none =
-            changed_limits(&RuleSet::empty(), &rules("rate_limit: { unit: day, requests_per_unit: 1 }"));
-        assert_eq!(none, []);
+        let new = rules("rate_limit: { unit: day, requests_per_unit: 1 }");
+        assert_eq!(changed_limits(&RuleSet::empty(), &new).next(), None);
         let before = "rate_limit: { unit: day, requests_per_unit: 1 }";
         let after = "shard_by: domain\n    rate_limit: { unit: day, requests_per_unit: 2 }";
-        let counters =
-            changed_limits(&rules(before), &rules(after)).into_iter().map(|change| change.counters);
+        let (before, after) = (rules(before), rules(after));
+        let counters = changed_limits(&before, &after).map(|change| change.counters);
         assert_eq!(counters.collect::<Vec<_>>(), [KeptCounters::Nothing]);
     }
 }
