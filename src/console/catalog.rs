@@ -1,9 +1,10 @@
-//! The texts of the limits in force, by their labels, and the number of each row.
+//! The limits in force by their labels, the number of each row, and its texts. A process may have ten thousand rules and
+//! shows few of them, so texts are made when they are shown.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Limit, Quantity, Rule, RuleSet};
+use engine::{Limit, LimitId, Quantity, Rule, RuleId, RuleSet};
 
 use super::limits::LimitName;
 
@@ -12,17 +13,35 @@ const MOST_TEXTS: usize = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
-    /// The rules that the texts are of.
+    /// The rules that the rows are of.
     rules: Option<Arc<RuleSet>>,
-    rows: HashMap<LimitName, CatalogRow>,
+    rows: HashMap<LimitName, LabelledLimits>,
     next_id: u32,
 }
 
 /// The limits with one label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CatalogRow {
+#[derive(Debug)]
+struct LabelledLimits {
     /// Kept by a reload.
+    id: u32,
+    /// The first rule with such a limit; `None` for limits that come with requests.
+    rule: Option<RuleId>,
+    /// The limits with different texts, the first ones of them.
+    limits: Vec<LimitId>,
+}
+
+/// A row of the catalog.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CatalogRow<'c> {
     pub(super) id: u32,
+    rule: Option<&'c Rule>,
+    rules: Option<&'c RuleSet>,
+    limits: &'c [LimitId],
+}
+
+/// What is shown of a row.
+#[derive(Debug)]
+pub(super) struct RowTexts {
     /// The path of the first rule below its domain, and the name of its limit, as exceptions have them.
     pub(super) path: Option<String>,
     pub(super) limit_name: String,
@@ -60,25 +79,24 @@ impl Catalog {
         let before = std::mem::take(&mut self.rows);
         for rule in rules.rules() {
             for limit in rule.limits.iter().filter(|limit| limit.quantity != Quantity::Unlimited) {
-                let kind = match limit.shadow {
-                    true => LimitKind::Shadow,
-                    false if rule.quota => LimitKind::Quota,
-                    false => LimitKind::Enforced,
-                };
-                self.add(rule, limit, kind, &before);
+                self.add(rules, (rule, limit), &before);
             }
         }
         self.rules = Some(Arc::clone(rules));
         true
     }
 
-    fn add(&mut self, rule: &Rule, limit: &Limit, kind: LimitKind, before: &HashMap<LimitName, CatalogRow>) {
+    fn add(
+        &mut self,
+        rules: &RuleSet,
+        (rule, limit): (&Rule, &Limit),
+        before: &HashMap<LimitName, LabelledLimits>,
+    ) {
         let name = (Arc::clone(&rule.domain), Arc::clone(&limit.label));
-        let (text, how) = (rate(limit), algorithm(limit));
         if let Some(row) = self.rows.get_mut(&name) {
-            let texts = row.limit.split(" / ").count();
-            if texts < MOST_TEXTS && row.limit.split(" / ").all(|known| known != text) {
-                row.limit.extend([" / ", &text]);
+            let has_other_text = |known: &LimitId| limit_at(rules, *known).map(rate) != Some(rate(limit));
+            if row.limits.len() < MOST_TEXTS && row.limits.iter().all(has_other_text) {
+                row.limits.push(limit.id);
             }
             return;
         }
@@ -86,8 +104,8 @@ impl Catalog {
             Some(known) => known.id,
             None => self.new_id(),
         };
-        let (path, limit_name) = (Some(rule.path_in_domain().to_owned()), limit.name().to_owned());
-        self.rows.insert(name, CatalogRow { id, path, limit_name, limit: text, how, kind });
+        let limits = vec![limit.id];
+        self.rows.insert(name, LabelledLimits { id, rule: Some(rule.id), limits });
     }
 
     fn new_id(&mut self) -> u32 {
@@ -101,21 +119,54 @@ impl Catalog {
         for name in names {
             if !self.rows.contains_key(name) {
                 let id = self.new_id();
-                let limit = "with the request".to_owned();
-                let (how, limit_name) = (String::new(), String::new());
-                let row = CatalogRow { id, path: None, limit_name, limit, how, kind: LimitKind::Override };
-                self.rows.insert(name.clone(), row);
+                self.rows.insert(name.clone(), LabelledLimits { id, rule: None, limits: Vec::new() });
             }
         }
     }
 
-    pub(super) fn row(&self, name: &LimitName) -> Option<&CatalogRow> {
-        self.rows.get(name)
+    pub(super) fn row(&self, name: &LimitName) -> Option<CatalogRow<'_>> {
+        self.rows.get(name).map(|limits| self.row_of(limits))
     }
 
-    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = (&LimitName, &CatalogRow)> {
-        self.rows.iter()
+    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = (&LimitName, CatalogRow<'_>)> {
+        self.rows.iter().map(|(name, limits)| (name, self.row_of(limits)))
     }
+
+    fn row_of<'c>(&'c self, LabelledLimits { id, rule, limits }: &'c LabelledLimits) -> CatalogRow<'c> {
+        let rules = self.rules.as_deref();
+        let rule = rules.zip(*rule).and_then(|(rules, id)| rules.rules().get(id.0 as usize));
+        CatalogRow { id: *id, rule: rule.map(AsRef::as_ref), rules, limits }
+    }
+}
+
+impl CatalogRow<'_> {
+    pub(super) fn texts(&self) -> RowTexts {
+        let limits = self
+            .rules
+            .into_iter()
+            .flat_map(|rules| self.limits.iter().filter_map(move |&limit| limit_at(rules, limit)));
+        let limits: Vec<&Limit> = limits.collect();
+        let (Some(rule), Some(first)) = (self.rule, limits.first()) else {
+            let limit = "with the request".to_owned();
+            let (limit_name, how) = (String::new(), String::new());
+            return RowTexts { path: None, limit_name, limit, how, kind: LimitKind::Override };
+        };
+        RowTexts {
+            path: Some(rule.path_in_domain().to_owned()),
+            limit_name: first.name().to_owned(),
+            limit: limits.iter().map(|limit| rate(limit)).collect::<Vec<_>>().join(" / "),
+            how: algorithm(first),
+            kind: match first.shadow {
+                true => LimitKind::Shadow,
+                false if rule.quota => LimitKind::Quota,
+                false => LimitKind::Enforced,
+            },
+        }
+    }
+}
+
+fn limit_at(rules: &RuleSet, id: LimitId) -> Option<&Limit> {
+    rules.limits().get(id.0 as usize).map(AsRef::as_ref)
 }
 
 fn rate(limit: &Limit) -> String {

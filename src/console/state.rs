@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::catalog::CatalogRow;
+use super::catalog::{CatalogRow, RowTexts};
 use super::denied::DeniedKey;
 use super::history::History;
 use super::limits::LimitHistory;
@@ -34,7 +34,7 @@ pub(super) enum RuleSelection {
 
 /// A limit that was asked in the last 15 minutes.
 struct RuleRow<'a> {
-    row: &'a CatalogRow,
+    row: CatalogRow<'a>,
     history: &'a LimitHistory,
     asked: f64,
     denied: f64,
@@ -141,9 +141,10 @@ impl History {
         let mut idle: Vec<_> = self.catalog.rows().filter(|(_, row)| !used.contains(&row.id)).collect();
         idle.sort_by_key(|(name, _)| *name);
         idle.into_iter().map(|((domain, rule), row)| {
+            let RowTexts { path, limit_name, limit, how, kind } = row.texts();
             json!({
-                "id": row.id, "domain": **domain, "rule": **rule, "path": row.path, "name": row.limit_name,
-                "limit": row.limit, "how": row.how, "kind": row.kind.name(),
+                "id": row.id, "domain": **domain, "rule": **rule, "path": path, "name": limit_name,
+                "limit": limit, "how": how, "kind": kind.name(),
                 "asked": 0.0, "denied": 0.0, "asked_15m": 0, "denied_15m": 0, "since": null,
                 "keys": 0, "more_keys": false, "spark_asked": [], "spark": [],
             })
@@ -223,9 +224,10 @@ impl RuleRow<'_> {
             RuleSelection::Most => steps.all().collect(),
             RuleSelection::All => Vec::new(),
         };
+        let RowTexts { path, limit_name, limit, how, kind } = row.texts();
         json!({
-            "id": row.id, "domain": **domain, "rule": **rule, "path": row.path, "name": row.limit_name,
-            "limit": row.limit, "how": row.how, "kind": row.kind.name(),
+            "id": row.id, "domain": **domain, "rule": **rule, "path": path, "name": limit_name,
+            "limit": limit, "how": how, "kind": kind.name(),
             "asked": rounded(*asked), "denied": rounded(*denied),
             "asked_15m": history.asked.sum(), "denied_15m": history.over.sum(), "since": history.since,
             "keys": keys, "more_keys": has_more_keys,

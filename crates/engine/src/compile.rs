@@ -93,11 +93,12 @@ impl CompiledRules {
     }
 
     fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Arc<Rule> {
+        let path: Arc<str> = here.path.into();
         let mut limits = Vec::with_capacity(spec.limits.len());
         for limit in &spec.limits {
             let with_same_counter = spec.limits.iter().filter(|other| other.fingerprint == limit.fingerprint);
             let has_own_counter = with_same_counter.count() == 1;
-            let limit = limit.clone().placed(self.next_limit_id(), here.path);
+            let limit = limit.clone().placed(self.next_limit_id(), Arc::clone(&path));
             let limit = if has_own_counter { limit } else { limit.with_numbers() };
             let limit = Arc::new(Limit { shadow: spec.shadow, ..limit }.with_placed_tiers());
             self.limits.push(Arc::clone(&limit));
@@ -107,7 +108,7 @@ impl CompiledRules {
         let rule = Arc::new(Rule {
             id,
             domain: Arc::clone(here.domain),
-            path: here.path.into(),
+            path,
             limits,
             stat_path: here.values.stat_path(spec.detailed_metric),
             shadow: spec.shadow,

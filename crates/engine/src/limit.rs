@@ -305,7 +305,7 @@ impl Limit {
     }
 
     /// The limit with its place in a rule set: `path` is the path of its rule.
-    pub(super) fn placed(self, id: LimitId, path: &str) -> Self {
+    pub(super) fn placed(self, id: LimitId, path: impl Into<Arc<str>>) -> Self {
         let label = if self.spec.name.is_some() { self.label } else { path.into() };
         Self { id, label, ..self }
     }
