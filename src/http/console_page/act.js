@@ -6,7 +6,7 @@ const fieldsOf = (form) => Object.fromEntries(new FormData(form));
 // `run` gets the fields, and may return what comes next. What it throws is shown, and the dialog stays.
 const dialog = (title, body, action, run) => {
   const box = $("dialog"), wrong = el("p.red", { role: "alert" }), submit = el("button", action);
-  const form = el("form", { autocomplete: "off" }, el("h2", { id: "dialog-h" }, title), body, wrong, el("div.end", button("close", run ? "Cancel" : "Close"), run && submit));
+  const form = el("form", { autocomplete: "off" }, el("h2", { id: "dialog-h" }, title), body, wrong, el("div.end", button("close", "Close"), run && submit));
   form.onsubmit = async (event) => {
     event.preventDefault();
     submit.disabled = true;
