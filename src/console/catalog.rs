@@ -1,7 +1,7 @@
-//! The limits in force by their labels, the number of each row, and its texts. A process may have ten thousand rules and
-//! shows few of them, so texts are made when they are shown.
+//! The limits that were asked, by their labels: the number of each row, and its texts. A process may have ten thousand
+//! rules and shows few of them, so a row is made when it is needed, and a text when it is shown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::{Limit, LimitId, Quantity, Rule, RuleId, RuleSet};
@@ -15,6 +15,8 @@ const MOST_TEXTS: usize = 3;
 pub(super) struct Catalog {
     /// The rules that the rows are of.
     rules: Option<Arc<RuleSet>>,
+    /// The number of different labels in the rules.
+    labels: usize,
     rows: HashMap<LimitName, LabelledLimits>,
     next_id: u32,
 }
@@ -76,36 +78,30 @@ impl Catalog {
         if self.rules.as_ref().is_some_and(|known| Arc::ptr_eq(known, rules)) {
             return false;
         }
-        let before = std::mem::take(&mut self.rows);
-        for rule in rules.rules() {
-            for limit in rule.limits.iter().filter(|limit| limit.quantity != Quantity::Unlimited) {
-                self.add(rules, (rule, limit), &before);
-            }
-        }
+        self.labels =
+            counted(rules).map(|(rule, limit)| (&rule.domain, &limit.label)).collect::<HashSet<_>>().len();
         self.rules = Some(Arc::clone(rules));
+        self.find_limits();
+        // The others are of rules that are gone.
+        self.rows.retain(|_, row| row.rule.is_some());
         true
     }
 
-    fn add(
-        &mut self,
-        rules: &RuleSet,
-        (rule, limit): (&Rule, &Limit),
-        before: &HashMap<LimitName, LabelledLimits>,
-    ) {
-        let name = (Arc::clone(&rule.domain), Arc::clone(&limit.label));
-        if let Some(row) = self.rows.get_mut(&name) {
+    /// Finds the limits of every row in the rules.
+    fn find_limits(&mut self) {
+        for row in self.rows.values_mut() {
+            row.rule = None;
+            row.limits.clear();
+        }
+        let Some(rules) = &self.rules else { return };
+        for (rule, limit) in counted(rules) {
+            let Some(row) = self.rows.get_mut(&name_of(rule, limit)) else { continue };
+            row.rule = row.rule.or(Some(rule.id));
             let has_other_text = |known: &LimitId| limit_at(rules, *known).map(rate) != Some(rate(limit));
             if row.limits.len() < MOST_TEXTS && row.limits.iter().all(has_other_text) {
                 row.limits.push(limit.id);
             }
-            return;
         }
-        let id = match before.get(&name) {
-            Some(known) => known.id,
-            None => self.new_id(),
-        };
-        let limits = vec![limit.id];
-        self.rows.insert(name, LabelledLimits { id, rule: Some(rule.id), limits });
     }
 
     fn new_id(&mut self) -> u32 {
@@ -114,21 +110,37 @@ impl Catalog {
         id
     }
 
-    /// Adds rows for limits that come with requests.
+    /// Adds the rows of these limits that it does not have.
     pub(super) fn add_missing<'n>(&mut self, names: impl Iterator<Item = &'n LimitName>) {
+        let before = self.rows.len();
         for name in names {
             if !self.rows.contains_key(name) {
                 let id = self.new_id();
                 self.rows.insert(name.clone(), LabelledLimits { id, rule: None, limits: Vec::new() });
             }
         }
+        if self.rows.len() > before {
+            self.find_limits();
+        }
+    }
+
+    /// Adds the rows of all limits in the rules.
+    pub(super) fn add_all(&mut self) {
+        let Some(rules) = self.rules.clone() else { return };
+        let names: Vec<_> = counted(&rules).map(|(rule, limit)| name_of(rule, limit)).collect();
+        self.add_missing(names.iter());
+    }
+
+    /// How many labels there are, in the rules and in limits that came with requests.
+    pub(super) fn len(&self) -> usize {
+        self.labels + self.rows.values().filter(|row| row.rule.is_none()).count()
     }
 
     pub(super) fn row(&self, name: &LimitName) -> Option<CatalogRow<'_>> {
         self.rows.get(name).map(|limits| self.row_of(limits))
     }
 
-    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = (&LimitName, CatalogRow<'_>)> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&LimitName, CatalogRow<'_>)> {
         self.rows.iter().map(|(name, limits)| (name, self.row_of(limits)))
     }
 
@@ -163,6 +175,16 @@ impl CatalogRow<'_> {
             },
         }
     }
+}
+
+/// The limits that are counted, each with its rule.
+fn counted(rules: &RuleSet) -> impl Iterator<Item = (&Rule, &Limit)> {
+    let all = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (&**rule, &**limit)));
+    all.filter(|(_, limit)| limit.quantity != Quantity::Unlimited)
+}
+
+fn name_of(rule: &Rule, limit: &Limit) -> LimitName {
+    (Arc::clone(&rule.domain), Arc::clone(&limit.label))
 }
 
 fn limit_at(rules: &RuleSet, id: LimitId) -> Option<&Limit> {

@@ -123,7 +123,9 @@ impl Console {
     /// The state as JSON with every rule, without trends.
     #[must_use]
     pub fn state_with_all_rules(&self) -> String {
-        self.history.lock().state(RuleSelection::All).to_string()
+        let mut history = self.history.lock();
+        history.catalog.add_all();
+        history.state(RuleSelection::All).to_string()
     }
 
     /// The events from now on, beginning with the state.

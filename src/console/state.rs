@@ -86,7 +86,7 @@ impl History {
     fn rules(&self, selection: RuleSelection) -> Value {
         let rows = self.rule_rows();
         let used: HashSet<u32> = rows.iter().map(|row| row.row.id).collect();
-        let total = self.catalog.rows().len();
+        let total = self.catalog.len();
         let list: Vec<Value> = match selection {
             RuleSelection::Most => rows.iter().take(MOST_RULES).map(|row| row.json(selection)).collect(),
             RuleSelection::All => {
