@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn what_is_said_about_the_answer_is_passed_over() {
-        let text = "path, strip: query }\ntime: { from: start_time }\ngood: code < 400\nwas_limited: flags has RL\n";
+        let text =
+            "path, strip: query }\ntime: { from: start_time }\ngood: code < 400\nwas_limited: flags has RL\n";
         let map = for_requests(&format!("{ENTRY}{text}")).expect("only the path decides");
         assert_eq!(request(&map, &[("path", "/a?b")]), Ok((vec!["k=/a".to_owned()], None)));
     }
