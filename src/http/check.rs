@@ -95,10 +95,10 @@ impl From<LineFault> for NoDecision {
 }
 
 /// A web page can send a GET to any address, but these headers only after a CORS preflight, which has none of them
-/// itself. Headers that tell a page, such as `Origin`, may be those of the proxy's client.
+/// itself. Envoy always sends `X-Envoy-Internal`. Headers that tell a page, such as `Origin`, may be those of the proxy's client.
 fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> {
     let is_of_proxy = |name: &HeaderName| {
-        ["x-forwarded-", "x-original-"].iter().any(|kind| name.as_str().starts_with(kind))
+        ["x-forwarded-", "x-original-", "x-envoy-"].iter().any(|kind| name.as_str().starts_with(kind))
     };
     match headers.keys().any(is_of_proxy) {
         true => Ok(()),

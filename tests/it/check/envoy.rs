@@ -21,23 +21,24 @@ was_limited: code == 429
 const RULES: &str = "
 domain: edge
 descriptors:
-  - { key: client, value: 127.0.0.1, rate_limit: { name: per-client, unit: year, requests_per_unit: 9 } }
+  - { key: client, rate_limit: { name: per-client, unit: year, requests_per_unit: 9 } }
   - key: path
     value: /users/*
     descriptors: [{ key: method, rate_limit: { name: per-path, unit: year, requests_per_unit: 2 } }]
   - { key: host, value: limited.example, rate_limit: { name: per-host, unit: year, requests_per_unit: 1 } }
 ";
 
-fn configuration(check_port: u16, log: &std::path::Path) -> Value {
+/// `allowed`: the headers of the client that the call has, beside its method, path and host.
+fn configuration(check_port: u16, log: &std::path::Path, allowed: &[&str]) -> Value {
     let any_port = json!({"socket_address": {"address": "127.0.0.1", "port_value": 0}});
     let types = "type.googleapis.com/envoy.extensions";
     let check = json!({"socket_address": {"address": "127.0.0.1", "port_value": check_port}});
     let filter = json!({
         "@type": format!("{types}.filters.http.ext_authz.v3.ExtAuthz"),
+        "allowed_headers": {"patterns": allowed.iter().map(|name| json!({"exact": name})).collect::<Vec<_>>()},
         "http_service": {
             "server_uri": {"uri": "http://ratelimitd", "cluster": "ratelimitd", "timeout": "5s"},
             "path_prefix": "/check",
-            "authorization_request": {"allowed_headers": {"patterns": [{"exact": "x-forwarded-for"}]}},
             "authorization_response": {"allowed_client_headers_on_success": {"patterns": [{"prefix": "ratelimit"}]}},
         },
     });
@@ -89,7 +90,7 @@ fn clients_of_envoy_are_limited_and_its_log_simulates_to_the_same_denials() {
     let checked =
         Checked::start_with(MAP, |plan| plan.rule_file("rules.yaml", RULES).set("response.headers", "ietf"));
     let log = checked.folder.path().join("access.log");
-    let envoy = Envoy::start_text(&configuration(checked.port(), &log).to_string());
+    let envoy = Envoy::start_text(&configuration(checked.port(), &log, &["x-forwarded-for"]).to_string());
     let send = |method: &str, path: &str, more: &str| {
         let lines = [format!("{method} {path} HTTP/1.1"), more.to_owned()];
         http::exchange(http::connect(envoy.port("http")).expect("open"), &lines, "a body").expect("an answer")
@@ -124,4 +125,13 @@ fn clients_of_envoy_are_limited_and_its_log_simulates_to_the_same_denials() {
     let agreement = &ended.report["method"]["agreement"];
     let counts = ["both_deny", "only_recorded", "only_simulated"].map(|field| agreement[field].as_u64());
     assert_eq!(counts, [Some(denied), Some(0), Some(0)], "{agreement}");
+}
+
+#[test]
+fn an_envoy_that_does_not_send_the_address_of_its_client_is_answered() {
+    let checked = Checked::start_with(MAP, |plan| plan.rule_file("rules.yaml", RULES));
+    let log = checked.folder.path().join("access.log");
+    let envoy = Envoy::start_text(&configuration(checked.port(), &log, &["user-agent"]).to_string());
+    let statuses: Vec<u16> = (0..3).map(|_| envoy.get("/users/1").status).collect();
+    assert_eq!(statuses, [200, 200, 429], "method, path and host are in each call");
 }
