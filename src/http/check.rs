@@ -251,8 +251,10 @@ impl From<Answer<'_>> for CheckAnswer {
 mod tests {
     use super::*;
 
+    type Headers<'h> = &'h [(&'h str, &'h [u8])];
+
     /// The field of a call, or the reason why it has none.
-    fn value(uri: &str, headers: &[(&str, &[u8])], name: &str) -> Result<Option<String>, String> {
+    fn value(uri: &str, headers: Headers<'_>, name: &str) -> Result<Option<String>, String> {
         let mut call = http::Request::builder().method("PUT").uri(uri);
         for (name, value) in headers {
             call = call.header(*name, *value);
@@ -265,13 +267,13 @@ mod tests {
 
     #[test]
     fn a_proxy_says_by_headers_what_its_client_asked_for() {
-        let forwarded: &[(&str, &[u8])] = &[
+        let forwarded: Headers<'_> = &[
             ("x-forwarded-method", b"POST"),
             ("x-forwarded-uri", b"/a?b"),
             ("x-forwarded-host", b"example.com:8443"),
             ("host", b"ratelimitd"),
         ];
-        let original: &[(&str, &[u8])] = &[("x-original-url", b"https://example.com/a?b"), ("host", b"h")];
+        let original: Headers<'_> = &[("x-original-url", b"https://example.com/a?b"), ("host", b"h")];
         let table = [
             (forwarded, "method", Some("POST")),
             (forwarded, "path", Some("/a?b")),
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn headers_that_contradict_each_other_are_an_error() {
-        let table: [(&str, &[(&str, &[u8])], &str); 4] = [
+        let table: [(&str, Headers<'_>, &str); 4] = [
             (
                 "path",
                 &[("x-original-uri", b"/limited"), ("x-forwarded-uri", b"/free")],
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_path_below_check_is_the_path_of_the_client() {
-        let headers: &[(&str, &[u8])] = &[("x-forwarded-uri", b"/free"), ("host", b"example.com")];
+        let headers: Headers<'_> = &[("x-forwarded-uri", b"/free"), ("host", b"example.com")];
         let table = [("path", "/a/b?c"), ("method", "PUT"), ("authority", "example.com")];
         for (name, expected) in table {
             assert_eq!(value("/check/a/b?c", headers, name), Ok(Some(expected.to_owned())), "{name}");
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn the_client_is_the_address_that_the_proxy_has_added() {
-        let table: [(&[(&str, &[u8])], Option<&str>, Option<&str>); 6] = [
+        let table: [(Headers<'_>, Option<&str>, Option<&str>); 6] = [
             (&[("x-forwarded-for", b"192.0.2.7")], Some("192.0.2.7"), None),
             (&[("x-forwarded-for", b"10.0.0.1 , 192.0.2.7 ")], Some("192.0.2.7"), Some("10.0.0.1")),
             (
@@ -347,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_header_has_all_its_values() {
-        let headers: &[(&str, &[u8])] =
+        let headers: Headers<'_> =
             &[("x-key", b"a"), ("X-Key", b"b\xff"), ("x-none", b"-"), ("x-empty", b"")];
         let found = |name| value("/check", headers, name).expect("a value or none");
         assert_eq!(found("X-Key").as_deref(), Some("a, b%xFF"));
