@@ -17,8 +17,8 @@ use crate::settings::Settings;
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
 /// With exceptions, of --exceptions or of the settings, it checks them too: a row that names a domain, a key, a tier or
-/// a limit that the rules do not have is a warning. The map of server.http.check.map is checked, too. Exit code 0: the rules can be used. 1: they cannot, or there are
-/// warnings and --strict is given. 2: the output cannot be written.
+/// a limit that the rules do not have is a warning. The map of server.http.check.map is checked, too. Exit code 0: the
+/// rules can be used. 1: they cannot, or there are warnings and --strict is given. 2: the output cannot be written.
 #[derive(Clone, Debug, Args)]
 pub struct ValidateArgs {
     /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, values in another language

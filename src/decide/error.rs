@@ -1,6 +1,6 @@
-//! Why a decision call gets no decision, by gRPC, as JSON or from a proxy: the error, what the caller reads of it, how it is counted,
-//! and its line in the log. The log has at most one line a minute for each kind, because a client can cause any number
-//! of errors.
+//! Why a decision call gets no decision, by gRPC, as JSON or from a proxy: the error, what the caller reads of it, how
+//! it is counted, and its line in the log. The log has at most one line a minute for each kind, because a client can
+//! cause any number of errors.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 //! request. The answer is a status with headers, and no body.
 //!
 //! Where the client's method, path and host are depends on the path of the call:
-//! - `/check`: in headers, `X-Forwarded-*` or `X-Original-*`. A client can send these headers, too, and a proxy that does
-//!   not set one of them sends it on. So two headers that contradict each other are an error, not a choice.
-//! - `/check/...`: the call has method and host of the client, and the path follows `/check`. Headers have no influence.
+//! - `/check`: in headers, `X-Forwarded-*` or `X-Original-*`. A client can send these headers, too, and a proxy that
+//!   does not set one of them sends it on. So two headers that contradict each other are an error, not a choice.
+//! - `/check/...`: the call has method and host of the client, and the path follows `/check`. No header changes them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -95,7 +95,8 @@ impl From<LineFault> for NoDecision {
 }
 
 /// A web page can send a GET to any address, but these headers only after a CORS preflight, which has none of them
-/// itself. Envoy always sends `X-Envoy-Internal`. Headers that tell a page, such as `Origin`, may be those of the proxy's client.
+/// itself. Envoy always sends `X-Envoy-Internal`. Headers that tell a page, such as `Origin`, may be those of the
+/// proxy's client.
 fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> {
     let is_of_proxy = |name: &HeaderName| {
         ["x-forwarded-", "x-original-", "x-envoy-"].iter().any(|kind| name.as_str().starts_with(kind))

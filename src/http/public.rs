@@ -1,5 +1,5 @@
-//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, `/check`, metrics, `/livez`, `/readyz`, and the
-//! `/healthcheck` of envoyproxy/ratelimit.
+//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, `/check`, metrics, `/livez`, `/readyz`,
+//! and the `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 
