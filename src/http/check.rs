@@ -1,0 +1,101 @@
+//! `/check`: the decision call for proxies that ask another server about each request, such as nginx (`auth_request`),
+//! Caddy, Traefik and Envoy's HTTP `ext_authz`. A map makes the descriptors from what the proxy says about its client's
+//! request. The answer is a status with headers, and no body.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use engine::wire::Bounds;
+use engine::{Code, Store};
+use http::{HeaderName, HeaderValue, StatusCode};
+use simulate::log::LineFault;
+use simulate::map::RequestMap;
+
+use super::forwarded::{ForwardedRequest, refuse_unforwarded};
+use crate::decide::{Answer, Handler, NoDecision, ResponseOptions};
+use crate::telemetry::traces::SpannedCall;
+
+/// What `/check` needs beside the handler.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    /// The map in force.
+    pub map: Arc<ArcSwap<RequestMap>>,
+    /// The status of a denial.
+    pub denied_status: StatusCode,
+}
+
+#[derive(Debug)]
+pub(super) struct Checks<S> {
+    handler: Arc<Handler<S>>,
+    options: CheckOptions,
+    response: ResponseOptions,
+}
+
+impl<S> Checks<S> {
+    /// A denial always has `Retry-After`, and no answer has metadata, for which a proxy has no place.
+    pub fn new(handler: Arc<Handler<S>>, options: CheckOptions) -> Self {
+        let response = &handler.response;
+        let response = ResponseOptions { retry_after: true, dynamic_metadata: false, ..response.clone() };
+        Self { handler, options, response }
+    }
+}
+
+/// 200 for a request that may go ahead, the denied status for one over its limit, and the statuses of `/json` for a
+/// request without a decision. Every method is answered, because Envoy calls with that of its client.
+pub(super) async fn check<S: Store + 'static>(
+    State(checks): State<Arc<Checks<S>>>,
+    request: Request,
+) -> Response {
+    let Checks { handler, options, response } = &*checks;
+    let (call, _unread_body) = request.into_parts();
+    let mut span = handler.tracer.start_call(SpannedCall::Check, &call.headers);
+    let read = |bounds: &Bounds| {
+        refuse_unforwarded(&call.headers)?;
+        let request = options.map.load().request(|field| ForwardedRequest(&call).value(field))?;
+        // A request without descriptors meets no limit, and is counted as such.
+        if !request.descriptors.is_empty() {
+            bounds.check(&request)?;
+        }
+        Ok(request)
+    };
+    match handler.decide_request(read, response, &mut span).await {
+        Ok(CheckAnswer { mut response, code }) => {
+            if code == Code::OverLimit {
+                *response.status_mut() = options.denied_status;
+            }
+            response
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The log does not quote the cost.
+impl From<LineFault> for NoDecision {
+    fn from(fault: LineFault) -> Self {
+        Self::Cost { cause: fault.to_string() }
+    }
+}
+
+/// An answer whose status is not set yet.
+struct CheckAnswer {
+    response: Response,
+    code: Code,
+}
+
+impl From<Answer<'_>> for CheckAnswer {
+    /// The headers for the client, and those for the upstream, which a proxy can copy to its request.
+    fn from(answer: Answer<'_>) -> Self {
+        let mut response = Response::new(Body::empty());
+        for header in answer.headers.into_iter().chain(answer.request_headers) {
+            let name = HeaderName::from_bytes(header.name.as_bytes());
+            // The settings have only names of headers, and values are printable ASCII.
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(header.value)) {
+                response.headers_mut().append(name, value);
+            }
+        }
+        Self { response, code: answer.overall }
+    }
+}
