@@ -94,7 +94,7 @@ impl Observed {
             descriptors: vec![descriptor],
             caller: Caller::default(),
         };
-        self.limiters[worker].decide(&request).await.expect("memory answers");
+        self.limiters[worker].decide(&request, |_| ()).await.expect("memory answers");
     }
 
     /// Ends the second, and returns the state.

@@ -102,8 +102,10 @@ impl<'d> Answer<'d> {
         let announcements = Announcements::from_decision(decision);
         let metadata = if options.dynamic_metadata {
             Some(metadata::for_decision(request, decision, binding_limit(decision), &announcements))
-        } else {
+        } else if decision.tells_caller() {
             metadata::without_facts(decision, &announcements)
+        } else {
+            None
         };
         let announced = options.announce_header.as_ref().filter(|_| decision.overall == Code::Ok);
         let announced =

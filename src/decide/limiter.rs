@@ -76,11 +76,12 @@ impl<S: Store> Handler<S> {
             Err(error) => return self.refuse(error, span),
         };
         span.add_request(&request.domain, request.descriptors.len());
-        match self.limiter.decide(&request).await {
-            Ok(decision) => {
-                span.add_decision(&decision);
-                Ok(A::from(Answer::new(&request, &decision, response)))
-            }
+        let answer = |decision: &Decision| {
+            span.add_decision(decision);
+            A::from(Answer::new(&request, decision, response))
+        };
+        match self.limiter.decide(&request, answer).await {
+            Ok(answer) => Ok(answer),
             Err(error) => self.refuse(error, span),
         }
     }
@@ -236,14 +237,19 @@ impl Drop for FailureGuard<'_> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides one request.
+    /// Decides one request. Returns what `answer` makes of the decision, which stays where it is: it is large.
     ///
     /// # Errors
     /// [`NoDecision`] when the request is not valid or the store gave no answer.
-    pub async fn decide(&self, request: &Request) -> Result<Decision, NoDecision> {
+    pub async fn decide<A>(
+        &self,
+        request: &Request,
+        answer: impl FnOnce(&Decision) -> A,
+    ) -> Result<A, NoDecision> {
         let current = self.rulebook.current.load_full();
         let now_us = if current.depend_on_time { self.clock.now_us() } else { 0 };
-        let plan = current.rules.plan(request, now_us)?;
+        let mut plan = Plan::default();
+        current.rules.plan_into(request, now_us, &mut plan)?;
         if !plan.derivations().is_empty() {
             current.meters.record_exceptions(&request.domain, plan.derivations());
         }
@@ -253,7 +259,7 @@ impl<S: Store> Limiter<S> {
                 return Err(NoDecision::NoRules);
             }
             self.count_without_limit(&current, request);
-            return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
+            return Ok(answer(&Decision::merge(plan, Outcomes::default(), self.enforcement)));
         }
         let failure = FailureGuard::new(&current.meters, &plan);
         let outcomes = match plan.has_settles() {
@@ -264,7 +270,7 @@ impl<S: Store> Limiter<S> {
         failure.disarm();
         let decision = Decision::merge(plan, outcomes, self.enforcement);
         current.meters.record(&decision, &self.denied);
-        Ok(decision)
+        Ok(answer(&decision))
     }
 
     /// Decides a request with settles. Each is a decision of its own, so that a settle is booked whatever happens to

@@ -162,7 +162,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
         Metadata::Text(format!("{key}={shown}"))
     };
     // A log of requests is complete with the receipts that they returned.
-    let receipt = descriptor.receipt.as_ref().map(|receipt| match receipt {
+    let receipt = descriptor.receipt.as_deref().map(|receipt| match receipt {
         Ok(receipt) => Metadata::Text(format!("{RECEIPT_KEY}={receipt}")),
         Err(UnreadableReceipt) => Metadata::Text(format!("{RECEIPT_KEY}=")),
     });

@@ -154,7 +154,7 @@ impl Gateway {
 
     fn decide(&self, at_ms: u64, hits: u64, receipt: Option<Receipt>) -> Decision {
         let entry = Entry { key: "tenant".to_owned(), value: "acme".to_owned() };
-        let receipt = receipt.map(|receipt| Ok(Box::new(receipt)));
+        let receipt = receipt.map(|receipt| Box::new(Ok(receipt)));
         let descriptor =
             Descriptor { entries: vec![entry], hits: Some(hits), receipt, ..Descriptor::default() };
         let caller = Caller::default();

@@ -165,6 +165,12 @@ impl Decision {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
+    /// Whether the answer can say more than its statuses: the delay of a queue, a receipt, or an announced limit.
+    #[must_use]
+    pub fn tells_caller(&self) -> bool {
+        self.plan.has_queues || self.plan.gives_receipt || self.plan.has_announced_limits
+    }
+
     /// Whether the answer can announce a limit: the request meets one with `on_over: announce` or `near`.
     #[must_use]
     pub fn has_announced_limits(&self) -> bool {

@@ -33,8 +33,20 @@ pub(super) enum Planned {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedLimit {
     pub(super) limit: Arc<Limit>,
-    pub(super) index: usize,
+    charge: u32,
     pub(super) reserve: Option<ReserveKind>,
+}
+
+impl PlannedLimit {
+    pub(super) fn new(limit: &Arc<Limit>, index: usize, reserve: Option<ReserveKind>) -> Self {
+        let charge = u32::try_from(index).expect("a request has few charges");
+        Self { limit: Arc::clone(limit), charge, reserve }
+    }
+
+    /// The index of the charge.
+    fn index(&self) -> usize {
+        self.charge as usize
+    }
 }
 
 /// A limit that a descriptor is charged to.
@@ -84,7 +96,8 @@ impl Plan {
             Planned::Nothing | Planned::Unlimited(_) => (None, &[][..], None),
         };
         limits.iter().map(move |planned| {
-            let PlannedLimit { ref limit, index, reserve } = *planned;
+            let PlannedLimit { ref limit, reserve, .. } = *planned;
+            let index = planned.index();
             let Charge { cost, role, .. } = *self.charges.charge(index);
             ChargedLimit { rule, limit, cost, role, reserve, stat_path, index }
         })
@@ -94,7 +107,7 @@ impl Plan {
     #[must_use]
     pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
         self.descriptors.iter().position(|planned| match planned {
-            Planned::Limited { limits, .. } => limits.iter().any(|planned| planned.index == charge),
+            Planned::Limited { limits, .. } => limits.iter().any(|planned| planned.index() == charge),
             Planned::Nothing | Planned::Unlimited(_) => false,
         })
     }

@@ -55,7 +55,7 @@ pub struct Descriptor {
     pub is_whole_cost: bool,
     /// The receipt of an earlier request, whose real cost `hits` are. Such a descriptor is a settle: only the
     /// difference to what the receipt says is booked, and nothing is denied. `is_refund` is then ignored.
-    pub receipt: Option<Result<Box<Receipt>, UnreadableReceipt>>,
+    pub receipt: Option<Box<Result<Receipt, UnreadableReceipt>>>,
 }
 
 /// A key and a value.

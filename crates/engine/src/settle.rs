@@ -85,7 +85,7 @@ impl Outcomes {
 /// What a caller returns: the receipt of its request, and the units of the real cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Returned<'r> {
-    pub(super) receipt: &'r Result<Box<Receipt>, UnreadableReceipt>,
+    pub(super) receipt: &'r Result<Receipt, UnreadableReceipt>,
     pub(super) actual: u64,
 }
 
@@ -124,7 +124,7 @@ impl Settles {
         };
         let index = charges.push(charge, write_key);
         let key = charges.get(index).0;
-        let receipt = receipt.as_deref().ok();
+        let receipt = receipt.as_ref().ok();
         let (nonce, item) =
             (receipt.map(|receipt| receipt.nonce), receipt.and_then(|receipt| receipt.item(key)));
         let is_same = |other: &&mut Settle| other.nonce == nonce && charges.get(other.charge).0 == key;

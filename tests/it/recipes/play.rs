@@ -97,7 +97,7 @@ impl<S: ReplayStore> Play<'_, S> {
         let receipt = step.settle.as_ref().map(|name| &self.receipts[name]);
         let descriptor = |text: &String| Descriptor {
             hits: step.hits,
-            receipt: receipt.map(|receipt| Ok(Box::new(receipt.clone()))),
+            receipt: receipt.map(|receipt| Box::new(Ok(receipt.clone()))),
             ..descriptor(text)
         };
         let descriptors = step.ask.iter().map(descriptor).collect();

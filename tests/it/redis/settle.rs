@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::simulate::replay::{RedisAccess, RedisReplay};
 use ::store::clock::SystemClock;
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
-use engine::{Charges, Descriptor, Enforcement, Outcomes, Receipt, Request, SettleResult};
+use engine::{Charges, Decision, Descriptor, Enforcement, Outcomes, Receipt, Request, SettleResult};
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::telemetry::metrics::{DeniedKeys, Metrics};
 use tokio::runtime::Runtime;
@@ -95,7 +95,7 @@ async fn each_settle_of_a_request_over_several_slots_is_booked_in_its_slot() {
     };
     let decide = async |descriptors: Vec<Descriptor>| {
         let request = Request { descriptors, ..rules::request("d", &[]) };
-        limiter.decide(&request).await.expect("the cluster decides")
+        limiter.decide(&request, Decision::clone).await.expect("the cluster decides")
     };
     let all = |hits_of: [u64; 3]| {
         let entries = ["tenant=a", "model=b", "user=c"];
@@ -109,7 +109,7 @@ async fn each_settle_of_a_request_over_several_slots_is_booked_in_its_slot() {
     let receipt = estimated.receipt(|| 1).expect("a receipt").to_string();
     assert_eq!(receipt.split('.').count(), 2 + 3, "{receipt}");
     let returned =
-        |descriptor| Descriptor { receipt: Some(receipt.parse::<Receipt>().map(Box::new)), ..descriptor };
+        |descriptor| Descriptor { receipt: Some(Box::new(receipt.parse::<Receipt>())), ..descriptor };
     let settled = decide(all([100, 500, 1_200]).into_iter().map(returned).collect()).await;
     let results: Vec<_> = (0..3).filter_map(|index| Some(settled.settle(index)?.result)).collect();
     assert_eq!(results, [SettleResult::Returned, SettleResult::Charged, SettleResult::Charged]);

@@ -62,7 +62,7 @@ impl Fixture {
             descriptors: descriptors.to_vec(),
             caller: Caller::default(),
         };
-        self.limiter.decide(&request).await.expect("memory always answers")
+        self.limiter.decide(&request, Decision::clone).await.expect("memory always answers")
     }
 }
 

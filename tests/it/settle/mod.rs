@@ -53,7 +53,7 @@ pub(crate) fn hits(entries: &str, hits: u64) -> Descriptor {
 
 /// A descriptor that returns a receipt with the real cost.
 pub(crate) fn settle(entries: &str, receipt: &str, actual: u64) -> Descriptor {
-    let receipt = receipt.parse::<Receipt>().map(Box::new);
+    let receipt = Box::new(receipt.parse::<Receipt>());
     Descriptor { receipt: Some(receipt), ..hits(entries, actual) }
 }
 

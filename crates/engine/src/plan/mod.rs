@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Kernel, Verdict};
+use super::algorithm::{Kernel, Pacing, Verdict};
 use super::charge::{Charge, Charges};
 use super::exceptions::Derivation;
 use super::key::{KeyContext, KeyPart, write_key};
@@ -44,6 +44,8 @@ pub struct Plan {
     pub(super) hidden: HiddenValues,
     /// Whether an answer can announce one of the limits.
     pub(super) has_announced_limits: bool,
+    /// Whether one of the limits is a queue.
+    pub(super) has_queues: bool,
     /// How the limits that exceptions or tiers have changed came about.
     pub(super) derivations: Vec<Derivation>,
     /// The charges that are settles.
@@ -73,6 +75,7 @@ impl RuleSet {
         plan.charges.clear();
         plan.descriptors.clear();
         plan.has_announced_limits = false;
+        plan.has_queues = false;
         plan.derivations.clear();
         plan.hidden = self.hidden_values(domain, request);
         plan.settles.clear();
@@ -121,7 +124,7 @@ impl RuleSet {
                 cost: request.cost(descriptor),
                 returned: descriptor
                     .receipt
-                    .as_ref()
+                    .as_deref()
                     .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
                 used_up_check: self.defaults().used_up_check,
@@ -197,7 +200,7 @@ impl Plan {
                 // A limit without `settle` keeps what the estimate recorded.
                 if limit.spec.settle {
                     let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
-                    limits.push(PlannedLimit { limit: Arc::clone(limit), index, reserve: None });
+                    limits.push(PlannedLimit::new(limit, index, None));
                 }
                 continue;
             }
@@ -213,9 +216,10 @@ impl Plan {
                 None => (usual, None),
             };
             self.has_announced_limits |= limit.spec.is_announced();
+            self.has_queues |= limit.spec.pacing == Pacing::Queue;
             self.gives_receipt |= limit.spec.settle;
             let index = self.charges.push(charge, write_key);
-            limits.push(PlannedLimit { limit: Arc::clone(limit), index, reserve });
+            limits.push(PlannedLimit::new(limit, index, reserve));
             let derivations = self.derivations.iter_mut();
             derivations
                 .filter(|derivation| derivation.is_of(context.index, limit.id))

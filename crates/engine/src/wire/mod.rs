@@ -105,11 +105,9 @@ impl RawRequest {
         if count > max {
             return Err(RequestError::ManyDescriptors { count, max });
         }
-        // `collect` into a Result would not know the number.
-        let mut descriptors = Vec::with_capacity(count);
-        for (index, raw) in self.descriptors.into_iter().enumerate() {
-            descriptors.push(raw.convert(index)?);
-        }
+        // In place: a descriptor is no larger than its raw form.
+        let raw = self.descriptors.into_iter().enumerate();
+        let descriptors = raw.map(|(index, raw)| raw.convert(index)).collect::<Result<Vec<_>, _>>()?;
         let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());
         let request = Request { domain, hits_addend, descriptors, caller };
         bounds.check(&request)?;
@@ -126,7 +124,7 @@ impl RawDescriptor {
             hits: self.hits_addend,
             is_refund: self.is_negative_hits,
             is_whole_cost: false,
-            receipt: last.map(|last| last.value.parse().map(Box::new)),
+            receipt: last.map(|last| Box::new(last.value.parse())),
         })
     }
 }

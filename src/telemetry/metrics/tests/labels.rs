@@ -10,7 +10,7 @@ async fn every_series_has_the_extra_tags() {
     let options = MetricsOptions { extra_tags, ..MetricsOptions::default() };
     let metrics = Metrics::with_options(options).expect("names are unique");
     let limiter = limiter(&metrics, rules(&[("tenant", limit(2, None), false)]), memory());
-    limiter.decide(&request("tenant", 1)).await.expect("memory answers");
+    limiter.decide(&request("tenant", 1), |_| ()).await.expect("memory answers");
     drop(metrics.requests(Transport::Grpc).start());
     let text = metrics.render().expect("metrics can be encoded");
     let without: Vec<_> =
@@ -35,7 +35,7 @@ async fn a_secret_value_is_hashed_in_the_path_of_its_series() {
     let metrics = metrics();
     let hashing = ValueHashing { key: Some(HashKey::new(b"a key")), all_values: true };
     let limiter = limiter(&metrics, detailed_rules(hashing), memory());
-    limiter.decide(&request("user", 1)).await.expect("memory answers");
+    limiter.decide(&request("user", 1), |_| ()).await.expect("memory answers");
     assert_eq!(hits(&metrics, "user_v")[0], 0);
     let text = metrics.render().expect("metrics can be encoded");
     assert!(text.contains(r#"ratelimit_service_rate_limit_total_hits{domain="edge",key1="user_"#), "{text}");
@@ -50,7 +50,7 @@ async fn values_of_requests_have_series_up_to_a_number() {
     let send = async |value: &str| {
         let mut request = request("user", 1);
         value.clone_into(&mut request.descriptors[0].entries[0].value);
-        limiter.decide(&request).await.expect("memory answers");
+        limiter.decide(&request, |_| ()).await.expect("memory answers");
     };
     for value in ["a", "b", "c", "d", "a"] {
         send(value).await;

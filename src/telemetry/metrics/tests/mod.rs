@@ -96,8 +96,8 @@ async fn each_decision_has_one_outcome() {
     let set = rules(&[("tenant", limit(5, Some("per tenant")), false), ("trial", limit(1, None), true)]);
     let limiter = limiter(&metrics, set, memory());
     for _ in 0..7 {
-        limiter.decide(&request("tenant", 1)).await.expect("memory answers");
-        limiter.decide(&request("trial", 1)).await.expect("memory answers");
+        limiter.decide(&request("tenant", 1), |_| ()).await.expect("memory answers");
+        limiter.decide(&request("trial", 1), |_| ()).await.expect("memory answers");
     }
     // Near above 4 of 5.
     let counted = ["ok", "near_limit", "over_limit", "shadow", "error"];
@@ -112,12 +112,12 @@ async fn hits_that_cross_the_limit_are_split_as_envoyproxy_ratelimit_splits_them
     let metrics = metrics();
     let limiter = limiter(&metrics, rules(&[("tenant", limit(20, None), false)]), memory());
     // 15 of 20 fit; 7 more make 22.
-    limiter.decide(&request("tenant", 15)).await.expect("memory answers");
+    limiter.decide(&request("tenant", 15), |_| ()).await.expect("memory answers");
     assert_eq!(hits(&metrics, "tenant"), [15, 0, 0, 15, 0]);
-    limiter.decide(&request("tenant", 7)).await.expect("memory answers");
+    limiter.decide(&request("tenant", 7), |_| ()).await.expect("memory answers");
     assert_eq!(hits(&metrics, "tenant"), [22, 2, 4, 15, 0]);
     // Over before: all of it is over.
-    limiter.decide(&request("tenant", 3)).await.expect("memory answers");
+    limiter.decide(&request("tenant", 3), |_| ()).await.expect("memory answers");
     assert_eq!(hits(&metrics, "tenant"), [25, 5, 4, 15, 0]);
 }
 
@@ -127,7 +127,7 @@ async fn prepaid_hits_that_would_cross_the_limit_are_split_alike() {
     let prepaid = LimitSpec { charging: Charging::Prepaid, ..limit(20, None) };
     let limiter = limiter(&metrics, rules(&[("tenant", prepaid, false)]), memory());
     for (cost, expected) in [(15, [15, 0, 0, 15, 0]), (7, [22, 2, 4, 15, 0]), (5, [27, 2, 8, 20, 0])] {
-        limiter.decide(&request("tenant", cost)).await.expect("memory answers");
+        limiter.decide(&request("tenant", cost), |_| ()).await.expect("memory answers");
         assert_eq!(hits(&metrics, "tenant"), expected, "{cost}");
     }
 }
@@ -143,13 +143,13 @@ async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
     let metrics = metrics();
     let failing = LimitSpec { on_store_failure: FailurePolicy::Error, ..limit(5, None) };
     let limiter = limiter(&metrics, rules(&[("tenant", failing, false)]), FailingStore);
-    assert!(limiter.decide(&request("tenant", 1)).await.is_err());
+    assert!(limiter.decide(&request("tenant", 1), |_| ()).await.is_err());
     assert_eq!(outcome(&metrics, "edge.tenant", "error"), Some(1));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="error",rule="edge.tenant"}"#;
     assert_eq!(value(&metrics, by_policy), Some(1));
     assert_eq!(hits(&metrics, "tenant"), [1, 0, 0, 0, 0], "hits are counted before the store is asked");
     let elsewhere = Request { domain: "nowhere".to_owned(), ..request("tenant", 1) };
-    assert!(limiter.decide(&elsewhere).await.is_ok());
+    assert!(limiter.decide(&elsewhere, |_| ()).await.is_ok());
     assert_eq!(value(&metrics, "ratelimitd_unknown_domain_total"), Some(1));
 }
 
@@ -157,8 +157,8 @@ async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
 async fn shadow_mode_counts_the_hits_over_the_limit_and_not_the_whole_call() {
     let metrics = metrics();
     let limiter = limiter(&metrics, rules(&[("trial", limit(4, None), true)]), memory());
-    limiter.decide(&request("trial", 3)).await.expect("memory answers");
-    limiter.decide(&request("trial", 4)).await.expect("memory answers");
+    limiter.decide(&request("trial", 3), |_| ()).await.expect("memory answers");
+    limiter.decide(&request("trial", 4), |_| ()).await.expect("memory answers");
     assert_eq!(hits(&metrics, "trial"), [7, 3, 1, 3, 3]);
 }
 
@@ -191,8 +191,8 @@ async fn series_exist_from_the_first_request_until_the_rule_is_gone() {
         ("free", unlimited, false),
     ]);
     let limiter = limiter(&metrics, first, memory());
-    limiter.decide(&request("stays", 1)).await.expect("memory answers");
-    limiter.decide(&request("free", 1)).await.expect("memory answers");
+    limiter.decide(&request("stays", 1), |_| ()).await.expect("memory answers");
+    limiter.decide(&request("free", 1), |_| ()).await.expect("memory answers");
     assert_eq!(outcome(&metrics, "edge.goes", "ok"), None, "no request has met it");
     assert_eq!(outcome(&metrics, "edge.free", "ok"), None, "an unlimited rule is not counted");
     // So that the first denial and the first answer by policy are an increase.
@@ -200,7 +200,7 @@ async fn series_exist_from_the_first_request_until_the_rule_is_gone() {
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.stays"}"#;
     assert_eq!(value(&metrics, by_policy), Some(0));
 
-    limiter.decide(&request("goes", 1)).await.expect("memory answers");
+    limiter.decide(&request("goes", 1), |_| ()).await.expect("memory answers");
     assert_eq!(outcome(&metrics, "edge.goes", "ok"), Some(1));
     let old = limiter
         .rulebook
@@ -208,7 +208,7 @@ async fn series_exist_from_the_first_request_until_the_rule_is_gone() {
     assert_eq!(outcome(&metrics, "edge.stays", "ok"), Some(1), "a counter outlives a change of its rule");
     assert_eq!(hits(&metrics, "stays"), [1, 0, 0, 1, 0]);
     assert!(!metrics.render().expect("metrics can be encoded").contains("goes"));
-    limiter.decide(&request("comes", 1)).await.expect("memory answers");
+    limiter.decide(&request("comes", 1), |_| ()).await.expect("memory answers");
     assert_eq!(outcome(&metrics, "edge.comes", "ok"), Some(1));
     old.free_when_unused();
 }
@@ -219,7 +219,7 @@ async fn limits_with_the_same_labels_have_one_series() {
     let first = rules(&[("a", limit(5, Some("same")), false), ("b", limit(1, Some("same")), true)]);
     let limiter = limiter(&metrics, first, memory());
     for key in ["a", "b", "b"] {
-        limiter.decide(&request(key, 1)).await.expect("memory answers");
+        limiter.decide(&request(key, 1), |_| ()).await.expect("memory answers");
     }
     let counted = ["ok", "near_limit", "shadow"].map(|name| outcome(&metrics, "same", name));
     assert_eq!(counted, [1, 1, 1].map(Some));

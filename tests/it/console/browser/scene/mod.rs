@@ -165,7 +165,7 @@ impl Process {
         let each = MICROSECONDS / (requests.len() as u64 + 1);
         for (index, (domain, entries)) in requests.into_iter().enumerate() {
             self.clock.set(self.end * MICROSECONDS + index as u64 * each);
-            self.limiter.decide(&request(&domain, entries)).await.expect("memory answers");
+            self.limiter.decide(&request(&domain, entries), |_| ()).await.expect("memory answers");
         }
         self.end += 1;
         self.clock.set(self.end * MICROSECONDS);
