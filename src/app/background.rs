@@ -1,4 +1,4 @@
-//! The background work: applies changes of the rules, the exceptions and the certificates, waits for Redis, watches its
+//! The background work: applies changes of the rules, the exceptions, the map of `/check` and the certificates, waits for Redis, watches its
 //! outages and restarts, removes expired counters and denials, warns before the calendars of the rules end, samples for
 //! the console.
 
@@ -12,6 +12,7 @@ use store::redis::{RedisStore, ServerReport, StoreFailure};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use super::check_map::CheckMapWatcher;
 use super::exceptions::ExceptionWatcher;
 use super::rules::RuleWatcher;
 use super::sampler::Sampler;
@@ -39,6 +40,8 @@ const CALENDAR_RESERVE_US: u64 = 365 * 86_400 * 1_000_000;
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
     pub(super) exceptions: ExceptionWatcher,
+    /// `None` without `/check`.
+    pub(super) check_map: Option<CheckMapWatcher>,
     pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
     /// The Redis store of the HTTP port, for probes: each gRPC worker has one of its own. `None`: memory keeps
@@ -54,7 +57,9 @@ pub(super) struct Background {
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, exceptions, tls, stores, http_store, readiness, ready_in_outage, sampler } = self;
+        let Self { rules, exceptions, check_map, tls, .. } = self;
+        let Self { stores, http_store, readiness, ready_in_outage, sampler, .. } = self;
+        let watch_check_map = OptionFuture::from(check_map.map(CheckMapWatcher::watch));
         let sample = OptionFuture::from(sampler.map(Sampler::run));
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
         let active_exceptions = exceptions.active.clone();
@@ -83,6 +88,7 @@ impl Background {
             watch_rules,
             watch_exceptions,
             tls.watch(stop),
+            stop.run_until_cancelled(watch_check_map),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
             stop.run_until_cancelled(watch_calendars(&rulebook)),

@@ -10,7 +10,7 @@
 //! puts them in force. `exceptions` does the same for exceptions. `load_status` records the attempts to load rules,
 //! exceptions and certificates. Counters: `stores` makes what
 //! the process shares, `worker_store` the store of one worker. TLS: `tls` loads the certificates and puts changed ones
-//! in force.
+//! in force. `check_map` does the same for the map of `/check`.
 //!
 //! The console: `sampler` tells it each second what the process has done.
 //!
@@ -19,6 +19,7 @@
 mod active_rules;
 mod background;
 mod bounds;
+mod check_map;
 mod console;
 mod endpoints;
 mod exceptions;
@@ -36,6 +37,8 @@ mod xds_rules;
 use std::io;
 use std::sync::Arc;
 
+use simulate::map::MapError;
+
 use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
@@ -49,10 +52,12 @@ use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
 pub use bounds::refuse_huge_pages;
+pub use check_map::load_check_map;
 pub use exceptions::{ExceptionsError, read_exceptions};
 pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
 use bounds::PortBounds;
+use check_map::CheckMapWatcher;
 use console::make_console;
 use exceptions::{ConfirmedAt, ExceptionWatcher};
 use rules::RuleWatcher;
@@ -68,6 +73,8 @@ pub enum AppError {
     Rules(#[from] RuleStartError),
     #[error(transparent)]
     Exceptions(#[from] ExceptionsError),
+    #[error("server.http.check.map: {0}")]
+    CheckMap(#[from] MapError),
     #[error(transparent)]
     HashKey(#[from] KeyFileError),
     /// `setting` names the address.
@@ -114,6 +121,7 @@ impl AppError {
         match self {
             Self::Bind { setting, .. } => Some(setting),
             Self::Tls(error) => error.setting(),
+            Self::CheckMap(_) => Some("server.http.check.map"),
             Self::Traces(_) => Some("traces.ca_file"),
             Self::AdminToken { setting, .. } => Some(setting),
             _ => None,
@@ -131,6 +139,7 @@ pub struct App {
     traces: Option<Traces>,
     rules: RuleWatcher,
     exceptions: ExceptionWatcher,
+    check_map: Option<CheckMapWatcher>,
     stores: Arc<Stores>,
     readiness: Readiness,
     ports: Ports,
@@ -219,6 +228,7 @@ impl App {
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
         let exceptions = settings.exceptions.as_deref();
         let exceptions = ExceptionWatcher::start(exceptions, &rules.active.rulebook, &metrics, confirmed_at)?;
+        let check_map = settings.server.check.as_ref().map(CheckMapWatcher::start).transpose()?;
         let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some() {
@@ -234,6 +244,7 @@ impl App {
             traces,
             rules,
             exceptions,
+            check_map,
             stores,
             readiness,
             ports,

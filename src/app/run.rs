@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::background::Background;
 use super::bounds::PortBounds;
 use super::bounds::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
+use super::check_map::CheckMapWatcher;
 use super::endpoints::{admin_endpoints, explain};
 use super::sampler::Sampler;
 use super::worker_store::{AuthoritativeStore, WorkerStore};
@@ -60,13 +61,14 @@ impl App {
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
-        let Self { rules, exceptions, stores, .. } = self;
+        let Self { rules, exceptions, check_map, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
         let handshakes = tls.handshakes.take();
         let background = Background {
             rules,
             exceptions,
+            check_map,
             tls,
             stores,
             http_store,
@@ -195,7 +197,8 @@ impl App {
 
     fn public_router(&self, store: WorkerStore) -> Router {
         let handler = self.handler_factory(Transport::Http)(store);
-        http::public_router(handler, self.readiness.clone(), self.metrics.clone())
+        let check = self.check_map.as_ref().map(CheckMapWatcher::options);
+        http::public_router(handler, check, self.readiness.clone(), self.metrics.clone())
     }
 
     fn sampler(&self) -> Sampler {

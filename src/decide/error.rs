@@ -1,4 +1,4 @@
-//! Why a decision call gets no decision, by gRPC or as JSON: the error, what the caller reads of it, how it is counted,
+//! Why a decision call gets no decision, by gRPC, as JSON or from a proxy: the error, what the caller reads of it, how it is counted,
 //! and its line in the log. The log has at most one line a minute for each kind, because a client can cause any number
 //! of errors.
 
@@ -38,6 +38,15 @@ pub enum NoDecision {
     /// `cause` names the field.
     #[error("the message is malformed: {cause}")]
     Malformed { cause: String },
+    /// A header of the caller may have the cost, so only the caller gets the cause.
+    #[error("the cost of the request is not a whole number")]
+    Cost { cause: String },
+    #[error(
+        "the headers {first} and {second} contradict each other: the proxy must set one, and remove the other"
+    )]
+    Contradiction { first: &'static str, second: &'static str },
+    #[error("the request has no X-Forwarded-* or X-Original-* header, so no proxy has sent it")]
+    Unforwarded,
     /// serde_json's reason may quote the request, so only the caller gets it.
     #[error("the body is not a request in JSON")]
     Json { cause: String },
@@ -95,6 +104,9 @@ impl NoDecision {
             | Self::LongMessage { .. }
             | Self::LongBody { .. }
             | Self::Malformed { .. }
+            | Self::Cost { .. }
+            | Self::Contradiction { .. }
+            | Self::Unforwarded
             | Self::Json { .. }
             | Self::Missing
             | Self::Truncated
@@ -108,7 +120,7 @@ impl NoDecision {
     #[must_use]
     pub fn for_caller(&self) -> String {
         match self {
-            Self::Json { cause } => cause.clone(),
+            Self::Json { cause } | Self::Cost { cause } => cause.clone(),
             Self::Store(cause) => format!("the counters are not available ({})", cause.kind()),
             other => other.to_string(),
         }

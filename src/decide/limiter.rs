@@ -1,5 +1,6 @@
 //! The use case: one request in, one decision out. Awaits the store and nothing else, and knows no wire format.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::{Answer, Failures, NoDecision, ResponseOptions};
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
-/// The handler of both decision calls, `ShouldRateLimit` and `/json`: validates a request, decides it, counts the call.
+/// The handler of the decision calls, `ShouldRateLimit`, `/json` and `/check`: validates a request, decides it, counts the call.
 #[derive(Debug)]
 pub struct Handler<S> {
     pub limiter: Limiter<S>,
@@ -44,25 +45,40 @@ pub enum OnInvalid {
 impl<S: Store> Handler<S> {
     /// Decides the request that `read` returns, and converts the answer to `A`, the caller's format. The measured
     /// duration is that of this function. `span` gets the request and the decision.
-    pub(crate) async fn decide<A>(
+    pub(crate) fn decide<A>(
         &self,
         read: impl FnOnce() -> Result<RawRequest, NoDecision>,
         caller: Caller,
+        span: &mut CallSpan,
+    ) -> impl Future<Output = Result<A, NoDecision>>
+    where
+        A: for<'a> From<Answer<'a>>,
+    {
+        let read = move |bounds: &Bounds| Ok(Request { caller, ..read()?.validate(bounds)? });
+        self.decide_request(read, &self.response, span)
+    }
+
+    /// Decides the request that `read` makes, within the bounds, and converts the answer, which has the parts of
+    /// `response`.
+    pub(crate) async fn decide_request<A>(
+        &self,
+        read: impl FnOnce(&Bounds) -> Result<Request, NoDecision>,
+        response: &ResponseOptions,
         span: &mut CallSpan,
     ) -> Result<A, NoDecision>
     where
         A: for<'a> From<Answer<'a>>,
     {
         let _timer = self.meter.start();
-        let request = match read().and_then(|raw| Ok(raw.validate(&self.bounds)?)) {
-            Ok(request) => Request { caller, ..request },
+        let request = match read(&self.bounds) {
+            Ok(request) => request,
             Err(error) => return self.refuse(error, span),
         };
         span.add_request(&request.domain, request.descriptors.len());
         match self.limiter.decide(&request).await {
             Ok(decision) => {
                 span.add_decision(&decision);
-                Ok(A::from(Answer::new(&request, &decision, &self.response)))
+                Ok(A::from(Answer::new(&request, &decision, response)))
             }
             Err(error) => self.refuse(error, span),
         }

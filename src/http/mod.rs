@@ -1,13 +1,14 @@
 //! HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
 //!
 //! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number), then
-//! `public` routes the HTTP port: `/json` (`json`), health, metrics. `admin` routes the admin port, after
+//! `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`), health, metrics. `admin` routes the admin port, after
 //! `admin_access` has checked the token (`token_file`), which `admin_role` names, and the web page; `console` has the
 //! paths of the console.
 
 mod admin;
 mod admin_access;
 mod admin_role;
+mod check;
 mod connections;
 mod console;
 mod console_page;
@@ -18,6 +19,7 @@ mod token_file;
 
 pub use admin::{CounterEndpoints, Endpoint, Explain, Explanation, admin_router};
 pub use admin_access::AdminAccess;
+pub use check::CheckOptions;
 pub use console::ConsoleEndpoints;
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};

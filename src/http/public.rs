@@ -1,4 +1,4 @@
-//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, metrics, `/livez`, `/readyz`, and the
+//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, `/check`, metrics, `/livez`, `/readyz`, and the
 //! `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use axum::routing::{any, get, post};
 use engine::Store;
 use http::{StatusCode, header};
 
+use super::check::{self, CheckOptions, Checks};
 use super::json;
 use crate::decide::{Handler, NoDecision, Readiness};
 use crate::net::sending_page::SendingPage;
@@ -19,9 +20,10 @@ use crate::telemetry::metrics::Metrics;
 /// The content type of the Prometheus text format.
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The router of the HTTP port.
+/// The router of the HTTP port. Without `check_options` it has no `/check`.
 pub fn public_router<S: Store + 'static>(
     handler: Handler<S>,
+    check_options: Option<CheckOptions>,
     readiness: Readiness,
     metrics: Metrics,
 ) -> Router {
@@ -31,14 +33,23 @@ pub fn public_router<S: Store + 'static>(
         .route("/json", post(json::decide::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .layer(from_fn_with_state(Arc::clone(&handler), refuse_web_pages::<S>))
-        .with_state(handler);
+        .with_state(Arc::clone(&handler));
+    let checks = check_options.map_or_else(Router::new, |options| check_router(handler, options));
     let health = Router::new()
         // Like in envoyproxy/ratelimit: load balancers may POST.
         .route("/healthcheck", any(healthcheck))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .with_state(readiness);
-    decisions.merge(health).merge(metrics_router("/metrics", metrics)).fallback(not_found)
+    decisions.merge(checks).merge(health).merge(metrics_router("/metrics", metrics)).fallback(not_found)
+}
+
+/// A proxy may add the path of its client's request to `/check`.
+fn check_router<S: Store + 'static>(handler: Arc<Handler<S>>, options: CheckOptions) -> Router {
+    let below = [check::PATH, "/check/", "/check/{*path}"];
+    let router =
+        below.into_iter().fold(Router::new(), |router, path| router.route(path, any(check::check::<S>)));
+    router.with_state(Arc::new(Checks::new(handler, options)))
 }
 
 /// A router that has the metrics only, at `path`.

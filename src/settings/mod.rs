@@ -33,7 +33,7 @@ pub use layers::{Setting, Written};
 pub use reader::{SettingInForce, SettingsReport};
 pub use rules::Rules;
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
-pub use server::{AdminServer, GrpcServer, Server};
+pub use server::{AdminServer, Check, GrpcServer, Server};
 pub use store::{Store, StoreKind};
 pub use telemetry::{Log, Metrics};
 
@@ -117,7 +117,8 @@ impl Settings {
             log: Log::from_reader(reader),
         };
         if let Some(deny_cache) = &mut settings.store.deny_cache {
-            deny_cache.skip_other_limits &= !reports_every_limit(&settings.response);
+            let is_any_reported = settings.server.check.is_some() || reports_every_limit(&settings.response);
+            deny_cache.skip_other_limits &= !is_any_reported;
         }
         settings
     }

@@ -1,9 +1,11 @@
 //! `server.*`: the listening addresses, their TLS, the threads, the drain, and the bounds of a request.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::wire::Bounds;
+use http::StatusCode;
 use tls::{ClientName, ServerTls};
 use url::Url;
 
@@ -28,6 +30,8 @@ pub struct Server {
     pub grpc: GrpcServer,
     /// `server.http.address`: `/json`, health and metrics.
     pub http_address: ListenAddress,
+    /// `server.http.check.*`; `None` without a map.
+    pub check: Option<Check>,
     /// `server.http.tls.*`; `None` is clear text.
     pub http_tls: Option<ServerTls>,
     pub admin: AdminServer,
@@ -55,6 +59,15 @@ pub struct GrpcServer {
     pub tls: Option<ServerTls>,
 }
 
+/// `/check`, which proxies call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// `server.http.check.map`: the map that makes descriptors of a request.
+    pub map: PathBuf,
+    /// `server.http.check.denied_status`
+    pub denied_status: StatusCode,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminServer {
     /// `server.admin.address`; `None` is `off`.
@@ -80,6 +93,7 @@ impl Server {
                 tls: tls_from_reader(reader, &GRPC_TLS),
             },
             http_address: reader.take("server.http.address", "0.0.0.0:8080", tcp_address()),
+            check: check_from_reader(reader),
             http_tls: tls_from_reader(reader, &HTTP_TLS),
             admin: admin_from_reader(reader),
             listen: ListenOptions { reuse_port: reader.take("server.reuse_port", "false", flag()) },
@@ -107,6 +121,13 @@ impl Server {
             )),
         }
     }
+}
+
+fn check_from_reader(reader: &mut Reader) -> Option<Check> {
+    let map = reader.take("server.http.check.map", "", optional_path());
+    let statuses = [("429", StatusCode::TOO_MANY_REQUESTS), ("403", StatusCode::FORBIDDEN)];
+    let denied_status = reader.take("server.http.check.denied_status", "429", one_of(statuses));
+    Some(Check { map: map?, denied_status })
 }
 
 fn admin_from_reader(reader: &mut Reader) -> AdminServer {

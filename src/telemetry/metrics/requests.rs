@@ -15,7 +15,7 @@ use crate::telemetry::envoy_ratelimit::OtherForms;
 pub enum Transport {
     /// `ShouldRateLimit`
     Grpc,
-    /// `/json`
+    /// `/json` and `/check`
     Http,
 }
 

@@ -21,6 +21,7 @@ const MAX_DOMAIN_BYTES: usize = 256;
 pub enum SpannedCall {
     ShouldRateLimit,
     Json,
+    Check,
 }
 
 /// Begins the spans of calls. The default is off: it makes no spans, and looks at no headers.
@@ -67,6 +68,8 @@ impl SpannedCall {
         match self {
             Self::ShouldRateLimit => "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
             Self::Json => "POST /json",
+            // With any method.
+            Self::Check => "/check",
         }
     }
 
@@ -80,6 +83,7 @@ impl SpannedCall {
             Self::Json => {
                 vec![KeyValue::new("http.request.method", "POST"), KeyValue::new("http.route", "/json")]
             }
+            Self::Check => vec![KeyValue::new("http.route", "/check")],
         }
     }
 }

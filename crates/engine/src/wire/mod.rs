@@ -1,6 +1,7 @@
 //! A request as callers write it, in protobuf or in its JSON mapping, and its validation: the only place that checks a
-//! request before it is decided. The doors of the service and the readers of recorded requests make a [`RawRequest`];
-//! [`RawRequest::validate`] is the only way to a [`Request`].
+//! request before it is decided. Callers' requests and recorded ones are a [`RawRequest`] first, of which
+//! [`RawRequest::validate`] makes a [`Request`]. A [`Request`] that a map has made has only its size to check:
+//! [`Bounds::check`].
 
 pub mod json;
 mod text;
@@ -146,7 +147,9 @@ impl RawLimit {
 }
 
 impl Bounds {
-    fn check(&self, request: &Request) -> Result<(), RequestError> {
+    /// # Errors
+    /// [`RequestError`] if the request is incomplete or larger than these bounds.
+    pub fn check(&self, request: &Request) -> Result<(), RequestError> {
         let (bytes, max) = (request.domain.len(), self.max_value_bytes);
         if bytes == 0 {
             return Err(RequestError::EmptyDomain);

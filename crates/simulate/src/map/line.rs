@@ -216,7 +216,7 @@ impl Mapping {
 
 impl Map {
     /// Replaces the descriptors by those of a line, each with this many hits, without those that lack a value.
-    fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
+    pub(super) fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
         // In reverse, so that each descriptor is taken for the same one of the next line.
         mapped.spare.extend(mapped.request.descriptors.drain(..).rev());
         mapped.sent = SentDescriptors::default();
@@ -250,7 +250,7 @@ impl Map {
 
 impl CostRule {
     /// The hits of each descriptor; `None` for one.
-    fn units(self, line: &Selected<'_>) -> Result<Option<u64>, LineFault> {
+    pub(super) fn units(self, line: &Selected<'_>) -> Result<Option<u64>, LineFault> {
         match self {
             Self::Constant(1) => Ok(None),
             Self::Constant(units) => Ok(Some(units)),

@@ -1,0 +1,178 @@
+//! What a request itself has of the fields of its log line, so that the map which simulated a log decides requests.
+
+/// The place of a field in a request that a proxy describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestField {
+    Method,
+    /// The path with its query.
+    Path,
+    /// The host with its port, if the client sent one.
+    Host,
+    HostWithoutPort,
+    /// The address of the proxy's client.
+    ClientAddress,
+    /// `X-Forwarded-For` as the proxy has received it: without the address that it adds itself. This is what nginx, Caddy
+    /// and Traefik write to their logs; Envoy writes the header with its own addition.
+    ReceivedForwardedFor,
+    /// The header with this name, in lower case.
+    Header(String),
+}
+
+/// The names that the formats have for what is no header: Envoy's text and JSON, nginx, Caddy, Traefik, HAProxy.
+const NAMES: [(&[&str], RequestField); 5] = [
+    (&["method", ":method", "request_method", "request.method", "RequestMethod"], RequestField::Method),
+    (
+        &["path", ":path", "x-envoy-origin-path", "request_uri", "request.uri", "RequestPath"],
+        RequestField::Path,
+    ),
+    (&["authority", ":authority", "host", "http_host", "request.host", "RequestAddr"], RequestField::Host),
+    (&["RequestHost"], RequestField::HostWithoutPort),
+    (
+        &["remote_addr", "request.remote_ip", "request.client_ip", "ClientHost", "client"],
+        RequestField::ClientAddress,
+    ),
+];
+
+/// Fields of answers, connections and times whose names could be those of request headers. Names with `_` or `.` are
+/// none, because proxies drop headers with `_`.
+const NO_HEADERS: [&str; 37] = [
+    "backend",
+    "ClientAddr",
+    "ClientPort",
+    "ClientUsername",
+    "code",
+    "DownstreamContentSize",
+    "DownstreamStatus",
+    "duration",
+    "Duration",
+    "flags",
+    "frontend",
+    "GzipRatio",
+    "identity",
+    "level",
+    "logger",
+    "msec",
+    "msg",
+    "OriginContentSize",
+    "OriginDuration",
+    "OriginStatus",
+    "Overhead",
+    "protocol",
+    "RequestContentSize",
+    "RequestCount",
+    "RequestPort",
+    "RequestProtocol",
+    "RequestScheme",
+    "RetryAttempts",
+    "server",
+    "ServiceName",
+    "size",
+    "StartUTC",
+    "status",
+    "time",
+    "timers",
+    "timestamp",
+    "ts",
+];
+
+impl RequestField {
+    /// The field of this name in any format; `None` if a request does not have it.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        if let Some((_, field)) = NAMES.iter().find(|(names, _)| names.contains(&name)) {
+            return Some(field.clone());
+        }
+        if let Some(header) = name.strip_prefix("request.headers.") {
+            return Self::received_header(header);
+        }
+        // Traefik keeps the capitals of a header, so `request_time` of nginx is not the header `time`.
+        let capital = |header: &&str| header.starts_with(|first: char| first.is_ascii_uppercase());
+        if let Some(header) = name.strip_prefix("request_").filter(capital) {
+            return Self::received_header(header);
+        }
+        if let Some(header) = name.strip_prefix("http_") {
+            return Self::received_header(&header.replace('_', "-"));
+        }
+        // nginx has it from the header `Authorization`; a request has it only where the proxy sends it.
+        if name == "remote_user" {
+            return Some(Self::Header("remote-user".to_owned()));
+        }
+        let is_header = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        let is_known = !name.is_empty() && name.bytes().all(is_header) && !NO_HEADERS.contains(&name);
+        is_known.then(|| Self::Header(name.to_ascii_lowercase()))
+    }
+
+    /// A header in the log of a proxy that writes it as the client sent it.
+    fn received_header(name: &str) -> Option<Self> {
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return None;
+        }
+        let name = name.to_ascii_lowercase();
+        Some(match name.as_str() {
+            "x-forwarded-for" => Self::ReceivedForwardedFor,
+            "host" => Self::Host,
+            _ => Self::Header(name),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_has_its_names_for_the_parts_of_a_request() {
+        let header = |name: &str| Some(RequestField::Header(name.to_owned()));
+        let table = [
+            ("method", Some(RequestField::Method)),
+            ("RequestPath", Some(RequestField::Path)),
+            (":authority", Some(RequestField::Host)),
+            ("http_host", Some(RequestField::Host)),
+            ("request.headers.Host", Some(RequestField::Host)),
+            ("RequestHost", Some(RequestField::HostWithoutPort)),
+            ("request.client_ip", Some(RequestField::ClientAddress)),
+            ("client", Some(RequestField::ClientAddress)),
+            // Envoy's log has the address that Envoy adds; the others have not.
+            ("x-forwarded-for", header("x-forwarded-for")),
+            ("http_x_forwarded_for", Some(RequestField::ReceivedForwardedFor)),
+            ("request.headers.X-Forwarded-For", Some(RequestField::ReceivedForwardedFor)),
+            ("request_X-Forwarded-For", Some(RequestField::ReceivedForwardedFor)),
+            ("http_x_api_key", header("x-api-key")),
+            ("request.headers.X-Api-Key", header("x-api-key")),
+            ("request_User-Agent", header("user-agent")),
+            ("User-Agent", header("user-agent")),
+            ("tenant", header("tenant")),
+            ("remote_user", header("remote-user")),
+        ];
+        for (name, field) in table {
+            assert_eq!(RequestField::from_name(name), field, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_only_an_answer_has_is_no_field_of_a_request() {
+        let names = [
+            "",
+            "code",
+            "status",
+            "flags",
+            "response_code",
+            "bytes_sent",
+            "duration",
+            "DownstreamStatus",
+            "request_time",
+            "upstream_http_x_cost",
+            "sent_http_x_cost",
+            "resp_headers.X-Cost",
+            "request.headers.",
+            "request.remote_port",
+            "http_",
+            "client ip",
+            "gen_ai.usage.total_tokens",
+        ];
+        for name in names {
+            assert_eq!(RequestField::from_name(name), None, "{name}");
+        }
+    }
+}

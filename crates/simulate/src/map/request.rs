@@ -1,0 +1,160 @@
+//! A map for requests that are made now, as a proxy describes them: their descriptors are decided, not simulated.
+
+use std::borrow::Cow;
+
+use engine::Request;
+
+use super::entry::EntrySource;
+use super::expression::{Expression, FieldIndex};
+use super::line::MappedLine;
+use super::read::{CostRule, Map};
+use super::yaml_map::MapError;
+use crate::log::{LineFault, RequestField, Selected};
+
+/// A map that uses only fields which a request has. What it says about the answer (`good`, `was_limited`) and the time
+/// has no meaning for a request, and is not looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestMap {
+    map: Map,
+    /// By the index of the field in the map; `None` for a field that is not looked at.
+    fields: Vec<Option<RequestField>>,
+}
+
+impl Map {
+    /// The map for requests.
+    ///
+    /// # Errors
+    /// [`MapError`] for the first field that a request does not have.
+    pub fn for_requests(self) -> Result<RequestMap, MapError> {
+        let mut fields: Vec<Option<RequestField>> = vec![None; self.fields.names().count()];
+        for FieldIndex(index) in self.decisive_fields() {
+            let (name, line) = self.fields.get(index).unwrap_or_default();
+            let field = RequestField::from_name(name).ok_or_else(|| MapError {
+                file: self.file.clone(),
+                line,
+                reason: format!(
+                    "a request has no field '{name}' before it is answered; use a header, or another name of the \
+                     method, the path, the host or the client's address"
+                ),
+            })?;
+            fields[index] = Some(field);
+        }
+        Ok(RequestMap { map: self, fields })
+    }
+
+    /// The fields that decide what a request is charged.
+    fn decisive_fields(&self) -> Vec<FieldIndex> {
+        let mut found = Vec::new();
+        for rule in &self.descriptors {
+            rule.when.iter().for_each(|when| when.add_fields(&mut found));
+            for entry in &rule.entries {
+                if let EntrySource::Field { field, .. } = &entry.source {
+                    found.push(*field);
+                }
+            }
+        }
+        if let CostRule::Field { field, .. } = self.cost {
+            found.push(field);
+        }
+        self.keep.iter().for_each(|keep| keep.add_fields(&mut found));
+        found
+    }
+}
+
+impl Expression {
+    fn add_fields(&self, found: &mut Vec<FieldIndex>) {
+        match self {
+            Self::Or(parts) | Self::And(parts) => parts.iter().for_each(|part| part.add_fields(found)),
+            Self::Not(part) => part.add_fields(found),
+            Self::Text(field, ..) | Self::Number(field, ..) | Self::Present(field) => found.push(*field),
+        }
+    }
+}
+
+impl RequestMap {
+    /// The request of the map, of no known caller. It has no descriptor if `keep` does not hold, or if each descriptor
+    /// has an entry without a value: such a request is not limited. `value` returns what the request has in a field.
+    ///
+    /// # Errors
+    /// The error of `value`, or the [`LineFault`] that the cost is not a number.
+    pub fn request<'v, E: From<LineFault>>(
+        &self,
+        value: impl Fn(&RequestField) -> Result<Option<Cow<'v, str>>, E>,
+    ) -> Result<Request, E> {
+        let values = self.fields.iter().map(|field| field.as_ref().map_or(Ok(None), &value));
+        let values: Selected<'v> = values.collect::<Result<_, E>>()?;
+        let mut mapped = MappedLine::default();
+        if self.map.keep.as_ref().is_none_or(|keep| keep.holds(&values)) {
+            let hits = self.map.cost.units(&values)?;
+            self.map.write_descriptors(&values, hits, &mut mapped);
+        }
+        mapped.request.domain.clone_from(&self.map.domain);
+        Ok(mapped.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRY: &str = "domain: d\ndescriptors:\n  - - { key: k, from: ";
+
+    fn for_requests(text: &str) -> Result<RequestMap, MapError> {
+        Map::parse("m", text).expect("a valid map").for_requests()
+    }
+
+    /// The entries of each descriptor, and the units of the first.
+    fn request(map: &RequestMap, values: &[(&str, &str)]) -> Result<(Vec<String>, Option<u64>), LineFault> {
+        let request = map.request(|field| {
+            let named = values.iter().find(|(name, _)| RequestField::from_name(name).as_ref() == Some(field));
+            Ok::<_, LineFault>(named.map(|(_, value)| Cow::Borrowed(*value)))
+        })?;
+        assert_eq!(request.domain, "d");
+        let entries = request.descriptors.iter().map(|descriptor| {
+            let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+            entries.collect::<Vec<_>>().join(",")
+        });
+        Ok((entries.collect(), request.descriptors.first().and_then(|descriptor| descriptor.hits)))
+    }
+
+    #[test]
+    fn a_field_of_the_answer_is_refused_with_its_line() {
+        let table = [
+            (format!("{ENTRY}code }}"), "m:3: a request has no field 'code' before it is answered"),
+            (format!("{ENTRY}path }}\ncost: {{ from: bytes_sent }}"), "m:4: a request has no field 'bytes_sent'"),
+            (format!("{ENTRY}path }}\nkeep: not flags has RL"), "m:4: a request has no field 'flags'"),
+            (
+                "domain: d\ndescriptors:\n  - { entries: [{ key: k, value: v }], when: path == /a or status < 400 }"
+                    .to_owned(),
+                "m:3: a request has no field 'status'",
+            ),
+        ];
+        for (text, expected) in table {
+            let error = for_requests(&text).expect_err(&text).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_about_the_answer_is_passed_over() {
+        let text =
+            "path, strip: query }\ntime: { from: start_time }\ngood: code < 400\nwas_limited: flags has RL\n";
+        let map = for_requests(&format!("{ENTRY}{text}")).expect("only the path decides");
+        assert_eq!(request(&map, &[("path", "/a?b")]), Ok((vec!["k=/a".to_owned()], None)));
+    }
+
+    #[test]
+    fn a_request_has_the_descriptors_and_the_cost_of_the_map() {
+        let text = "http_x_key }\n  - { entries: [{ key: login, from: remote_addr }], when: method == POST }\n\
+                    keep: path != /health\ncost: { from: x-units, unit: 10 }\n";
+        let map = for_requests(&format!("{ENTRY}{text}")).expect("a valid map");
+        let client = ("remote_addr", "192.0.2.1");
+        let both = [("path", "/a"), ("method", "POST"), client, ("x-key", "a"), ("x-units", "25")];
+        assert_eq!(request(&map, &both), Ok((vec!["k=a".to_owned(), "login=192.0.2.1".to_owned()], Some(3))));
+        assert_eq!(request(&map, &[client]), Ok((vec![], None)));
+        let kept = [("path", "/health"), ("x-key", "a"), ("x-units", "many")];
+        assert_eq!(request(&map, &kept), Ok((vec![], None)), "what is not kept has no cost");
+        let fault = request(&map, &[("x-key", "a"), ("x-units", "many")]);
+        assert_eq!(fault, Err(LineFault::Cost("many".to_owned())));
+    }
+}

@@ -1,0 +1,64 @@
+//! The map of `/check`: loads its file, and applies changes while the process runs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use simulate::map::{Map, MapError, RequestMap};
+use tls::{WatchedFiles, poll_blocking};
+
+use crate::http::CheckOptions;
+use crate::settings::Check;
+
+/// Reads the map of `/check`.
+///
+/// # Errors
+/// [`MapError`] for the first mistake, which can be a field that no request has.
+pub fn load_check_map(path: &Path) -> Result<RequestMap, MapError> {
+    Map::load(path)?.for_requests()
+}
+
+/// The map in force and its file.
+#[derive(Debug)]
+pub(super) struct CheckMapWatcher {
+    settings: Check,
+    map: Arc<ArcSwap<RequestMap>>,
+    file: WatchedFiles,
+}
+
+impl CheckMapWatcher {
+    /// Loads the map for the first time.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub(super) fn start(settings: &Check) -> Result<Self, MapError> {
+        // Opened first, so that a change between the two readings is noticed.
+        let (file, _) = WatchedFiles::open(vec![settings.map.clone()]);
+        let map = Arc::new(ArcSwap::from_pointee(load_check_map(&settings.map)?));
+        Ok(Self { settings: settings.clone(), map, file })
+    }
+
+    pub(super) fn options(&self) -> CheckOptions {
+        CheckOptions { map: Arc::clone(&self.map), denied_status: self.settings.denied_status }
+    }
+
+    /// Applies changes. Never returns.
+    pub(super) async fn watch(self) {
+        let Self { settings, map, mut file } = self;
+        poll_blocking(move || {
+            if file.check().is_some() {
+                match load_check_map(&settings.map) {
+                    Ok(changed) => {
+                        map.store(Arc::new(changed));
+                        tracing::info!(file = %settings.map.display(), "the changed map of /check is in force");
+                    }
+                    Err(error) => {
+                        tracing::error!("the changed map of /check cannot be used, the old one stays in force: {error}");
+                    }
+                }
+            }
+            None::<()>
+        })
+        .await;
+    }
+}
