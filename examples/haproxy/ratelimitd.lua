@@ -16,8 +16,11 @@ local ANSWERED = {
     ["ratelimit"] = "txn.ratelimit",
     ["ratelimit-policy"] = "txn.ratelimit_policy",
 }
--- Headers of the client that are about its own connection and body.
-local NOT_SENT = { "connection", "content-length", "expect", "keep-alive", "te", "transfer-encoding", "upgrade" }
+-- Headers of the client that are about its own connection and body, and other names for what the map knows.
+local NOT_SENT = {
+    "connection", "content-length", "expect", "keep-alive", "te", "transfer-encoding", "upgrade",
+    "x-original-host", "x-original-method", "x-original-uri", "x-original-url",
+}
 
 -- The headers for the check: those of the client, because the map may read any of them, and what the map knows of the
 -- request. The latter replace headers of the same names that the client has sent.
