@@ -1,5 +1,5 @@
 //! Checks what is in `deploy/` and `examples/` with the programs that read it: Helm, Kustomize, promtool, Prometheus,
-//! Envoy, Go, Node and Python; and spans with the receiver of the OpenTelemetry Collector. `make check-deploy` installs
+//! Envoy, nginx, Caddy, HAProxy, Go, Node and Python; and spans with the receiver of the OpenTelemetry Collector. `make check-deploy` installs
 //! the missing programs and runs these tests; `make test` does not.
 
 mod alertmanager;
@@ -9,6 +9,7 @@ mod envoy;
 mod kubernetes;
 mod metrics;
 mod pod;
+mod proxies;
 mod rendered;
 mod tools;
 mod traces;

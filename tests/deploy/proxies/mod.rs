@@ -1,0 +1,175 @@
+//! The proxies of `examples/` that ask `/check`: the shipped configurations, with other ports, in the real proxies in
+//! front of the running service.
+
+mod example;
+mod service;
+
+use crate::support::wait;
+use crate::tools::REMEDY;
+use example::{Example, Running};
+
+/// What the rule `writes` admits in a minute.
+const WRITES: usize = 5;
+/// More than the lines that a proxy logs about its own start.
+const DENIALS: usize = 30;
+
+const NGINX: Example = Example {
+    folder: "examples/nginx",
+    files: &["nginx.conf"],
+    program: "nginx",
+    // One process: nothing outlives the test, and nothing changes its user.
+    arguments: &["-e", "stderr", "-p", ".", "-g", "master_process off;", "-c", "nginx.conf"],
+    for_the_test: &[(
+        "http {",
+        "http { client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; \
+         uwsgi_temp_path uwsgi; scgi_temp_path scgi;",
+    )],
+    fails_closed: &[("server 127.0.0.1:10001 backup;", "")],
+    refusals: &[500],
+    remedy: "make tools",
+};
+
+const CADDY: Example = Example {
+    folder: "examples/caddy",
+    files: &["Caddyfile"],
+    program: "caddy",
+    arguments: &["run", "--config", "Caddyfile"],
+    for_the_test: &[],
+    fails_closed: &[
+        (
+            "\t\t@undecided status 5xx\n\t\thandle_response @undecided {\n\t\t\tvars ratelimit undecided\n\t\t}\n",
+            "",
+        ),
+        ("respond 204", "respond 503"),
+    ],
+    refusals: &[503],
+    remedy: REMEDY,
+};
+
+const HAPROXY: Example = Example {
+    folder: "examples/haproxy",
+    files: &["haproxy.cfg", "ratelimitd.lua"],
+    program: "haproxy",
+    arguments: &["-f", "haproxy.cfg"],
+    for_the_test: &[("examples/haproxy/", "")],
+    fails_closed: &[("# http-request return status 503", "http-request return status 503")],
+    refusals: &[503],
+    remedy: REMEDY,
+};
+
+const TRAEFIK: Example = Example {
+    folder: "examples/traefik",
+    files: &["traefik.yaml", "dynamic.yaml"],
+    program: ".tools/bin/traefik",
+    arguments: &["--configFile=traefik.yaml"],
+    for_the_test: &[("examples/traefik/", "")],
+    fails_closed: &[("service: check\n", "service: ratelimitd\n")],
+    // 502 until its probe has failed.
+    refusals: &[502, 503],
+    remedy: "make check-traefik",
+};
+
+/// Denials reach the client, cost the proxy no line of its error log and no connection, and are those of a simulation of
+/// its access log.
+fn check_denials(example: &Example) {
+    let proxy = Running::start(example);
+    let admitted = [(); WRITES].map(|()| proxy.post(&[]).status);
+    assert_eq!(admitted, [200; WRITES]);
+    let (errors, connections) = (proxy.error_lines(), proxy.connections());
+    for _ in 0..DENIALS {
+        let denied = proxy.post(&[]);
+        assert_eq!(denied.status, 429, "{denied:?}");
+        let wait: u64 = denied.header("retry-after").expect("Retry-After").parse().expect("seconds");
+        assert!((1..=60).contains(&wait), "{denied:?}");
+        assert!(
+            denied.header("ratelimit").is_some_and(|limits| limits.contains("\"writes\";r=0")),
+            "{denied:?}"
+        );
+        assert!(
+            denied.header("ratelimit-policy").is_some_and(|policy| policy.contains("q=5;w=60")),
+            "{denied:?}"
+        );
+    }
+    // Some proxies open a connection for each probe of the service's health.
+    let opened = proxy.connections() - connections;
+    assert!(opened < DENIALS / 2, "{opened} connections for {DENIALS} calls");
+
+    wait::expect("the access log", || proxy.access_log().matches("POST").count() == WRITES + DENIALS);
+    let logged = proxy.error_lines() - errors;
+    assert!(logged < DENIALS / 2, "{logged} lines for {DENIALS} denials");
+    let report = proxy.simulate();
+    let agreement = &report["method"]["agreement"];
+    assert_eq!(report["method"]["unreadable"], 0, "{agreement}");
+    let counts = ["both_deny", "only_recorded", "only_simulated"].map(|field| agreement[field].as_u64());
+    assert_eq!(counts, [DENIALS as u64, 0, 0].map(Some), "{agreement}");
+}
+
+/// A client chooses neither its address nor its method, and no header of its own ends in an error.
+fn check_forged_headers(example: &Example) {
+    let forged = [
+        ("x-forwarded-for", "198.51.100.7"),
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", "/other"),
+        ("x-forwarded-host", "other.example"),
+        ("x-original-method", "GET"),
+        ("x-original-uri", "/other"),
+        ("x-original-url", "/other"),
+        ("x-original-host", "other.example"),
+    ];
+    let proxy = Running::start(example);
+    let codes = [(); WRITES + 1].map(|()| proxy.post(&forged).status);
+    assert_eq!(codes, [200, 200, 200, 200, 200, 429]);
+}
+
+/// Without ratelimitd the requests pass, whether it refuses connections or is silent; the limit holds again after it.
+fn check_fails_open(example: &Example) {
+    let mut proxy = Running::start(example);
+    for outage in [Running::stop_service, Running::silence_service] {
+        outage(&mut proxy);
+        let passed = [(); 2 * WRITES].map(|()| proxy.post(&[]).status);
+        assert_eq!(passed, [200; 2 * WRITES]);
+        proxy.end_outage();
+        wait::expect("the limit holds again", || proxy.post(&[]).status == 429);
+    }
+}
+
+/// With the change that the page of the example names, no request passes without a decision.
+fn check_fails_closed(example: &Example) {
+    let mut proxy = Running::start_edited(example, example.fails_closed);
+    assert_eq!(proxy.post(&[]).status, 200);
+    proxy.stop_service();
+    let codes = [(); 2 * WRITES].map(|()| proxy.post(&[]).status);
+    assert!(codes.iter().all(|code| example.refusals.contains(code)), "{codes:?}");
+    proxy.end_outage();
+    wait::expect("requests pass again", || proxy.post(&[]).status == 200);
+}
+
+macro_rules! tests_of {
+    ($($module:ident: $example:ident),*) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn denials() {
+                check_denials(&$example);
+            }
+
+            #[test]
+            fn forged_headers() {
+                check_forged_headers(&$example);
+            }
+
+            #[test]
+            fn fails_open() {
+                check_fails_open(&$example);
+            }
+
+            #[test]
+            fn fails_closed() {
+                check_fails_closed(&$example);
+            }
+        }
+    )*};
+}
+
+tests_of!(nginx: NGINX, caddy: CADDY, haproxy: HAPROXY, traefik: TRAEFIK);
