@@ -5,7 +5,7 @@ go 1.26.0
 
 tool github.com/traefik/traefik/v3/cmd/traefik
 
-// As in Traefik's own go.mod.
+// Forks, as in go.mod of Traefik; the first of an older commit, which more module proxies have.
 replace (
 	github.com/abbot/go-http-auth => github.com/containous/go-http-auth v0.4.1-0.20200324110947-a37a7636d23e
 	github.com/gorilla/mux => github.com/containous/mux v0.0.0-20250523120546-41b6ec3aed59
