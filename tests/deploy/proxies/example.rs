@@ -27,6 +27,8 @@ pub struct Example {
     pub fails_closed: &'static [(&'static str, &'static str)],
     /// What it answers then.
     pub refusals: &'static [u16],
+    /// The changes that the page names for a load balancer in front, which runs on this machine here.
+    pub behind_a_proxy: &'static [(&'static str, &'static str)],
     /// The command that installs the program.
     pub remedy: &'static str,
 }
@@ -48,7 +50,19 @@ impl Running {
 
     /// Starts the proxy with these texts of its files replaced. Each of them must be there.
     pub fn start_edited(example: &Example, edits: &[(&str, &str)]) -> Self {
-        let service = Service::start(example.folder);
+        let folder = TempDir::new().expect("a temporary directory");
+        let map = folder.path().join("map.yaml");
+        let mut unused: Vec<&str> = edits.iter().map(|(from, _)| *from).collect();
+        let mut edited = |file: &str| {
+            let text = read(&format!("{}/{file}", example.folder));
+            unused.retain(|from| !text.contains(from));
+            edits.iter().fold(text, |text, (from, to)| text.replace(from, to))
+        };
+        std::fs::write(&map, edited("map.yaml")).expect("room for the map");
+        let texts: Vec<String> = example.files.iter().map(|file| edited(file)).collect();
+        assert!(unused.is_empty(), "not in the files of {}: {unused:?}", example.folder);
+
+        let service = Service::start(example.folder, (!edits.is_empty()).then_some(map.as_path()));
         let upstream = Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))));
         let port = ports::free();
         let free = [
@@ -58,17 +72,12 @@ impl Running {
             (":8080", service.relay.address().port()),
             (":9000", upstream.port("http")),
         ];
-        let folder = TempDir::new().expect("a temporary directory");
-        let mut unused: Vec<&str> = edits.iter().map(|(from, _)| *from).collect();
-        for file in example.files {
-            let mut text = read(&format!("{}/{file}", example.folder));
-            unused.retain(|from| !text.contains(from));
-            for (from, to) in edits.iter().chain(example.for_the_test) {
+        for (file, mut text) in example.files.iter().zip(texts) {
+            for (from, to) in example.for_the_test {
                 text = text.replace(from, to);
             }
             std::fs::write(folder.path().join(file), with_ports(text, &free)).expect("room for the file");
         }
-        assert!(unused.is_empty(), "not in the files of {}: {unused:?}", example.folder);
         let daemon = launch(example, folder.path());
         let mut proxy = Self { example: example.folder, daemon, port, folder, service, _upstream: upstream };
         let ready = proxy.daemon.wait_ready(|_| http::connect(port).ok());

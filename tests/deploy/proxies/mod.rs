@@ -26,6 +26,10 @@ const NGINX: Example = Example {
     )],
     fails_closed: &[("server 127.0.0.1:10001 backup;", "")],
     refusals: &[500],
+    behind_a_proxy: &[(
+        "events {}\n\nhttp {",
+        "events {}\n\nhttp { set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For;",
+    )],
     remedy: "make tools",
 };
 
@@ -43,6 +47,10 @@ const CADDY: Example = Example {
         ("respond 204", "respond 503"),
     ],
     refusals: &[503],
+    behind_a_proxy: &[
+        ("uri /check\n", "uri /check\n\t\ttrusted_proxies 127.0.0.1/32\n"),
+        ("from: request.remote_ip", "from: request.headers.X-Forwarded-For, take: trusted-hop 1"),
+    ],
     remedy: REMEDY,
 };
 
@@ -54,6 +62,10 @@ const HAPROXY: Example = Example {
     for_the_test: &[("examples/haproxy/", "")],
     fails_closed: &[("# http-request return status 503", "http-request return status 503")],
     refusals: &[503],
+    behind_a_proxy: &[(
+        "    http-request lua.ratelimitd\n",
+        "    http-request set-src req.hdr_ip(x-forwarded-for,-1) if { src 127.0.0.1 }\n    http-request lua.ratelimitd\n",
+    )],
     remedy: REMEDY,
 };
 
@@ -66,6 +78,21 @@ const TRAEFIK: Example = Example {
     fails_closed: &[("service: check\n", "service: ratelimitd\n")],
     // 502 until its probe has failed.
     refusals: &[502, 503],
+    behind_a_proxy: &[
+        (
+            "address: 127.0.0.1:10000\n",
+            "address: 127.0.0.1:10000\n    forwardedHeaders: { trustedIPs: [127.0.0.1/32] }\n",
+        ),
+        ("format: json\n", "format: json\n  fields: { headers: { names: { X-Forwarded-For: keep } } }\n"),
+        ("middlewares: [ratelimitd]", "middlewares: [not-of-the-client, ratelimitd]"),
+        (
+            "  middlewares:\n    ratelimitd:\n",
+            "  middlewares:\n    not-of-the-client: { headers: { customRequestHeaders: \
+             { X-Forwarded-Method: \"\", X-Forwarded-Uri: \"\" } } }\n    ratelimitd:\n",
+        ),
+        ("trustForwardHeader: false", "trustForwardHeader: true"),
+        ("from: ClientHost", "from: request_X-Forwarded-For, take: trusted-hop 1"),
+    ],
     remedy: "make check-traefik",
 };
 
@@ -94,14 +121,9 @@ fn check_denials(example: &Example) {
     let opened = proxy.connections() - connections;
     assert!(opened < DENIALS / 2, "{opened} connections for {DENIALS} calls");
 
-    wait::expect("the access log", || proxy.access_log().matches("POST").count() == WRITES + DENIALS);
+    check_agreement(&proxy, WRITES, DENIALS);
     let logged = proxy.error_lines() - errors;
     assert!(logged < DENIALS / 2, "{logged} lines for {DENIALS} denials");
-    let report = proxy.simulate();
-    let agreement = &report["method"]["agreement"];
-    assert_eq!(report["method"]["unreadable"], 0, "{agreement}");
-    let counts = ["both_deny", "only_recorded", "only_simulated"].map(|field| agreement[field].as_u64());
-    assert_eq!(counts, [DENIALS as u64, 0, 0].map(Some), "{agreement}");
 }
 
 /// A client chooses neither its address nor its method, and no header of its own ends in an error.
@@ -119,6 +141,30 @@ fn check_forged_headers(example: &Example) {
     let proxy = Running::start(example);
     let codes = [(); WRITES + 1].map(|()| proxy.post(&forged).status);
     assert_eq!(codes, [200, 200, 200, 200, 200, 429]);
+}
+
+/// With the changes for a load balancer in front, the address that it adds is the client, in the log as well.
+fn check_behind_a_proxy(example: &Example) {
+    let proxy = Running::start_edited(example, example.behind_a_proxy);
+    let post = |address: &str| {
+        // The first address, the method and the path may be written by the client itself.
+        let addresses = format!("203.0.113.9, {address}");
+        let forged = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/other")];
+        proxy.post(&[&forged[..], &[("x-forwarded-for", &addresses)]].concat()).status
+    };
+    assert_eq!([(); WRITES + 1].map(|()| post("198.51.100.7")), [200, 200, 200, 200, 200, 429]);
+    assert_eq!(post("198.51.100.8"), 200);
+    check_agreement(&proxy, WRITES + 1, 1);
+}
+
+/// A simulation of the access log, which has this many requests that are admitted and denied, denies the same requests.
+fn check_agreement(proxy: &Running, admitted: usize, denied: usize) {
+    wait::expect("the access log", || proxy.access_log().matches("POST").count() == admitted + denied);
+    let report = proxy.simulate();
+    let agreement = &report["method"]["agreement"];
+    assert_eq!(report["method"]["unreadable"], 0, "{agreement}");
+    let counts = ["both_deny", "only_recorded", "only_simulated"].map(|field| agreement[field].as_u64());
+    assert_eq!(counts, [Some(denied as u64), Some(0), Some(0)], "{agreement}");
 }
 
 /// Without ratelimitd the requests pass, whether it refuses connections or is silent; the limit holds again after it.
@@ -157,6 +203,11 @@ macro_rules! tests_of {
             #[test]
             fn forged_headers() {
                 check_forged_headers(&$example);
+            }
+
+            #[test]
+            fn behind_a_proxy() {
+                check_behind_a_proxy(&$example);
             }
 
             #[test]
