@@ -39,17 +39,15 @@ pub struct Running {
     daemon: Daemon,
     port: u16,
     folder: TempDir,
+    /// The length of the access log when the proxy had its routes.
+    start_of_log: usize,
     service: Service,
     _upstream: Envoy,
 }
 
 impl Running {
-    pub fn start(example: &Example) -> Self {
-        Self::start_edited(example, &[])
-    }
-
-    /// Starts the proxy with these texts of its files replaced. Each of them must be there.
-    pub fn start_edited(example: &Example, edits: &[(&str, &str)]) -> Self {
+    /// Starts the proxy with these texts of its files replaced, each of which must be there, and then those of `patience`.
+    pub fn start(example: &Example, edits: &[(&str, &str)], patience: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         let map = folder.path().join("map.yaml");
         let mut unused: Vec<&str> = edits.iter().map(|(from, _)| *from).collect();
@@ -73,17 +71,21 @@ impl Running {
             (":9000", upstream.port("http")),
         ];
         for (file, mut text) in example.files.iter().zip(texts) {
-            for (from, to) in example.for_the_test {
+            for (from, to) in example.for_the_test.iter().chain(patience) {
                 text = text.replace(from, to);
             }
             std::fs::write(folder.path().join(file), with_ports(text, &free)).expect("room for the file");
         }
         let daemon = launch(example, folder.path());
-        let mut proxy = Self { example: example.folder, daemon, port, folder, service, _upstream: upstream };
-        let ready = proxy.daemon.wait_ready(|_| http::connect(port).ok());
+        let example = example.folder;
+        let mut proxy = Self { example, daemon, port, folder, start_of_log: 0, service, _upstream: upstream };
+        // Traefik listens before it has read its routes, and answers 404 then. A GET is no write.
+        let ready = |_| (http::get(port, "/", &[]).ok()?.status == 200).then_some(());
+        let ready = proxy.daemon.wait_ready(ready);
         ready.unwrap_or_else(|problem| {
-            panic!("{} does not listen: {problem:?}\n{}", example.program, proxy.file("error.log"))
+            panic!("{example} does not listen: {problem:?}\n{}", proxy.file("error.log"))
         });
+        proxy.start_of_log = proxy.whole_access_log().len();
         proxy
     }
 
@@ -100,8 +102,9 @@ impl Running {
         self.service.relay.accepted()
     }
 
+    /// The access log since the proxy has its routes.
     pub fn access_log(&self) -> String {
-        if self.logs_access_to_file() { self.file("access.log") } else { self.daemon.log() }
+        self.whole_access_log()[self.start_of_log..].to_owned()
     }
 
     /// The number of lines that the proxy has logged and that are not of its access log.
@@ -114,10 +117,11 @@ impl Running {
     pub fn simulate(&self) -> Value {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         std::fs::write(path("log"), self.access_log()).expect("room for the log");
-        let [rules, map] = ["rules.yaml", "map.yaml"].map(|file| format!("{}/{file}", self.example));
-        let arguments =
-            ["--rules", &rules, "--map", &map, "--report-json", &path("report.json"), &path("log")];
-        run(env!("CARGO_BIN_EXE_ratelimitd"), &[&["simulate"], &arguments[..]].concat());
+        let files =
+            [format!("{}/rules.yaml", self.example), path("map.yaml"), path("report.json"), path("log")];
+        let [rules, map, report, log] = files.each_ref().map(String::as_str);
+        let arguments = ["simulate", "--rules", rules, "--map", map, "--report-json", report, log];
+        run(env!("CARGO_BIN_EXE_ratelimitd"), &arguments);
         serde_json::from_str(&self.file("report.json")).expect("JSON")
     }
 
@@ -132,6 +136,10 @@ impl Running {
 
     pub fn end_outage(&mut self) {
         self.service.restart();
+    }
+
+    fn whole_access_log(&self) -> String {
+        if self.logs_access_to_file() { self.file("access.log") } else { self.daemon.log() }
     }
 
     fn logs_access_to_file(&self) -> bool {
