@@ -1,6 +1,6 @@
-//! The background work: applies changes of the rules, the exceptions, the map of `/check` and the certificates, waits for Redis, watches its
-//! outages and restarts, removes expired counters and denials, warns before the calendars of the rules end, samples for
-//! the console.
+//! The background work: applies changes of the rules, the exceptions, the map of `/check` and the certificates, waits
+//! for Redis, watches its outages and restarts, removes expired counters and denials, warns before the calendars of the
+//! rules end, samples for the console.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -63,7 +63,6 @@ impl App {
         let service = self.grpc_service(unfinished);
         let Self { rules, exceptions, check_map, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
-        let ready_in_outage = settings.store.ready_in_outage;
         let handshakes = tls.handshakes.take();
         let background = Background {
             rules,
@@ -73,7 +72,7 @@ impl App {
             stores,
             http_store,
             readiness: readiness.clone(),
-            ready_in_outage,
+            ready_in_outage: settings.store.ready_in_outage,
             sampler,
         };
 

@@ -1,4 +1,4 @@
-//! `validate`: checks rule files, and files of exceptions from the rules.
+//! `validate`: checks rule files, files of exceptions from the rules, and the map of `/check`.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,13 +11,14 @@ use rules::{
 
 use super::output::{end, print, print_error};
 use super::rule_options::{RuleOptions, SettingsRulesError, settings_rules};
+use crate::app::load_check_map;
 use crate::settings::Settings;
 
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
 /// With exceptions, of --exceptions or of the settings, it checks them too: a row that names a domain, a key, a tier or
-/// a limit that the rules do not have is a warning. Exit code 0: the rules can be used. 1: they cannot, or there are
-/// warnings and --strict is given. 2: the output cannot be written.
+/// a limit that the rules do not have is a warning. The map of server.http.check.map is checked, too. Exit code 0: the
+/// rules can be used. 1: they cannot, or there are warnings and --strict is given. 2: the output cannot be written.
 #[derive(Clone, Debug, Args)]
 pub struct ValidateArgs {
     /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, values in another language
@@ -68,6 +69,10 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if let Some(Err(error)) = settings.server.check.as_ref().map(|check| load_check_map(&check.map)) {
+        print_error(format_args!("server.http.check.map: {error}"));
+        return ExitCode::FAILURE;
+    }
     let of_exceptions = exceptions.as_ref().map(|exceptions| check_against_rules(exceptions, &loaded.rules));
     let warnings: Vec<&Problems> = [&loaded.warnings].into_iter().chain(&of_exceptions).collect();
     for warning in warnings.iter().flat_map(|problems| problems.all()) {

@@ -1,6 +1,6 @@
-//! Why a decision call gets no decision, by gRPC, as JSON or from a proxy: the error, what the caller reads of it, how it is counted,
-//! and its line in the log. The log has at most one line a minute for each kind, because a client can cause any number
-//! of errors.
+//! Why a decision call gets no decision, by gRPC, as JSON or from a proxy: the error, what the caller reads of it, how
+//! it is counted, and its line in the log. The log has at most one line a minute for each kind, because a client can
+//! cause any number of errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub enum NoDecision {
         "the headers {first} and {second} contradict each other: the proxy must set one, and remove the other"
     )]
     Contradiction { first: &'static str, second: &'static str },
-    #[error("the request has no X-Forwarded-* or X-Original-* header, so no proxy has sent it")]
+    #[error("the request has no X-Forwarded-*, X-Original-* or X-Envoy-* header, so no proxy has sent it")]
     Unforwarded,
     /// serde_json's reason may quote the request, so only the caller gets it.
     #[error("the body is not a request in JSON")]

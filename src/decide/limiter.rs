@@ -18,7 +18,8 @@ use super::{Answer, Failures, NoDecision, ResponseOptions};
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
-/// The handler of the decision calls, `ShouldRateLimit`, `/json` and `/check`: validates a request, decides it, counts the call.
+/// The handler of the decision calls, `ShouldRateLimit`, `/json` and `/check`: validates a request, decides it, counts
+/// the call.
 #[derive(Debug)]
 pub struct Handler<S> {
     pub limiter: Limiter<S>,

@@ -1,9 +1,9 @@
 //! HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
 //!
 //! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number), then
-//! `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`), health, metrics. `admin` routes the admin port, after
-//! `admin_access` has checked the token (`token_file`), which `admin_role` names, and the web page; `console` has the
-//! paths of the console.
+//! `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`, which reads the client's request
+//! with `forwarded`), health, metrics. `admin` routes the admin port, after `admin_access` has checked the token
+//! (`token_file`), which `admin_role` names, and the web page; `console` has the paths of the console.
 
 mod admin;
 mod admin_access;
@@ -12,6 +12,7 @@ mod check;
 mod connections;
 mod console;
 mod console_page;
+mod forwarded;
 mod json;
 mod public;
 mod server;

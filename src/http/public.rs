@@ -1,5 +1,5 @@
-//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, `/check`, metrics, `/livez`, `/readyz`, and the
-//! `/healthcheck` of envoyproxy/ratelimit.
+//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, `/check`, metrics, `/livez`, `/readyz`,
+//! and the `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use axum::routing::{any, get, post};
 use engine::Store;
 use http::{StatusCode, header};
 
-use super::check::{self, CheckOptions, Checks};
+use super::check::{CheckOptions, Checks, check};
+use super::forwarded;
 use super::json;
 use crate::decide::{Handler, NoDecision, Readiness};
 use crate::net::sending_page::SendingPage;
@@ -46,9 +47,8 @@ pub fn public_router<S: Store + 'static>(
 
 /// A proxy may add the path of its client's request to `/check`.
 fn check_router<S: Store + 'static>(handler: Arc<Handler<S>>, options: CheckOptions) -> Router {
-    let below = [check::PATH, "/check/", "/check/{*path}"];
-    let router =
-        below.into_iter().fold(Router::new(), |router, path| router.route(path, any(check::check::<S>)));
+    let below = [forwarded::PATH, "/check/", "/check/{*path}"];
+    let router = below.into_iter().fold(Router::new(), |router, path| router.route(path, any(check::<S>)));
     router.with_state(Arc::new(Checks::new(handler, options)))
 }
 

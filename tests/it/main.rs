@@ -5,6 +5,7 @@
 //! servers.
 
 mod calendar;
+mod check;
 mod cli;
 mod conformance;
 mod console;

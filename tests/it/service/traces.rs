@@ -123,23 +123,30 @@ async fn the_decision_of_the_caller_is_kept_and_the_share_is_for_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_of_json_is_a_span_also_without_a_decision() {
-    let collector = Collector::start().await;
-    let mut service = plan(&collector.url()).start();
-    let url = format!("http://127.0.0.1:{}/json", service.http_port());
-    let body = r#"{"domain": "", "descriptors": []}"#;
-    let post = Client::new().post(url).header("x-b3-traceid", TRACE).header("x-b3-spanid", SPAN);
-    let answer = post.header("x-b3-sampled", "1").body(body).send().await.expect("an answer");
-    assert_eq!(answer.status(), 400);
-    service.terminate();
-    assert!(service.wait_exit().success());
-    let spans = collector.spans();
-    let [(_, Span { name, trace_id, status, attributes: pairs, .. })] = spans.as_slice() else {
-        panic!("{spans:?}");
-    };
-    assert_eq!((name.as_str(), hex(trace_id).as_str()), ("POST /json", TRACE));
-    assert_eq!(attributes(pairs)["error.type"], "invalid");
-    assert_eq!(status.as_ref().map(|status| status.code), Some(2), "an error");
+async fn a_call_over_http_is_a_span_also_without_a_decision() {
+    let folder = tempfile::TempDir::new().expect("a temporary directory");
+    let map = folder.path().join("map.yaml");
+    let text = "domain: d\ndescriptors:\n  - - { key: client, from: remote_addr }\n";
+    std::fs::write(&map, text).expect("room for the map");
+    for (path, expected) in [("/json", "POST /json"), ("/check", "/check")] {
+        let collector = Collector::start().await;
+        let plan = plan(&collector.url()).set("server.http.check.map", map.display().to_string());
+        let mut service = plan.start();
+        let url = format!("http://127.0.0.1:{}{path}", service.http_port());
+        let body = r#"{"domain": "", "descriptors": []}"#;
+        let post = Client::new().post(url).header("x-b3-traceid", TRACE).header("x-b3-spanid", SPAN);
+        let answer = post.header("x-b3-sampled", "1").body(body).send().await.expect("an answer");
+        assert_eq!(answer.status(), 400);
+        service.terminate();
+        assert!(service.wait_exit().success());
+        let spans = collector.spans();
+        let [(_, Span { name, trace_id, status, attributes: pairs, .. })] = spans.as_slice() else {
+            panic!("{spans:?}");
+        };
+        assert_eq!((name.as_str(), hex(trace_id).as_str()), (expected, TRACE));
+        assert_eq!(attributes(pairs)["error.type"], "invalid");
+        assert_eq!(status.as_ref().map(|status| status.code), Some(2), "an error");
+    }
 }
 
 fn spans_of(service: &Ratelimitd, name: &str) -> u64 {

@@ -11,8 +11,8 @@ pub enum RequestField {
     HostWithoutPort,
     /// The address of the proxy's client.
     ClientAddress,
-    /// `X-Forwarded-For` as the proxy has received it: without the address that it adds itself. This is what nginx, Caddy
-    /// and Traefik write to their logs; Envoy writes the header with its own addition.
+    /// `X-Forwarded-For` as the proxy has received it: without the address that it adds itself. This is what nginx,
+    /// Caddy and Traefik write to their logs; Envoy writes the header with its own addition.
     ReceivedForwardedFor,
     /// The header with this name, in lower case.
     Header(String),

@@ -1,0 +1,60 @@
+//! The file of the map: mistakes end the start, and changes apply while the process runs.
+
+use std::process::Command;
+
+use super::{Checked, RULES};
+use crate::support::process::Plan;
+use crate::support::wait;
+
+const PER_CLIENT: &str = "domain: edge\ndescriptors:\n  - - { key: client, from: remote_addr }\n";
+const CLIENT: [(&str, &str); 2] = [("x-forwarded-for", "192.0.2.1"), ("x-key", "k")];
+
+#[test]
+fn a_map_that_cannot_be_used_ends_the_start_with_file_line_and_reason() {
+    let folder = tempfile::TempDir::new().expect("a temporary directory");
+    let file = folder.path().join("map.yaml");
+    let name = file.display().to_string();
+    let table = [
+        (None, format!("server.http.check.map: {name}:1: No such file or directory")),
+        (Some("domain: edge\n"), format!("server.http.check.map: {name}:1: 'descriptors' is missing")),
+        (
+            Some("domain: edge\ndescriptors:\n  - - { key: client, from: code }\n"),
+            format!("server.http.check.map: {name}:3: a request has no field 'code' before it is answered"),
+        ),
+    ];
+    for (text, expected) in table {
+        if let Some(text) = text {
+            std::fs::write(&file, text).expect("room for the map");
+        }
+        let Err(problem) = Plan::new(RULES).set("server.http.check.map", name.as_str()).try_start() else {
+            panic!("{expected}");
+        };
+        assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
+        assert!(problem.log.contains(&expected), "{problem:?}");
+
+        let rules = folder.path().join("rules.yaml");
+        std::fs::write(&rules, RULES).expect("room for the rules");
+        let mut validate = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        validate.arg("validate").env("RATELIMITD__RULES__PATH", &rules);
+        validate.env("RATELIMITD__SERVER__HTTP__CHECK__MAP", &file);
+        let ended = validate.output().expect("the binary runs");
+        let told = String::from_utf8(ended.stderr).expect("text");
+        assert!(told.contains(&expected), "{told}");
+        assert_eq!(ended.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn a_changed_map_is_in_force_and_a_bad_one_is_not() {
+    let checked = Checked::start(PER_CLIENT);
+    assert_eq!(checked.statuses(6, "/check", &CLIENT), [200, 200, 200, 200, 200, 429]);
+    std::fs::write(checked.map_file(), "domain: edge\ndescriptors: [[{ key: client, from: status }]]")
+        .expect("room for the map");
+    let log = checked.service.log_with("the changed map of /check cannot be used");
+    assert!(log.contains(":2: a request has no field 'status'"), "{log}");
+    assert_eq!(checked.get("/check", &CLIENT).status, 429, "the old map is in force");
+    std::fs::write(checked.map_file(), PER_CLIENT.replace("remote_addr", "http_x_key"))
+        .expect("room for the map");
+    checked.service.log_with("the changed map of /check is in force");
+    wait::expect("another counter", || checked.get("/check", &CLIENT).status == 200);
+}

@@ -1,0 +1,180 @@
+//! A real nginx that asks `/check` about each request (`auth_request`). Its access log, simulated with the same map,
+//! gives the same denials.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Checked, RULES};
+use crate::simulate::Simulation;
+use crate::support::daemon::Daemon;
+use crate::support::http::Response;
+use crate::support::{http, ports, wait};
+
+/// In the names of nginx's log: `remote_addr` is the same for all, so the clients differ in their agent.
+const MAP: &str = "
+domain: edge
+descriptors:
+  - - { key: client, from: user-agent }
+    - { key: address, from: remote_addr }
+  - - { key: path, from: path, strip: query, template: [\"/users/*\"] }
+    - { key: method, from: method }
+keep: path != /health
+good: code < 400
+was_limited: code == 429
+";
+
+/// The rules of this test: the client's address is in the descriptor, too.
+const NGINX_RULES: &str = "
+domain: edge
+descriptors:
+  - key: client
+    descriptors: [{ key: address, rate_limit: { name: per-client, unit: year, requests_per_unit: 5 } }]
+  - key: path
+    descriptors: [{ key: method, rate_limit: { name: per-path, unit: year, requests_per_unit: 20 } }]
+";
+
+fn configuration(folder: &Path, port: u16, check_port: u16) -> String {
+    let folder = folder.display();
+    // One process: nothing outlives the test, and nothing changes its user.
+    format!(
+        "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log info;
+events {{}}
+http {{
+  access_log {folder}/access.log combined;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  upstream ratelimitd {{ server 127.0.0.1:{check_port}; keepalive 4; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      auth_request /.check;
+      auth_request_set $retry_after $upstream_http_retry_after;
+      auth_request_set $policy $upstream_http_ratelimit_policy;
+      add_header RateLimit-Policy $policy;
+      error_page 403 =429 @denied;
+      try_files /index.html =404;
+    }}
+    location @denied {{
+      add_header Retry-After $retry_after always;
+      return 429;
+    }}
+    location = /.check {{
+      internal;
+      proxy_pass http://ratelimitd/check;
+      proxy_http_version 1.1;
+      proxy_pass_request_body off;
+      proxy_set_header Connection \"\";
+      proxy_set_header Content-Length \"\";
+      proxy_set_header X-Original-Method $request_method;
+      proxy_set_header X-Original-URI $request_uri;
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+    }}
+  }}
+}}"
+    )
+}
+
+struct Nginx {
+    port: u16,
+    folder: tempfile::TempDir,
+    _daemon: Daemon,
+}
+
+impl Nginx {
+    fn start(check_port: u16) -> Self {
+        let folder = tempfile::TempDir::new().expect("a temporary directory");
+        std::fs::write(folder.path().join("index.html"), "hello").expect("room");
+        let port = ports::free();
+        let file = folder.path().join("nginx.conf");
+        let text = configuration(folder.path(), port, check_port);
+        let text =
+            text.replace("listen 127.0.0.1", &format!("root {}; listen 127.0.0.1", folder.path().display()));
+        std::fs::write(&file, text).expect("room");
+        let mut command = Command::new("nginx");
+        let command = command.arg("-e").arg(folder.path().join("error.log")).arg("-c").arg(&file);
+        let mut daemon = Daemon::spawn("nginx", "make tools", command);
+        daemon.wait_ready(|_| http::connect(port).ok()).expect("nginx listens");
+        Self { port, folder, _daemon: daemon }
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &[String]) -> Response {
+        let mut lines = vec![format!("{method} {path} HTTP/1.1"), "host: example.com".to_owned()];
+        lines.extend_from_slice(headers);
+        http::exchange(http::connect(self.port).expect("open"), &lines, "").expect("an answer")
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+}
+
+#[test]
+fn clients_of_nginx_are_limited_and_its_log_simulates_to_the_same_denials() {
+    let checked = Checked::start_with(MAP, |plan| {
+        plan.rule_file("rules.yaml", NGINX_RULES)
+            .set("server.http.check.denied_status", "403")
+            .set("response.headers", "ietf")
+    });
+    let nginx = Nginx::start(checked.port());
+    let mut denied = 0;
+    let mut requests = 0;
+    for round in 0..12 {
+        for client in 0..4 {
+            let path = if client == 3 { "/health".to_owned() } else { format!("/users/{round}?x={client}") };
+            let agent = format!("user-agent: client \"{client}\"");
+            let answer = nginx.send("GET", &path, &[agent, "x-forwarded-for: 10.0.0.1".to_owned()]);
+            requests += 1;
+            match answer.status {
+                200 => {
+                    assert_eq!(answer.body, "hello");
+                    assert_eq!(answer.header("ratelimit-policy").is_some(), client != 3, "{answer:?}");
+                }
+                429 => {
+                    denied += 1;
+                    let wait = answer.header("retry-after").and_then(|wait| wait.parse::<u64>().ok());
+                    assert!(wait.is_some_and(|wait| wait >= 1), "{answer:?}");
+                }
+                _ => panic!("{answer:?}"),
+            }
+        }
+    }
+    assert_eq!(denied, 3 * (12 - 5), "five of each client that has a limit");
+    checked.assert_metric(&format!("ratelimitd_requests_total{{result=\"denied\"}} {denied}"));
+    assert_eq!(nginx.file("error.log").lines().filter(|line| line.contains("[error]")).count(), 0);
+    assert_eq!(nginx.file("error.log").lines().filter(|line| line.contains("[warn]")).count(), 0);
+
+    wait::expect("the log", || nginx.file("access.log").lines().count() == requests);
+    let simulation = Simulation::new(NGINX_RULES).map(MAP).log("access.log", nginx.file("access.log"));
+    let ended = simulation.succeed();
+    let agreement = &ended.report["method"]["agreement"];
+    let counts = ["both_deny", "only_recorded", "only_simulated"].map(|field| agreement[field].as_u64());
+    assert_eq!(counts, [Some(denied), Some(0), Some(0)], "{agreement}");
+}
+
+#[test]
+fn a_client_cannot_choose_the_path_that_is_counted() {
+    let checked = Checked::start_with(
+        "domain: edge\ndescriptors:\n  - - { key: path, from: path }\n    - { key: method, from: method }\n",
+        |plan| plan.rule_file("rules.yaml", RULES).set("server.http.check.denied_status", "403"),
+    );
+    let nginx = Nginx::start(checked.port());
+    let send = |headers: &[&str]| {
+        let headers: Vec<String> = headers.iter().map(|&header| header.to_owned()).collect();
+        nginx.send("GET", "/a", &headers).status
+    };
+    assert_eq!(
+        [send(&[]), send(&["x-original-uri: /b"]), send(&["x-original-method: PUT"])],
+        [200, 200, 429]
+    );
+    // nginx sets X-Original-URI only, and passes this header on.
+    assert_eq!(send(&["x-forwarded-uri: /b"]), 500, "refused, not another counter");
+}
+
+#[test]
+fn nginx_decides_what_happens_without_ratelimitd() {
+    let mut checked = Checked::start_with(MAP, |plan| plan.rule_file("rules.yaml", NGINX_RULES));
+    let nginx = Nginx::start(checked.port());
+    assert_eq!(nginx.send("GET", "/", &[]).status, 200);
+    checked.service.kill();
+    assert_eq!(nginx.send("GET", "/", &[]).status, 500);
+}
