@@ -46,7 +46,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the proxy with these texts of its files replaced, each of which must be there, and then those of `patience`.
+    /// Starts the proxy with these texts of its files replaced, each of which must be there, and then those of
+    /// `patience`.
     pub fn start(example: &Example, edits: &[(&str, &str)], patience: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         let map = folder.path().join("map.yaml");

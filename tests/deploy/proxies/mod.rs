@@ -100,8 +100,8 @@ const TRAEFIK: Example = Example {
     remedy: "make check-traefik",
 };
 
-/// Denials reach the client, cost the proxy no line of its error log and no connection, and are those of a simulation of
-/// its access log.
+/// Denials reach the client, cost the proxy no line of its error log and no connection, and are those of a simulation
+/// of its access log.
 fn check_denials(example: &Example) {
     let proxy = Running::start(example, &[], PATIENT);
     let admitted = [(); WRITES].map(|()| proxy.post(&[]).status);
