@@ -172,3 +172,28 @@ fn a_process_in_shadow_mode_denies_nothing() {
     let checked = Checked::start_with(PER_CLIENT, |plan| plan.set("shadow_mode", true));
     assert_eq!(checked.statuses(7, "/check", &[("x-forwarded-for", "192.0.2.1")]), [200; 7]);
 }
+
+#[test]
+fn a_limit_that_announces_tells_the_upstream_in_the_headers_of_an_admission() {
+    let rules = "domain: edge\ndescriptors:\n  - key: client\n    \
+                 rate_limit: { name: soft, unit: year, requests_per_unit: 1, on_over: announce }\n";
+    let checked = Checked::start_with(PER_CLIENT, |plan| plan.rule_file("rules.yaml", rules));
+    let announced = [(); 2].map(|()| {
+        let answer = checked.get("/check", &[("x-forwarded-for", "192.0.2.1")]);
+        (answer.status, answer.header("x-ratelimit-announce").map(str::to_owned))
+    });
+    assert_eq!(announced, [(200, None), (200, Some("soft;over".to_owned()))]);
+}
+
+#[test]
+fn a_body_is_not_read() {
+    let checked = Checked::start(PER_CLIENT);
+    let mut client = http::connect(checked.port()).expect("a connection");
+    // The body never arrives.
+    let head =
+        "POST /check HTTP/1.1\r\nhost: h\r\nx-forwarded-for: 192.0.2.1\r\ncontent-length: 1000000\r\n\r\n";
+    client.write_all(head.as_bytes()).expect("open");
+    let mut answer = [0; 15];
+    client.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}

@@ -1,6 +1,9 @@
 //! The file of the map: mistakes end the start, and changes apply while the process runs.
 
+use std::path::Path;
 use std::process::Command;
+
+use ::simulate::map::Map;
 
 use super::{Checked, RULES};
 use crate::support::process::Plan;
@@ -57,4 +60,16 @@ fn a_changed_map_is_in_force_and_a_bad_one_is_not() {
         .expect("room for the map");
     checked.service.log_with("the changed map of /check is in force");
     wait::expect("another counter", || checked.get("/check", &CLIENT).status == 200);
+}
+
+#[test]
+fn the_shipped_maps_decide_requests_unless_they_need_the_answer() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/maps");
+    let mut refused = Vec::new();
+    for file in std::fs::read_dir(folder).expect("the folder of the maps") {
+        let path = file.expect("a file").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        refused.extend(Map::load(&path).expect("a valid map").for_requests().err().map(|_| name));
+    }
+    assert_eq!(refused, ["llm-tokens.yaml"], "the tokens of an answer are its cost");
 }
