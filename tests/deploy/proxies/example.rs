@@ -49,6 +49,21 @@ impl Running {
     /// Starts the proxy with these texts of its files replaced, each of which must be there, and then those of
     /// `patience`.
     pub fn start(example: &Example, edits: &[(&str, &str)], patience: &[(&str, &str)]) -> Self {
+        Self::start_with(example, edits, patience, Vec::new())
+    }
+
+    /// Starts the proxy as it is shipped, in front of a service with counters in Redis.
+    pub fn start_with_redis(example: &Example, url: String) -> Self {
+        let settings = vec![("STORE__KIND", "redis".to_owned()), ("STORE__REDIS__URL", url)];
+        Self::start_with(example, &[], &[], settings)
+    }
+
+    fn start_with(
+        example: &Example,
+        edits: &[(&str, &str)],
+        patience: &[(&str, &str)],
+        mut settings: Vec<(&'static str, String)>,
+    ) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         let map = folder.path().join("map.yaml");
         let mut unused: Vec<&str> = edits.iter().map(|(from, _)| *from).collect();
@@ -61,7 +76,10 @@ impl Running {
         let texts: Vec<String> = example.files.iter().map(|file| edited(file)).collect();
         assert!(unused.is_empty(), "not in the files of {}: {unused:?}", example.folder);
 
-        let service = Service::start(example.folder, (!edits.is_empty()).then_some(map.as_path()));
+        if !edits.is_empty() {
+            settings.push(("SERVER__HTTP__CHECK__MAP", map.display().to_string()));
+        }
+        let service = Service::start(example.folder, &settings);
         let upstream = Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))));
         let port = ports::free();
         let free = [
@@ -124,6 +142,11 @@ impl Running {
         let arguments = ["simulate", "--rules", rules, "--map", map, "--report-json", report, log];
         run(env!("CARGO_BIN_EXE_ratelimitd"), &arguments);
         serde_json::from_str(&self.file("report.json")).expect("JSON")
+    }
+
+    /// The status of a call to ratelimitd that does not go through the proxy.
+    pub fn check(&self) -> u16 {
+        self.service.check()
     }
 
     pub fn stop_service(&mut self) {

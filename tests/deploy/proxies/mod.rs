@@ -4,6 +4,7 @@
 mod example;
 mod service;
 
+use crate::support::redis::Redis;
 use crate::support::wait;
 use crate::tools::REMEDY;
 use example::{Example, Running};
@@ -14,8 +15,7 @@ const WRITES: usize = 5;
 const DENIALS: usize = 30;
 
 /// In place of the deadlines of the examples, where no test is about them: a busy machine delays an answer longer.
-const PATIENT: &[(&str, &str)] =
-    &[("100ms", "3s"), ("500ms", "6s"), ("TIMEOUT = 500", "TIMEOUT = 6000")];
+const PATIENT: &[(&str, &str)] = &[("100ms", "3s"), ("500ms", "6s"), ("TIMEOUT = 500", "TIMEOUT = 6000")];
 
 const NGINX: Example = Example {
     folder: "examples/nginx",
@@ -188,6 +188,16 @@ fn check_fails_open(example: &Example) {
     }
 }
 
+/// An error of ratelimitd, here because Redis is away, is no decision either.
+fn check_store_outage(example: &Example) {
+    let mut redis = Redis::start();
+    let proxy = Running::start_with_redis(example, redis.url());
+    redis.stop();
+    wait::expect("ratelimitd cannot decide", || proxy.check() == 500);
+    let passed = [(); 2 * WRITES].map(|()| proxy.post(&[]).status);
+    assert_eq!(passed, [200; 2 * WRITES]);
+}
+
 /// With the change that the page of the example names, no request passes without a decision.
 fn check_fails_closed(example: &Example) {
     let mut proxy = Running::start(example, example.fails_closed, PATIENT);
@@ -222,6 +232,11 @@ macro_rules! tests_of {
             #[test]
             fn fails_open() {
                 check_fails_open(&$example);
+            }
+
+            #[test]
+            fn store_outage() {
+                check_store_outage(&$example);
             }
 
             #[test]
