@@ -108,7 +108,7 @@ impl LimitKeys {
     fn add(&mut self, counted: HeavyKey<DeniedCharge>, tag_key: &HashKey, rules: &RuleSet, end: u64) {
         let HeavyKey { key, count, error, value: charge } = counted;
         self.has_more |= error > 0;
-        let known = self.keys.iter_mut().find(|known| known.key == key);
+        let known = self.keys.iter_mut().find(|known| *known.key == *key);
         if let Some(known) = known {
             known.denied.add(end, count - error);
             (known.charge, known.has_changed) = (charge, true);
@@ -124,7 +124,7 @@ impl LimitKeys {
         let mut denied = Steps::default();
         denied.add(end, count - error);
         let (id, shown) = (row_id(tag_key, &key), masked(tag_key, rules, &key));
-        self.keys.push(DeniedKey { id, key, charge, shown, denied, has_changed: true });
+        self.keys.push(DeniedKey { id, key: key.into(), charge, shown, denied, has_changed: true });
     }
 
     fn advance(&mut self, end: u64) {

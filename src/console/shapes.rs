@@ -76,7 +76,7 @@ impl Shapes {
 
 fn add_all(map: &mut HashMap<Box<str>, Steps>, counted: &[HeavyKey], end: u64) {
     for HeavyKey { key, count, error, .. } in counted {
-        map.entry(key.clone()).or_default().add(end, (count - error) * u64::from(LOOKED_AT));
+        map.entry(key.as_str().into()).or_default().add(end, (count - error) * u64::from(LOOKED_AT));
     }
     while map.len() > MOST {
         let smallest = map.iter().min_by_key(|(_, steps)| steps.sum()).map(|(key, _)| key.clone());

@@ -30,7 +30,8 @@ pub enum NotReadyReason {
 }
 
 impl NotReadyReason {
-    const ALL: [Self; 9] = [
+    /// Every reason, in the order in which the health endpoints name them.
+    pub const ALL: [Self; 9] = [
         Self::Starting,
         Self::StoreNotReached,
         Self::StoreForbidden,

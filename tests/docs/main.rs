@@ -8,6 +8,9 @@ mod pages;
 mod pictures;
 mod readme;
 mod road;
+mod runbook;
+mod sections;
+mod sizing;
 mod variables;
 
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const MAX_README_LINES: usize = 160;
 const MAX_LINE_WIDTH: usize = 120;
 
@@ -19,10 +19,11 @@ fn pages(folder: &Path, below: bool) -> Vec<PathBuf> {
     found
 }
 
-/// The pages in the root and below `docs/`, with paths from the root, and their texts.
-fn all_pages() -> Vec<(PathBuf, String)> {
+/// The pages in the root and below `docs/`, `deploy/` and `examples/`, with paths from the root, and their texts.
+pub fn all_pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(ROOT);
-    let found = pages(root, false).into_iter().chain(pages(&root.join("docs"), true));
+    let below = ["docs", "deploy", "examples"].into_iter().flat_map(|folder| pages(&root.join(folder), true));
+    let found = pages(root, false).into_iter().chain(below);
     let text = |page: &Path| std::fs::read_to_string(page).expect("a page is text");
     let relative = |page: &Path| page.strip_prefix(root).expect("a page of the project").to_owned();
     found.map(|page| (relative(&page), text(&page))).collect()
@@ -51,7 +52,7 @@ fn source_files(text: &str) -> impl Iterator<Item = &str> {
     quoted.filter(is_file).filter(|name| !name.contains([' ', '{', '*']))
 }
 
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("a readable folder");
     let paths = entries.map(|entry| entry.expect("a readable entry").path());
     paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()

@@ -3,13 +3,15 @@
 //! With K places and N hits every key with more than N / K hits has a place; its count is too high by at most its
 //! error, so its count without the error is never above the truth.
 
-use hashbrown::HashMap;
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// A key with a place, and the value that it got with the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeavyKey<V = ()> {
     /// The key.
-    pub key: Box<str>,
+    pub key: String,
     /// Hits, perhaps too many.
     pub count: u64,
     /// How much too high the count may be.
@@ -22,7 +24,10 @@ pub struct HeavyKey<V = ()> {
 #[derive(Clone, Debug)]
 pub struct SpaceSaving<const PLACES: usize, V = ()> {
     keys: Vec<HeavyKey<V>>,
-    places: HashMap<Box<str>, usize>,
+    /// The hash of each key.
+    hashes: Vec<u64>,
+    places: HashTable<usize>,
+    hasher: DefaultHashBuilder,
     /// Not above the smallest count; places from the cursor on may have it.
     smallest: u64,
     cursor: usize,
@@ -30,27 +35,47 @@ pub struct SpaceSaving<const PLACES: usize, V = ()> {
 
 impl<const PLACES: usize, V> Default for SpaceSaving<PLACES, V> {
     fn default() -> Self {
-        Self { keys: Vec::new(), places: HashMap::new(), smallest: 0, cursor: 0 }
+        Self {
+            keys: Vec::new(),
+            hashes: Vec::new(),
+            places: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            smallest: 0,
+            cursor: 0,
+        }
     }
 }
 
 impl<const PLACES: usize, V> SpaceSaving<PLACES, V> {
     /// Counts a hit of `key`. `value` is called if the key gets a place.
     pub fn count(&mut self, key: &str, value: impl FnOnce() -> V) {
-        if let Some(place) = self.places.get(key) {
+        let hash = self.hasher.hash_one(key);
+        if let Some(place) = self.places.find(hash, |place| self.keys[*place].key == key) {
             self.keys[*place].count += 1;
             return;
         }
-        if self.keys.len() < PLACES {
-            self.places.insert(key.into(), self.keys.len());
-            self.keys.push(HeavyKey { key: key.into(), count: 1, error: 0, value: value() });
-            return;
-        }
+        let place = if self.keys.len() < PLACES {
+            self.keys.push(HeavyKey { key: key.to_owned(), count: 1, error: 0, value: value() });
+            self.hashes.push(hash);
+            self.keys.len() - 1
+        } else {
+            self.replace_smallest(key, hash, value())
+        };
+        self.places.insert_unique(hash, place, |place| self.hashes[*place]);
+    }
+
+    /// Gives the place of a key with the smallest count to `key`, whose count begins with that count.
+    fn replace_smallest(&mut self, key: &str, hash: u64, value: V) -> usize {
         let place = self.smallest_place();
-        let error = self.keys[place].count;
-        self.places.remove(&self.keys[place].key);
-        self.places.insert(key.into(), place);
-        self.keys[place] = HeavyKey { key: key.into(), count: error + 1, error, value: value() };
+        let old_hash = std::mem::replace(&mut self.hashes[place], hash);
+        if let Ok(old) = self.places.find_entry(old_hash, |other| *other == place) {
+            old.remove();
+        }
+        let kept = &mut self.keys[place];
+        kept.key.clear();
+        kept.key.push_str(key);
+        (kept.error, kept.count, kept.value) = (kept.count, kept.count + 1, value);
+        place
     }
 
     /// A place with the smallest count. Counts only grow, so one round over all places finds the next smallest count,
@@ -129,7 +154,7 @@ mod tests {
             let (mut truth, mut bounds) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, u64>::new());
             let mut drain = |worker: &mut SpaceSaving<4>| {
                 for HeavyKey { key, count, error, .. } in std::mem::take(worker).into_keys() {
-                    *bounds.entry(key.into()).or_default() += count - error;
+                    *bounds.entry(key).or_default() += count - error;
                 }
             };
             for (worker, key, drains) in hits {

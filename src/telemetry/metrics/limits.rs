@@ -147,8 +147,9 @@ impl LimitMeters {
 
     /// The limit is nearly used up when more units than this are used.
     fn near_above(&self, limit: &Limit) -> u64 {
-        let near_above = u128::from(limit.spec.capacity()) * u128::from(self.near_limit_ppm) / 1_000_000;
-        u64::try_from(near_above).unwrap_or(u64::MAX)
+        let (capacity, share) = (limit.spec.capacity(), u64::from(self.near_limit_ppm));
+        // Millions and the rest apart: their product fits.
+        (capacity / 1_000_000).saturating_mul(share).saturating_add(capacity % 1_000_000 * share / 1_000_000)
     }
 }
 

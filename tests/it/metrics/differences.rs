@@ -3,7 +3,7 @@
 use super::behaviour::Values;
 
 /// The page that says so.
-const PAGE: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/metrics.md");
 
 /// A difference in the behaviours with these names; all of them, if there is no name.
 pub struct Difference {
@@ -153,6 +153,6 @@ pub fn expected_here(behaviour: &str, there: &Values) -> Values {
 fn every_difference_is_documented() {
     let page = PAGE.split_whitespace().collect::<Vec<_>>().join(" ");
     for Difference { documented, .. } in &DIFFERENCES {
-        assert!(page.contains(documented), "docs/operations.md does not say {documented:?}");
+        assert!(page.contains(documented), "docs/metrics.md does not say {documented:?}");
     }
 }

@@ -12,7 +12,7 @@ use crate::support::redis::Redis;
 use crate::support::{http, wait};
 
 /// The page that says what is different.
-const PAGE: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/metrics.md");
 
 /// Lines that differ on purpose.
 struct Difference {
@@ -116,7 +116,7 @@ fn expected_here(behaviour: &str, there: &Values) -> Values {
 fn every_difference_of_the_lines_is_documented() {
     let page = PAGE.split_whitespace().collect::<Vec<_>>().join(" ");
     for Difference { documented, .. } in &DIFFERENCES {
-        assert!(page.contains(documented), "docs/operations.md does not say {documented:?}");
+        assert!(page.contains(documented), "docs/metrics.md does not say {documented:?}");
     }
 }
 

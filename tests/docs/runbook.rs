@@ -1,0 +1,35 @@
+//! The runbook: a section for each sentence that `/readyz` says, and the same order of answers in all sections.
+
+use ratelimitd::decide::NotReadyReason;
+
+const PAGE: &str = include_str!("../../docs/runbook.md");
+
+/// The part of the page below a heading with two `#`, and before the next one.
+fn part(heading: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(&format!("\n## {heading}\n")).expect("the part of the page");
+    rest.split("\n## ").next().unwrap_or_default()
+}
+
+/// The headings of the sections in a part of the page, and their texts.
+fn sections(part: &str) -> impl Iterator<Item = (&str, &str)> {
+    part.split("\n### ").skip(1).map(|section| section.split_once('\n').unwrap_or((section, "")))
+}
+
+#[test]
+fn every_sentence_of_readyz_has_a_section() {
+    let described = sections(part("A sentence of /readyz")).map(|(heading, _)| heading.trim_matches('`'));
+    assert_eq!(described.collect::<Vec<_>>(), NotReadyReason::ALL.map(NotReadyReason::text));
+}
+
+#[test]
+fn every_section_says_what_it_means_what_to_look_at_and_what_to_do() {
+    let mut answered = 0;
+    for (heading, text) in sections(PAGE) {
+        let text = text.split("\n## ").next().unwrap_or_default();
+        let leads = text.lines().filter_map(|line| line.strip_prefix("- **")?.split("**").next());
+        let leads: Vec<_> = leads.collect();
+        assert_eq!(leads, ["What it means.", "What to look at.", "What to do."], "{heading}");
+        answered += 1;
+    }
+    assert!(answered > NotReadyReason::ALL.len(), "docs/runbook.md has {answered} sections");
+}
