@@ -19,7 +19,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the service as the example starts it, on free ports, with these settings in place of those of the example.
+    /// Starts the service as the example starts it, on free ports, with these settings in place of those of the
+    /// example.
     pub fn start(folder: &str, settings: &[(&'static str, String)]) -> Self {
         let file = format!("{folder}/ratelimitd.yaml");
         let port = ports::free();
