@@ -9,7 +9,7 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
-.PHONY: help run test test-fast check-deploy check-cluster lint audit bench bench-instructions outage soak fuzz tools toolchain
+.PHONY: help run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions outage soak fuzz tools toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
@@ -24,14 +24,18 @@ test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no 
 	$(CARGO) test --locked --workspace --lib --bins --test tidy --test dependencies --test docs --test polls
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
-check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, Go, Node and Python
+check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, nginx, Caddy, HAProxy, Go, Node and Python
 	@scripts/install-deploy-tools
 	$(CARGO) build --locked --examples
-	$(CARGO) test --locked --test deploy -- --skip support:: --skip api_server::
+	$(CARGO) test --locked --test deploy -- --skip support:: --skip api_server:: --skip proxies::traefik::
 
 check-cluster: toolchain ## apply the chart and the overlays to a real API server of Kubernetes, which it builds
 	@scripts/install-deploy-tools cluster
 	$(CARGO) test --locked --test deploy -- api_server::
+
+check-traefik: toolchain tools ## check examples/traefik with a real Traefik, which it builds
+	@scripts/install-deploy-tools traefik
+	$(CARGO) test --locked --test deploy -- proxies::traefik::
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
 	$(CARGO) fmt --all --check

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use simulate::map::{Map, MapError, RequestMap};
 use tls::{WatchedFiles, poll_blocking};
 
+use crate::decide::limiter::Rulebook;
 use crate::http::CheckOptions;
 use crate::settings::Check;
 
@@ -24,6 +25,7 @@ pub(super) struct CheckMapWatcher {
     settings: Check,
     map: Arc<ArcSwap<RequestMap>>,
     file: WatchedFiles,
+    rulebook: Arc<Rulebook>,
 }
 
 impl CheckMapWatcher {
@@ -31,11 +33,13 @@ impl CheckMapWatcher {
     ///
     /// # Errors
     /// When it cannot be used.
-    pub(super) fn start(settings: &Check) -> Result<Self, MapError> {
+    pub(super) fn start(settings: &Check, rulebook: &Arc<Rulebook>) -> Result<Self, MapError> {
         // Opened first, so that a change between the two readings is noticed.
         let (file, _) = WatchedFiles::open(vec![settings.map.clone()]);
-        let map = Arc::new(ArcSwap::from_pointee(load_check_map(&settings.map)?));
-        Ok(Self { settings: settings.clone(), map, file })
+        let map = load_check_map(&settings.map)?;
+        warn_of_unknown_domain(&map, rulebook);
+        let (map, rulebook) = (Arc::new(ArcSwap::from_pointee(map)), Arc::clone(rulebook));
+        Ok(Self { settings: settings.clone(), map, file, rulebook })
     }
 
     pub(super) fn options(&self) -> CheckOptions {
@@ -44,11 +48,12 @@ impl CheckMapWatcher {
 
     /// Applies changes. Never returns.
     pub(super) async fn watch(self) {
-        let Self { settings, map, mut file } = self;
+        let Self { settings, map, mut file, rulebook } = self;
         poll_blocking(move || {
             if file.check().is_some() {
                 match load_check_map(&settings.map) {
                     Ok(changed) => {
+                        warn_of_unknown_domain(&changed, &rulebook);
                         map.store(Arc::new(changed));
                         tracing::info!(file = %settings.map.display(), "the changed map of /check is in force");
                     }
@@ -60,5 +65,16 @@ impl CheckMapWatcher {
             None::<()>
         })
         .await;
+    }
+}
+
+/// The rules of an xDS server may come later.
+fn warn_of_unknown_domain(map: &RequestMap, rulebook: &Rulebook) {
+    let domain = map.domain();
+    if rulebook.has_rules() && rulebook.rules().domain(domain).is_none() {
+        tracing::warn!(
+            domain,
+            "the rules do not have the domain of the map of /check, so it admits every request"
+        );
     }
 }

@@ -228,7 +228,9 @@ impl App {
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
         let exceptions = settings.exceptions.as_deref();
         let exceptions = ExceptionWatcher::start(exceptions, &rules.active.rulebook, &metrics, confirmed_at)?;
-        let check_map = settings.server.check.as_ref().map(CheckMapWatcher::start).transpose()?;
+        let check_map = settings.server.check.as_ref();
+        let check_map =
+            check_map.map(|check| CheckMapWatcher::start(check, &rules.active.rulebook)).transpose()?;
         let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some() {

@@ -1,6 +1,7 @@
 //! Checks what is in `deploy/` and `examples/` with the programs that read it: Helm, Kustomize, promtool, Prometheus,
-//! Envoy, Go, Node and Python; and spans with the receiver of the OpenTelemetry Collector. `make check-deploy` installs
-//! the missing programs and runs these tests; `make test` does not.
+//! Envoy, nginx, Caddy, HAProxy, Traefik, Go, Node and Python; and spans with the receiver of the OpenTelemetry
+//! Collector. `make check-deploy` installs the missing programs and runs these tests; `make test` does not. The tests
+//! of Traefik, which is built first, are `make check-traefik`.
 
 mod alertmanager;
 mod api_server;
@@ -9,6 +10,7 @@ mod envoy;
 mod kubernetes;
 mod metrics;
 mod pod;
+mod proxies;
 mod rendered;
 mod tools;
 mod traces;

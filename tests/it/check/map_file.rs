@@ -59,7 +59,11 @@ fn a_changed_map_is_in_force_and_a_bad_one_is_not() {
     std::fs::write(checked.map_file(), PER_CLIENT.replace("remote_addr", "http_x_key"))
         .expect("room for the map");
     checked.service.log_with("the changed map of /check is in force");
+    assert!(!checked.service.log().contains("do not have the domain"));
     wait::expect("another counter", || checked.get("/check", &CLIENT).status == 200);
+    std::fs::write(checked.map_file(), PER_CLIENT.replace("edge", "egde")).expect("room for the map");
+    let log = checked.service.log_with("the rules do not have the domain of the map of /check");
+    assert!(log.contains("domain=\"egde\""), "{log}");
 }
 
 #[test]

@@ -33,8 +33,9 @@ const ENVOY_JSON_ALIASES: [(&str, &str); 4] = [
 ];
 
 /// The fields of `option httplog`.
-pub(super) const HAPROXY_FIELDS: [&str; 14] = [
+pub(super) const HAPROXY_FIELDS: [&str; 15] = [
     "client",
+    "client_ip",
     "accept_date",
     "frontend",
     "backend",

@@ -10,6 +10,8 @@ pub(super) fn split_haproxy<'l>(line: &'l str, values: &mut Vec<&'l str>) -> Res
     // The date in brackets is the second column: what is before the column before it is the header of syslog.
     let date = line.find(" [").ok_or_else(|| missing("[accept date]"))?;
     let client = line[..date].rsplit(' ').next().unwrap_or_default();
+    // An IPv6 address has no brackets: the port is after the last colon.
+    let client_ip = client.rsplit_once(':').map_or(client, |(address, _)| address);
     let (accept_date, rest) = line[date + 2..].split_once("] ").ok_or_else(|| missing("[accept date]"))?;
     let (columns, request) = rest.split_once(" \"").ok_or_else(|| missing("\"request\""))?;
     let request = request.strip_suffix('"').unwrap_or(request);
@@ -24,7 +26,18 @@ pub(super) fn split_haproxy<'l>(line: &'l str, values: &mut Vec<&'l str>) -> Res
     let headers: Vec<&str> = columns.filter(|column| column.starts_with('{')).collect();
     let captured = |at: usize| headers.get(at).map_or("", |text| text.trim_matches(['{', '}']));
     let (method, path, protocol) = split_request_line(request);
-    values.extend([client, accept_date, frontend, backend, server, timers, code, bytes_sent, state]);
+    values.extend([
+        client,
+        client_ip,
+        accept_date,
+        frontend,
+        backend,
+        server,
+        timers,
+        code,
+        bytes_sent,
+        state,
+    ]);
     values.extend([captured(0), captured(1), method, path, protocol]);
     Ok(())
 }
@@ -46,6 +59,7 @@ mod tests {
             assert_eq!(values.len(), HAPROXY_FIELDS.len());
             let expected = [
                 "10.0.1.2:33317",
+                "10.0.1.2",
                 "06/Feb/2009:12:14:14.655",
                 "http-in",
                 "static",
@@ -61,6 +75,16 @@ mod tests {
                 "HTTP/1.1",
             ];
             assert_eq!(values, expected);
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_client_has_no_port() {
+        for address in ["10.0.1.2", "2001:db8::1", "::ffff:10.0.1.2"] {
+            let line = LINE.replacen("10.0.1.2", address, 1);
+            let mut values = Vec::new();
+            split_haproxy(&line, &mut values).expect("a line of the format");
+            assert_eq!(values[..2], [&format!("{address}:33317"), address]);
         }
     }
 

@@ -28,7 +28,7 @@ const NAMES: [(&[&str], RequestField); 5] = [
     (&["authority", ":authority", "host", "http_host", "request.host", "RequestAddr"], RequestField::Host),
     (&["RequestHost"], RequestField::HostWithoutPort),
     (
-        &["remote_addr", "request.remote_ip", "request.client_ip", "ClientHost", "client"],
+        &["remote_addr", "request.remote_ip", "request.client_ip", "ClientHost", "client", "client_ip"],
         RequestField::ClientAddress,
     ),
 ];

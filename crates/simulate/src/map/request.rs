@@ -72,6 +72,12 @@ impl Expression {
 }
 
 impl RequestMap {
+    /// The domain of all requests.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.map.domain
+    }
+
     /// The request of the map, of no known caller. It has no descriptor if `keep` does not hold, or if each descriptor
     /// has an entry without a value: such a request is not limited. `value` returns what the request has in a field.
     ///

@@ -3,6 +3,8 @@
 //! It copies bytes and does not parse them. Every method returns when its change is in effect.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,6 +21,7 @@ mod relay;
 pub struct Proxy {
     address: SocketAddr,
     controls: Option<UnboundedSender<(Control, Sender<()>)>>,
+    accepted: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -27,18 +30,25 @@ impl Proxy {
     pub fn start(server: SocketAddr) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
         let (controls, inbox) = unbounded_channel();
+        let accepted = Arc::default();
+        let relay = Relay::new(address, server, Arc::clone(&accepted));
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(Relay::new(address, server).run(inbox));
+            runtime.block_on(relay.run(inbox));
         });
-        let proxy = Self { address, controls: Some(controls), thread: Some(thread) };
+        let proxy = Self { address, controls: Some(controls), accepted, thread: Some(thread) };
         proxy.control(Control::Listen(true));
         proxy
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The number of connections that were accepted.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Delays every byte by these times, from now on.
@@ -130,4 +140,5 @@ fn a_cut_closes_only_the_open_connections() {
     redis::cmd("PING").exec(&mut connection).expect_err("it is closed");
     proxy.restore();
     ping(&proxy, wait::PATIENCE).expect("new connections are accepted");
+    assert_eq!(proxy.accepted(), 2);
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -37,12 +39,14 @@ pub struct Relay {
     listener: Option<TcpListener>,
     connections: JoinSet<io::Result<()>>,
     conditions: watch::Sender<Conditions>,
+    accepted: Arc<AtomicUsize>,
 }
 
 impl Relay {
-    pub fn new(address: SocketAddr, server: SocketAddr) -> Self {
+    /// A relay that counts in `accepted` the connections that it accepts.
+    pub fn new(address: SocketAddr, server: SocketAddr, accepted: Arc<AtomicUsize>) -> Self {
         let (conditions, _) = watch::channel(Conditions::default());
-        Self { address, server, listener: None, connections: JoinSet::new(), conditions }
+        Self { address, server, listener: None, connections: JoinSet::new(), conditions, accepted }
     }
 
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<(Control, Sender<()>)>) {
@@ -55,6 +59,7 @@ impl Relay {
                     let _ = done.send(());
                 }
                 Ok((client, _)) = accept(self.listener.as_ref()) => {
+                    self.accepted.fetch_add(1, Ordering::Relaxed);
                     self.connections.spawn(connect(client, self.server, self.conditions.subscribe()));
                 }
                 // Both ends see the end of a connection: nothing to report here.
