@@ -35,7 +35,7 @@ const NAMES: [(&[&str], RequestField); 5] = [
 
 /// Fields of answers, connections and times whose names could be those of request headers. Names with `_` or `.` are
 /// none, because proxies drop headers with `_`.
-const NO_HEADERS: [&str; 37] = [
+const NO_HEADERS: [&str; 38] = [
     "backend",
     "ClientAddr",
     "ClientPort",
@@ -64,6 +64,7 @@ const NO_HEADERS: [&str; 37] = [
     "RequestProtocol",
     "RequestScheme",
     "RetryAttempts",
+    "RouterName",
     "server",
     "ServiceName",
     "size",
@@ -161,6 +162,7 @@ mod tests {
             "bytes_sent",
             "duration",
             "DownstreamStatus",
+            "RouterName",
             "request_time",
             "upstream_http_x_cost",
             "sent_http_x_cost",
