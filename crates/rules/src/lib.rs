@@ -23,6 +23,7 @@ mod keys;
 mod lint;
 mod load;
 mod mistyped;
+mod nearest;
 mod problem;
 mod read;
 mod reload;
@@ -42,6 +43,7 @@ pub use exceptions::{
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };
+pub use nearest::nearest_name;
 pub use problem::{Problem, Problems, escaped};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{Change, Reloader};
