@@ -6,11 +6,10 @@ use engine::Entry;
 use engine::wire::json::whole_number;
 use prost_types::Struct;
 use prost_types::value::Kind;
-use rules::{is_like_credential, local_time};
+use rules::{decimal_seconds, is_like_credential, local_time, readable_duration};
 use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
-use crate::cli::output::{decimal_seconds, readable_duration};
 use crate::grpc::pb::envoy::config::core::v3::HeaderValue;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -51,7 +50,8 @@ fn code_text(code: Code) -> &'static str {
 fn delay_text(answer: &RateLimitResponse) -> String {
     let fields = answer.dynamic_metadata.as_ref().map(|metadata| &metadata.fields);
     let delay = fields.and_then(|fields| fields.get("delay_ms")).map(value_json);
-    delay.map(|delay| format!(", wait {delay} ms")).unwrap_or_default()
+    let delay = delay.as_ref().and_then(Value::as_u64).map(Duration::from_millis);
+    delay.map(|delay| format!(", wait {}", readable_duration(delay))).unwrap_or_default()
 }
 
 /// The limits that exceptions or tiers have changed, each with the way to the limit that applies; if the answer has

@@ -7,6 +7,7 @@ use engine::{
     Tier, Unit,
 };
 
+use super::duration::readable_duration;
 use crate::calendar::local_time;
 
 /// How much a limit admits.
@@ -142,10 +143,16 @@ pub(super) fn window(spec: &LimitSpec, now_us: u64) -> Option<String> {
 fn interval(spec: &LimitSpec) -> String {
     let limit = spec.requests_per_unit.max(1);
     let period_us = spec.period.us();
-    let about = if period_us.is_multiple_of(limit) { "" } else { "about " };
     if period_us < limit {
         return "less than 1us".to_owned();
     }
-    let interval = Duration::from_micros(period_us / limit);
-    format!("{about}{}", humantime::format_duration(interval))
+    let interval_us = period_us / limit;
+    let shown_to_us = match interval_us {
+        0..60_000_000 => 1,
+        60_000_000..86_400_000_000 => 1_000_000,
+        _ => 60_000_000,
+    };
+    let is_exact = period_us.is_multiple_of(limit) && interval_us.is_multiple_of(shown_to_us);
+    let about = if is_exact { "" } else { "about " };
+    format!("{about}{}", readable_duration(Duration::from_micros(interval_us)))
 }
