@@ -16,8 +16,12 @@ pub(super) fn parameters(limit: &Limit) -> String {
     if limit.quantity == Quantity::Unlimited {
         return "unlimited: never counted, always admitted".to_owned();
     }
-    if spec.requests_per_unit == 0 {
-        return "requests_per_unit is 0: blocks everything".to_owned();
+    if !has_counter(limit) {
+        let effect =
+            if limit.never_denies() { "all requests are over the limit" } else { "it blocks all requests" };
+        return format!(
+            "nothing, because requests_per_unit is 0: {effect}, whatever they cost, without a counter"
+        );
     }
     let (rate, period, burst) = (rate(spec), period(spec), spec.capacity());
     match spec.algorithm {
@@ -47,6 +51,11 @@ pub(super) fn parameters(limit: &Limit) -> String {
             ),
         },
     }
+}
+
+/// Whether the store counts for the limit: it does not for an unlimited one and for a limit of 0.
+pub(super) fn has_counter(limit: &Limit) -> bool {
+    matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter())
 }
 
 /// The tiers of a limit: `internal unlimited, pro 600`.
