@@ -177,7 +177,11 @@ impl Explanation<'_> {
         push_line!(out, "Rule {}{}", rule.path, mode_note(rule));
         let mut applies = false;
         for limit in &rule.limits {
-            push_line!(out, "  limit {}", limit.label);
+            // A limit without a name has the path of its rule as its label.
+            match *limit.label == *rule.path {
+                true => push_line!(out, "  limit"),
+                false => push_line!(out, "  limit {}", limit.label),
+            }
             applies |= self.explain_limit(out, rule, limit, replaced);
         }
         applies
