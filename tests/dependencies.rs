@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// SPDX identifiers of licences that require no more than a notice.
 const LICENCES: &[&str] =
-    &["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
+    &["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "MIT-0", "Unicode-3.0", "Zlib"];
 
 /// Crates that link the binary to libraries of the build machine.
 const BANNED: &[&str] = &["native-tls", "openssl", "openssl-sys"];

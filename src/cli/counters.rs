@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use rules::readable_duration;
 use serde_json::{Value, json};
 
 use super::admin_call::{AdminCallArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::{end, print, print_error, readable_duration};
+use super::output::{end, print, print_error};
 use super::service_connection::{AdminPort, parse_admin_port};
 
 const FAILED: u8 = 2;

@@ -2,16 +2,20 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use rules::Problems;
+use rules::{Problems, decimal_seconds, readable_duration};
 
 use super::load_settings::{LoadedSettings, load_settings};
 use super::output::{end, print, print_error};
 use super::rule_options::{SettingsRulesError, settings_rules};
 use crate::app::{ReadRules, load_options};
 use crate::envoy_ratelimit::ratelimit_variables;
-use crate::settings::{SettingInForce, Settings};
+use crate::settings::{SettingInForce, Settings, Store, StoreKind};
+
+/// The time that Envoy waits for an answer if its filter has no `timeout`.
+const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.
 ///
@@ -68,6 +72,7 @@ fn settings_text(found: &LoadedSettings) -> String {
         let _ = writeln!(text, "{}{}", "  ".repeat(outer.len()), setting_line(name, setting));
     }
     text.push_str(&differences(found));
+    text.push_str(&timeout_for_envoy(&found.settings.store));
     text
 }
 
@@ -94,6 +99,23 @@ fn differences(found: &LoadedSettings) -> String {
         let _ = writeln!(text, "# {warning}");
     }
     if text.is_empty() { text } else { format!("\n# What is different:\n{text}") }
+}
+
+/// The timeout that Envoy needs, if ours is not below the time that it waits by default.
+fn timeout_for_envoy(store: &Store) -> String {
+    let timeout = store.redis.timeout;
+    if store.kind != StoreKind::Redis || timeout < ENVOY_TIMEOUT {
+        return String::new();
+    }
+    let ours = readable_duration(timeout);
+    format!(
+        "\n# What to set in Envoy:\n# store.redis.timeout is {ours}, but Envoy waits {} for an answer unless its filter \
+         envoy.filters.http.ratelimit has another timeout: it then gives up before on_store_failure answers, and \
+         failure_mode_deny decides. Set timeout of the filter above {ours}, such as {}s, or store.redis.timeout below the \
+         timeout of the filter\n",
+        readable_duration(ENVOY_TIMEOUT),
+        decimal_seconds(timeout * 3 / 2),
+    )
 }
 
 /// What the rules will do, and whether the service would be ready with them. A server that does not answer is no

@@ -1,6 +1,9 @@
 //! What happened, on the time axis: found by comparing two observations.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use rules::readable_duration;
 
 use super::observation::{LastOutage, Observation};
 use super::totals::SECONDS;
@@ -110,7 +113,10 @@ impl Marks {
             return false;
         }
         let (level, text) = match ended {
-            Some(ended) => (Level::Warn, format!("Redis away {} s", ended.saturating_sub(at).max(1))),
+            Some(ended) => {
+                let lasted = Duration::from_secs(ended.saturating_sub(at).max(1));
+                (Level::Warn, format!("Redis away {}", readable_duration(lasted)))
+            }
             None => (Level::Bad, "Redis away".to_owned()),
         };
         let known = self.list.iter_mut().find(|mark| mark.at == at && mark.text.starts_with("Redis away"));

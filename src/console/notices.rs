@@ -3,6 +3,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use rules::readable_duration;
+
 use super::catalog::with_commas;
 use super::marks::{Level, Marks};
 use super::observation::Observation;
@@ -115,9 +117,9 @@ fn add_store(all: &mut Vec<Notice>, facts: &Facts<'_>) {
     };
     match &facts.marks.outage {
         Some((outage, None)) => {
-            let seconds = now.end.saturating_sub(outage.at);
+            let lasted = readable_duration(Duration::from_secs(now.end.saturating_sub(outage.at)));
             let since = clock(outage.at);
-            let title = format!("Redis does not answer since {since} ({seconds} s): {}.", outage.error);
+            let title = format!("Redis does not answer since {since} ({lasted}): {}.", outage.error);
             push(all, Level::Bad, &title, by_policy(), "");
         }
         Some((outage, Some(ended))) if now.end.saturating_sub(*ended) < OVER_FOR_S => {

@@ -231,14 +231,14 @@ fn an_outage_is_a_span_that_grows_and_ends() {
     assert_eq!(away[0].0, "bad");
     assert!(
         away[0].1.starts_with("■ Redis does not answer since ")
-            && away[0].1.ends_with("(2 s): cannot be reached.")
+            && away[0].1.ends_with("(2s): cannot be reached.")
     );
     process.store.last_outage = Some(outage(true));
     process.store.answers = true;
     let state = process.second();
     assert_eq!(
         state["marks"],
-        json!([{"at": T0 + 1, "until": T0 + 4, "level": "warn", "text": "Redis away 3 s"}])
+        json!([{"at": T0 + 1, "until": T0 + 4, "level": "warn", "text": "Redis away 3s"}])
     );
     assert_eq!(
         state["store"]["last_outage"],

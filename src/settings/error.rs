@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use rules::nearest_name;
 use rules::yaml::excerpt;
 
 /// A message lists at most this many problems: a file of another kind has thousands.
@@ -45,8 +46,8 @@ pub struct SettingProblem {
 /// What is wrong with one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No setting has this name. `known`: the names in its section.
-    Unknown { known: Vec<String> },
+    /// No setting has this name. `meant`: the most similar name in its section; `known`: all of them.
+    Unknown { meant: Option<String>, known: Vec<String> },
     /// A section was given a value. `known`: the names in the section.
     Section { known: Vec<String> },
     /// The variable has too few or too many underscores. `variable`: the right name.
@@ -57,6 +58,14 @@ pub enum Fault {
     Malformed { expected: String, found: Option<String> },
     /// The value is valid alone, but not together with other settings.
     Unsupported(&'static str),
+}
+
+impl Fault {
+    /// No setting is called `name`; the names in its section are `known`.
+    pub(super) fn unknown(name: &str, known: &[&str]) -> Self {
+        let meant = nearest_name(name, known).map(str::to_owned);
+        Self::Unknown { meant, known: known.iter().map(|&name| name.to_owned()).collect() }
+    }
 }
 
 impl fmt::Display for SettingProblems {
@@ -79,7 +88,10 @@ impl fmt::Display for SettingProblem {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { known } => write!(f, "no such setting; known settings: {}", known.join(", ")),
+            Self::Unknown { meant: Some(name), .. } => write!(f, "no such setting; did you mean '{name}'?"),
+            Self::Unknown { meant: None, known } => {
+                write!(f, "no such setting; known settings: {}", known.join(", "))
+            }
             Self::Section { known } => {
                 write!(f, "a section, not a value; known settings: {}", known.join(", "))
             }

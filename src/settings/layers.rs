@@ -240,10 +240,10 @@ fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProble
             },
             Some(_) => return true,
             None => match (names_in(catalogue, key), &value.kind) {
-                (inside, _) if inside.is_empty() => Fault::Unknown { known: names_near(catalogue, key) },
+                (inside, _) if inside.is_empty() => unknown_name(catalogue, key),
                 // `section:` with all its keys commented out.
                 (_, ValueKind::Nil | ValueKind::Table(_)) => return false,
-                (inside, _) => Fault::Section { known: inside },
+                (inside, _) => Fault::Section { known: inside.into_iter().map(str::to_owned).collect() },
             },
         };
         let origin = value.origin().unwrap_or_default().to_owned();
@@ -269,21 +269,24 @@ fn without_secrets(problem: SettingProblem, catalogue: &[Setting]) -> SettingPro
     }
 }
 
-/// The names in the innermost known section around an unknown key.
-fn names_near(catalogue: &[Setting], key: &str) -> Vec<String> {
+/// The first name of an unknown key that its section, the innermost known one, does not have.
+fn unknown_name(catalogue: &[Setting], key: &str) -> Fault {
     let sections = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
-    let mut names = sections.skip(1).map(|section| names_in(catalogue, section));
-    names.find(|names| !names.is_empty()).unwrap_or_else(|| names_in(catalogue, ""))
+    let inner = sections.skip(1).find(|section| !names_in(catalogue, section).is_empty());
+    let section = inner.unwrap_or_default();
+    let rest = key[section.len()..].trim_start_matches('.');
+    let name = rest.split('.').next().unwrap_or_default();
+    Fault::unknown(name, &names_in(catalogue, section))
 }
 
 /// The names directly in `section`; `""` is the top. Empty if there is no such section.
-fn names_in(catalogue: &[Setting], section: &str) -> Vec<String> {
+fn names_in(catalogue: &[Setting], section: &str) -> Vec<&'static str> {
     let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
     let inside = catalogue.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));
-    let mut names: Vec<String> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for name in inside.filter_map(|rest| rest.split('.').next()) {
-        if !names.iter().any(|known| known == name) {
-            names.push(name.to_owned());
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names

@@ -241,8 +241,7 @@ impl Row<'_> {
     fn refuse_misplaced(&mut self, columns: &[&str]) {
         for (column, cell) in self.cells {
             if !columns.contains(&column.as_str()) {
-                let known = columns.iter().map(|&name| name.to_owned()).collect();
-                self.refuse_cell(column, Fault::Unknown { known });
+                self.refuse_cell(column, Fault::unknown(column, columns));
             } else if !matches!(cell.kind, ValueKind::String(_)) {
                 self.refuse_cell(column, Fault::Malformed { expected: "a text".to_owned(), found: None });
             }

@@ -200,7 +200,7 @@ mod tests {
             (
                 "STATSD__MOGRIFIERS",
                 "[{pattern: a, name: b, tag: c:d}]",
-                "metrics.statsd.mogrifiers[0].tag: no such setting; known settings: pattern, name, tags",
+                "metrics.statsd.mogrifiers[0].tag: no such setting; did you mean 'tags'?",
             ),
         ];
         for (key, value, expected) in cases {

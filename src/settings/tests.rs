@@ -105,16 +105,16 @@ log:
         ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
     ];
     let expected = [
-        r#"file:14: logg.level: no such setting; known settings: envoy_ratelimit_environment, server, rules, exceptions, secrets, store, failure, defaults, quota_mode, upgrades, near_limit_ratio, metrics, traces, shadow_mode, response, log"#,
+        r#"file:14: logg.level: no such setting; did you mean 'log'?"#,
         r#"RATELIMITD__NEAR_LIMIT_RATIO: near_limit_ratio: expected a number from 0 to 1 with at most six decimals, found "80%""#,
         r#"file:8: rules.path: expected the path of a file or directory, found nothing"#,
         r#"file:3: server.drain: expected a duration from 0s to 1h, found "5""#,
         r#"file:6: server.grpc.address: expected an IP address or a host name, and a port, like 0.0.0.0:8081, [::]:8081 or localhost:8081, or unix:/path/to/socket, found "localhost""#,
         r#"file:4: server.max_descriptors: expected a whole number from 1 to 1024, found "0""#,
-        r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; known settings: kind, memory, redis"#,
+        r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; did you mean 'kind'?"#,
         r#"file:10: store.kind: expected one of memory, redis, found a list"#,
         r#"RATELIMITD__STORE__MEMORY: store.memory: a section, not a value; known settings: max_keys"#,
-        r#"file:12: store.memory.maxkeys: no such setting; known settings: max_keys"#,
+        r#"file:12: store.memory.maxkeys: no such setting; did you mean 'max_keys'?"#,
     ];
     assert_eq!(problems(with_file(yaml, &variables)), expected);
 }

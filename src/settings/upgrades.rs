@@ -110,7 +110,7 @@ mod tests {
         let file = "upgrades:\n  - domain: a\n  - algoritm: gcra\n    burst: 0\n  - text\n  - algorithm: fixed_window\n    burst: 3\n  - algorithm: tokens\n    charging:\n";
         let expected = [
             "file:2: upgrades[0]: the row sets none of the fields of a limit",
-            "file:3: upgrades[1].algoritm: no such setting; known settings: domain, path, limit_name, algorithm, burst, charging, on_store_failure, reserve, shadow_mode",
+            "file:3: upgrades[1].algoritm: no such setting; did you mean 'algorithm'?",
             "file:4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
             "file:5: upgrades[2]: expected a row with columns",
             "file:7: upgrades[3].burst: the algorithm of the row has no burst",

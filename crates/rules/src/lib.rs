@@ -23,6 +23,7 @@ mod keys;
 mod lint;
 mod load;
 mod mistyped;
+mod nearest;
 mod problem;
 mod read;
 mod reload;
@@ -42,9 +43,12 @@ pub use exceptions::{
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };
+pub use nearest::nearest_name;
 pub use problem::{Problem, Problems, escaped};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{Change, Reloader};
-pub use show::{Description, derivation_text, describe, rlconfig, schema};
+pub use show::{
+    Description, decimal_seconds, derivation_text, describe, readable_duration, rlconfig, schema,
+};
 pub use source::{DirectoryOptions, RuleDirectory};
 pub use upgrade::{Upgrade, UpgradedLimit};

@@ -6,11 +6,10 @@ use engine::Entry;
 use engine::wire::json::whole_number;
 use prost_types::Struct;
 use prost_types::value::Kind;
-use rules::{is_like_credential, local_time};
+use rules::{decimal_seconds, is_like_credential, local_time, readable_duration};
 use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
-use crate::cli::output::{decimal_seconds, readable_duration};
 use crate::grpc::pb::envoy::config::core::v3::HeaderValue;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -51,7 +50,8 @@ fn code_text(code: Code) -> &'static str {
 fn delay_text(answer: &RateLimitResponse) -> String {
     let fields = answer.dynamic_metadata.as_ref().map(|metadata| &metadata.fields);
     let delay = fields.and_then(|fields| fields.get("delay_ms")).map(value_json);
-    delay.map(|delay| format!(", wait {delay} ms")).unwrap_or_default()
+    let delay = delay.as_ref().and_then(Value::as_u64).map(Duration::from_millis);
+    delay.map(|delay| format!(", wait {}", readable_duration(delay))).unwrap_or_default()
 }
 
 /// The limits that exceptions or tiers have changed, each with the way to the limit that applies; if the answer has
@@ -167,17 +167,17 @@ fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
     Duration::try_from(status.duration_until_reset?).ok()
 }
 
-/// With the field names of the protobuf messages.
+/// The protobuf JSON mapping of the message, like the answer of `/json`, with the fields that are zero or empty.
 pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
     let headers = |headers: &[HeaderValue]| -> Value {
-        headers.iter().map(|header| json!([header.key, header.value])).collect()
+        headers.iter().map(|header| json!({"key": header.key, "value": header.value})).collect()
     };
     json!({
-        "overall_code": answer.overall_code().as_str_name(),
+        "overallCode": answer.overall_code().as_str_name(),
         "statuses": answer.statuses.iter().map(status_json).collect::<Value>(),
-        "response_headers_to_add": headers(&answer.response_headers_to_add),
-        "request_headers_to_add": headers(&answer.request_headers_to_add),
-        "dynamic_metadata": answer.dynamic_metadata.as_ref().map(struct_json),
+        "responseHeadersToAdd": headers(&answer.response_headers_to_add),
+        "requestHeadersToAdd": headers(&answer.request_headers_to_add),
+        "dynamicMetadata": answer.dynamic_metadata.as_ref().map(struct_json),
     })
 }
 
@@ -200,17 +200,17 @@ fn value_json(value: &prost_types::Value) -> Value {
 fn status_json(status: &DescriptorStatus) -> Value {
     let limit = status.current_limit.as_ref().map(|limit| {
         json!({
-            "requests_per_unit": limit.requests_per_unit,
+            "requestsPerUnit": limit.requests_per_unit,
             "unit": Unit::as_str_name(&limit.unit()),
-            "unit_multiplier": limit.unit_multiplier.unwrap_or(1),
+            "unitMultiplier": limit.unit_multiplier.unwrap_or(1),
             "name": limit.name,
         })
     });
     json!({
         "code": status.code().as_str_name(),
-        "current_limit": limit,
-        "limit_remaining": status.limit_remaining,
-        "duration_until_reset": until_reset(status).map(|until_reset| format!("{}s", decimal_seconds(until_reset))),
+        "currentLimit": limit,
+        "limitRemaining": status.limit_remaining,
+        "durationUntilReset": until_reset(status).map(|until_reset| format!("{}s", decimal_seconds(until_reset))),
     })
 }
 

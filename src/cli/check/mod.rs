@@ -68,7 +68,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N/UNIT")]
     pub limit: Option<LimitArg>,
 
-    /// Print each answer as one line of JSON
+    /// Print each answer as one line of JSON, in the protobuf JSON mapping like /json
     #[arg(long)]
     pub json: bool,
 

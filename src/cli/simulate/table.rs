@@ -1,7 +1,10 @@
 //! The report on a terminal: a table of the limits, what must not be overlooked, and the verdict.
 
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
+use rules::readable_duration;
+use simulate::page;
 use simulate::report::{Agreement, LimitReport, Method, Recommendation, Report, percent};
 
 const RED: &str = "\x1b[31m";
@@ -181,7 +184,7 @@ fn notes(report: &Report) -> Vec<String> {
 
 /// The period of a limit: its calendar, if it has one.
 fn period(rule: &LimitReport) -> String {
-    rule.calendar.clone().unwrap_or_else(|| format!("{} s", rule.period_s))
+    rule.calendar.clone().unwrap_or_else(|| page::period(rule.period_s))
 }
 
 /// Why there is no recommendation, or what it holds.
@@ -247,9 +250,9 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
     let reordering = &method.reordering;
     if reordering.late > 0 {
         let (late, window) = (reordering.late, reordering.window_us / 1_000_000);
-        let most = reordering.most_late_us.div_ceil(1_000_000);
+        let most = readable_duration(Duration::from_secs(reordering.most_late_us.div_ceil(1_000_000)));
         notes.push(format!(
-            "{late} requests came later than --reorder {window}s allows, the latest by {most} s more."
+            "{late} requests came later than --reorder {window}s allows, the latest by {most} more."
         ));
     }
     if reordering.was_shortened {
@@ -306,9 +309,9 @@ mod tests {
             ..Report::default()
         };
         let expected = "\
-rule        limit         asked  over  over %  keys  keys over
-per-client  60/60 s gcra   1000     5     0.5     0          0
-b           60/60 s gcra   1000     0       0     0          0
+rule        limit          asked  over  over %  keys  keys over
+per-client  60/1 min gcra   1000     5     0.5     0          0
+b           60/1 min gcra   1000     0       0     0          0
 
 Never met: edge.slow. Is a name misspelt?
 All is well.

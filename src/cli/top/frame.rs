@@ -9,13 +9,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, TableState, Widget as _};
+use rules::readable_duration;
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
 use super::sentence::{is_long_ago, key_text, per_second, rule_text, sentence, share_text, time_of_day};
 use super::state::SECONDS;
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
-use crate::cli::output::readable_duration;
 use crate::console::with_commas;
 
 /// Lines of prose are not longer than this.

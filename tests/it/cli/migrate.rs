@@ -108,3 +108,28 @@ fn settings_are_printed_with_their_sources() {
                     shadow_mode: true  # environment variable RATELIMITD__SHADOW_MODE\n";
     assert_eq!((code, text.as_str()), (Some(0), expected));
 }
+
+#[test]
+fn a_timeout_that_envoy_does_not_wait_for_by_default_is_named_with_what_to_set() {
+    let told = "# What to set in Envoy:\n# store.redis.timeout is 100ms, but Envoy waits 20ms for an answer";
+    let timeout = |text| ("RATELIMITD__STORE__REDIS__TIMEOUT", text);
+    let table = [
+        (vec![("REDIS_URL", "redis:6379")], Some(told)),
+        (
+            vec![("REDIS_URL", "redis:6379"), timeout("20ms")],
+            Some("# store.redis.timeout is 20ms, but Envoy waits 20ms"),
+        ),
+        (vec![("REDIS_URL", "redis:6379"), timeout("19ms")], None),
+        (vec![("RATELIMITD__STORE__KIND", "memory")], None),
+    ];
+    for (variables, expected) in table {
+        let (code, text, problems) = run(&["migrate", "--settings-only"], &variables);
+        assert_eq!((code, problems.as_str()), (Some(0), ""), "{text}");
+        match expected {
+            Some(line) => assert!(text.contains(line), "{variables:?}: {text}"),
+            None => assert!(!text.contains("What to set in Envoy"), "{variables:?}: {text}"),
+        }
+    }
+    let (_, text, _) = run(&["migrate", "--settings-only"], &[("REDIS_URL", "redis:6379")]);
+    assert!(text.contains("Set timeout of the filter above 100ms, such as 0.15s, or"), "{text}");
+}

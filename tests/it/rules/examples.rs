@@ -6,7 +6,7 @@ use std::fs;
 use engine::{Algorithm, Pacing, Refill, RuleSet};
 use rules::{AppliedUpgrades, describe, load, schema};
 
-use super::{REFERENCE, labels, request, root};
+use super::{REFERENCE, labels, request, root, rules};
 
 fn examples() -> RuleSet {
     let loaded =
@@ -106,4 +106,46 @@ fn explanations_say_why() {
             assert!(description.text.contains(piece), "{piece:?} in {}", description.text);
         }
     }
+}
+
+#[test]
+fn a_limit_of_zero_is_explained_without_a_counter() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - { key: none, rate_limit: { unit: day, requests_per_unit: 0, algorithm: gcra, near: 0.5 } }
+  - { key: shown, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 0 } }
+  - { key: told, rate_limit: { unit: day, requests_per_unit: 0, on_over: announce } }
+  - { key: slow, rate_limit: { unit: day, requests_per_unit: 7, algorithm: gcra } }
+  - { key: weekly, rate_limit: { unit: week, requests_per_unit: 5, algorithm: gcra } }
+",
+    );
+    let blocks = "nothing, because requests_per_unit is 0: it blocks all requests, whatever they cost, without a counter";
+    let over = "nothing, because requests_per_unit is 0: all requests are over the limit, whatever they cost, without a \
+                counter";
+    let table = [
+        ("none=1", vec![("admits", blocks)]),
+        ("shown=1", vec![("admits", over)]),
+        (
+            "told=1",
+            vec![
+                ("admits", over),
+                ("on over", "announce: the hit goes ahead, and the answer says that the limit is over"),
+            ],
+        ),
+    ];
+    let text = |asked| {
+        let described = describe(&rules, &AppliedUpgrades::default(), &request("d", &[asked]), 0);
+        described.expect("an explanation").text
+    };
+    for (asked, expected) in table {
+        let text = text(asked);
+        // The limit has no name of its own.
+        let (_, limit) = text.split_once("\n  limit\n").expect("a limit");
+        let lines = limit.lines().map(|line| line.split_at(22)).map(|(name, value)| (name.trim(), value));
+        assert_eq!(lines.collect::<Vec<_>>(), expected, "{text}");
+    }
+    assert!(text("slow=1").contains("up to 7 at once, then one every about 3h 25m 42s\n"));
+    assert!(text("weekly=1").contains("up to 5 at once, then one every 1d 9h 36m\n"));
 }

@@ -11,6 +11,7 @@ mod options;
 mod reload;
 mod repeated;
 pub mod reserve;
+mod schema;
 mod shards;
 pub mod soft_limits;
 

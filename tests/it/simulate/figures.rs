@@ -76,3 +76,19 @@ fn limits_shorter_than_ten_steps_of_the_clock_are_marked() {
         assert_eq!(ended.stdout.contains("do not trust users"), !is_resolved, "{}", ended.stdout);
     }
 }
+
+#[test]
+fn the_page_shows_the_path_of_a_rule_beside_a_name_alone() {
+    let page = |rules: &str| {
+        let simulation = Simulation::new(rules).map(MAP);
+        let html = simulation.path("page.html");
+        let log: String = (0..5).map(|second| line(second, "a", 200)).collect();
+        let simulation = simulation.log("a.json", log).with(&["--report", &html.display().to_string()]);
+        simulation.succeed();
+        std::fs::read_to_string(&html).expect("a page")
+    };
+    let text = r#"<p class="limit-text">"#;
+    let (named, unnamed) = (page(RULES), page(&RULES.replace("name: users, ", "")));
+    assert!(named.contains(&format!("{text}<code>d.user</code> · 2 per 1 min")), "{named}");
+    assert!(unnamed.contains(&format!("{text}2 per 1 min")), "{unnamed}");
+}

@@ -54,6 +54,30 @@ fn compressed_files_of_several_members_are_read() {
 }
 
 #[test]
+fn a_compression_that_is_not_read_is_an_error_that_names_those_that_are() {
+    // `x` and a line break, by the programs.
+    let files: [(&str, &[u8]); 2] = [
+        ("xz", b"\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4F\x02\x00!\x01\x16\x00\x00\x00t/\xe5\xa3\x01\x00\x01x\x0a\x00\x00\x007JQ\xdc3\xa2\xca\xb0\x00\x01\x1a\x02\xdc.\xa5~\x1f\xb6\xf3}\x01\x00\x00\x00\x00\x04YZ"),
+        ("bzip2", b"BZh91AY&SY+>\xcf\x7f\x00\x00\x00\xc0\x80\x00\x10\x00@ \x00!\x00\x82\xb1w$S\x85\x09\x02\xb3\xec\xf7\xf0"),
+    ];
+    for (program, bytes) in files {
+        for simulation in
+            [Simulation::new(RULES).map(MAP), Simulation::new(RULES).map(MAP).with(&["--lenient"])]
+        {
+            let ended = simulation.log("a.log", bytes).run();
+            let expected = format!(
+                "it is compressed with {program}, but only gzip (.gz) and Zstandard (.zst) are read; decompress it first: \
+                 {program} -dc FILE"
+            );
+            assert_eq!(ended.code, 2, "{}", ended.stderr);
+            assert!(ended.stderr.contains("a.log: ") && ended.stderr.contains(&expected), "{}", ended.stderr);
+        }
+    }
+    let letters = Simulation::new(RULES).map(MAP).log("a.log", "BZh9 is how this line begins\n").run();
+    assert!(!letters.stderr.contains("compressed"), "{}", letters.stderr);
+}
+
+#[test]
 fn compressed_standard_input_is_read() {
     let text = log(3_000);
     let whole = Simulation::new(RULES).map(MAP).log("a.log", &text).succeed();

@@ -251,7 +251,7 @@ fn no_two_algorithms_of_a_limit_have_one_label() {
     );
     assert!(ended.stdout.contains(&note), "{note}\n{}", ended.stdout);
     assert!(
-        ended.stdout.contains("d.user 20/60 s, over limit: gcra burst 20 (as configured) "),
+        ended.stdout.contains("d.user 20/1 min, over limit: gcra burst 20 (as configured) "),
         "{}",
         ended.stdout
     );

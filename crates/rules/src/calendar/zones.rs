@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
+use crate::nearest::{edits, letters};
+
 /// Names of zones that a message suggests.
 const MOST_SUGGESTED: usize = 3;
 
@@ -39,8 +41,7 @@ pub(super) fn find_zone(zones: &TimeZoneDatabase, zone: &str) -> Result<(String,
 
 /// The names of zones whose last part is the text or differs from it in a letter or two.
 fn similar_names(zones: &TimeZoneDatabase, text: &str) -> Vec<String> {
-    let last_part =
-        |name: &str| name.rsplit('/').next().unwrap_or_default().replace(['_', ' ', '-'], "").to_lowercase();
+    let last_part = |name: &str| letters(name.rsplit('/').next().unwrap_or_default());
     let wanted = last_part(text);
     let most = if wanted.len() < 5 { 0 } else { 2 };
     let mut found: Vec<(usize, String)> = zones
@@ -56,21 +57,6 @@ fn similar_names(zones: &TimeZoneDatabase, text: &str) -> Vec<String> {
         .map(|(_, name)| name)
         .take(MOST_SUGGESTED)
         .collect()
-}
-
-/// The number of letters to insert, remove or replace that make one text of the other (Levenshtein distance).
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (index, letter) in from.chars().enumerate() {
-        let mut above_left = row[0];
-        row[0] = index + 1;
-        for (place, other) in to.chars().enumerate() {
-            let replaced = above_left + usize::from(letter != other);
-            above_left = row[place + 1];
-            row[place + 1] = replaced.min(above_left + 1).min(row[place] + 1);
-        }
-    }
-    row[row.len() - 1]
 }
 
 #[cfg(test)]

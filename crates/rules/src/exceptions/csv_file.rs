@@ -9,6 +9,7 @@ use engine::{Effect, ExceptionRow, Glob, RowSource, RowValue, TierRow};
 
 use super::row::{COLUMNS, looks_like_network};
 use super::{Loader, MAX_CSV_ROWS};
+use crate::nearest::nearest_name;
 use crate::read::{FileReport, Position};
 
 /// The columns of a CSV file, each once, in any order.
@@ -116,7 +117,10 @@ impl Columns {
                 false if COLUMNS.contains(name) => {
                     format!("the column '{name}' belongs in a YAML file; a CSV file has {EXPECTED}")
                 }
-                false => format!("unknown column '{name}': the first row of a CSV file names {EXPECTED}"),
+                false => match nearest_name(name, &CSV_COLUMNS) {
+                    Some(column) => format!("unknown column '{name}'; did you mean '{column}'?"),
+                    None => format!("unknown column '{name}': the first row of a CSV file names {EXPECTED}"),
+                },
             };
             report.error(&at, reason);
             is_valid = false;

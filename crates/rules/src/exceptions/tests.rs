@@ -77,6 +77,7 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
             "a.csv:1: unknown column 'llm': the first row of a CSV file names domain, key",
         ),
         ("domain,key,value\n", "a.csv:1: no column 'tier': the first row names domain, key, value and tier"),
+        ("domian,key,value,tier\n", "a.csv:1: unknown column 'domian'; did you mean 'domain'?"),
         ("domain,key,value,tier,tier\n", "a.csv:1: the column 'tier' is named twice"),
         (
             "domain,key,value,tier,limit\n",
@@ -153,7 +154,7 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         ),
         (
             "- domain: llm\n  key: tenant\n  valeu: acme\n  block: true\n".to_owned(),
-            "a.yaml:1: 'value' is missing\na.yaml:3: unknown column 'valeu': the columns are domain, key",
+            "a.yaml:1: 'value' is missing\na.yaml:3: unknown column 'valeu'; did you mean 'value'?",
         ),
         (row("reason: x"), "a.yaml:1: the row changes nothing: it needs tier, limit, multiplier, block"),
         (row("block: false"), "a.yaml:1: the row changes nothing"),

@@ -9,6 +9,7 @@ use engine::{Effect, ExceptionRow, Glob, Multiplier, RowSource};
 use super::changes::row_identity;
 use super::row::{COLUMNS, parse_until, parse_value};
 use super::{Loader, MAX_YAML_ROWS};
+use crate::nearest::nearest_name;
 use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_and_text};
 use crate::text::decode;
 use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
@@ -130,10 +131,11 @@ impl<'n, 'r> RowFields<'n, 'r> {
             match name {
                 Some(name) if COLUMNS.contains(&name) => fields.entries.push((name, value.node())),
                 Some(name) => {
-                    fields.error(
-                        &at,
-                        format!("unknown column '{name}': the columns are {}", COLUMNS.join(", ")),
-                    );
+                    let reason = match nearest_name(name, &COLUMNS) {
+                        Some(column) => format!("unknown column '{name}'; did you mean '{column}'?"),
+                        None => format!("unknown column '{name}': the columns are {}", COLUMNS.join(", ")),
+                    };
+                    fields.error(&at, reason);
                 }
                 None => fields.error(&at, "the name of a column must be text".to_owned()),
             }

@@ -8,6 +8,7 @@ use super::merge_keys::{Entry, EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
 use super::{FileReport, Position};
 use crate::keys::{Key, Section, ValueType};
+use crate::nearest::nearest_name;
 use crate::yaml::{Content, Node, Scalar, excerpt};
 
 /// The keys of one map that are known, in the right section and of the right type.
@@ -94,7 +95,9 @@ impl<'n> Fields<'n> {
     fn report_foreign_key(&mut self, name: &str, at: &Position, report: &mut FileReport) {
         let sections: Vec<_> = Key::sections_of(name).into_iter().map(Section::label).collect();
         if sections.is_empty() {
-            report.error(at, format!("config error, unknown key '{name}'"));
+            let nearest = nearest_name(name, &Key::names(self.section));
+            let suggestion = nearest.map(|key| format!("; did you mean '{key}'?")).unwrap_or_default();
+            report.error(at, format!("config error, unknown key '{name}'{suggestion}"));
             self.has_unknown = true;
         } else {
             let (sections, here) = (sections.join(" or "), self.section.label());

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use engine::{
-    Change, Derivation, Descriptor, DomainRules, Entry, FailurePolicy, Limit, Node, Plan, PlanError,
-    Quantity, Request, Rule, RuleSet, Step, Walk,
+    Change, Derivation, Descriptor, DomainRules, Entry, FailurePolicy, Limit, LimitSpec, Node, Plan,
+    PlanError, Quantity, Request, Rule, RuleSet, Step, Walk,
 };
 
 use super::derivation::{derivation_text, reasons};
@@ -106,8 +106,7 @@ fn policies<'r>(
             limits_of(&found).filter(|limit| !limit.never_denies() && replaced.replacer_of(limit).is_none())
         {
             let policy = (&*limit.label, limit.spec.on_store_failure);
-            let is_counted = matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter());
-            if is_counted && !policies.contains(&policy) {
+            if describe_limit::has_counter(limit) && !policies.contains(&policy) {
                 policies.push(policy);
             }
         }
@@ -178,7 +177,11 @@ impl Explanation<'_> {
         push_line!(out, "Rule {}{}", rule.path, mode_note(rule));
         let mut applies = false;
         for limit in &rule.limits {
-            push_line!(out, "  limit {}", limit.label);
+            // A limit without a name has the path of its rule as its label.
+            match *limit.label == *rule.path {
+                true => push_line!(out, "  limit"),
+                false => push_line!(out, "  limit {}", limit.label),
+            }
             applies |= self.explain_limit(out, rule, limit, replaced);
         }
         applies
@@ -247,7 +250,29 @@ impl Explanation<'_> {
         if planned.blocked || planned.quantity == Quantity::Unlimited {
             return true;
         }
-        let spec = &planned.spec;
+        // What a counter has does not apply to a limit of 0.
+        let has_counter = describe_limit::has_counter(planned);
+        if has_counter {
+            self.explain_counting(out, &planned.spec);
+        }
+        if let Some(text) = describe_limit::on_over(planned) {
+            push_line!(out, "    on over           {text}");
+        }
+        if let Some(key) = key.filter(|_| has_counter) {
+            push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
+            push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
+        }
+        if let Some(upgraded) = self.upgrades.of_limit(limit.id) {
+            push_line!(out, "    upgraded          {}", upgraded.sources);
+        }
+        for name in &planned.spec.replaces {
+            push_line!(out, "    replaces          {name}");
+        }
+        true
+    }
+
+    /// How the counter counts.
+    fn explain_counting(&self, out: &mut String, spec: &LimitSpec) {
         if let Some(window) = describe_limit::window(spec, self.now_us) {
             push_line!(out, "    window            {window}");
         }
@@ -257,26 +282,12 @@ impl Explanation<'_> {
             push_line!(out, "    settle            {}", describe_limit::SETTLE);
         }
         push_line!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
-        if let Some(text) = describe_limit::on_over(planned) {
-            push_line!(out, "    on over           {text}");
-        }
         if let Some(share) = spec.near {
             push_line!(out, "    near              {}", describe_limit::near(share, spec));
         }
         if let Some(units) = spec.reserve {
             push_line!(out, "    reserve           {}", describe_limit::reserve(units));
         }
-        if let Some(key) = key {
-            push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
-            push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
-        }
-        if let Some(upgraded) = self.upgrades.of_limit(limit.id) {
-            push_line!(out, "    upgraded          {}", upgraded.sources);
-        }
-        for name in &spec.replaces {
-            push_line!(out, "    replaces          {name}");
-        }
-        true
     }
 }
 

@@ -7,6 +7,7 @@ use engine::{
     Tier, Unit,
 };
 
+use super::duration::readable_duration;
 use crate::calendar::local_time;
 
 /// How much a limit admits.
@@ -15,8 +16,12 @@ pub(super) fn parameters(limit: &Limit) -> String {
     if limit.quantity == Quantity::Unlimited {
         return "unlimited: never counted, always admitted".to_owned();
     }
-    if spec.requests_per_unit == 0 {
-        return "requests_per_unit is 0: blocks everything".to_owned();
+    if !has_counter(limit) {
+        let effect =
+            if limit.never_denies() { "all requests are over the limit" } else { "it blocks all requests" };
+        return format!(
+            "nothing, because requests_per_unit is 0: {effect}, whatever they cost, without a counter"
+        );
     }
     let (rate, period, burst) = (rate(spec), period(spec), spec.capacity());
     match spec.algorithm {
@@ -46,6 +51,11 @@ pub(super) fn parameters(limit: &Limit) -> String {
             ),
         },
     }
+}
+
+/// Whether the store counts for the limit: it does not for an unlimited one and for a limit of 0.
+pub(super) fn has_counter(limit: &Limit) -> bool {
+    matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter())
 }
 
 /// The tiers of a limit: `internal unlimited, pro 600`.
@@ -142,10 +152,16 @@ pub(super) fn window(spec: &LimitSpec, now_us: u64) -> Option<String> {
 fn interval(spec: &LimitSpec) -> String {
     let limit = spec.requests_per_unit.max(1);
     let period_us = spec.period.us();
-    let about = if period_us.is_multiple_of(limit) { "" } else { "about " };
     if period_us < limit {
         return "less than 1us".to_owned();
     }
-    let interval = Duration::from_micros(period_us / limit);
-    format!("{about}{}", humantime::format_duration(interval))
+    let interval_us = period_us / limit;
+    let shown_to_us = match interval_us {
+        0..60_000_000 => 1,
+        60_000_000..86_400_000_000 => 1_000_000,
+        _ => 60_000_000,
+    };
+    let is_exact = period_us.is_multiple_of(limit) && interval_us.is_multiple_of(shown_to_us);
+    let about = if is_exact { "" } else { "about " };
+    format!("{about}{}", readable_duration(Duration::from_micros(interval_us)))
 }

@@ -42,12 +42,29 @@ fn section(section: Section) -> Value {
         Section::Replaces => vec!["name"],
         Section::Tier => vec!["requests_per_unit"],
     };
-    json!({
+    let mut schema = json!({
         "type": "object",
         "additionalProperties": false,
         "required": required,
         "properties": properties,
-    })
+    });
+    if let (Value::Object(members), Value::Object(more)) = (&mut schema, keys_together(section)) {
+        members.extend(more);
+    }
+    schema
+}
+
+/// Which keys of a section exclude or need each other.
+fn keys_together(section: Section) -> Value {
+    match section {
+        Section::Descriptor => json!({ "not": { "required": ["rate_limit", "rate_limits"] } }),
+        Section::RateLimit => json!({
+            "if": { "required": ["unlimited"], "properties": { "unlimited": { "const": true } } },
+            "then": { "not": { "required": ["unit"] } },
+            "else": { "required": ["unit"] },
+        }),
+        Section::File | Section::Replaces | Section::Tier => json!({}),
+    }
 }
 
 fn property(key: &Key) -> Value {

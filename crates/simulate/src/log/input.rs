@@ -110,15 +110,29 @@ impl<R: Read + Send + 'static> Read for Decompressed<R> {
 
 fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut start = Vec::new();
-    source.by_ref().take(4).read_to_end(&mut start)?;
+    source.by_ref().take(10).read_to_end(&mut start)?;
     let whole = io::Cursor::new(start.clone()).chain(source);
     let buffered = BufReader::with_capacity(BUFFER_BYTES, whole);
     Ok(match start[..] {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(buffered)),
         // A frame, or one to skip.
-        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Box::new(ZstdFrames::new(buffered)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+            Box::new(ZstdFrames::new(buffered))
+        }
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => return Err(unread_compression("xz")),
+        // The head of the first block follows: a log may begin with these letters.
+        [b'B', b'Z', b'h', _, 0x31, 0x41, 0x59, 0x26, 0x53, 0x59] => return Err(unread_compression("bzip2")),
         _ => Box::new(buffered),
     })
+}
+
+/// `program` is the one that compressed the file and decompresses it.
+fn unread_compression(program: &str) -> io::Error {
+    let reason = format!(
+        "it is compressed with {program}, but only gzip (.gz) and Zstandard (.zst) are read; decompress it first: {program} \
+         -dc FILE | ratelimitd simulate ... -"
+    );
+    io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
 /// Counts what is read from a stream.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::{Caller, Descriptor, Entry, Request};
+use rules::nearest_name;
 
 use super::entry::DescriptorRule;
 use super::expression::{Expression, FieldIndex, whole_number};
@@ -161,8 +162,12 @@ impl Mapping {
         };
         let reader = LineReader::new(format, map.fields.names(), header).map_err(|unknown| {
             let (name, line) = map.fields.get(unknown.index).unwrap_or_default();
-            let (format, known) = (format.name(), unknown.known.join(", "));
-            error(&map, line, format!("the format {format} has no field '{name}'; its fields are {known}"))
+            let known: Vec<&str> = unknown.known.iter().map(String::as_str).collect();
+            let instead = match nearest_name(name, &known) {
+                Some(field) => format!("did you mean '{field}'?"),
+                None => format!("its fields are {}", known.join(", ")),
+            };
+            error(&map, line, format!("the format {} has no field '{name}'; {instead}", format.name()))
         })?;
         Ok(Self { reader, map: Some((Arc::new(map), source)) })
     }

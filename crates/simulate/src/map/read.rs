@@ -263,7 +263,15 @@ mod tests {
             ("- a".to_owned(), "m:1: the map must be a map of keys"),
             ("descriptors: []".to_owned(), "m:1: 'domain' is missing in the map"),
             ("domain: d\ndescriptors: []".to_owned(), "'descriptors' is missing"),
-            ("domain: d\ndomains: e".to_owned(), "m:2: 'domains' is not a key of the map"),
+            (
+                "domain: d\ndomains: e".to_owned(),
+                "m:2: 'domains' is not a key of the map; did you mean 'domain'?",
+            ),
+            (
+                "domain: d\nrules: e".to_owned(),
+                "m:2: 'rules' is not a key of the map; its keys are domain, time",
+            ),
+            (entry("key: k, frm: f"), "m:3: 'frm' is not a key of an entry; did you mean 'from'?"),
             ("domain: d\ndomain: e".to_owned(), "m:2: 'domain' is given twice"),
             ("domain: d\ndescriptors: 1".to_owned(), "m:2: descriptors must be a list"),
             ("domain: d\ndescriptors:\n  - []".to_owned(), "m:3: a descriptor has at least one entry"),

@@ -1,5 +1,6 @@
 //! Access to the keys of a YAML map whose keys are all known, and mistakes in it.
 
+use rules::nearest_name;
 use rules::yaml::{Content, Node};
 
 /// Why a map cannot be used: `file:line: reason`.
@@ -44,8 +45,10 @@ impl<'n> YamlMap<'n> {
         for (key, value) in pairs.iter() {
             let text = scalar(key, "a key")?;
             if !known.contains(&text) {
-                let known = known.join(", ");
-                let reason = format!("'{text}' is not a key of {name}; its keys are {known}");
+                let reason = match nearest_name(text, known) {
+                    Some(key) => format!("'{text}' is not a key of {name}; did you mean '{key}'?"),
+                    None => format!("'{text}' is not a key of {name}; its keys are {}", known.join(", ")),
+                };
                 return Err(Reason::new(key.line, reason));
             }
             if found.iter().any(|(other, _)| *other == text) {

@@ -23,6 +23,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use self::data::PageData;
+pub use self::text::period;
 use super::report::{LimitReport, Report};
 use crate::markup::Markup;
 

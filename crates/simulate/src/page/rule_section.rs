@@ -15,7 +15,12 @@ pub(super) fn section(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
         &[&place, &place, &place, &place, &rule.rule],
     );
     badges(&mut html, rule);
-    html.fill(r#"</h2><p class="limit-text"><code>{}</code> · {}"#, &[&rule.path, &limit(rule)]);
+    html.raw(r#"</h2><p class="limit-text">"#);
+    // A limit without a name has the path as its label.
+    if rule.path != rule.rule {
+        html.fill("<code>{}</code> · ", &[&rule.path]);
+    }
+    html.fill("{}", &[&limit(rule)]);
     if let Some(in_force) = &rule.in_force {
         let limit_in_force = format!("{} per {}", grouped(in_force.limit), text::period(in_force.period_s));
         html.fill(

@@ -53,8 +53,9 @@ pub(super) fn own_period(rule: &LimitReport) -> String {
     rule.calendar.as_ref().map_or_else(|| period(rule.period_s), |calendar| format!("window of {calendar}"))
 }
 
-/// A period of a limit, or a step: the largest unit that has no remainder.
-pub(super) fn period(seconds: u64) -> String {
+/// A period of a limit in its largest unit without a remainder: `90 s`, `1 min`, `1 d`.
+#[must_use]
+pub fn period(seconds: u64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
     let whole = units.iter().find(|(unit, _)| seconds >= *unit && seconds.is_multiple_of(*unit));
     whole.map_or_else(|| format!("{seconds} s"), |(unit, name)| format!("{} {name}", seconds / unit))

@@ -1,5 +1,6 @@
 //! The threads of a pass: one reads, several parse, the caller's thread sorts, decides and counts.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
@@ -20,6 +21,9 @@ const WAITING_BLOCKS: usize = 2;
 pub enum PassError {
     #[error(transparent)]
     Mapping(#[from] MappingError),
+    /// The file is compressed in a way that is not read.
+    #[error("{name}: {cause}")]
+    Compression { name: String, cause: std::io::Error },
     /// A thread panicked. Its message is on standard error.
     #[error("a thread of the simulation ended early")]
     Thread,
@@ -144,6 +148,9 @@ impl Dealer<'_> {
                 Ok(None) => break,
                 // A compressed stream that is stopped does not end as it should.
                 Err(_) if self.stop.load(Ordering::Relaxed) => break,
+                Err(cause) if cause.kind() == ErrorKind::Unsupported => {
+                    return Err(PassError::Compression { name, cause });
+                }
                 Err(error) => {
                     report.cut = Some(error.to_string());
                     continue;
