@@ -6,6 +6,7 @@ pub(crate) mod counters;
 mod exception_files;
 mod exceptions;
 mod health;
+mod install_help;
 mod migrate;
 mod output;
 mod reference;
