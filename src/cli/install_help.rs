@@ -55,14 +55,29 @@ fn install(prefix: &Path, command: Command) -> io::Result<()> {
     man_pages(&prefix.join(MAN_PAGES), &command)
 }
 
-/// The page of a command, and those of the commands below it that `--help` shows.
+/// The page of a command, and those of the commands below it.
 fn man_pages(folder: &Path, command: &Command) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    write(&folder.join(format!("{name}.1")), man_page(command)?.as_bytes())?;
+    command.get_subcommands().try_for_each(|below| man_pages(folder, below))
+}
+
+fn man_page(command: &Command) -> io::Result<String> {
+    let man = Man::new(command.clone())
+        .manual("ratelimitd")
+        .source(concat!("ratelimitd ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
-    Man::new(command.clone()).render(&mut page)?;
-    write(&folder.join(format!("{name}.1")), &page)?;
-    let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
-    shown.map(|below| man_pages(folder, below)).collect()
+    man.render(&mut page)?;
+    let page = String::from_utf8(page).map_err(io::Error::other)?;
+    // What stands after the options are command lines: man must not fill them to paragraphs.
+    Ok(match page.split_once(".SH EXTRA\n") {
+        Some((before, examples)) => {
+            let (examples, after) =
+                examples.split_at(examples.find("\n.SH ").map_or(examples.len(), |at| at + 1));
+            format!("{before}.SH EXAMPLES\n.nf\n{examples}.fi\n{after}")
+        }
+        None => page,
+    })
 }
 
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {

@@ -84,8 +84,6 @@ enum Command {
     Simulate(Box<SimulateArgs>),
     Settings(SettingsArgs),
     Migrate(MigrateArgs),
-    // For packages, and for those who build the binary themselves: not one of the daily commands.
-    #[command(hide = true)]
     InstallHelp(InstallHelpArgs),
 }
 

@@ -70,7 +70,11 @@ fn the_image_does_not_start_without_rules_of_its_own() {
     assert!(DOCKERFILE.contains(r#"CMD ["serve", "--config", "config/ratelimitd.yaml"]"#));
     let start = |command: &str| {
         let mut process = Command::new(image.program(PROGRAM));
-        process.args(command.split(' ')).current_dir(image.working_folder()).output().expect("the binary runs")
+        process
+            .args(command.split(' '))
+            .current_dir(image.working_folder())
+            .output()
+            .expect("the binary runs")
     };
     let output = start("serve --config config/ratelimitd.yaml");
     let reason = String::from_utf8_lossy(&output.stderr);

@@ -16,7 +16,10 @@ pub struct Image(TempDir);
 
 impl Image {
     pub fn new() -> Self {
-        assert!(DOCKERFILE.contains("scripts/image-root /out \"") && DOCKERFILE.contains("COPY --from=binary /out /\n"));
+        assert!(
+            DOCKERFILE.contains("scripts/image-root /out \"")
+                && DOCKERFILE.contains("COPY --from=binary /out /\n")
+        );
         let root = TempDir::new().expect("a folder");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/image-root");
         let made = Command::new(script).arg(root.path()).arg(env!("CARGO_BIN_EXE_ratelimitd")).output();
