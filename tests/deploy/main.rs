@@ -12,6 +12,7 @@ mod pod;
 mod rendered;
 mod tools;
 mod traces;
+mod workflows;
 
 #[path = "../it/support/mod.rs"]
 #[expect(dead_code, reason = "shared with the integration tests, which use all of it")]
