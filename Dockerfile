@@ -1,26 +1,33 @@
 # syntax=docker/dockerfile:1
 
+# Where the binary comes from. compiled: it is compiled here. prebuilt: `make image` has compiled it, for each platform.
+ARG BINARY=compiled
+
 # Versions, not floating tags; docs/supply-chain.md says how they are renewed.
-FROM rust:1.95.0-slim-bookworm AS build
+FROM rust:1.95.0-slim-bookworm AS compiled
+RUN apt-get update && apt-get install -y --no-install-recommends musl-tools \
+    && rustup target add "$(uname -m)-unknown-linux-musl"
 WORKDIR /src
 COPY . .
 # The cache mounts keep compiled dependencies between builds.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --bin ratelimitd \
-    && install -D target/release/ratelimitd /out/ratelimitd
+    target="$(uname -m)-unknown-linux-musl" \
+    && CC=musl-gcc cargo build --release --locked --target "$target" --bin ratelimitd \
+    && scripts/image-root /out "target/$target/release/ratelimitd"
 
-FROM debian:12.12-slim
-COPY --from=build /out/ratelimitd /usr/local/bin/ratelimitd
-# Under these names it is the programs of envoyproxy/ratelimit, see docs/migrating.md.
-RUN for name in ratelimit ratelimit_config_check; do ln -s /usr/local/bin/ratelimitd /bin/$name; done
-# The system's certificate authorities, for rediss:// without `ca_file`.
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-# The files belong to root: the service only reads settings and rules, and writes no file.
+FROM scratch AS prebuilt
+ARG TARGETARCH
+COPY target/dist/image/$TARGETARCH /out
+
+FROM $BINARY AS binary
+
+# The binary is static: the image has no C library, no shell and no package that an advisory could be about.
+FROM scratch
+# All files belong to root: the service only reads settings and rules, and writes no file.
+COPY --from=binary /out /
+ENV PATH=/usr/local/bin:/bin
 WORKDIR /ratelimitd
-COPY config/ratelimitd.yaml config/ratelimitd.yaml
-# Not at the default rules.path, config/rules: a service whose own rules were forgotten must not become ready with these.
-COPY config/rules examples/rules
 USER 65532:65532
 # gRPC, and HTTP (/json, /metrics, probes). The admin port 6070 listens on loopback only.
 EXPOSE 8081 8080

@@ -9,7 +9,8 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
-.PHONY: help run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions outage soak fuzz tools toolchain
+.PHONY: help run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions outage soak \
+	fuzz tools dist image check-dist toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
@@ -60,6 +61,15 @@ soak: toolchain ## run for MINUTES=30 with faults (ATTACKS=yes: and attacks; STR
 
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)
+
+dist: toolchain ## make a release in target/dist/: static binaries, Debian packages, bill of materials (TARGETS: only these)
+	@scripts/dist $(TARGETS)
+
+image: toolchain ## make dist, and build the image with Docker, Podman or Buildah (IMAGE=NAME:TAG, PUSH=yes: both platforms)
+	@scripts/image $(TARGETS)
+
+check-dist: ## install what make dist has made in bare root directories, and run it there; needs root and Debian's tools
+	@scripts/check-dist
 
 tools: ## install the missing test tools: redis-server, nginx, nss_wrapper, Chromium, Valkey and Envoy
 	@scripts/install-test-tools

@@ -54,3 +54,28 @@ pip_install() {
 pinned_version() {
   sed -nE 's/^[a-z-]+==([0-9]+\.[0-9]+\.[0-9]+).*/\1/p' "$requirements_dir/$1.txt"
 }
+
+# The version of what is built: the tag v1.2.3 of HEAD as 1.2.3, else the last tag with the commits since, as
+# 1.2.3-4-gabc1234; without tags that of Cargo.toml. A tag has to name the version that the program prints.
+project_version() {
+  local declared tag
+  declared="$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Cargo.toml)"
+  tag="$(git describe --tags --match 'v[0-9]*' 2>/dev/null || true)"
+  if git describe --exact-match --tags --match 'v[0-9]*' >/dev/null 2>&1 && [ "$tag" != "v$declared" ]; then
+    die "the tag $tag is not the version of Cargo.toml, $declared"
+  fi
+  tag="${tag:-$declared}"
+  echo "${tag#v}"
+}
+
+# The time of the last commit, for everything that has a time: the same commit gives the same files.
+commit_time() { git log -1 --format=%ct 2>/dev/null || date +%s; }
+
+# architecture TARGET: as Debian and images name it.
+architecture() {
+  case "$1" in
+    x86_64-*) echo amd64 ;;
+    aarch64-*) echo arm64 ;;
+    *) die "$1: only x86_64-unknown-linux-musl and aarch64-unknown-linux-musl are known" ;;
+  esac
+}

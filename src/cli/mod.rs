@@ -11,6 +11,7 @@ mod counters;
 mod descriptor;
 mod explain;
 mod health;
+mod install_help;
 pub mod load_settings;
 mod migrate;
 mod output;
@@ -28,13 +29,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use check::CheckArgs;
 use config_check::check_config;
 use counters::CountersArgs;
 use explain::ExplainArgs;
 use health::HealthArgs;
+use install_help::InstallHelpArgs;
 use migrate::MigrateArgs;
 use replay::ReplayArgs;
 use serve::ServeArgs;
@@ -82,6 +84,7 @@ enum Command {
     Simulate(Box<SimulateArgs>),
     Settings(SettingsArgs),
     Migrate(MigrateArgs),
+    InstallHelp(InstallHelpArgs),
 }
 
 /// Runs the command of this process's command line. A malformed command line has the exit code 2.
@@ -114,6 +117,7 @@ pub fn run() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Settings(args) => settings::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::InstallHelp(args) => install_help::run(&args, Cli::command()),
     }
 }
 
@@ -154,8 +158,6 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -141,10 +141,13 @@ fn admin_from_reader(reader: &mut Reader) -> AdminServer {
         read_by_any_host: reader.take("server.admin.read_by_any_host", "false", flag()),
     };
     let dashboard_url = reader.take("server.admin.dashboard_url", "", web_page());
-    if matches!(address, Some(ListenAddress::Unix(_))) {
-        refuse_tls_on_socket(reader, &ADMIN_TLS);
+    let tls = tls_from_reader(reader, &ADMIN_TLS);
+    // It is protected by the mode of its file.
+    if tls.is_some() && matches!(address, Some(ListenAddress::Unix(_))) {
+        let reason = "a Unix socket has no TLS: leave it out, or use an IP address";
+        reader.refuse(ADMIN_TLS.cert_file, Fault::Unsupported(reason));
     }
-    AdminServer { address, access, dashboard_url, tls: tls_from_reader(reader, &ADMIN_TLS) }
+    AdminServer { address, access, dashboard_url, tls }
 }
 
 /// The keys of one port.
@@ -197,14 +200,6 @@ fn tls_from_reader(reader: &mut Reader, keys: &TlsKeys) -> Option<ServerTls> {
             reader.refuse(written, Fault::Unsupported(reason));
             None
         }
-    }
-}
-
-/// A Unix socket is protected by the mode of its file.
-fn refuse_tls_on_socket(reader: &mut Reader, keys: &TlsKeys) {
-    if reader.is_written(keys.cert_file) {
-        let reason = "a Unix socket has no TLS: leave it out, or use an IP address";
-        reader.refuse(keys.cert_file, Fault::Unsupported(reason));
     }
 }
 

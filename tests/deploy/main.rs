@@ -14,6 +14,7 @@ mod proxies;
 mod rendered;
 mod tools;
 mod traces;
+mod workflows;
 
 #[path = "../it/support/mod.rs"]
 #[expect(dead_code, reason = "shared with the integration tests, which use all of it")]

@@ -6,6 +6,7 @@ pub(crate) mod counters;
 mod exception_files;
 mod exceptions;
 mod health;
+mod install_help;
 mod json_names;
 mod migrate;
 mod output;

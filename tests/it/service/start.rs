@@ -1,10 +1,10 @@
 //! What the log of a start tells: where the counters and the rules are, and which variables have no effect. And what
 //! the process asks of the kernel.
 
-use std::path::Path;
 use std::process::Command;
 
 use crate::support::grpc::{Code, Rls};
+use crate::support::image::{DOCKERFILE, Image, PROGRAM};
 use crate::support::process::Plan;
 
 const RULES: &str = "{ domain: start, descriptors: [] }";
@@ -64,25 +64,17 @@ async fn two_processes_share_a_port_only_with_the_setting() {
     assert_eq!(code, Code::Ok, "the new process answers on the port of the old one");
 }
 
-/// Copies what the last stage of the Dockerfile copies from the repository, and starts what the image starts.
 #[test]
 fn the_image_does_not_start_without_rules_of_its_own() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dockerfile = std::fs::read_to_string(repository.join("Dockerfile")).expect("a Dockerfile");
-    let image = tempfile::tempdir().expect("a directory");
-    let (_, last_stage) = dockerfile.rsplit_once("FROM ").expect("a stage");
-    let copies = last_stage.lines().filter_map(|line| line.strip_prefix("COPY "));
-    for copy in copies.filter(|copy| !copy.starts_with("--from")) {
-        let (from, to) = copy.split_once(' ').expect("one source");
-        let to = image.path().join(to);
-        std::fs::create_dir_all(to.parent().expect("below the image")).expect("a directory");
-        let copied = Command::new("cp").arg("-r").arg(repository.join(from)).arg(to).status();
-        assert!(copied.is_ok_and(|status| status.success()), "{copy}");
-    }
-    assert!(last_stage.contains(r#"CMD ["serve", "--config", "config/ratelimitd.yaml"]"#));
+    let image = Image::new();
+    assert!(DOCKERFILE.contains(r#"CMD ["serve", "--config", "config/ratelimitd.yaml"]"#));
     let start = |command: &str| {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
-        process.args(command.split(' ')).current_dir(image.path()).output().expect("the binary runs")
+        let mut process = Command::new(image.program(PROGRAM));
+        process
+            .args(command.split(' '))
+            .current_dir(image.working_folder())
+            .output()
+            .expect("the binary runs")
     };
     let output = start("serve --config config/ratelimitd.yaml");
     let reason = String::from_utf8_lossy(&output.stderr);

@@ -1,7 +1,5 @@
-//! The files of the image, put together as the Dockerfile says. Docker itself is not needed.
+//! The files of the image, put together by the script that the Dockerfile runs. Docker itself is not needed.
 
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -13,24 +11,27 @@ use super::{http, ports};
 pub const DOCKERFILE: &str = include_str!("../../../Dockerfile");
 pub const PROGRAM: &str = "usr/local/bin/ratelimitd";
 
-/// The root directory of the image, as far as programs are concerned.
+/// The root directory of the image.
 pub struct Image(TempDir);
 
 impl Image {
     pub fn new() -> Self {
-        assert!(DOCKERFILE.contains(&format!("COPY --from=build /out/ratelimitd /{PROGRAM}\n")));
+        assert!(
+            DOCKERFILE.contains("scripts/image-root /out \"")
+                && DOCKERFILE.contains("COPY --from=binary /out /\n")
+        );
         let root = TempDir::new().expect("a folder");
-        let program = root.path().join(PROGRAM);
-        fs::create_dir_all(program.parent().expect("a folder")).expect("a folder");
-        symlink(env!("CARGO_BIN_EXE_ratelimitd"), &program).expect("a link");
-        let (_, links) = DOCKERFILE.split_once("RUN for name in ").expect("the names");
-        let (names, links) = links.split_once("; ").expect("the command");
-        assert!(links.starts_with(&format!("do ln -s /{PROGRAM} /bin/$name; done\n")), "{links}");
-        fs::create_dir(root.path().join("bin")).expect("a folder");
-        for name in names.split(' ') {
-            symlink(&program, root.path().join("bin").join(name)).expect("a link");
-        }
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/image-root");
+        let made = Command::new(script).arg(root.path()).arg(env!("CARGO_BIN_EXE_ratelimitd")).output();
+        let made = made.expect("the script runs");
+        assert!(made.status.success(), "{made:?}");
         Self(root)
+    }
+
+    /// The folder in which the image starts its programs.
+    pub fn working_folder(&self) -> PathBuf {
+        let (_, rest) = DOCKERFILE.rsplit_once("\nWORKDIR /").expect("a folder");
+        self.program(rest.lines().next().expect("a name"))
     }
 
     pub fn program(&self, path: &str) -> PathBuf {

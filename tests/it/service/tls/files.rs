@@ -1,5 +1,7 @@
 //! Files that cannot be used at the start: the error names the setting and the file.
 
+use std::process::Command;
+
 use crate::service::tls::{RULES, Site, text};
 use crate::support::certificates::Authority;
 use crate::support::process::Plan;
@@ -51,6 +53,16 @@ fn a_bad_file_at_the_start_is_named_with_its_setting() {
         assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
         assert!(problem.log.contains(&expected), "{expected} is not in\n{}", problem.log);
     }
+}
+
+/// The shipped file names every setting, those of TLS with empty values.
+#[test]
+fn the_shipped_settings_can_be_used_with_a_unix_socket() {
+    let mut settings = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    settings.args(["settings", "--config", concat!(env!("CARGO_MANIFEST_DIR"), "/config/ratelimitd.yaml")]);
+    let output = settings.env("RATELIMITD__SERVER__ADMIN__ADDRESS", "unix:/nowhere/admin.sock").output();
+    let output = output.expect("the binary runs");
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

@@ -1,0 +1,86 @@
+//! `install-help`: the man pages and the shell completions, made from the definitions of the commands themselves.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use super::output::print_error;
+
+/// Where the three shells look for the completions of a command, below a prefix such as `/usr/local`.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "share/bash-completion/completions/ratelimitd"),
+    (Shell::Zsh, "share/zsh/site-functions/_ratelimitd"),
+    (Shell::Fish, "share/fish/vendor_completions.d/ratelimitd.fish"),
+];
+const MAN_PAGES: &str = "share/man/man1";
+
+/// Write a man page for each command, and completions for bash, zsh and fish.
+///
+/// Exit code 0: all files are written. 1: a file cannot be written; the reason is on standard error.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Example:
+  sudo ratelimitd install-help /usr/local")]
+pub struct InstallHelpArgs {
+    /// The folder whose folder `share` gets the files: /usr/local, or ~/.local
+    #[arg(value_name = "PREFIX")]
+    prefix: PathBuf,
+}
+
+/// Writes the files of `command`, the whole command line of this program.
+#[must_use]
+pub fn run(args: &InstallHelpArgs, command: Command) -> ExitCode {
+    match install(&args.prefix, command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(format_args!("ratelimitd: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn install(prefix: &Path, command: Command) -> io::Result<()> {
+    // `help COMMAND` shows the same pages, so it has none of its own.
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    for (shell, path) in COMPLETIONS {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut command, "ratelimitd", &mut text);
+        write(&prefix.join(path), &text)?;
+    }
+    man_pages(&prefix.join(MAN_PAGES), &command)
+}
+
+/// The page of a command, and those of the commands below it.
+fn man_pages(folder: &Path, command: &Command) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    write(&folder.join(format!("{name}.1")), man_page(command)?.as_bytes())?;
+    command.get_subcommands().try_for_each(|below| man_pages(folder, below))
+}
+
+fn man_page(command: &Command) -> io::Result<String> {
+    let man = Man::new(command.clone())
+        .manual("ratelimitd")
+        .source(concat!("ratelimitd ", env!("CARGO_PKG_VERSION")));
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    let page = String::from_utf8(page).map_err(io::Error::other)?;
+    // What stands after the options are command lines: man must not fill them to paragraphs.
+    Ok(match page.split_once(".SH EXTRA\n") {
+        Some((before, examples)) => {
+            let (examples, after) =
+                examples.split_at(examples.find("\n.SH ").map_or(examples.len(), |at| at + 1));
+            format!("{before}.SH EXAMPLES\n.nf\n{examples}.fi\n{after}")
+        }
+        None => page,
+    })
+}
+
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    fs::create_dir_all(path.parent().unwrap_or(path)).and_then(|()| fs::write(path, text)).map_err(named)
+}

@@ -1,0 +1,138 @@
+//! `install-help`: a man page for each command, and completions that know each command and each option.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ratelimitd")).args(arguments).output().expect("the binary runs")
+}
+
+fn help(command: &[&str]) -> String {
+    String::from_utf8(run(&[command, &["--help"]].concat()).stdout).expect("UTF-8")
+}
+
+fn install() -> TempDir {
+    let prefix = TempDir::new().expect("a folder");
+    let output = run(&["install-help", prefix.path().to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+    prefix
+}
+
+/// The commands that the help of `command` lists.
+fn commands_below(help: &str) -> Vec<&str> {
+    let listed = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
+}
+
+/// Each command with its help, `counters show` as `counters-show`.
+fn every_help() -> BTreeMap<String, String> {
+    let root = help(&[]);
+    let mut found = BTreeMap::new();
+    for name in commands_below(&root) {
+        let text = help(&[name]);
+        for below in commands_below(&text) {
+            found.insert(format!("ratelimitd-{name}-{below}"), help(&[name, below]));
+        }
+        found.insert(format!("ratelimitd-{name}"), text);
+    }
+    found.insert("ratelimitd".to_owned(), root);
+    assert!(found.len() >= 14, "{:?}", found.keys());
+    found
+}
+
+fn long_options(help: &str) -> Vec<&str> {
+    let starts = help.lines().map(str::trim_start).map(|line| line.strip_prefix("-h, ").unwrap_or(line));
+    let named = starts.filter(|line| line.starts_with("--"));
+    named.filter_map(|line| line.split([' ', '=', ',']).next()).collect()
+}
+
+/// The text of a section of a man page.
+fn section<'p>(page: &'p str, title: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("\n.SH {title}\n")).unwrap_or_else(|| panic!("{title}: {page}"));
+    rest.split_once("\n.SH ").map_or(rest, |(text, _)| text)
+}
+
+#[test]
+fn every_command_has_a_man_page_with_its_description_and_its_options() {
+    let prefix = install();
+    let folder = prefix.path().join("share/man/man1");
+    let helps = every_help();
+    for (name, help) in &helps {
+        let page = fs::read_to_string(folder.join(format!("{name}.1"))).expect(name);
+        let page = page.replace("\\-", "-");
+        let (shown, description) = section(&page, "NAME").split_once(" - ").expect(name);
+        assert_eq!(shown, name, "{page}");
+        assert!(description.trim().len() > 20, "{name}: {description}");
+        assert!(help.starts_with(description.trim().trim_end_matches('.')), "{name}: {description}");
+        for option in long_options(help) {
+            assert!(section(&page, "OPTIONS").contains(option), "{name} {option}");
+        }
+        // Command lines stay as they are.
+        assert_eq!(page.contains("\n.nf\n"), help.contains("\nExample"), "{name}: {page}");
+        // Each entry of the options says what it is for.
+        for entry in section(&page, "OPTIONS").split(".TP\n").skip(1) {
+            assert!(entry.lines().nth(1).is_some_and(|text| !text.trim().is_empty()), "{name}: {entry}");
+        }
+    }
+    let pages = fs::read_dir(&folder).expect("a folder").count();
+    assert_eq!(pages, helps.len(), "a page of a command that --help does not show");
+}
+
+#[test]
+fn the_completions_know_every_command_and_option() {
+    let prefix = install();
+    let files = [
+        "share/bash-completion/completions/ratelimitd",
+        "share/zsh/site-functions/_ratelimitd",
+        "share/fish/vendor_completions.d/ratelimitd.fish",
+    ];
+    for file in files {
+        let text = fs::read_to_string(prefix.path().join(file)).expect(file);
+        for (name, help) in every_help() {
+            let command = name.trim_start_matches("ratelimitd-").trim_start_matches("counters-");
+            assert!(text.contains(command), "{file}: {name}");
+            for option in long_options(&help) {
+                // fish has the names of options without the hyphens.
+                assert!(text.contains(option.trim_start_matches('-')), "{file}: {name} {option}");
+            }
+        }
+    }
+}
+
+/// What bash offers for the last of the words.
+fn offered_by_bash(completions: &Path, line: &str) -> Vec<String> {
+    let script = r#"source "$1"; COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _ratelimitd ratelimitd "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let arguments = ["-c", script, "bash", completions.to_str().expect("UTF-8"), line];
+    let output = Command::new("bash").args(arguments).output().expect("bash runs");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8").lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_and_options() {
+    let prefix = install();
+    let file = prefix.path().join("share/bash-completion/completions/ratelimitd");
+    assert_eq!(offered_by_bash(&file, "ratelimitd val"), ["validate"]);
+    assert_eq!(offered_by_bash(&file, "ratelimitd counters res"), ["reset"]);
+    assert_eq!(offered_by_bash(&file, "ratelimitd validate --str"), ["--strict"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let prefix = TempDir::new().expect("a folder");
+    let file = prefix.path().join("share");
+    fs::write(&file, "not a folder").expect("a file");
+    let output = run(&["install-help", prefix.path().to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(1));
+    let reason = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(reason.starts_with(&format!("ratelimitd: {}", file.display())), "{reason}");
+}
