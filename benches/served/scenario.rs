@@ -175,9 +175,7 @@ impl Scenario {
         };
         let (protocol, messages) = match self.server {
             Server::Check => (Protocol::Http1, keys.into_iter().map(check_request).collect()),
-            _ => {
-                (Protocol::Grpc, keys.into_iter().map(|key| message(domain, key, self.limits)).collect())
-            }
+            _ => (Protocol::Grpc, keys.into_iter().map(|key| message(domain, key, self.limits)).collect()),
         };
         Load {
             targets,
