@@ -1,5 +1,5 @@
-//! The load: a closed loop with a fixed number of calls in flight, or an open loop with a fixed rate, of single calls or
-//! of bursts; by gRPC, or by HTTP/1.1 with keep-alive.
+//! The load: a closed loop with a fixed number of calls in flight, or an open loop with a fixed rate, of single calls
+//! or of bursts; by gRPC, or by HTTP/1.1 with keep-alive.
 //!
 //! The generator shares the cores with the measured processes, so it costs little: it sends messages that were encoded
 //! beforehand, and writes the frames itself. In the open loop one thread starts the calls of all connections by one
