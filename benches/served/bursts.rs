@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::load::{self, Load, Pace};
+use crate::load::{self, Load, Pace, Protocol};
 use crate::processes::Redis;
 use crate::scenario::{Scenario, message};
 use crate::servers::Program;
@@ -84,6 +84,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
             connections: CONNECTIONS,
             pace: Pace::Bursts { calls, every: Duration::from_millis(every_ms) },
             duration,
+            protocol: Protocol::Grpc,
             messages: Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect()),
             tls: None,
         };

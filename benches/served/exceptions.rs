@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::load::{self, Load, Pace, Tally};
+use crate::load::{self, Load, Pace, Protocol, Tally};
 use crate::processes::{free_port, wait_until};
 use crate::scenario::{Scenario, message};
 use crate::servers::{Program, Served};
@@ -43,6 +43,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
         connections: CONNECTIONS,
         pace: Pace::Open { per_second: PER_SECOND },
         duration: duration.max(Duration::from_secs(10)),
+        protocol: Protocol::Grpc,
         messages: Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect()),
         tls: None,
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::load::{self, Load, Pace, Tally};
+use crate::load::{self, Load, Pace, Protocol, Tally};
 use crate::placement;
 use crate::processes::Redis;
 use crate::scenario::{Scenario, message};
@@ -49,6 +49,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
             connections: 1,
             pace,
             duration,
+            protocol: Protocol::Grpc,
             messages: Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect()),
             tls: None,
         };

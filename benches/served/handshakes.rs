@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::load::{self, Load, Pace, Tally};
+use crate::load::{self, Load, Pace, Protocol, Tally};
 use crate::scenario::{Scenario, message};
 use crate::servers::Program;
 
@@ -58,6 +58,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
             connections: 1,
             pace: Pace::Open { per_second: CALLS },
             duration,
+            protocol: Protocol::Grpc,
             messages: Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect()),
             tls: Some(Arc::clone(&tls)),
         });

@@ -1,10 +1,11 @@
 //! Throughput, latency and CPU per decision of the served path, over real sockets.
 //!
 //! `cargo bench --bench served` prints a table for each question, and `-- pace` those of ordinary days; `-- peers`
-//! measures the same days beside other services (`scripts/bench-peers` builds them). `--help` shows how to measure one
-//! row, several rounds, or any other RLS server with `--target ADDRESS`. All processes share the cores of one machine:
-//! compare the ratios and the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness`,
-//! `-- handshakes`, `-- exceptions` and `-- instructions` measure what their modules describe.
+//! measures the same days beside other services (`scripts/bench-peers` builds them), and `-- check` measures `/check`
+//! beside gRPC. `--help` shows how to measure one row, several rounds, or any other RLS server with `--target ADDRESS`.
+//! All processes share the cores of one machine: compare the ratios and the CPU microseconds, not the rates.
+//! `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes`, `-- exceptions` and `-- instructions` measure what their
+//! modules describe.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -55,6 +56,8 @@ enum Subject {
     Pace,
     /// The tables of ordinary days, for this service and for the peers whose programs are given.
     Peers,
+    /// What a call of `/check` costs beside one of gRPC.
+    Check,
     /// How many calls are decided in time when more come than Redis can decide.
     Overload,
     /// Whether bursts with pauses are decided, before and after faults of Redis.
@@ -146,6 +149,7 @@ fn main() -> ExitCode {
         Subject::Table => print_tables(&options, programs, questions::all()),
         Subject::Pace => print_tables(&options, programs, questions::shapes()),
         Subject::Peers => print_tables(&options, programs, questions::beside_peers(programs)),
+        Subject::Check => print_tables(&options, programs, questions::check()),
         Subject::Overload => return overload::run(program, duration),
         Subject::Bursts => return bursts::run(program, duration),
         Subject::Fairness => return fairness::run(program, duration),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::load::{self, Load, Pace, Tally};
+use crate::load::{self, Load, Pace, Protocol, Tally};
 use crate::placement;
 use crate::processes::Redis;
 use crate::scenario::message;
@@ -117,6 +117,7 @@ impl Bench {
             connections: CONNECTIONS,
             pace,
             duration,
+            protocol: Protocol::Grpc,
             messages: Arc::clone(&self.messages),
             tls: None,
         });

@@ -143,6 +143,20 @@ pub fn beside_peers(programs: Programs<'_>) -> Vec<Question> {
     SHAPES.map(|shape| shape.question(&columns)).into()
 }
 
+/// What does a call of `/check` cost beside one of gRPC? Each connection has at most one request in flight; those of
+/// gRPC have as many at saturation.
+pub fn check() -> Vec<Question> {
+    let server = Server::Check;
+    let columns = [
+        row("`/check`, memory", Scenario { server, ..MEMORY }),
+        row("gRPC, memory", MEMORY),
+        row("`/check`, Redis", Scenario { server, ..REDIS }),
+        row("gRPC, Redis", REDIS),
+    ];
+    let saturation = Shape { instances: 1, connections: 64, pace: Pace::Closed { in_flight: 64 } };
+    [day(16, 8_000), saturation].map(|shape| shape.question(&columns)).into()
+}
+
 fn ours() -> Vec<Row> {
     vec![
         row("memory", MEMORY),

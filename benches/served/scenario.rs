@@ -11,10 +11,13 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use prost::Message;
 
 use crate::delay::Delay;
-use crate::load::{self, Load, Pace, Tally};
+use crate::load::{self, Load, Pace, Protocol, Tally};
 use crate::processes::Redis;
 use crate::servers::{Programs, Served, Server, serve_envoyproxy, serve_limitador};
 use crate::usage::Usage;
+
+/// Under saturation a closed loop measures throughput, not deadlines.
+const PATIENT: [(&str, &str); 1] = [("RATELIMITD__STORE__REDIS__TIMEOUT", "1s")];
 
 /// Every algorithm that a rule can name.
 pub const ALGORITHMS: [&str; 6] =
@@ -122,11 +125,8 @@ impl Scenario {
     fn serve(&self, programs: Programs<'_>, redis_port: Option<u16>) -> Served {
         let missing = "main asks for peers only if their programs are known";
         match self.server {
-            Server::Ratelimitd => {
-                // Under saturation a closed loop measures throughput, not deadlines.
-                let settings = [("RATELIMITD__STORE__REDIS__TIMEOUT", "1s")];
-                programs.ratelimitd.serve(&self.rule_file(), redis_port, &settings)
-            }
+            Server::Ratelimitd => programs.ratelimitd.serve(&self.rule_file(), redis_port, &PATIENT),
+            Server::Check => programs.ratelimitd.serve_check(&self.rule_file(), redis_port, &PATIENT),
             Server::Envoyproxy { pool } => {
                 let rules = self.rule_file().replace(&format!(", algorithm: {}", self.algorithm), "");
                 let redis_port = redis_port.expect("envoyproxy/ratelimit has counters in Redis");
@@ -173,12 +173,16 @@ impl Scenario {
             Spread::Zipf => zipf(self.keys),
             Spread::One => vec![0],
         };
-        let messages = keys.into_iter().map(|key| message(domain, key, self.limits)).collect();
+        let (protocol, messages) = match self.server {
+            Server::Check => (Protocol::Http1, keys.into_iter().map(check_request).collect()),
+            _ => (Protocol::Grpc, keys.into_iter().map(|key| message(domain, key, self.limits)).collect()),
+        };
         Load {
             targets,
             connections: self.connections,
             pace: self.pace,
             duration,
+            protocol,
             messages: Arc::new(messages),
             tls: None,
         }
@@ -211,4 +215,15 @@ pub fn message(domain: &str, key: usize, limits: usize) -> Bytes {
     frame.put_u32(u32::try_from(request.encoded_len()).expect("a small message"));
     request.encode(&mut frame).expect("room in a growing buffer");
     frame.freeze()
+}
+
+/// What nginx with the configuration of `examples/nginx` sends for a request of curl. Each key is an address.
+fn check_request(key: usize) -> Bytes {
+    let (third, fourth) = (key / 256 % 256, key % 256);
+    let request = format!(
+        "GET /check HTTP/1.1\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /v1/items\r\n\
+         X-Forwarded-Host: localhost\r\nX-Forwarded-For: 10.0.{third}.{fourth}\r\nHost: ratelimitd\r\n\
+         User-Agent: curl/7.88.1\r\nAccept: */*\r\n\r\n"
+    );
+    request.into()
 }

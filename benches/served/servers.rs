@@ -9,10 +9,14 @@ use tempfile::TempDir;
 
 use crate::processes::{Plan, Process, Service, free_port, wait_until};
 
+const CHECK_MAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/served/check_map.yaml");
+
 /// A service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     Ratelimitd,
+    /// This service, called by `/check`.
+    Check,
     /// envoyproxy/ratelimit, with this number of connections to Redis.
     Envoyproxy {
         pool: u32,
@@ -51,6 +55,19 @@ impl Program<'_> {
         let plan = Plan { program: self.0, redis_port, http_port: free_port(), rules: &path, settings: &all };
         let Service { port, process } = Service::start(&plan);
         Served { process, address: local(port), _directory: directory }
+    }
+
+    /// Starts it with `/check`, as nginx needs it. The address is that of the HTTP port.
+    pub fn serve_check(self, rules: &str, redis_port: Option<u16>, settings: &[(&str, &str)]) -> Served {
+        let address = local(free_port());
+        let address_setting = address.to_string();
+        let mut all = vec![
+            ("RATELIMITD__SERVER__HTTP__ADDRESS", address_setting.as_str()),
+            ("RATELIMITD__SERVER__HTTP__CHECK__MAP", CHECK_MAP),
+            ("RATELIMITD__SERVER__HTTP__CHECK__DENIED_STATUS", "403"),
+        ];
+        all.extend(settings);
+        Served { address, ..self.serve(rules, redis_port, &all) }
     }
 }
 

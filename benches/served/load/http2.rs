@@ -1,14 +1,15 @@
-//! The client's side of one HTTP/2 connection: calls become bytes to send, received bytes become answers.
+//! Calls of gRPC over HTTP/2, any number in flight on a connection.
 //!
-//! It writes and reads HTTP/2 frames (RFC 9113) itself. h2's client takes as much CPU per call as the measured service,
-//! on the same cores: the rate would be that of the generator, and not comparable with redis-benchmark's, which sends
-//! prepared bytes too. HPACK of answers is not read: a call without DATA counts as a gRPC error.
+//! The client writes and reads HTTP/2 frames (RFC 9113) itself. h2's client takes as much CPU per call as the measured
+//! service, on the same cores: the rate would be that of the generator, and not comparable with redis-benchmark's,
+//! which sends prepared bytes too. HPACK of answers is not read: a call without DATA counts as a gRPC error.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
+use super::Connection;
 use super::tally::{Answer, Tally};
 
 const AUTHORITY: &str = "bench";
@@ -78,12 +79,12 @@ struct Call {
     answer: Answer,
 }
 
-/// A connection, without its socket.
-pub struct Connection<'a> {
+/// A connection of HTTP/2, without its socket.
+pub struct Http2<'a> {
     messages: &'a [Bytes],
     fields: Fields,
     /// Bytes that the next write sends.
-    pub out: Vec<u8>,
+    out: Vec<u8>,
     /// By the identifiers of their streams, from `oldest` in steps of two; `None` has ended.
     calls: VecDeque<Option<Call>>,
     oldest: u32,
@@ -102,43 +103,20 @@ pub struct Connection<'a> {
     next_until: Option<Instant>,
 }
 
-impl<'a> Connection<'a> {
-    /// A connection that sends these messages.
-    pub fn new(messages: &'a [Bytes]) -> Self {
-        let mut new = Self {
-            messages,
-            fields: Fields::new(),
-            out: PREFACE.to_vec(),
-            calls: VecDeque::new(),
-            oldest: 1,
-            in_flight: 0,
-            most_in_flight: None,
-            send_window: i64::from(FIRST_WINDOW),
-            received: 0,
-            waiting: VecDeque::new(),
-            closing: false,
-            next_until: None,
-        };
-        put_frame(&mut new.out, frame::SETTINGS, 0, 0, &[]);
-        put_frame(&mut new.out, frame::WINDOW_UPDATE, 0, 0, &MORE_WINDOW.to_be_bytes());
-        new
+impl Connection for Http2<'_> {
+    fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
     }
 
-    /// Whether the server has said what it admits.
-    pub fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.most_in_flight.is_some()
     }
 
-    /// Whether no call waits for an answer or for its start.
-    pub fn is_idle(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.waiting.is_empty()
     }
 
-    /// Keeps `calls` calls in flight until this time. They begin at different places among the messages.
-    ///
-    /// # Panics
-    /// If the settings of the server do not admit them.
-    pub fn keep_in_flight(&mut self, calls: usize, first_turn: usize, until: Instant) {
+    fn keep_in_flight(&mut self, calls: usize, first_turn: usize, until: Instant) {
         let most = self.most_in_flight.unwrap_or(usize::MAX);
         assert!(calls <= most, "the server admits {most} calls on a connection, not {calls}");
         self.next_until = Some(until);
@@ -149,8 +127,7 @@ impl<'a> Connection<'a> {
         self.start_waiting();
     }
 
-    /// Starts a call with the message of this turn, whose latency counts from `due`.
-    pub fn start(&mut self, turn: usize, due: Instant, tally: &mut Tally) {
+    fn start(&mut self, turn: usize, due: Instant, tally: &mut Tally) {
         if self.closing {
             tally.broken += 1;
             return;
@@ -159,31 +136,7 @@ impl<'a> Connection<'a> {
         self.start_waiting();
     }
 
-    /// Starts the calls that wait, as far as the window of the connection and the server admit.
-    fn start_waiting(&mut self) {
-        while let Some(&(turn, due)) = self.waiting.front() {
-            let message = &self.messages[turn % self.messages.len()];
-            let length = i64::try_from(message.len()).expect("a small message");
-            assert!(message.len() <= MAX_FRAME, "a message larger than a frame");
-            if length > self.send_window || self.in_flight >= self.most_in_flight.unwrap_or(usize::MAX) {
-                return;
-            }
-            self.waiting.pop_front();
-            self.send_window -= length;
-            let stream = self.oldest + 2 * u32::try_from(self.calls.len()).expect("at most 2^30 calls");
-            let fields = if stream == 1 { &self.fields.first } else { &self.fields.indexed };
-            put_frame(&mut self.out, frame::HEADERS, END_HEADERS, stream, fields);
-            put_frame(&mut self.out, frame::DATA, END_STREAM, stream, message);
-            self.calls.push_back(Some(Call { due, turn, answer: Answer::Error }));
-            self.in_flight += 1;
-        }
-    }
-
-    /// Reads the complete frames, which arrived at this time, and counts the answers.
-    ///
-    /// # Panics
-    /// If the server breaks the protocol.
-    pub fn receive(&mut self, input: &mut BytesMut, now: Instant, tally: &mut Tally) {
+    fn receive(&mut self, input: &mut BytesMut, now: Instant, tally: &mut Tally) {
         while let Some(mut rest) = input.get(..).filter(|rest| rest.len() >= FRAME_HEAD) {
             let length = usize::try_from(rest.get_uint(3)).expect("three bytes");
             let (kind, flags, stream) = (rest.get_u8(), rest.get_u8(), rest.get_u32());
@@ -205,12 +158,54 @@ impl<'a> Connection<'a> {
         self.start_waiting();
     }
 
-    /// The connection has ended: the calls on it have no answer.
-    pub fn break_off(&mut self, tally: &mut Tally) {
+    fn break_off(&mut self, tally: &mut Tally) {
         self.stop_starting(tally);
         tally.broken += self.in_flight as u64;
         self.in_flight = 0;
         self.calls.clear();
+    }
+}
+
+impl<'a> Http2<'a> {
+    /// A connection that sends these messages.
+    pub fn new(messages: &'a [Bytes]) -> Self {
+        let mut new = Self {
+            messages,
+            fields: Fields::new(),
+            out: PREFACE.to_vec(),
+            calls: VecDeque::new(),
+            oldest: 1,
+            in_flight: 0,
+            most_in_flight: None,
+            send_window: i64::from(FIRST_WINDOW),
+            received: 0,
+            waiting: VecDeque::new(),
+            closing: false,
+            next_until: None,
+        };
+        put_frame(&mut new.out, frame::SETTINGS, 0, 0, &[]);
+        put_frame(&mut new.out, frame::WINDOW_UPDATE, 0, 0, &MORE_WINDOW.to_be_bytes());
+        new
+    }
+
+    /// Starts the calls that wait, as far as the window of the connection and the server admit.
+    fn start_waiting(&mut self) {
+        while let Some(&(turn, due)) = self.waiting.front() {
+            let message = &self.messages[turn % self.messages.len()];
+            let length = i64::try_from(message.len()).expect("a small message");
+            assert!(message.len() <= MAX_FRAME, "a message larger than a frame");
+            if length > self.send_window || self.in_flight >= self.most_in_flight.unwrap_or(usize::MAX) {
+                return;
+            }
+            self.waiting.pop_front();
+            self.send_window -= length;
+            let stream = self.oldest + 2 * u32::try_from(self.calls.len()).expect("at most 2^30 calls");
+            let fields = if stream == 1 { &self.fields.first } else { &self.fields.indexed };
+            put_frame(&mut self.out, frame::HEADERS, END_HEADERS, stream, fields);
+            put_frame(&mut self.out, frame::DATA, END_STREAM, stream, message);
+            self.calls.push_back(Some(Call { due, turn, answer: Answer::Error }));
+            self.in_flight += 1;
+        }
     }
 
     fn call(&mut self, stream: u32) -> Option<&mut Option<Call>> {

@@ -1,5 +1,5 @@
-//! The load: a closed loop over HTTP/2 with a fixed number of calls in flight, or an open loop with a fixed rate, of
-//! single calls or of bursts.
+//! The load: a closed loop with a fixed number of calls in flight, or an open loop with a fixed rate, of single calls
+//! or of bursts; by gRPC, or by HTTP/1.1 with keep-alive.
 //!
 //! The generator shares the cores with the measured processes, so it costs little: it sends messages that were encoded
 //! beforehand, and writes the frames itself. In the open loop one thread starts the calls of all connections by one
@@ -7,6 +7,7 @@
 //! due, not from the time when it was sent. The thread sleeps until the next call is due by a timer with the resolution
 //! of the kernel's clock; the tally says how late the calls were started, and how many together.
 
+mod http1;
 mod http2;
 mod tally;
 mod worker;
@@ -14,11 +15,13 @@ mod worker;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio_rustls::rustls::ClientConfig;
 
+use http1::Http1;
+use http2::Http2;
 pub use tally::Tally;
 use worker::Worker;
 
@@ -67,6 +70,15 @@ impl fmt::Display for Pace {
     }
 }
 
+/// What the connections speak.
+#[derive(Clone, Copy, Debug)]
+pub enum Protocol {
+    /// Calls of gRPC, over HTTP/2.
+    Grpc,
+    /// Requests of HTTP/1.1.
+    Http1,
+}
+
 /// One run of the generator: targets, rate and duration.
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -76,10 +88,50 @@ pub struct Load {
     pub connections: usize,
     pub pace: Pace,
     pub duration: Duration,
-    /// gRPC frames, sent in turn.
+    pub protocol: Protocol,
+    /// gRPC frames, or whole requests of HTTP/1.1, sent in turn.
     pub messages: Arc<Vec<Bytes>>,
     /// For connections by TLS, to a server of the name `localhost`.
     pub tls: Option<Arc<ClientConfig>>,
+}
+
+impl Load {
+    fn connection(&self) -> Box<dyn Connection + '_> {
+        match self.protocol {
+            Protocol::Grpc => Box::new(Http2::new(&self.messages)),
+            Protocol::Http1 => Box::new(Http1::new(&self.messages)),
+        }
+    }
+}
+
+/// The client's side of one connection, without its socket: calls become bytes to send, received bytes become answers.
+trait Connection {
+    /// Bytes that the next write sends.
+    fn out(&mut self) -> &mut Vec<u8>;
+
+    /// Whether calls can start.
+    fn is_ready(&self) -> bool;
+
+    /// Whether no call waits for an answer or for its start.
+    fn is_idle(&self) -> bool;
+
+    /// Keeps `calls` calls in flight until this time. They begin at different places among the messages.
+    ///
+    /// # Panics
+    /// If the connection does not admit them.
+    fn keep_in_flight(&mut self, calls: usize, first_turn: usize, until: Instant);
+
+    /// Starts a call with the message of this turn, whose latency counts from `due`.
+    fn start(&mut self, turn: usize, due: Instant, tally: &mut Tally);
+
+    /// Reads what is complete of the bytes, which arrived at this time, and counts the answers.
+    ///
+    /// # Panics
+    /// If the server breaks the protocol.
+    fn receive(&mut self, input: &mut BytesMut, now: Instant, tally: &mut Tally);
+
+    /// The connection has ended: the calls on it have no answer.
+    fn break_off(&mut self, tally: &mut Tally);
 }
 
 /// Sends the load: a closed loop from one thread per connection, but at most two; a schedule from one thread.

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 pub enum Answer {
     Ok,
     OverLimit,
-    /// A gRPC error.
+    /// A gRPC error, or a status of HTTP that is no decision.
     Error,
     /// None: the stream or the connection ended.
     Broken,
@@ -20,7 +20,7 @@ pub struct Tally {
     /// Calls with a decision.
     pub answered: u64,
     pub over_limit: u64,
-    /// Calls with a gRPC error.
+    /// Calls with an error as their answer.
     pub failed: u64,
     /// Calls without an answer: their stream or connection ended.
     pub broken: u64,
@@ -28,7 +28,7 @@ pub struct Tally {
     pub elapsed: Duration,
     /// The latency of calls with a decision, in microseconds.
     pub latency: Histogram<u64>,
-    /// The latency of calls with a gRPC error, in microseconds.
+    /// The latency of calls with an error as their answer, in microseconds.
     pub failure_latency: Histogram<u64>,
     /// CPU of the generator's own threads.
     pub generator: Duration,

@@ -15,11 +15,10 @@ use rustix::time::{
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::http2::Connection;
-use super::{Load, Pace, Tally};
+use super::{Connection, Load, Pace, Tally};
 
 const RECEIVE_BUFFER: usize = 64 << 10;
-/// How long a server may take to send its settings, and to answer the last calls.
+/// How long a server may take to be ready for calls, and to answer the last calls.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The mark of the timer among the marks of sockets, which are their places.
 const TIMER: u64 = u64::MAX;
@@ -56,27 +55,26 @@ impl Wire {
 /// A connection and its socket.
 struct Socket<'a> {
     wire: Wire,
-    http2: Connection<'a>,
+    connection: Box<dyn Connection + 'a>,
     input: BytesMut,
-    /// Bytes of `http2.out` that are sent already.
+    /// Bytes of `connection.out()` that are sent already.
     sent: usize,
 }
 
 impl<'a> Socket<'a> {
-    /// Connects, and waits for the settings of the server.
+    /// Connects, and waits until calls can start.
     fn connect(target: SocketAddr, load: &'a Load, register: impl FnOnce(&TcpStream)) -> Self {
         let stream = TcpStream::connect(target).expect("the target accepts connections");
         stream.set_nodelay(true).expect("a TCP option");
         stream.set_read_timeout(Some(PATIENCE)).expect("a TCP option");
         let handle = stream.try_clone().expect("a second handle");
         let wire = Wire::new(stream, load.tls.clone());
-        let mut socket =
-            Self { wire, http2: Connection::new(&load.messages), input: BytesMut::new(), sent: 0 };
+        let mut socket = Self { wire, connection: load.connection(), input: BytesMut::new(), sent: 0 };
         let mut no_calls = Tally::new();
-        while !socket.http2.is_ready() {
+        while !socket.connection.is_ready() {
             assert!(
                 socket.flush() && socket.receive(&mut [0; 4_096], &mut no_calls) > 0,
-                "the target speaks HTTP/2"
+                "the target speaks the protocol"
             );
         }
         handle.set_nonblocking(true).expect("a socket can do without waiting");
@@ -86,14 +84,15 @@ impl<'a> Socket<'a> {
 
     /// Sends what is to be sent, as far as the socket takes it; false if the connection has ended.
     fn flush(&mut self) -> bool {
-        while self.sent < self.http2.out.len() {
-            match self.wire.write(&self.http2.out[self.sent..]) {
+        let out = self.connection.out();
+        while self.sent < out.len() {
+            match self.wire.write(&out[self.sent..]) {
                 Ok(sent) => self.sent += sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
             }
         }
-        self.http2.out.clear();
+        out.clear();
         self.sent = 0;
         true
     }
@@ -103,12 +102,12 @@ impl<'a> Socket<'a> {
         match self.wire.read(buffer) {
             Ok(length @ 1..) => {
                 self.input.extend_from_slice(&buffer[..length]);
-                self.http2.receive(&mut self.input, Instant::now(), tally);
+                self.connection.receive(&mut self.input, Instant::now(), tally);
                 length
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Ok(_) | Err(_) => {
-                self.http2.break_off(tally);
+                self.connection.break_off(tally);
                 0
             }
         }
@@ -179,7 +178,7 @@ impl<'a> Worker<'a> {
         if let Pace::Closed { in_flight } = self.load.pace {
             let each = in_flight / self.load.connections;
             for (place, socket) in self.sockets.iter_mut().enumerate() {
-                socket.http2.keep_in_flight(each, place * 7_919, started + self.load.duration);
+                socket.connection.keep_in_flight(each, place * 7_919, started + self.load.duration);
             }
             (0..self.sockets.len()).for_each(|place| self.flush(place));
         }
@@ -188,7 +187,7 @@ impl<'a> Worker<'a> {
         loop {
             let (pending, now) = (self.start_due(&mut n, started), Instant::now());
             let may_be_over = !pending && (n > 0 || now >= end);
-            let is_over = may_be_over && self.sockets.iter().all(|socket| socket.http2.is_idle());
+            let is_over = may_be_over && self.sockets.iter().all(|socket| socket.connection.is_idle());
             if is_over || now > end + PATIENCE {
                 break;
             }
@@ -196,7 +195,7 @@ impl<'a> Worker<'a> {
         }
         self.tally.elapsed = started.elapsed();
         for socket in &mut self.sockets {
-            socket.http2.break_off(&mut self.tally);
+            socket.connection.break_off(&mut self.tally);
         }
         self.tally.generator = cpu_of_this_thread();
         self.tally
@@ -220,7 +219,7 @@ impl<'a> Worker<'a> {
             }
             let place = usize::try_from(*n % self.sockets.len() as u64).expect("the place of a socket");
             let turn = usize::try_from(*n).expect("at most 2^63 calls");
-            self.sockets[place].http2.start(turn, due, &mut self.tally);
+            self.sockets[place].connection.start(turn, due, &mut self.tally);
             self.tally.record_start(now - due);
             self.tally.bunched += u64::from(last_due.is_some_and(|last| last != due));
             last_due = Some(due);
@@ -241,7 +240,7 @@ impl<'a> Worker<'a> {
 
     fn flush(&mut self, place: usize) {
         if !self.sockets[place].flush() {
-            self.sockets[place].http2.break_off(&mut self.tally);
+            self.sockets[place].connection.break_off(&mut self.tally);
         }
     }
 
