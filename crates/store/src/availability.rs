@@ -39,7 +39,7 @@ pub struct Outage {
     pub at_us: u64,
     /// The server, by its name in [`RedisStore::nodes`](crate::redis::RedisStore::nodes).
     pub node: String,
-    /// The error that opened the first breaker.
+    /// The newest error that opened a breaker, or kept it open.
     pub error: String,
     pub is_over: bool,
 }
@@ -65,6 +65,7 @@ struct CurrentOutage {
     closed: Option<Instant>,
     /// `failed_calls` before it began.
     failed_before: u64,
+    other_errors: LogThrottle,
 }
 
 /// An observer that records failures and breakers in the availability, and passes all events on.
@@ -191,6 +192,7 @@ impl Availability {
         match (from, to) {
             (BreakerState::Closed, _) => self.record_open(node, cause, now),
             (_, BreakerState::Closed) => self.record_closed(node, now),
+            (_, BreakerState::Open) => self.record_still_open(node, cause),
             _ => {}
         }
     }
@@ -202,10 +204,25 @@ impl Availability {
             let error = cause.map_or_else(String::new, |cause| cause.root().to_string());
             log_start(node, cause, &error);
             let outage = Outage { at_us: SystemClock.now_us(), node: node.to_owned(), error, is_over: false };
-            CurrentOutage { outage, began: now, open_breakers: 0, closed: None, failed_before }
+            let other_errors = LogThrottle::default();
+            CurrentOutage { outage, began: now, open_breakers: 0, closed: None, failed_before, other_errors }
         });
         current.open_breakers += 1;
         current.closed = None;
+    }
+
+    /// A probe has failed. An outage may last for another reason than it began.
+    fn record_still_open(&self, node: &str, cause: Option<&StoreError>) {
+        let mut outages = self.outages.lock();
+        let (Some(cause), Some(current)) = (cause, outages.current.get_mut(node)) else { return };
+        let error = cause.root().to_string();
+        if error != current.outage.error {
+            if current.other_errors.count().is_some() {
+                let kind = cause.root().kind();
+                tracing::warn!(node = named(node), %error, kind, "Redis still does not answer, now with another error");
+            }
+            current.outage.error = error;
+        }
     }
 
     fn record_closed(&self, node: &str, now: Instant) {
@@ -314,6 +331,20 @@ mod tests {
         case.closes("");
         assert_eq!(case.looks_after(SECOND / 2), of("", false), "it did");
         assert_eq!(case.looks_after(SECOND / 2), of("", true));
+    }
+
+    #[test]
+    fn an_outage_has_the_newest_error() {
+        let mut case = case();
+        case.opens("");
+        for cause in [StoreError::Overloaded, StoreError::Timeout, StoreError::Overloaded] {
+            let (from, to) = (BreakerState::HalfOpen, BreakerState::Open);
+            let transition = BreakerTransition { node: "", from, to, cause: Some(&cause) };
+            case.availability.record_transition(transition, case.now);
+            assert_eq!(case.availability.last_outage().expect("an outage").error, cause.to_string());
+        }
+        case.closes("");
+        assert_eq!(case.looks_after(SECOND), of("", true), "a failed probe opens no further breaker");
     }
 
     #[test]

@@ -46,6 +46,9 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let (settings, options) = args.options.load().map_err(|error| Failure::new(Exit::Log, error))?;
     let mut judged =
         load(&args.rules, options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))?;
+    for warning in judged.warnings.all() {
+        print_error(warning);
+    }
     let exceptions = args.options.load_exceptions(&settings, None);
     let exceptions = exceptions.map_err(|error| Failure::new(Exit::Rules, error))?;
     if let Some(loaded) = &exceptions {

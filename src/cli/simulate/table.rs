@@ -271,7 +271,7 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
 
 fn notes_of_agreement(agreement: &Agreement) -> Vec<String> {
     let mut notes = vec![agreement.summary.clone()];
-    if agreement.differences() > 0 {
+    if agreement.has_differences_to_explain() {
         let vanished = agreement.by_shift.iter();
         let vanished =
             vanished.map(|found| format!("{} within {} ms", found.vanished, found.shift_us / 1_000));

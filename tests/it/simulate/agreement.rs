@@ -148,7 +148,7 @@ fn the_denials_are_compared_before_all_decisions() {
         ),
         (
             one_second(&[("a", 12, 0), ("b", 988, 0)]),
-            "No denial is recorded; 980 are made here only. 2 % of all decisions are as recorded.",
+            "The log has no denials to compare with; 980 are made here only.",
         ),
         (one_second(&[("a", 10, 0)]), "Nothing to compare: no denial is recorded, and none is made."),
     ];

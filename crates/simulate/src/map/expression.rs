@@ -19,6 +19,11 @@ impl FieldUses {
         }))
     }
 
+    /// A field that is used.
+    pub fn find(&self, name: &str) -> Option<FieldIndex> {
+        self.0.iter().position(|(known, _)| known == name).map(FieldIndex)
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }

@@ -8,6 +8,7 @@ use rules::nearest_name;
 
 use super::entry::DescriptorRule;
 use super::expression::{Expression, FieldIndex, whole_number};
+use super::path::normalized;
 use super::read::{CostRule, Map, TimeField};
 use super::sent::SentDescriptors;
 use super::yaml_map::MapError;
@@ -186,7 +187,10 @@ impl Mapping {
     /// The fields that the map uses, with their values in a line; `None` for all if the line cannot be read.
     pub fn used_fields(&self, line: &str) -> Vec<(String, Option<String>)> {
         let Some((map, _)) = &self.map else { return Vec::new() };
-        let selected = self.reader.read_line(line).unwrap_or_default();
+        let mut selected = self.reader.read_line(line).unwrap_or_default();
+        if !selected.is_empty() {
+            map.normalize(&mut selected);
+        }
         let value = |index: usize| selected.get(index).cloned().flatten().map(Cow::into_owned);
         map.fields.names().enumerate().map(|(index, name)| (name.to_owned(), value(index))).collect()
     }
@@ -199,7 +203,8 @@ impl Mapping {
             *mapped = MappedLine { t_us, request, ..MappedLine::default() };
             return Ok(());
         };
-        let selected = self.reader.read_line(line)?;
+        let mut selected = self.reader.read_line(line)?;
+        map.normalize(&mut selected);
         if map.keep.as_ref().is_some_and(|keep| !keep.holds(&selected)) {
             return Err(NotMapped::NotKept);
         }
@@ -220,6 +225,15 @@ impl Mapping {
 }
 
 impl Map {
+    pub(super) fn normalize(&self, line: &mut Selected<'_>) {
+        let value = self.normalized.and_then(|field| line[field.0].as_mut());
+        if let Some(value) = value {
+            if let Cow::Owned(path) = normalized(value) {
+                *value = Cow::Owned(path);
+            }
+        }
+    }
+
     /// Replaces the descriptors by those of a line, each with this many hits, without those that lack a value.
     pub(super) fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
         // In reverse, so that each descriptor is taken for the same one of the next line.

@@ -7,6 +7,7 @@ mod entry;
 mod expression;
 mod line;
 mod parser;
+mod path;
 mod read;
 mod request;
 mod sent;

@@ -21,6 +21,8 @@ pub struct Map {
     pub(super) domain: String,
     /// The first of these fields that a line has is its time; none: the field of the format.
     pub(super) time: Vec<TimeField>,
+    /// The field with the path, which is used in one spelling and without its query.
+    pub(super) normalized: Option<FieldIndex>,
     pub(super) descriptors: Vec<DescriptorRule>,
     pub(super) cost: CostRule,
     pub(super) keep: Option<Expression>,
@@ -83,7 +85,7 @@ impl Map {
     }
 }
 
-const KEYS: [&str; 7] = ["domain", "time", "descriptors", "cost", "keep", "good", "was_limited"];
+const KEYS: [&str; 8] = ["domain", "time", "normalize", "descriptors", "cost", "keep", "good", "was_limited"];
 
 fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
     let map = YamlMap::new(root, "the map", &KEYS)?;
@@ -102,10 +104,20 @@ fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
     let cost = map.get("cost").map_or(Ok(CostRule::Constant(1)), |node| read_cost(node, &mut fields))?;
     let mut condition = |key| read_condition(&map, key, &mut fields);
     let (keep, good, was_limited) = (condition("keep")?, condition("good")?, condition("was_limited")?);
+    let normalized = match map.text("normalize")? {
+        None => None,
+        Some((name, line)) => Some(fields.find(name).ok_or_else(|| {
+            Reason::new(
+                line,
+                format!("'normalize' names '{name}', which no descriptor and no condition uses"),
+            )
+        })?),
+    };
     Ok(Map {
         file: file.to_owned(),
         domain: domain.to_owned(),
         time,
+        normalized,
         descriptors,
         cost,
         keep,
@@ -278,6 +290,10 @@ mod tests {
             (entry("key: k"), "m:3: an entry has either 'value'"),
             (entry("key: k, value: v, from: f"), "m:3: an entry has either 'value'"),
             (entry("key: k, value: v, strip: query"), "m:3: 'strip' has no effect"),
+            (
+                format!("normalize: pth\n{}", entry("key: k, from: path")),
+                "m:1: 'normalize' names 'pth', which no descriptor and no condition uses",
+            ),
             (entry("key: k, from: f, take: last"), "m:3: 'take' is 'first' or 'trusted-hop N'"),
             (entry("key: k, from: f, take: trusted-hop 0"), "m:3: 'take' is"),
             (entry("key: k, from: f, strip: all"), "m:3: 'strip' is"),

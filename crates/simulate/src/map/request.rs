@@ -88,7 +88,8 @@ impl RequestMap {
         value: impl Fn(&RequestField) -> Result<Option<Cow<'v, str>>, E>,
     ) -> Result<Request, E> {
         let values = self.fields.iter().map(|field| field.as_ref().map_or(Ok(None), &value));
-        let values: Selected<'v> = values.collect::<Result<_, E>>()?;
+        let mut values: Selected<'v> = values.collect::<Result<_, E>>()?;
+        self.map.normalize(&mut values);
         let mut mapped = MappedLine::default();
         if self.map.keep.as_ref().is_none_or(|keep| keep.holds(&values)) {
             let hits = self.map.cost.units(&values)?;

@@ -93,7 +93,7 @@ fn keys(html: &mut Markup, method: &Method) {
 
 fn agree(html: &mut Markup, agreement: &Agreement) {
     let mut text = agreement.summary.clone();
-    if agreement.differences() > 0 {
+    if agreement.has_differences_to_explain() {
         let vanished = agreement
             .by_shift
             .iter()

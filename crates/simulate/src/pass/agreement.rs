@@ -210,7 +210,11 @@ fn summary(agreement: &Agreement) -> String {
         None if *only_simulated == 0 => {
             return format!("Nothing to compare: no denial is recorded, and none is made{rules}.");
         }
-        None => format!("No denial is recorded; {only_simulated} are made here only{rules}"),
+        None => {
+            return format!(
+                "The log has no denials to compare with; {only_simulated} are made here only{rules}."
+            );
+        }
     };
     format!("{denials}. {} % of all decisions are as recorded.", percent(agreement.agreement_ppm))
 }

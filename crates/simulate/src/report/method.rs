@@ -152,6 +152,12 @@ impl Agreement {
         self.only_recorded + self.only_simulated
     }
 
+    /// Whether it matters how many differences a shift explains: a log without denials has nothing to explain.
+    #[must_use]
+    pub fn has_differences_to_explain(&self) -> bool {
+        self.reproduced_ppm.is_some() && self.differences() > 0
+    }
+
     /// Differences that no shift explains.
     #[must_use]
     pub fn unexplained(&self) -> u64 {
