@@ -28,8 +28,15 @@ const NGINX: Example = Example {
         "http { client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; \
          uwsgi_temp_path uwsgi; scgi_temp_path scgi;",
     )],
-    fails_closed: &[("server 127.0.0.1:10001 backup;", "")],
-    refusals: &[500],
+    fails_closed: &[
+        ("server 127.0.0.1:10001 backup;", ""),
+        ("error_page 403 = @denied;", "error_page 403 = @denied; error_page 500 = @undecided;"),
+        (
+            "location @denied {",
+            "location @undecided { add_header Retry-After 1 always; return 503; } location @denied {",
+        ),
+    ],
+    refusals: &[503],
     behind_a_proxy: &[(
         "events {}\n\nhttp {",
         "events {}\n\nhttp { set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For;",
