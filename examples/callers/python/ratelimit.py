@@ -37,15 +37,20 @@ class Unavailable(Exception):
 class RateLimit:
     """Threads can share one object: each thread has its own connection.
 
+    address: "host:port" of the HTTP port.
     on_failure: what to do without a decision, "allow" (fail open) or "deny" (fail closed).
     deadline: the seconds that one decision may take, with all its tries.
     """
 
     def __init__(self, address, on_failure, deadline=0.25):
+        if "/" in address:
+            raise ValueError(f"an address is host:port, not {address!r}")
+        if on_failure not in ("allow", "deny"):
+            raise ValueError(f"on_failure is 'allow' or 'deny', not {on_failure!r}")
         self.address, self.on_failure, self.deadline = address, on_failure, deadline
         self.local = threading.local()
         self.away_until = 0.0
-        self.logged = None
+        self.logged = {}
 
     def ask(self, domain, entries, hits=1):
         """Asks for hits, and again until the deadline. Never fails: without a decision on_failure answers.
@@ -58,7 +63,7 @@ class RateLimit:
         try:
             status, answer = retry(end, lambda: self.post(domain, entries, hits, end))
         except Unavailable as error:
-            self.warn(f"no decision, on_failure is {self.on_failure}: {error}")
+            self.warn(f"no decision, on_failure is {self.on_failure}", error)
             if error.status is None:
                 self.away_until = time.monotonic() + AWAY
             return self.undecided()
@@ -84,12 +89,15 @@ class RateLimit:
             retry(end, lambda: self.connect(end))
             self.post(domain, [*entries, ("ratelimitd_receipt", receipt)], hits, end)
         except Unavailable as error:
-            self.warn(f"not settled: {error}")
+            self.warn("not settled", error)
             return False
         return True
 
     def wait(self, domain, entries, hits=1):
-        """Sleeps until the work may begin. Returns how often it was denied."""
+        """Sleeps until the work may begin. Returns how often it was denied.
+
+        More hits than the limit, or its burst, can ever hold wait forever.
+        """
         denied = 0
         while True:
             answer = self.ask(domain, entries, hits)
@@ -111,12 +119,12 @@ class RateLimit:
 
         return decorate
 
-    def warn(self, message):
-        """Logs one line per second at most."""
+    def warn(self, what, reason):
+        """Logs at most one line per second for each kind of event."""
         second = int(time.monotonic())
-        if second != self.logged:
-            self.logged = second
-            log.warning(message)
+        if second != self.logged.get(what):
+            self.logged[what] = second
+            log.warning("%s: %s", what, reason)
 
     def connect(self, end):
         """Makes a new connection for this thread."""
@@ -133,7 +141,7 @@ class RateLimit:
         connection = getattr(self.local, "connection", None)
         if connection is None or connection.sock is None:
             connection = self.connect(end)
-        entries = [{"key": key, "value": value} for key, value in entries]
+        entries = [{"key": key, "value": str(value)} for key, value in entries]
         request = {"domain": domain, "descriptors": [{"entries": entries, "hitsAddend": hits}]}
         try:
             connection.sock.settimeout(self.timeout(end))

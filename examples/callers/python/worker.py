@@ -1,4 +1,4 @@
-"""A crawler or a script that calls a third party and never exceeds what the third party allows.
+"""A crawler or a script that calls a third party no more often than the limit admits.
 
     python3 examples/callers/python/worker.py --jobs 10
     python3 examples/callers/python/worker.py --jobs 10 --key third_party_queue
