@@ -141,9 +141,10 @@ fn every_option_of_the_chart_is_rendered() {
         assert!(url.starts_with("https://runbooks.example.com/ratelimitd#ratelimitd"), "{url}");
     }
     assert!(rules.as_array().expect("rules").len() > 20, "{rules}");
-    let objects = chart(PLAIN, &["--set", "prometheusRule.enabled=true"]);
-    let rules = of_kind(&objects, "PrometheusRule").to_string();
+    let text = chart_text(PLAIN, &["--set", "prometheusRule.enabled=true"]);
+    let rules = of_kind(&documents(&text), "PrometheusRule").to_string();
     assert!(rules.contains("RatelimitdSlow") && !rules.contains("runbook_url"), "{rules}");
+    assert!(!text.contains("https://example.com/ratelimitd"), "comments of the file are not rendered: {text}");
 }
 
 #[test]
@@ -232,7 +233,22 @@ fn the_chart_refuses_values_that_cannot_work() {
             "redis.url=,networkPolicy.egress.enabled=true,settings.rules.xds.address=gateway:18001",
             "settings.rules.xds.address is set",
         ),
-        ("redis.ca.secret=a,redis.ca.configMap=b", "a Secret or a ConfigMap"),
+        ("redis.url=rediss://r:6379,redis.ca.secret=a,redis.ca.configMap=b", "a Secret or a ConfigMap"),
+        ("redis.ca.secret=a", "redis.ca, redis.certificateSecret: the connection to Redis has no TLS"),
+        ("redis.certificateSecret=a", "redis.url to an address that begins with rediss://"),
+        ("redis.url=,redis.ca.configMap=a", "the connection to Redis has no TLS"),
+        ("tls.grpc.clientCa.secret=a", "in tls.grpc.certificateSecret"),
+        ("tls.http.clientCa.configMap=a", "in tls.http.certificateSecret"),
+        ("tls.http.clientSan=edge", "in tls.http.certificateSecret"),
+        ("settings.server.admin.tls.client_ca_file=/ca.crt", "settings.server.admin.tls: client_ca_file"),
+        ("existingRulesConfigMap=a", "rules: existingRulesConfigMap is set, too"),
+        ("settings.store.redis.password=secret", "or name the Secret in redis.passwordSecret"),
+        ("settings.store.redis.sentinel.password=secret", "RATELIMITD__STORE__REDIS__SENTINEL__PASSWORD"),
+        (
+            "settings.store.redis.per_second.url=redis://:secret@redis:6379",
+            "RATELIMITD__STORE__REDIS__PER_SECOND__URL",
+        ),
+        ("settings.secrets.key=0123456789abcdef0123456789abcdef", "in extraEnv as RATELIMITD__SECRETS__KEY"),
         ("exceptions.existingConfigMap=a,exceptions.volume.emptyDir.medium=Memory", "set one of files"),
         (
             "serviceMonitor.enabled=true,tls.http.certificateSecret=a,networkPolicy.monitoringNamespaces={m}",
