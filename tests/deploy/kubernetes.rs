@@ -68,6 +68,7 @@ fn all_that_is_rendered_runs_in_a_restricted_cluster() {
 
 /// What kube-score demands and this service does not want: a CPU limit throttles it, and an image with a version needs
 /// no pull at each start. OpenShift chooses the users, and the base has no network policy without its component.
+/// deploy/README.md has them, too.
 const NOT_WANTED: [(&str, &str); 3] = [
     ("", "container-image-pull-policy"),
     ("openshift", "container-security-context-user-group-id"),
@@ -85,6 +86,11 @@ fn kube_score_finds_nothing_critical_in_all_that_is_rendered() {
         let arguments = ["score", "--ignore-container-cpu-limit", "--output-format", "ci", path];
         let (succeeds, printed) = try_run(built("kube-score"), &[&arguments[..], &ignored].concat());
         assert!(succeeds && printed.contains("[OK]"), "{name}:\n{printed}");
+    }
+    let page = read("deploy/README.md");
+    assert!(page.contains("kube-score score --ignore-container-cpu-limit --ignore-test container-image"));
+    for (_, test) in NOT_WANTED {
+        assert!(page.contains(test), "deploy/README.md does not have {test}");
     }
 }
 
@@ -141,9 +147,13 @@ fn every_option_of_the_chart_is_rendered() {
         assert!(url.starts_with("https://runbooks.example.com/ratelimitd#ratelimitd"), "{url}");
     }
     assert!(rules.as_array().expect("rules").len() > 20, "{rules}");
-    let objects = chart(PLAIN, &["--set", "prometheusRule.enabled=true"]);
-    let rules = of_kind(&objects, "PrometheusRule").to_string();
+    let text = chart_text(PLAIN, &["--set", "prometheusRule.enabled=true"]);
+    let rules = of_kind(&documents(&text), "PrometheusRule").to_string();
     assert!(rules.contains("RatelimitdSlow") && !rules.contains("runbook_url"), "{rules}");
+    assert!(
+        !text.contains("https://example.com/ratelimitd"),
+        "comments of the file are not rendered: {text}"
+    );
 }
 
 #[test]
@@ -182,6 +192,43 @@ fn the_command_of_the_page_installs_the_chart() {
     let objects = documents(&run(built("helm"), &arguments));
     assert_eq!(container(&objects)["image"], "registry.example.com/ratelimitd:0.1.0");
     assert!(of_kind(&objects, "NetworkPolicy").to_string().contains("envoy-gateway-system"));
+}
+
+/// The commands of the page that check the settings before a rollout find what the schema of the chart cannot know.
+#[test]
+fn the_settings_of_the_chart_can_be_checked_before_a_rollout() {
+    let page = read("deploy/README.md");
+    let (_, command) = page.split_once("--show-only templates/configmap.yaml | ").expect("a command");
+    let (filter, _) = command.split_once(" > ratelimitd.yaml").expect("its end");
+    for (level, is_right) in [("info", true), ("inof", false)] {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let text = chart_text(PLAIN, &["--set", &format!("settings.log.level={level}")]);
+        std::fs::write(path("rendered.yaml"), text).expect("room for a file");
+        let settings = run("sh", &["-c", &format!("{filter} < {}", path("rendered.yaml"))]);
+        std::fs::write(path("ratelimitd.yaml"), settings).expect("room for a file");
+        let arguments = ["settings", "--config", &path("ratelimitd.yaml")];
+        let (succeeds, printed) = try_run(env!("CARGO_BIN_EXE_ratelimitd"), &arguments);
+        assert_eq!(succeeds, is_right, "{printed}");
+        assert_eq!(printed.contains("log.level: expected one of"), !is_right, "{printed}");
+    }
+}
+
+/// The patches of the page, over the overlay with everything.
+#[test]
+fn the_patches_of_the_page_apply_and_the_service_runs_with_them() {
+    let page = read("deploy/README.md");
+    let (_, patches) = page.split_once("```yaml\nreplicas:").expect("the patches");
+    let (patches, _) = patches.split_once("```").expect("their end");
+    let folder = tempfile::TempDir::new_in(in_project("target")).expect("a folder");
+    let text = format!("resources: [../../{}]\nreplicas:{patches}", OVERLAYS[1]);
+    std::fs::write(folder.path().join("kustomization.yaml"), text).expect("room for a file");
+    let objects = kustomized(&folder.path().display().to_string());
+    assert_eq!(of_kind(&objects, "Deployment")["spec"]["replicas"], 3);
+    assert!(!kinds(&objects).contains(&"HorizontalPodAutoscaler"), "{:?}", kinds(&objects));
+    let ingress = &of_kind(&objects, "NetworkPolicy")["spec"]["ingress"];
+    assert_eq!(ingress[0]["ports"], json!([{"port": "grpc"}]));
+    Pod::start(&objects).wait_for("readinessProbe");
 }
 
 #[test]
@@ -232,7 +279,22 @@ fn the_chart_refuses_values_that_cannot_work() {
             "redis.url=,networkPolicy.egress.enabled=true,settings.rules.xds.address=gateway:18001",
             "settings.rules.xds.address is set",
         ),
-        ("redis.ca.secret=a,redis.ca.configMap=b", "a Secret or a ConfigMap"),
+        ("redis.url=rediss://r:6379,redis.ca.secret=a,redis.ca.configMap=b", "a Secret or a ConfigMap"),
+        ("redis.ca.secret=a", "redis.ca, redis.certificateSecret: the connection to Redis has no TLS"),
+        ("redis.certificateSecret=a", "redis.url to an address that begins with rediss://"),
+        ("redis.url=,redis.ca.configMap=a", "the connection to Redis has no TLS"),
+        ("tls.grpc.clientCa.secret=a", "in tls.grpc.certificateSecret"),
+        ("tls.http.clientCa.configMap=a", "in tls.http.certificateSecret"),
+        ("tls.http.clientSan=edge", "in tls.http.certificateSecret"),
+        ("settings.server.admin.tls.client_ca_file=/ca.crt", "settings.server.admin.tls: client_ca_file"),
+        ("existingRulesConfigMap=a", "rules: existingRulesConfigMap is set, too"),
+        ("settings.store.redis.password=secret", "or name the Secret in redis.passwordSecret"),
+        ("settings.store.redis.sentinel.password=secret", "RATELIMITD__STORE__REDIS__SENTINEL__PASSWORD"),
+        (
+            "settings.store.redis.per_second.url=redis://:secret@redis:6379",
+            "RATELIMITD__STORE__REDIS__PER_SECOND__URL",
+        ),
+        ("settings.secrets.key=0123456789abcdef0123456789abcdef", "in extraEnv as RATELIMITD__SECRETS__KEY"),
         ("exceptions.existingConfigMap=a,exceptions.volume.emptyDir.medium=Memory", "set one of files"),
         (
             "serviceMonitor.enabled=true,tls.http.certificateSecret=a,networkPolicy.monitoringNamespaces={m}",

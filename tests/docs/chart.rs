@@ -58,7 +58,10 @@ fn schema_of(setting: &Setting) -> Value {
     let mut schema = if expected == "true or false" {
         json!({"enum": [true, false, "true", "false"]})
     } else if let Some(names) = expected.strip_prefix("one of ").filter(|names| is_list_of_names(names)) {
-        json!({"enum": names.split(", ").collect::<Vec<_>>()})
+        let number = |name: &str| name.parse().map(|number: u64| number.into());
+        let texts = names.split(", ").map(Value::from);
+        // Helm reads 429 without quotes as a number.
+        json!({"enum": names.split(", ").flat_map(number).chain(texts).collect::<Vec<_>>()})
     } else if let Some([min, max]) = expected.strip_prefix("a whole number from ").and_then(bounds) {
         json!({"type": "integer", "minimum": min, "maximum": max})
     } else if expected.starts_with("a number from 0 to 1") {
