@@ -227,10 +227,10 @@ impl Mapping {
 impl Map {
     pub(super) fn normalize(&self, line: &mut Selected<'_>) {
         let value = self.normalized.and_then(|field| line[field.0].as_mut());
-        if let Some(value) = value {
-            if let Cow::Owned(path) = normalized(value) {
-                *value = Cow::Owned(path);
-            }
+        if let Some(value) = value
+            && let Cow::Owned(path) = normalized(value)
+        {
+            *value = Cow::Owned(path);
         }
     }
 
