@@ -1,10 +1,11 @@
 //! The limits that were asked, by their labels: the number of each row, and its texts. A process may have ten thousand
-//! rules and shows few of them, so a row is made when it is needed, and a text when it is shown.
+//! rules and shows few of them, so a row is made when it is needed, and a text when it is shown. It keeps the rules of
+//! its rows and no others: a set of rules that is no longer in force is freed without waiting for the console.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use engine::{Limit, LimitId, Quantity, Rule, RuleId, RuleSet};
+use engine::{Limit, Quantity, Rule, RuleSet};
 
 use super::limits::LimitName;
 
@@ -14,7 +15,7 @@ const MOST_TEXTS: usize = 3;
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     /// The rules that the rows are of.
-    rules: Option<Arc<RuleSet>>,
+    rules: Weak<RuleSet>,
     /// The number of different labels in the rules.
     labels: usize,
     rows: HashMap<LimitName, LabelledLimits>,
@@ -27,9 +28,9 @@ struct LabelledLimits {
     /// Kept by a reload.
     id: u32,
     /// The first rule with such a limit; `None` for limits that come with requests.
-    rule: Option<RuleId>,
+    rule: Option<Arc<Rule>>,
     /// The limits with different texts, the first ones of them.
-    limits: Vec<LimitId>,
+    limits: Vec<Arc<Limit>>,
 }
 
 /// A row of the catalog.
@@ -37,8 +38,7 @@ struct LabelledLimits {
 pub(super) struct CatalogRow<'c> {
     pub(super) id: u32,
     rule: Option<&'c Rule>,
-    rules: Option<&'c RuleSet>,
-    limits: &'c [LimitId],
+    limits: &'c [Arc<Limit>],
 }
 
 /// What is shown of a row.
@@ -75,31 +75,30 @@ impl LimitKind {
 impl Catalog {
     /// Takes over the rules in force. Returns whether they are others than before.
     pub(super) fn update(&mut self, rules: &Arc<RuleSet>) -> bool {
-        if self.rules.as_ref().is_some_and(|known| Arc::ptr_eq(known, rules)) {
+        if std::ptr::eq(self.rules.as_ptr(), Arc::as_ptr(rules)) {
             return false;
         }
         self.labels =
             counted(rules).map(|(rule, limit)| (&rule.domain, &limit.label)).collect::<HashSet<_>>().len();
-        self.rules = Some(Arc::clone(rules));
-        self.find_limits();
+        self.rules = Arc::downgrade(rules);
+        self.find_limits(rules);
         // The others are of rules that are gone.
         self.rows.retain(|_, row| row.rule.is_some());
         true
     }
 
     /// Finds the limits of every row in the rules.
-    fn find_limits(&mut self) {
+    fn find_limits(&mut self, rules: &RuleSet) {
         for row in self.rows.values_mut() {
             row.rule = None;
             row.limits.clear();
         }
-        let Some(rules) = &self.rules else { return };
         for (rule, limit) in counted(rules) {
             let Some(row) = self.rows.get_mut(&name_of(rule, limit)) else { continue };
-            row.rule = row.rule.or(Some(rule.id));
-            let has_other_text = |known: &LimitId| limit_at(rules, *known).map(rate) != Some(rate(limit));
+            row.rule.get_or_insert_with(|| Arc::clone(rule));
+            let has_other_text = |known: &Arc<Limit>| rate(known) != rate(limit);
             if row.limits.len() < MOST_TEXTS && row.limits.iter().all(has_other_text) {
-                row.limits.push(limit.id);
+                row.limits.push(Arc::clone(limit));
             }
         }
     }
@@ -119,14 +118,17 @@ impl Catalog {
                 self.rows.insert(name.clone(), LabelledLimits { id, rule: None, limits: Vec::new() });
             }
         }
-        if self.rows.len() > before {
-            self.find_limits();
+        // Without these rules the next ones are taken over within a second.
+        if self.rows.len() > before
+            && let Some(rules) = self.rules.upgrade()
+        {
+            self.find_limits(&rules);
         }
     }
 
     /// Adds the rows of all limits in the rules.
     pub(super) fn add_all(&mut self) {
-        let Some(rules) = self.rules.clone() else { return };
+        let Some(rules) = self.rules.upgrade() else { return };
         let names: Vec<_> = counted(&rules).map(|(rule, limit)| name_of(rule, limit)).collect();
         self.add_missing(names.iter());
     }
@@ -145,20 +147,13 @@ impl Catalog {
     }
 
     fn row_of<'c>(&'c self, LabelledLimits { id, rule, limits }: &'c LabelledLimits) -> CatalogRow<'c> {
-        let rules = self.rules.as_deref();
-        let rule = rules.zip(*rule).and_then(|(rules, id)| rules.rules().get(id.0 as usize));
-        CatalogRow { id: *id, rule: rule.map(AsRef::as_ref), rules, limits }
+        CatalogRow { id: *id, rule: rule.as_deref(), limits }
     }
 }
 
 impl CatalogRow<'_> {
     pub(super) fn texts(&self) -> RowTexts {
-        let limits = self
-            .rules
-            .into_iter()
-            .flat_map(|rules| self.limits.iter().filter_map(move |&limit| limit_at(rules, limit)));
-        let limits: Vec<&Limit> = limits.collect();
-        let (Some(rule), Some(first)) = (self.rule, limits.first()) else {
+        let (Some(rule), Some(first)) = (self.rule, self.limits.first()) else {
             let limit = "with the request".to_owned();
             let (limit_name, how) = (String::new(), String::new());
             return RowTexts { path: None, limit_name, limit, how, kind: LimitKind::Override };
@@ -166,7 +161,7 @@ impl CatalogRow<'_> {
         RowTexts {
             path: Some(rule.path_in_domain().to_owned()),
             limit_name: first.name().to_owned(),
-            limit: limits.iter().map(|limit| rate(limit)).collect::<Vec<_>>().join(" / "),
+            limit: self.limits.iter().map(|limit| rate(limit)).collect::<Vec<_>>().join(" / "),
             how: algorithm(first),
             kind: match first.shadow {
                 true => LimitKind::Shadow,
@@ -178,17 +173,13 @@ impl CatalogRow<'_> {
 }
 
 /// The limits that are counted, each with its rule.
-fn counted(rules: &RuleSet) -> impl Iterator<Item = (&Rule, &Limit)> {
-    let all = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (&**rule, &**limit)));
+fn counted(rules: &RuleSet) -> impl Iterator<Item = (&Arc<Rule>, &Arc<Limit>)> {
+    let all = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
     all.filter(|(_, limit)| limit.quantity != Quantity::Unlimited)
 }
 
 fn name_of(rule: &Rule, limit: &Limit) -> LimitName {
     (Arc::clone(&rule.domain), Arc::clone(&limit.label))
-}
-
-fn limit_at(rules: &RuleSet, id: LimitId) -> Option<&Limit> {
-    rules.limits().get(id.0 as usize).map(AsRef::as_ref)
 }
 
 fn rate(limit: &Limit) -> String {
