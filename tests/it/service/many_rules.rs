@@ -45,8 +45,8 @@ async fn a_scrape_holds_only_the_rules_that_requests_have_met() {
     assert_eq!(scrape(&service).1, series, "the counts outlive the reload");
 }
 
-/// The release binary needs 14 MB without rules and less than 60 MB with these. This one needs 43 to 46 MB more with them,
-/// or 51 MB, if the allocator keeps what the first reload has freed.
+/// The release binary needs 14 MB without rules and less than 60 MB with these. This one needs 43 to 46 MB more with
+/// them, or 51 MB, if the allocator keeps what the first reload has freed.
 #[test]
 fn the_rules_are_loaded_again_in_less_than_55_mb() {
     let few = Ratelimitd::start("domain: few\ndescriptors: [{ key: a }]\n");
