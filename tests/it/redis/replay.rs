@@ -14,6 +14,7 @@ use crate::rules::left_alone::{
 };
 use crate::rules::reserve::checks_and_charges_have_the_known_answers;
 use crate::rules::soft_limits::soft_limits_have_the_known_answers;
+use crate::settle::check_recorded_calls;
 use crate::support::certificates::Authority;
 use crate::support::properties;
 use crate::support::redis::Redis;
@@ -77,6 +78,7 @@ fn redis_leaves_alone_what_a_change_is_not_of() {
     a_limit_of_0_keeps_the_counter(store);
     another_limit_of_the_rule_counts_on(store);
     a_charge_gives_back_what_its_check_took(store);
+    check_recorded_calls(store);
 }
 
 /// A descriptor: the index of its key in [`KEYS`], its hits, and whether it is a refund.

@@ -1,12 +1,15 @@
 //! Several descriptors of one call that use one counter: estimates and settles of one tenant, in any order.
 
+use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
 use ::store::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{Charges, Code, Decision, Descriptor, Outcomes, SettleResult};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
 
 use super::{Story, T0, hits, settle};
+use crate::rules;
 use crate::support::properties;
 
 /// The keys of the rules, one for each kernel.
@@ -174,9 +177,32 @@ pub(crate) fn check_random_calls(mut decide: impl FnMut(&Charges, u64) -> Outcom
     }
 }
 
+/// A recorded call that takes and settles is decided as the service decides it: the settles first.
+pub(crate) fn check_recorded_calls(store: &mut impl ReplayStore) {
+    let rules = rules::rules(RULES);
+    let mut answer = |descriptors: &[Value]| -> Value {
+        let line = json!({"t_us": T0, "domain": "d", "descriptors": descriptors}).to_string();
+        let mut answers = Vec::new();
+        replay(&rules, store, (line.as_bytes(), &mut answers), |_| {}).expect("a request");
+        serde_json::from_slice(&answers).expect("JSON")
+    };
+    for kernel in KERNELS {
+        let entry = json!({"key": kernel, "value": "recorded"});
+        let take = |units: u64| json!({"entries": [entry], "hits_addend": units});
+        let receipt = answer(&[take(8)])["receipt"].clone();
+        assert!(receipt.is_string(), "{kernel}: {receipt}");
+        let receipt = json!({"key": "ratelimitd_receipt", "value": receipt});
+        let settle = json!({"entries": [entry, receipt], "hits_addend": 1});
+        let answer = answer(&[take(5), settle]);
+        let left = [0, 1].map(|index| answer["statuses"][index]["limit_remaining"].as_u64());
+        assert_eq!((answer["overall_code"].as_str(), left), (Some("OK"), [Some(4), Some(9)]), "{kernel}");
+    }
+}
+
 #[test]
 fn memory_adds_up_the_takes_of_one_call() {
     let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
     check_one_call(|charges, now_us| store.decide_at(charges, now_us));
     check_random_calls(|charges, now_us| store.decide_at(charges, now_us));
+    check_recorded_calls(&mut MemoryReplay::new());
 }
