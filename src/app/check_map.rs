@@ -37,7 +37,7 @@ impl CheckMapWatcher {
         // Opened first, so that a change between the two readings is noticed.
         let (file, _) = WatchedFiles::open(vec![settings.map.clone()]);
         let map = load_check_map(&settings.map)?;
-        warn_of_unknown_domain(&map, rulebook);
+        warn_of(&map, rulebook);
         let (map, rulebook) = (Arc::new(ArcSwap::from_pointee(map)), Arc::clone(rulebook));
         Ok(Self { settings: settings.clone(), map, file, rulebook })
     }
@@ -53,7 +53,7 @@ impl CheckMapWatcher {
             if file.check().is_some() {
                 match load_check_map(&settings.map) {
                     Ok(changed) => {
-                        warn_of_unknown_domain(&changed, &rulebook);
+                        warn_of(&changed, &rulebook);
                         map.store(Arc::new(changed));
                         tracing::info!(file = %settings.map.display(), "the changed map of /check is in force");
                     }
@@ -68,8 +68,11 @@ impl CheckMapWatcher {
     }
 }
 
-/// The rules of an xDS server may come later.
-fn warn_of_unknown_domain(map: &RequestMap, rulebook: &Rulebook) {
+/// Warns of what lets requests pass without a limit. The rules of an xDS server may come later.
+fn warn_of(map: &RequestMap, rulebook: &Rulebook) {
+    for warning in map.warnings() {
+        tracing::warn!("the map of /check: {warning}");
+    }
     let domain = map.domain();
     if rulebook.has_rules() && rulebook.rules().domain(domain).is_none() {
         tracing::warn!(

@@ -59,7 +59,9 @@ impl App {
         let sampler = self.ports.admin.is_some().then(|| self.sampler());
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
-        let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
+        let (router, failures) = self.public_router(store);
+        let public = self.http_service(Port::Http, router, &unfinished);
+        let public = HttpService { failures: Some(failures), ..public };
         let service = self.grpc_service(unfinished);
         let Self { rules, exceptions, check_map, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
@@ -140,8 +142,8 @@ impl App {
     }
 
     fn http_service(&self, port: Port, router: Router, unfinished: &UnfinishedBytes) -> HttpService {
-        let (admission, tls) = (self.admission(port), self.tls.of_port(port));
-        HttpService { router, admission, tls, unfinished: unfinished.clone(), finish_within: FINISH_WITHIN }
+        let (admission, tls, unfinished) = (self.admission(port), self.tls.of_port(port), unfinished.clone());
+        HttpService { router, admission, tls, unfinished, finish_within: FINISH_WITHIN, failures: None }
     }
 
     fn admission(&self, port: Port) -> Admission {
@@ -194,10 +196,12 @@ impl App {
         }
     }
 
-    fn public_router(&self, store: WorkerStore) -> Router {
+    /// The router of the HTTP port, and the failures of its requests.
+    fn public_router(&self, store: WorkerStore) -> (Router, Failures) {
         let handler = self.handler_factory(Transport::Http)(store);
+        let failures = handler.failures.clone();
         let check = self.check_map.as_ref().map(CheckMapWatcher::options);
-        http::public_router(handler, check, self.readiness.clone(), self.metrics.clone())
+        (http::public_router(handler, check, self.readiness.clone(), self.metrics.clone()), failures)
     }
 
     fn sampler(&self) -> Sampler {

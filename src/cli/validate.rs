@@ -69,18 +69,28 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if let Some(Err(error)) = settings.server.check.as_ref().map(|check| load_check_map(&check.map)) {
-        print_error(format_args!("server.http.check.map: {error}"));
-        return ExitCode::FAILURE;
-    }
+    let of_map = match settings.server.check.as_ref().map(|check| load_check_map(&check.map)).transpose() {
+        Ok(map) => map.map_or_else(Vec::new, |map| map.warnings()),
+        Err(error) => {
+            print_error(format_args!("server.http.check.map: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     let of_exceptions = exceptions.as_ref().map(|exceptions| check_against_rules(exceptions, &loaded.rules));
     let warnings: Vec<&Problems> = [&loaded.warnings].into_iter().chain(&of_exceptions).collect();
     for warning in warnings.iter().flat_map(|problems| problems.all()) {
         print_error(warning);
     }
+    for warning in &of_map {
+        print_error(format_args!("server.http.check.map: warning: {warning}"));
+    }
     let told = warnings.iter().find(|problems| args.strict && problems.warnings() > 0);
     if let Some(problems) = told {
         print_error(problem_counts(problems));
+        return ExitCode::FAILURE;
+    }
+    if args.strict && !of_map.is_empty() {
+        print_error(format!("{} of the map", count_of(of_map.len(), "warning")));
         return ExitCode::FAILURE;
     }
     let mut counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));

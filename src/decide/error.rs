@@ -23,8 +23,8 @@ pub enum NoDecision {
     WebPage,
     #[error("{bytes} bytes in the headers, more than the {max} allowed")]
     LongHeaders { bytes: usize, max: usize },
-    /// The HTTP/2 library refuses them.
-    #[error("the headers are longer than this service reads")]
+    /// The HTTP library refuses them.
+    #[error("the headers are longer, or more, than this service reads")]
     UnreadHeaders,
     #[error("the trailers of a call are too long")]
     LongTrailers,

@@ -75,7 +75,11 @@ pub(super) async fn check<S: Store + 'static>(
 /// The log does not quote the cost.
 impl From<LineFault> for NoDecision {
     fn from(fault: LineFault) -> Self {
-        Self::Cost { cause: fault.to_string() }
+        let cause = fault.to_string();
+        match fault {
+            LineFault::DotSegment => Self::Malformed { cause },
+            _ => Self::Cost { cause },
+        }
     }
 }
 

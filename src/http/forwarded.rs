@@ -40,7 +40,8 @@ pub(super) fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> 
 pub(super) struct ForwardedRequest<'c>(pub &'c Parts);
 
 impl<'c> ForwardedRequest<'c> {
-    /// The value of a field. As in a log, an empty value and `-` are none.
+    /// The value of a field. As in a log, an empty value and `-` are none. But a client can choose `-` as its method, and
+    /// must not be able to do without one.
     pub fn value(&self, field: &RequestField) -> Result<Option<Cow<'c, str>>, NoDecision> {
         let headers = &self.0.headers;
         let value = match field {
@@ -60,7 +61,8 @@ impl<'c> ForwardedRequest<'c> {
             }
             RequestField::Header(name) => joined(headers, name),
         };
-        Ok(value.filter(|value| !value.is_empty() && value != "-"))
+        let is_none = |value: &str| value.is_empty() || value == "-" && *field != RequestField::Method;
+        Ok(value.filter(|value| !is_none(value)))
     }
 
     /// The path below `/check`, with its query.
@@ -198,6 +200,7 @@ mod tests {
             (&[("x-forwarded-host", b"[2001:db8::1]")], "RequestHost", Some("[2001:db8::1]")),
             (&[("x-forwarded-host", b"[2001:db8::1]:80")], "RequestHost", Some("[2001:db8::1]")),
             (&[("x-original-uri", b"/a"), ("x-original-url", b"http://h/a")], "path", Some("/a")),
+            (&[("x-forwarded-method", b"-")], "method", Some("-")),
             (&[], "path", None),
             (&[], "host", None),
         ];

@@ -26,9 +26,9 @@ use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
 use super::connections::{HttpConnections, IdleSince};
-use crate::decide::NoDecision;
+use crate::decide::{Failures, NoDecision};
 use crate::net::listener::PortStream;
-use crate::net::socket::{ClientSocket, TlsSession};
+use crate::net::socket::{ClientSocket, TlsSession, linger};
 use crate::net::tls::PortTls;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes};
 use crate::net::{Admission, PortListener, UnfinishedBytes};
@@ -37,7 +37,7 @@ use crate::net::{Admission, PortListener, UnfinishedBytes};
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit from the last header of the request to the answer, reading of the body included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The size limit of the request line and all headers together; the last read may bring as much again.
+/// The size limit of the request line and all headers together.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 /// The address of the client, in the extensions of each request.
@@ -55,6 +55,8 @@ pub struct HttpService {
     pub unfinished: UnfinishedBytes,
     /// Time limit for requests in flight after the listener is closed.
     pub finish_within: Duration,
+    /// Counts heads that cannot be read; `None` for a port without decisions.
+    pub failures: Option<Failures>,
 }
 
 /// Serves `listener` until `stop`, then finishes the requests in flight.
@@ -98,13 +100,15 @@ async fn serve_client(
     serve_connection(stream, client, http, idle, stop).await;
 }
 
+/// Serves the requests of the client, and then lingers: a client that is still sending gets its answer, too.
 async fn serve_connection(
-    stream: ClearOrTls<ClientSocket<PortStream>, TlsSession>,
+    mut stream: ClearOrTls<ClientSocket<PortStream>, TlsSession>,
     client: IpAddr,
     http: HttpService,
     idle: IdleSince,
     stop: CancellationToken,
 ) {
+    let failures = http.failures.clone();
     let has_request = Arc::new(AtomicBool::new(false));
     let first_request = Arc::clone(&has_request);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -119,22 +123,40 @@ async fn serve_connection(
             answer
         }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    let ended = match select(std::pin::pin!(connection), std::pin::pin!(stop.cancelled())).await {
-        Either::Left((ended, _)) => ended,
-        // hyper's graceful shutdown waits for the first request of a connection until HEADER_TIMEOUT.
-        Either::Right(_) if !has_request.load(Ordering::Relaxed) => return,
-        Either::Right(((), mut connection)) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .max_header_size(MAX_HEAD_BYTES)
+            .serve_connection(TokioIo::new(&mut stream), TowerToHyperService::new(service));
+        match select(std::pin::pin!(connection), std::pin::pin!(stop.cancelled())).await {
+            Either::Left((ended, _)) => ended,
+            // hyper's graceful shutdown waits for the first request of a connection until HEADER_TIMEOUT.
+            Either::Right(_) if !has_request.load(Ordering::Relaxed) => return,
+            Either::Right(((), mut connection)) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "an HTTP connection ended early");
+        if let (Some(failures), Some(refused)) = (failures, refused_head(&error)) {
+            failures.record(refused);
+        }
+    }
+    stop.run_until_cancelled(linger(stream)).await;
+}
+
+/// Why the head of a request was answered 431 or 400 by hyper; `None` for another error of its connection.
+fn refused_head(error: &hyper::Error) -> Option<NoDecision> {
+    match (error.is_parse_too_large(), error.is_parse()) {
+        (true, _) => Some(NoDecision::UnreadHeaders),
+        (false, true) => Some(NoDecision::Malformed {
+            cause: "the request line and the headers are not as HTTP/1.1 requires".to_owned(),
+        }),
+        (false, false) => None,
     }
 }
 
@@ -241,6 +263,7 @@ mod tests {
             tls: None,
             unfinished: UnfinishedBytes::new(1_024),
             finish_within: Duration::ZERO,
+            failures: None,
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::Sleep;
+use tokio::time::{Sleep, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
@@ -18,6 +18,10 @@ use super::listener::PortStream;
 
 /// How long a write may wait for a client that does not read from its socket.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to read its last answer.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// The most bytes after the last answer that are read and dropped: four times what Go reads as headers.
+const LINGER_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Set when another runtime begins to serve a socket. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -150,12 +154,24 @@ impl<S: AsyncWrite + Register + Unpin> AsyncWrite for ClientSocket<S> {
     }
 }
 
+/// Ends a connection whose last answer is sent: reads and drops what the client still sends, until it closes. If a socket
+/// is closed with unread bytes, the system resets the connection: a client that is still writing then sees an error in
+/// place of the answer, which a proxy takes for a server that is away.
+pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO) {
+    let until_closed = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await
+    };
+    let ended: io::Result<_> = timeout(LINGER, until_closed).await.unwrap_or(Ok(0));
+    // The client has gone, which is all that was waited for.
+    let _ = ended;
+}
+
 /// A TLS session. The handshake is done on another runtime than the calls.
 pub(crate) type TlsSession = Box<TlsStream<ClientSocket<PortStream>>>;
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 

@@ -1,6 +1,5 @@
 //! TLS on one port: the certificate in force, and the handshakes of its clients.
 
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +7,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use store::log_throttle::LogThrottle;
 use tls::LoadedTls;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout_at;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::Acceptor;
@@ -20,15 +19,11 @@ use tokio_rustls::server::TlsStream;
 use super::failure::HandshakeFailure;
 use super::handshakes::{HandshakeBounds, HandshakePlace, Handshakes};
 use crate::net::listener::PortStream;
-use crate::net::socket::{ClientSocket, TlsSession};
+use crate::net::socket::{ClientSocket, TlsSession, linger};
 use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
 
 /// From the accepted connection to the end of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a refused client has to read the alert.
-const LINGER: Duration = Duration::from_secs(1);
-/// The most bytes of a refused client that are read and dropped.
-const LINGER_BYTES: u64 = 64 * 1024;
 
 /// TLS on one port. Clones share it.
 #[derive(Clone, Debug)]
@@ -133,7 +128,8 @@ impl Handshake {
                 Ok(Err((failure, stream))) => {
                     tls.record(&failure, client);
                     if let Some(stream) = stream {
-                        linger(stream, place).await;
+                        // The client may not have read the alert: in TLS 1.3 it has sent its first request by then.
+                        place.displaced.run_until_cancelled(linger(stream)).await;
                     }
                     return None;
                 }
@@ -173,26 +169,13 @@ where
     })
 }
 
-/// Reads what the client still sends, until it closes. If a socket is closed with unread bytes, the system resets the
-/// connection, and the client loses the alert: in TLS 1.3 it has sent its first request by then.
-async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO, place: HandshakePlace) {
-    let until_closed = async {
-        stream.shutdown().await?;
-        tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await
-    };
-    let ended: io::Result<_> = tokio::select! {
-        ended = timeout(LINGER, until_closed) => ended.unwrap_or(Ok(0)),
-        () = place.displaced.cancelled() => Ok(0),
-    };
-    // The client has gone, which is all that was waited for.
-    let _ = ended;
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::time::Instant;
 
     use super::*;
+    use crate::net::socket::LINGER;
     use crate::net::tls::testing::TestPort;
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

@@ -73,11 +73,14 @@ impl Running {
             edits.iter().fold(text, |text, (from, to)| text.replace(from, to))
         };
         std::fs::write(&map, edited("map.yaml")).expect("room for the map");
+        let rules = folder.path().join("rules.yaml");
+        std::fs::write(&rules, edited("rules.yaml")).expect("room for the rules");
         let texts: Vec<String> = example.files.iter().map(|file| edited(file)).collect();
         assert!(unused.is_empty(), "not in the files of {}: {unused:?}", example.folder);
 
         if !edits.is_empty() {
             settings.push(("SERVER__HTTP__CHECK__MAP", map.display().to_string()));
+            settings.push(("RULES__PATH", rules.display().to_string()));
         }
         let service = Service::start(example.folder, &settings);
         let upstream = Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))));
@@ -114,6 +117,10 @@ impl Running {
         lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
         http::exchange(http::connect(self.port).expect("a connection"), &lines, "an order")
             .expect("an answer")
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The connections to ratelimitd so far.

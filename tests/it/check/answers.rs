@@ -118,6 +118,44 @@ fn a_request_without_a_descriptor_is_admitted_and_counted() {
     checked.assert_metric("ratelimitd_memory_keys 0");
 }
 
+/// A service that does not read the path as the map does could serve what is limited under a name that is not.
+#[test]
+fn another_spelling_of_a_path_lifts_no_limit() {
+    let map = format!("{PER_CLIENT}normalize: path\nkeep: path != /health\n");
+    let checked = Checked::start(&map);
+    let call =
+        |path: &str| checked.get("/check", &[("x-forwarded-uri", path), ("x-forwarded-for", "192.0.2.1")]);
+    assert_eq!([(); 6].map(|()| call("/files/x").status), [200, 200, 200, 200, 200, 429]);
+    for path in ["/%68ealth", "//health", "/health;a", "/a/;/health"] {
+        assert_eq!(call(path).status, 429, "{path}");
+    }
+    for path in ["/files/../health", "/files/%2e%2E/health", "/files/..;a/health", "/health/..%2ffiles"] {
+        let answer = call(path);
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.body.contains("the path has a segment '.' or '..'"), "{}", answer.body);
+    }
+    assert_eq!(call("/health?a").status, 200);
+    checked.assert_metric("ratelimitd_unlimited_requests_total 1");
+    // As long as the headers may be: a value is never longer than what the client sent.
+    assert_eq!(call(&format!("/{}", "%".repeat(30 << 10))).status, 429);
+}
+
+#[test]
+fn a_client_of_ipv6_is_its_network_and_a_request_without_an_address_has_a_limit() {
+    let checked =
+        Checked::start(&PER_CLIENT.replace("remote_addr", "remote_addr, prefix: 64, default: unknown"));
+    let of = |address: &str| checked.get("/check", &[("x-forwarded-for", address)]).status;
+    let network = (1..=6).map(|host| of(&format!("[2001:DB8:0:1::{host}]:80{host}")));
+    assert_eq!(network.collect::<Vec<_>>(), [200, 200, 200, 200, 200, 429]);
+    assert_eq!(of("2001:db8:0:2::1"), 200, "another network");
+    let spellings =
+        ["192.0.2.1", "192.0.2.1:80", "::ffff:192.0.2.1", "[::ffff:c000:201]:1", "192.0.2.1", "192.0.2.1"];
+    assert_eq!(spellings.map(of), [200, 200, 200, 200, 200, 429]);
+    let unknown = ["-", "forged", "010.0.0.1", ",", "1,", "unknown"];
+    assert_eq!(unknown.map(of), [200, 200, 200, 200, 200, 429]);
+    checked.assert_metric("ratelimitd_unlimited_requests_total 0");
+}
+
 #[test]
 fn a_call_that_no_proxy_has_sent_is_refused() {
     let checked = Checked::start(PER_CLIENT);

@@ -127,6 +127,28 @@ fn clients_of_envoy_are_limited_and_its_log_simulates_to_the_same_denials() {
     assert_eq!(counts, [Some(denied), Some(0), Some(0)], "{agreement}");
 }
 
+/// Envoy takes any status but 200 and 5xx for a denial.
+#[test]
+fn a_client_over_its_limit_is_not_admitted_by_headers_that_are_refused() {
+    let checked = Checked::start_with(MAP, |plan| plan.rule_file("rules.yaml", RULES));
+    let log = checked.folder.path().join("access.log");
+    let mut configuration = configuration(checked.port(), &log, &["x-forwarded-for", "x-long"]);
+    let chain = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+    let filter = format!("{chain}/http_filters/0/typed_config/failure_mode_allow");
+    let (parent, key) = filter.rsplit_once('/').expect("a path");
+    configuration.pointer_mut(parent).expect("a filter")[key] = true.into();
+    let envoy = Envoy::start_text(&configuration.to_string());
+    let last = (0..20).map(|_| envoy.get("/").status).last();
+    assert_eq!(last, Some(429));
+    for _ in 0..20 {
+        for (kib, expected) in [(16, 429), (45, 431), (59, 431)] {
+            let long = "x".repeat(kib << 10);
+            assert_eq!(envoy.get_with("/", &[("x-long", &long)]).status, expected, "{kib} KiB");
+            assert_eq!(envoy.get("/").status, 429);
+        }
+    }
+}
+
 #[test]
 fn an_envoy_that_does_not_send_the_address_of_its_client_is_answered() {
     let checked = Checked::start_with(MAP, |plan| plan.rule_file("rules.yaml", RULES));

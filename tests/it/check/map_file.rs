@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use ::simulate::log::LineFault;
 use ::simulate::map::Map;
 
 use super::{Checked, RULES};
@@ -67,13 +68,53 @@ fn a_changed_map_is_in_force_and_a_bad_one_is_not() {
 }
 
 #[test]
+fn an_entry_that_may_have_no_value_is_told_at_the_start_and_by_validate() {
+    let checked = Checked::start(PER_CLIENT);
+    let told = "a request without a value in remote_addr meets no limit of client: add 'default: unknown'";
+    checked.service.log_with(told);
+    std::fs::write(checked.map_file(), PER_CLIENT.replace("remote_addr", "http_x_key")).expect("room");
+    checked.service.log_with("a request without a value in http_x_key meets no limit of client");
+
+    let validate = |map: &str, arguments: &[&str]| {
+        std::fs::write(checked.map_file(), map).expect("room for the map");
+        let mut validate = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        validate.arg("validate").args(arguments).env("RATELIMITD__RULES__PATH", checked.service.rules());
+        let ended = validate.env("RATELIMITD__SERVER__HTTP__CHECK__MAP", checked.map_file()).output();
+        let ended = ended.expect("the binary runs");
+        (ended.status.code(), String::from_utf8(ended.stderr).expect("text"))
+    };
+    let (code, stderr) = validate(PER_CLIENT, &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let line = format!("server.http.check.map: warning: {}:3: {told}", checked.map_file().display());
+    assert!(stderr.contains(&line), "{stderr}");
+    assert_eq!(validate(PER_CLIENT, &["--strict"]).0, Some(1));
+    let with_default = PER_CLIENT.replace("remote_addr", "remote_addr, prefix: 64, default: unknown");
+    assert_eq!(validate(&with_default, &["--strict"]), (Some(0), String::new()));
+}
+
+#[test]
+fn the_maps_of_the_examples_give_every_request_a_limit() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    for proxy in ["caddy", "haproxy", "nginx", "simulate", "traefik"] {
+        let map = Map::load(&examples.join(proxy).join("map.yaml")).expect("a valid map");
+        let map = map.for_requests().expect("a map of requests");
+        assert_eq!(map.warnings(), Vec::<String>::new(), "{proxy}");
+        let request = map.request(|_| Ok::<_, LineFault>(None)).expect("a request");
+        assert!(!request.descriptors.is_empty(), "{proxy}");
+    }
+}
+
+#[test]
 fn the_shipped_maps_decide_requests_unless_they_need_the_answer() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/maps");
     let mut refused = Vec::new();
     for file in std::fs::read_dir(folder).expect("the folder of the maps") {
         let path = file.expect("a file").path();
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        refused.extend(Map::load(&path).expect("a valid map").for_requests().err().map(|_| name));
+        match Map::load(&path).expect("a valid map").for_requests() {
+            Ok(map) => assert_eq!(map.warnings(), Vec::<String>::new(), "{name}"),
+            Err(_) => refused.push(name),
+        }
     }
     assert_eq!(refused, ["llm-tokens.yaml"], "the tokens of an answer are its cost");
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::{any_upstream, replace, shipped_configuration, start_shipped};
 use crate::support::envoy::{Bootstrap, Envoy, route};
 use crate::support::http;
 use crate::support::process::Ratelimitd;
@@ -95,4 +96,27 @@ fn a_long_trace_state_lifts_no_limit() {
         assert_eq!(statuses(|_| envoy.get_with("/", &headers).status), LIMITED, "{kib} KiB");
     }
     assert_eq!(envoy.stat(FAILED_OPEN), 0);
+}
+
+/// The action that docs/security.md names: an address of IPv6 counts as its network.
+#[test]
+fn a_client_of_ipv6_has_one_counter_with_the_masked_address() {
+    let service = Ratelimitd::start(
+        "domain: edge\ndescriptors:\n  - { key: masked_remote_address, rate_limit: { unit: year, requests_per_unit: 3 } }\n  \
+         - { key: masked_remote_address, value: 192.0.2.7/32, rate_limit: { unit: year, requests_per_unit: 1 } }\n",
+    );
+    let upstream = any_upstream();
+    let shipped = shipped_configuration(&service, &upstream);
+    let shipped = replace(&shipped, "xff_num_trusted_hops: 0", "xff_num_trusted_hops: 1");
+    let action = "- masked_remote_address: { v6_prefix_mask_len: 64 }";
+    let envoy = start_shipped(&replace(&shipped, "- remote_address: {}", action));
+    let of = |address: &str| envoy.get_with("/", &[("x-forwarded-for", address)]).status;
+    let hosts = (1..=4).map(|host| of(&format!("2001:db8:0:1::{host}")));
+    assert_eq!(hosts.collect::<Vec<_>>(), [200, 200, 200, 429]);
+    assert_eq!(
+        [of("2001:db8:0:2::1"), of("192.0.2.7"), of("192.0.2.7"), of("192.0.2.8")],
+        [200, 200, 429, 200]
+    );
+    let page = include_str!("../../../docs/security.md");
+    assert!(page.contains(action), "{action}");
 }

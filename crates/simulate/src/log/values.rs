@@ -38,6 +38,9 @@ pub enum LineFault {
     /// The cost is not a number.
     #[error("the cost {0:?} is not a whole number")]
     Cost(String),
+    /// The path that a map normalizes.
+    #[error("the path has a segment '.' or '..', and services do not read it in the same way")]
+    DotSegment,
     /// A recorded request that is not valid.
     #[error("{0}")]
     Request(String),

@@ -1,6 +1,7 @@
 //! One entry of a descriptor: from the value of a field to the value of the entry.
 
 use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::expression::Expression;
 use super::expression::FieldIndex;
@@ -40,6 +41,9 @@ pub(super) enum Step {
     StripQuery,
     /// The port of an address goes.
     StripPort,
+    /// The address of a client: its network of this many bits in IPv6, and all of it in IPv4, without a port and a zone.
+    /// No address, no value.
+    Network(u8),
     Lowercase,
     /// The first pattern that matches takes the place of the value.
     Templates(Vec<PathTemplate>),
@@ -67,6 +71,11 @@ impl EntryRule {
 }
 
 impl Step {
+    /// Whether a value that is there may be none after the step.
+    pub fn may_have_none(&self) -> bool {
+        matches!(self, Self::TrustedHop(_) | Self::Network(_))
+    }
+
     fn apply<'v>(&'v self, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
         match self {
             Self::TrustedHop(hop) => part(value, |value| {
@@ -75,6 +84,13 @@ impl Step {
             Self::First => part(value, |value| value.split(',').next().map(str::trim)),
             Self::StripQuery => part(value, |value| value.split(['?', '#']).next()),
             Self::StripPort => part(value, |value| Some(without_port(value))),
+            Self::Network(bits) => {
+                let address = part(value, |value| without_port(value).split('%').next())?;
+                Some(match network_of(address.parse().ok()?, *bits) {
+                    IpAddr::V4(_) if !address.contains(':') => address,
+                    network => Cow::Owned(network.to_string()),
+                })
+            }
             Self::Lowercase => Some(match value.bytes().any(|byte| byte.is_ascii_uppercase()) {
                 true => Cow::Owned(value.to_ascii_lowercase()),
                 false => value,
@@ -103,6 +119,17 @@ fn without_port(value: &str) -> &str {
     match value.split_once(':') {
         Some((address, port)) if !port.contains(':') => address,
         _ => value,
+    }
+}
+
+/// An IPv4 address that is written as one of IPv6 is the IPv4 address.
+fn network_of(address: IpAddr, bits: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -148,6 +175,18 @@ mod tests {
             (&Step::StripPort, "192.0.2.7:443", Some("192.0.2.7")),
             (&Step::StripPort, "[2001:db8::1]:443", Some("2001:db8::1")),
             (&Step::StripPort, "2001:db8::1", Some("2001:db8::1")),
+            (&Step::Network(64), "192.0.2.1", Some("192.0.2.1")),
+            (&Step::Network(64), "192.0.2.1:80", Some("192.0.2.1")),
+            (&Step::Network(64), "[::ffff:192.0.2.1]:80", Some("192.0.2.1")),
+            (&Step::Network(64), "2001:DB8:0:1::1", Some("2001:db8:0:1::")),
+            (&Step::Network(64), "[2001:db8:0:1:2::3]:443", Some("2001:db8:0:1::")),
+            (&Step::Network(48), "2001:db8:0:1::1", Some("2001:db8::")),
+            (&Step::Network(128), "2001:db8:0:1:0::1", Some("2001:db8:0:1::1")),
+            (&Step::Network(1), "2001:db8::1", Some("::")),
+            (&Step::Network(64), "fe80::1%eth0", Some("fe80::")),
+            (&Step::Network(64), "010.0.0.1", None),
+            (&Step::Network(64), "unknown", None),
+            (&Step::Network(64), "192.0.2.1, 192.0.2.2", None),
             (&Step::Lowercase, "ExAmple", Some("example")),
             (&templates, "/users/17", Some("/users/*")),
             (&templates, "/users/", Some("/users/")),

@@ -91,6 +91,20 @@ impl Expression {
     }
 }
 
+impl Expression {
+    /// Whether it holds only for lines that have this field.
+    pub fn needs(&self, field: FieldIndex) -> bool {
+        match self {
+            Self::Or(parts) => parts.iter().all(|part| part.needs(field)),
+            Self::And(parts) => parts.iter().any(|part| part.needs(field)),
+            Self::Not(_) => false,
+            Self::Text(of, test, _) => *of == field && *test != TextTest::NotEqual,
+            Self::Number(of, test, _) => *of == field && *test != NumberTest::NotEqual,
+            Self::Present(of) => *of == field,
+        }
+    }
+}
+
 impl TextTest {
     fn holds(self, value: &str, text: &str) -> bool {
         match self {

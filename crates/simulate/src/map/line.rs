@@ -8,7 +8,7 @@ use rules::nearest_name;
 
 use super::entry::DescriptorRule;
 use super::expression::{Expression, FieldIndex, whole_number};
-use super::path::normalized;
+use super::path::{one_spelling, path_of};
 use super::read::{CostRule, Map, TimeField};
 use super::sent::SentDescriptors;
 use super::yaml_map::MapError;
@@ -56,6 +56,22 @@ pub(crate) enum NotMapped {
 impl From<LineFault> for NotMapped {
     fn from(fault: LineFault) -> Self {
         Self::Unreadable(fault)
+    }
+}
+
+/// The values of a line.
+pub(super) struct Spelled<'l> {
+    pub values: Selected<'l>,
+    /// With the path as the client wrote it, if that is not its one spelling.
+    as_written: Option<Selected<'l>>,
+}
+
+impl Spelled<'_> {
+    /// Whether `condition` holds in either spelling. A client that can spell what is exempt in another way gets a limit,
+    /// and never loses one.
+    pub fn meets(&self, condition: &Expression) -> bool {
+        condition.holds(&self.values)
+            || self.as_written.as_ref().is_some_and(|values| condition.holds(values))
     }
 }
 
@@ -187,10 +203,8 @@ impl Mapping {
     /// The fields that the map uses, with their values in a line; `None` for all if the line cannot be read.
     pub fn used_fields(&self, line: &str) -> Vec<(String, Option<String>)> {
         let Some((map, _)) = &self.map else { return Vec::new() };
-        let mut selected = self.reader.read_line(line).unwrap_or_default();
-        if !selected.is_empty() {
-            map.normalize(&mut selected);
-        }
+        let selected = self.reader.read_line(line).unwrap_or_default();
+        let selected = map.spelled(selected.clone()).map_or(selected, |spelled| spelled.values);
         let value = |index: usize| selected.get(index).cloned().flatten().map(Cow::into_owned);
         map.fields.names().enumerate().map(|(index, name)| (name.to_owned(), value(index))).collect()
     }
@@ -203,21 +217,21 @@ impl Mapping {
             *mapped = MappedLine { t_us, request, ..MappedLine::default() };
             return Ok(());
         };
-        let mut selected = self.reader.read_line(line)?;
-        map.normalize(&mut selected);
-        if map.keep.as_ref().is_some_and(|keep| !keep.holds(&selected)) {
+        let spelled = map.spelled(self.reader.read_line(line)?)?;
+        let selected = &spelled.values;
+        if map.keep.as_ref().is_some_and(|keep| !spelled.meets(keep)) {
             return Err(NotMapped::NotKept);
         }
-        mapped.t_us = time.read_time(&selected, map)?;
-        let hits = map.cost.units(&selected)?;
-        map.write_descriptors(&selected, hits, mapped);
+        mapped.t_us = time.read_time(selected, map)?;
+        let hits = map.cost.units(selected)?;
+        map.write_descriptors(&spelled, hits, mapped);
         if mapped.request.descriptors.is_empty() {
             return Err(NotMapped::NoDescriptor);
         }
         if mapped.request.domain != map.domain {
             mapped.request.domain.clone_from(&map.domain);
         }
-        let holds = |condition: &Option<Expression>| condition.as_ref().is_some_and(|it| it.holds(&selected));
+        let holds = |condition: &Option<Expression>| condition.as_ref().is_some_and(|it| it.holds(selected));
         mapped.is_good = holds(&map.good);
         mapped.was_limited = holds(&map.was_limited);
         Ok(())
@@ -225,22 +239,34 @@ impl Mapping {
 }
 
 impl Map {
-    pub(super) fn normalize(&self, line: &mut Selected<'_>) {
-        let value = self.normalized.and_then(|field| line[field.0].as_mut());
-        if let Some(value) = value
-            && let Cow::Owned(path) = normalized(value)
+    /// The values with the path of `normalize` in one spelling.
+    ///
+    /// # Errors
+    /// [`LineFault::DotSegment`].
+    pub(super) fn spelled<'l>(&self, mut values: Selected<'l>) -> Result<Spelled<'l>, LineFault> {
+        let mut as_written = None;
+        if let Some(FieldIndex(at)) = self.normalized
+            && let Some(Some(value)) = values.get(at)
+            && let Some(path) = path_of(value)
         {
-            *value = Cow::Owned(path);
+            let spelling = one_spelling(path).ok_or(LineFault::DotSegment)?.into_owned();
+            if spelling != path {
+                let mut written = values.clone();
+                written[at] = Some(Cow::Owned(path.to_owned()));
+                as_written = Some(written);
+            }
+            values[at] = Some(Cow::Owned(spelling));
         }
+        Ok(Spelled { values, as_written })
     }
 
     /// Replaces the descriptors by those of a line, each with this many hits, without those that lack a value.
-    pub(super) fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
+    pub(super) fn write_descriptors(&self, line: &Spelled<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
         // In reverse, so that each descriptor is taken for the same one of the next line.
         mapped.spare.extend(mapped.request.descriptors.drain(..).rev());
         mapped.sent = SentDescriptors::default();
         for (position, DescriptorRule { when, entries: rules }) in self.descriptors.iter().enumerate() {
-            if when.as_ref().is_some_and(|when| !when.holds(line)) {
+            if when.as_ref().is_some_and(|when| !line.meets(when)) {
                 continue;
             }
             let mut descriptor = mapped.spare.pop().unwrap_or_default();
@@ -249,7 +275,7 @@ impl Map {
                 .resize_with(rules.len(), || Entry { key: String::new(), value: String::new() });
             let mut written = 0;
             for (rule, entry) in rules.iter().zip(&mut descriptor.entries) {
-                let Some(value) = rule.value(line) else { break };
+                let Some(value) = rule.value(&line.values) else { break };
                 entry.key.clone_from(&rule.key);
                 entry.value.clear();
                 entry.value.push_str(&value);

@@ -195,7 +195,8 @@ fn read_descriptor(node: &Node, fields: &mut FieldUses) -> Result<DescriptorRule
     Ok(DescriptorRule { when, entries })
 }
 
-const ENTRY_KEYS: [&str; 8] = ["key", "value", "from", "take", "strip", "lowercase", "template", "default"];
+const ENTRY_KEYS: [&str; 9] =
+    ["key", "value", "from", "take", "strip", "prefix", "lowercase", "template", "default"];
 
 fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> {
     let map = YamlMap::new(node, "an entry", &ENTRY_KEYS)?;
@@ -248,6 +249,12 @@ fn read_steps(map: &YamlMap<'_>) -> Result<Vec<Step>, Reason> {
             return Err(Reason::new(line, format!("'strip' is 'query' or 'port', not '{text}'")));
         }
     }
+    if let Some((text, line)) = map.text("prefix")? {
+        let bits = text.parse().ok().filter(|bits| (1..=128).contains(bits));
+        let reason =
+            || format!("'prefix' is a number of bits of an IPv6 address, from 1 to 128, not '{text}'");
+        steps.push(Step::Network(bits.ok_or_else(|| Reason::new(line, reason()))?));
+    }
     match map.text("lowercase")? {
         None | Some(("false", _)) => {}
         Some(("true", _)) => steps.push(Step::Lowercase),
@@ -297,6 +304,8 @@ mod tests {
             (entry("key: k, from: f, take: last"), "m:3: 'take' is 'first' or 'trusted-hop N'"),
             (entry("key: k, from: f, take: trusted-hop 0"), "m:3: 'take' is"),
             (entry("key: k, from: f, strip: all"), "m:3: 'strip' is"),
+            (entry("key: k, from: f, prefix: 129"), "m:3: 'prefix' is a number of bits"),
+            (entry("key: k, from: f, prefix: 0"), "m:3: 'prefix' is"),
             (entry("key: k, from: f, template: x"), "m:3: template must be a list"),
             (entry("from: f"), "m:3: 'key' is missing"),
             ("domain: d\ndescriptors:\n  - { when: a == b }".to_owned(), "m:3: 'entries' is missing"),

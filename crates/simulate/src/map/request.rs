@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use engine::Request;
 
-use super::entry::EntrySource;
+use super::entry::{EntrySource, Step};
 use super::expression::{Expression, FieldIndex};
 use super::line::MappedLine;
 use super::read::{CostRule, Map};
@@ -78,22 +78,51 @@ impl RequestMap {
         &self.map.domain
     }
 
+    /// The entries whose value a request may lack: without a default their descriptor is left out, and so are its
+    /// limits. Each with the file, the line and what helps. A condition that asks for the field says that it is meant.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let map = &self.map;
+        let mut warnings = Vec::new();
+        for rule in &map.descriptors {
+            for entry in &rule.entries {
+                let EntrySource::Field { field, steps, default: None } = &entry.source else { continue };
+                let may_have_none = steps.iter().any(Step::may_have_none);
+                let is_meant = map.keep.iter().chain(&rule.when).any(|condition| condition.needs(*field));
+                // A request always has a method.
+                let is_certain = self.fields[field.0] == Some(RequestField::Method) || is_meant;
+                let Some(needed) = map.needed_value(entry).filter(|_| may_have_none || !is_certain) else {
+                    continue;
+                };
+                let (name, line) = map.fields.get(field.0).unwrap_or_default();
+                let keys: Vec<&str> = rule.entries.iter().map(|entry| &*entry.key).collect();
+                let or = if may_have_none { String::new() } else { format!(", or 'when: {name} exists'") };
+                warnings.push(format!(
+                    "{}:{line}: a request without {needed} meets no limit of {}: add 'default: unknown'{or}",
+                    map.file,
+                    keys.join(",")
+                ));
+            }
+        }
+        warnings
+    }
+
     /// The request of the map, of no known caller. It has no descriptor if `keep` does not hold, or if each descriptor
     /// has an entry without a value: such a request is not limited. `value` returns what the request has in a field.
     ///
     /// # Errors
-    /// The error of `value`, or the [`LineFault`] that the cost is not a number.
+    /// The error of `value`, or the [`LineFault`] of the cost or of the path.
     pub fn request<'v, E: From<LineFault>>(
         &self,
         value: impl Fn(&RequestField) -> Result<Option<Cow<'v, str>>, E>,
     ) -> Result<Request, E> {
         let values = self.fields.iter().map(|field| field.as_ref().map_or(Ok(None), &value));
-        let mut values: Selected<'v> = values.collect::<Result<_, E>>()?;
-        self.map.normalize(&mut values);
+        let values: Selected<'v> = values.collect::<Result<_, E>>()?;
+        let spelled = self.map.spelled(values)?;
         let mut mapped = MappedLine::default();
-        if self.map.keep.as_ref().is_none_or(|keep| keep.holds(&values)) {
-            let hits = self.map.cost.units(&values)?;
-            self.map.write_descriptors(&values, hits, &mut mapped);
+        if self.map.keep.as_ref().is_none_or(|keep| spelled.meets(keep)) {
+            let hits = self.map.cost.units(&spelled.values)?;
+            self.map.write_descriptors(&spelled, hits, &mut mapped);
         }
         mapped.request.domain.clone_from(&self.map.domain);
         Ok(mapped.request)
@@ -139,6 +168,80 @@ mod tests {
         for (text, expected) in table {
             let error = for_requests(&text).expect_err(&text).to_string();
             assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_may_have_no_value_is_a_warning() {
+        let warning = |reason: &str| vec![format!("m:{reason}")];
+        let table = [
+            (
+                "remote_addr }",
+                warning(
+                    "3: a request without a value in remote_addr meets no limit of k: add 'default: unknown', or 'when: remote_addr exists'",
+                ),
+            ),
+            (
+                "remote_addr, prefix: 64 }",
+                warning(
+                    "3: a request without an address in remote_addr meets no limit of k: add 'default: unknown'",
+                ),
+            ),
+            (
+                "http_x_forwarded_for, take: trusted-hop 2 }\n    - { key: method, from: method }\nkeep: http_x_forwarded_for exists",
+                warning(
+                    "3: a request without a trusted-hop 2 in http_x_forwarded_for meets no limit of k,method: add 'default: unknown'",
+                ),
+            ),
+            (
+                "x-key }\nkeep: x-key exists or path != /a",
+                warning(
+                    "3: a request without a value in x-key meets no limit of k: add 'default: unknown', or 'when: x-key exists'",
+                ),
+            ),
+            ("method }", vec![]),
+            ("remote_addr, prefix: 64, default: unknown }", vec![]),
+            ("x-key }\nkeep: path != /a and x-key exists", vec![]),
+            ("x-key }\nkeep: x-key == a or x-key > 3", vec![]),
+        ];
+        for (text, expected) in table {
+            assert_eq!(
+                for_requests(&format!("{ENTRY}{text}")).expect("a valid map").warnings(),
+                expected,
+                "{text}"
+            );
+        }
+        let when = "domain: d\ndescriptors:\n  - { entries: [{ key: k, from: x-key }], when: x-key exists }";
+        assert_eq!(for_requests(when).expect("a valid map").warnings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn another_spelling_of_a_path_never_has_fewer_limits() {
+        let text = "path }\n  - { entries: [{ key: login, value: x }], when: path == /login }\n\
+                    keep: not path starts_with /health\nnormalize: path\n";
+        let map = for_requests(&format!("{ENTRY}{text}")).expect("a valid map");
+        let table: [(&str, &[&str]); 10] = [
+            ("/health", &[]),
+            ("/health?x", &[]),
+            ("/healthy/x", &[]),
+            // A service may not read these as /health, so they have limits.
+            ("/%68ealth", &["k=/health"]),
+            ("//health", &["k=/health"]),
+            ("/a;/health", &["k=/a/health"]),
+            // A service may read these as /login, so they have its limit.
+            ("/login", &["k=/login", "login=x"]),
+            ("/login;a=b?c", &["k=/login", "login=x"]),
+            ("//%6Cogin", &["k=/login", "login=x"]),
+            ("http://shop/%256Cogin?a", &["k=/login", "login=x"]),
+        ];
+        for (path, expected) in table {
+            let found = request(&map, &[("path", path)]).expect("a request").0;
+            assert_eq!(found, expected, "{path}");
+        }
+        for path in
+            ["/files/x/../../health", "/health/%2e%2e/files", "/health/..%2ffiles", "/health/..;/files"]
+        {
+            assert_eq!(request(&map, &[("path", path)]), Err(LineFault::DotSegment), "{path}");
         }
     }
 

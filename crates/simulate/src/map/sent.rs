@@ -69,14 +69,15 @@ impl Map {
     }
 
     /// What a line must have for this entry; `None` if the entry always has a value.
-    fn needed_value(&self, entry: &EntryRule) -> Option<String> {
+    pub(super) fn needed_value(&self, entry: &EntryRule) -> Option<String> {
         let EntrySource::Field { field, steps, default: None } = &entry.source else { return None };
         let (name, _) = self.fields.get(field.0)?;
-        let hop = steps.iter().find_map(|step| match step {
+        let special = steps.iter().find_map(|step| match step {
             Step::TrustedHop(hop) => Some(format!("a trusted-hop {hop} in {name}")),
+            Step::Network(_) => Some(format!("an address in {name}")),
             _ => None,
         });
-        Some(hop.unwrap_or_else(|| format!("a value in {name}")))
+        Some(special.unwrap_or_else(|| format!("a value in {name}")))
     }
 }
 

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use crate::service::tls::{RULES, Site, any_request, metric, text, with_certificate};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::grpc::{Code, Rls};
 use crate::support::process::Plan;
-use crate::support::tls::{SERVER_NAME, client, openssl, s_client};
+use crate::support::tls::{SERVER_NAME, client, connect, openssl, s_client};
 use crate::support::wait;
 
 #[test]
@@ -109,6 +111,27 @@ fn http_and_admin_answer_over_tls() {
     }
     // Clear text gets an alert, not an answer.
     assert!(crate::support::http::get(service.http_port(), "/livez", &[]).is_err());
+}
+
+/// As over clear text: the client sends all of its request before it reads.
+#[tokio::test]
+async fn a_request_whose_head_is_too_long_is_answered_over_tls() {
+    let site = Site::new();
+    let service = with_certificate(site.plan().wait_for_log(), "http", &site.server).start();
+    let mut config = (*client(&[&site.authority], None)).clone();
+    config.alpn_protocols.clear();
+    let config = Arc::new(config);
+    for kib in [64, 100, 500, 900] {
+        for _ in 0..10 {
+            let stream = connect(service.http_port(), Arc::clone(&config)).await;
+            let mut stream = stream.expect("a handshake");
+            let head = format!("GET /livez HTTP/1.1\r\nx-long: {}\r\n\r\n", "x".repeat(kib << 10));
+            stream.write_all(head.as_bytes()).await.expect("all of it is taken");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.expect("an answer, and the end");
+            assert!(answer.starts_with("HTTP/1.1 431 "), "{kib} KiB: {answer}");
+        }
+    }
 }
 
 #[tokio::test]

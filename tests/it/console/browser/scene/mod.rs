@@ -109,6 +109,7 @@ async fn play(story: Story, seconds: u64, started: Sender<u16>, stop: Cancellati
         tls: None,
         unfinished: UnfinishedBytes::new(1 << 20),
         finish_within: Duration::from_secs(1),
+        failures: None,
     };
     let live = async {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
