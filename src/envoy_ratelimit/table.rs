@@ -85,8 +85,8 @@ static TLS: [RatelimitVariable; 5] = [
 
 static LOG: [RatelimitVariable; 2] = [
     RatelimitVariable::common("LOG_LEVEL", Text, "WARN", Sets(&["log.level"])).but(
-        "`info` unless set; panic and fatal are `error`; the lines of the start that say how the environment was \
-         read come at `info`, those about variables without effect at `warn`",
+        "`info` unless set; `panic` and `fatal` mean `error`; at the start, a line that says how a variable is read \
+         has the level `info`, a line about a variable without effect `warn`",
     ),
     RatelimitVariable::common("LOG_FORMAT", Text, "text", Sets(&["log.format"]))
         .but("`json` is `envoy_ratelimit`: the keys `@timestamp`, `@message`, `level`"),
@@ -143,9 +143,9 @@ static RULES: [RatelimitVariable; 10] = [
 
 static ANSWERS: [RatelimitVariable; 14] = [
     RatelimitVariable::own("LIMIT_RESPONSE_HEADERS_ENABLED", Flag, "false", Sets(&["response.headers"])),
-    RatelimitVariable::own("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", Sets(&["response.limit_header"])).but("nothing is the default name"),
-    RatelimitVariable::own("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", Sets(&["response.remaining_header"])).but("nothing is the default name"),
-    RatelimitVariable::own("LIMIT_RESET_HEADER", Text, "RateLimit-Reset", Sets(&["response.reset_header"])).but("nothing is the default name"),
+    RatelimitVariable::own("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", Sets(&["response.limit_header"])).but("if it is empty: the default name"),
+    RatelimitVariable::own("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", Sets(&["response.remaining_header"])).but("if it is empty: the default name"),
+    RatelimitVariable::own("LIMIT_RESET_HEADER", Text, "RateLimit-Reset", Sets(&["response.reset_header"])).but("if it is empty: the default name"),
     RatelimitVariable::own("RESPONSE_DYNAMIC_METADATA", Flag, "false", Sets(&["response.dynamic_metadata"])),
     RatelimitVariable::own(
         "EXPIRATION_JITTER_MAX_SECONDS",

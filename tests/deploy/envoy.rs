@@ -23,23 +23,32 @@ fn service() -> Ratelimitd {
     RULES.iter().fold(Plan::default(), |plan, (name, text)| plan.rule_file(name, text)).start()
 }
 
-fn upstream() -> Envoy {
+pub fn upstream() -> Envoy {
     Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))))
 }
 
-/// A configuration of `examples/` with free ports, and the servers of the test in place of those on fixed ports.
-fn local(path: &str, service: &Ratelimitd, upstream: &Envoy) -> Value {
-    let ports = [
-        ("9901", 0),
-        ("10000", 0),
-        ("10001", 0),
-        ("9000", upstream.port("http")),
-        ("8081", service.grpc_port()),
-    ];
-    let text = ports.iter().fold(read(path), |text, (from, to)| {
-        text.replace(&format!("port_value: {from} "), &format!("port_value: {to} "))
-    });
-    document(&text)
+/// A configuration of the project with free ports, and the servers of the test in place of those that it names.
+pub fn local(path: &str, services: &[&Ratelimitd], upstream: &Envoy) -> Value {
+    let mut configuration = document(&read(path));
+    let endpoint = |port: u16| {
+        let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+        json!({"endpoint": {"address": address}})
+    };
+    let any_port = endpoint(0)["endpoint"]["address"].take();
+    configuration["admin"]["address"] = any_port.clone();
+    let resources = &mut configuration["static_resources"];
+    for listener in resources["listeners"].as_array_mut().expect("listeners") {
+        listener["address"] = any_port.clone();
+    }
+    for cluster in resources["clusters"].as_array_mut().expect("clusters") {
+        let ports = match cluster["name"].as_str() {
+            Some("ratelimitd") => services.iter().map(|service| service.grpc_port()).collect(),
+            _ => vec![upstream.port("http")],
+        };
+        let endpoints = ports.into_iter().map(endpoint).collect::<Vec<_>>();
+        cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = json!(endpoints);
+    }
+    configuration
 }
 
 fn start(configuration: &Value) -> Envoy {
@@ -51,7 +60,7 @@ fn start(configuration: &Value) -> Envoy {
 #[test]
 fn the_http_example_limits_each_client_address() {
     let (service, upstream) = (service(), upstream());
-    let envoy = start(&local("examples/envoy/http.yaml", &service, &upstream));
+    let envoy = start(&local("examples/envoy/http.yaml", &[&service], &upstream));
     let codes = [(); 4].map(|()| envoy.get("/").status);
     assert_eq!(codes, [200, 200, 429, 429]);
     let forged = envoy.get_with("/", &[("x-forwarded-for", "198.51.100.7")]);
@@ -61,7 +70,7 @@ fn the_http_example_limits_each_client_address() {
 #[test]
 fn the_tcp_example_closes_connections_over_the_limit() {
     let (service, upstream) = (service(), upstream());
-    let envoy = start(&local("examples/envoy/tcp.yaml", &service, &upstream));
+    let envoy = start(&local("examples/envoy/tcp.yaml", &[&service], &upstream));
     let answers = [(); 4].map(|()| envoy.get_over_tcp().map(|answer| answer.status));
     assert_eq!(answers, [Some(200), Some(200), None, None]);
 }
@@ -75,7 +84,7 @@ fn the_patches_for_istio_limit_each_client_address() {
         .map(|object| object["spec"]["configPatches"][0]["patch"]["value"].clone())
         .collect();
     let (service, upstream) = (service(), upstream());
-    let mut configuration = local("examples/envoy/http.yaml", &service, &upstream);
+    let mut configuration = local("examples/envoy/http.yaml", &[&service], &upstream);
     let cluster = patches[0].pointer("/typed_config/rate_limit_service/grpc_service/envoy_grpc/cluster_name");
     let cluster = cluster.and_then(Value::as_str).expect("the name of the cluster").to_owned();
     let named = &mut configuration["static_resources"]["clusters"][1];

@@ -26,6 +26,8 @@ fn assert_runs_restricted(name: &str, objects: &[Value]) {
     });
     assert_eq!(container["securityContext"], expected, "{name}");
     assert_eq!(deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0, "{name}");
+    // The refresh of DNS in Envoy, the cache of CoreDNS, and 5 s for Kubernetes to publish an address.
+    assert_eq!(deployment["spec"]["minReadySeconds"], 5 + 30 + 5, "{name}");
     for volume in elements(&container["volumeMounts"]) {
         assert!(volume["subPath"].is_null(), "the kubelet never updates a file with a subPath: {volume}");
     }

@@ -12,6 +12,7 @@ mod metrics;
 mod pod;
 mod proxies;
 mod rendered;
+mod rolling;
 mod tools;
 mod traces;
 mod workflows;

@@ -15,7 +15,6 @@ use crate::support::{http, ports, wait};
 use crate::tools::{REMEDY, document, in_project, read, run};
 
 const ALERTS: &str = "deploy/prometheus/ratelimitd.rules.yaml";
-const ALERTS_OF_THE_CHART: &str = "deploy/helm/ratelimitd/files/ratelimitd.rules.yaml";
 const DASHBOARD: &str = "deploy/grafana/ratelimitd.json";
 
 const RULES: &str = "
@@ -43,7 +42,6 @@ fn promtool_accepts_the_alerts_and_their_tests() {
     let printed = run("promtool", &["check", "rules", "--lint=all", "--lint-fatal", ALERTS]);
     assert!(printed.contains("27 rules found"), "{printed}");
     run("promtool", &["test", "rules", "deploy/prometheus/ratelimitd.rules.test.yaml"]);
-    assert_eq!(read(ALERTS), read(ALERTS_OF_THE_CHART), "the chart has the same alerts");
 }
 
 /// A Prometheus that scrapes services every 200 ms.

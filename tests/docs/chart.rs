@@ -1,5 +1,5 @@
-//! The settings in the schema of the chart's values, from the catalogue of the program: Helm refuses a key that the
-//! service does not have.
+//! The generated files of the chart: the schema of the settings, from the catalogue of the program, by which Helm
+//! refuses a key that the service does not have; and the alerts.
 
 use std::path::Path;
 
@@ -11,6 +11,8 @@ use super::compare_or_update;
 const SCHEMA: &str = "deploy/helm/ratelimitd/values.schema.json";
 /// The generated definition is the last part of the file.
 const START: &str = "\n    \"settings\": {\n      \"type\": \"object\"";
+const ALERTS: &str = "deploy/prometheus/ratelimitd.rules.yaml";
+const ALERTS_OF_THE_CHART: &str = "deploy/helm/ratelimitd/files/ratelimitd.rules.yaml";
 
 #[test]
 fn the_schema_of_the_chart_has_every_setting() {
@@ -21,6 +23,14 @@ fn the_schema_of_the_chart_has_every_setting() {
     let schema = format!("{head}\n    \"settings\": {settings}\n  }}\n}}\n");
     assert!(serde_json::from_str::<Value>(&schema).is_ok(), "{schema}");
     compare_or_update(SCHEMA, &schema);
+}
+
+/// A copy and no link: Helm writes a line on standard error for each link that it follows, at every call.
+#[test]
+fn the_chart_has_a_copy_of_the_alerts() {
+    let file = std::fs::symlink_metadata(ALERTS_OF_THE_CHART).expect("the alerts of the chart");
+    assert!(!file.is_symlink(), "{ALERTS_OF_THE_CHART} is a link");
+    compare_or_update(ALERTS_OF_THE_CHART, &std::fs::read_to_string(ALERTS).expect("the alerts"));
 }
 
 /// The schema of the settings whose keys begin with `section`, which is empty or ends with a dot.

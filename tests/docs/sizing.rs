@@ -46,12 +46,16 @@ fn the_examples_of_a_fleet_are_computed_from_the_measured_figures() {
     let [_, slow, slow_redis] = measured("4 connections, 1000 calls/s");
     let [_, medium, _] = measured("4000 calls/s");
     let [_, _, shared_redis] = measured("8 instances, each 4 connections, 1000 calls/s");
+    let [usual_memory, ..] = measured("8000 calls/s");
     let [fast_memory, ..] = measured("20000 calls/s");
     // What Redis adds to a call of the service.
     let added = |calls| measured(calls)[1] - measured(calls)[0];
     let costs = [
         (slow, slow_redis),
         (medium, shared_redis),
+        // Clusters: the pace of an instance, and its pace to one primary.
+        (usual_memory + added("4000 calls/s"), shared_redis),
+        (usual_memory + added("2000 calls/s"), shared_redis),
         (fast_memory + added("4 connections, 1000 calls/s"), shared_redis),
         (fast_memory + added("500 calls/s"), shared_redis),
     ];
