@@ -1,5 +1,6 @@
 //! Lines per second of `simulate`, from a file in Envoy's default text and in Envoy Gateway's JSON, beside programs
-//! that only count lines: one limit per address, 100,000 addresses, an hour.
+//! that only count lines: one limit per address, 100,000 addresses, an hour. Each report has a row: the table alone, all
+//! numbers as JSON, the page and a recommendation with what other numbers would do, and the limits as every algorithm.
 //!
 //! `cargo bench --bench simulate` measures every row once per round. `-- --lines 100M --keys 10M --rounds 1 --only
 //! envoy` measures memory on a large log; the log is written to the folder for temporary files (`TMPDIR`).
@@ -83,11 +84,24 @@ fn rows(options: &Options, folder: &Path) -> Vec<Row> {
         let mut simulate = vec![env!("CARGO_BIN_EXE_ratelimitd").to_owned(), "simulate".to_owned()];
         simulate.extend(["--rules".to_owned(), path("rules.yaml"), "--map".to_owned(), path("map.yaml")]);
         simulate.extend(options.with.iter().cloned());
+        let (page, json) = (path("page.html"), path("report.json"));
+        let reports = [
+            ("", vec![]),
+            (" --report-json", vec!["--report-json", &json]),
+            (
+                " --recommend --report --report-json",
+                vec!["--recommend", "--report", &page, "--report-json", &json],
+            ),
+            (" --algorithms", vec!["--algorithms"]),
+        ];
         let mut add = |name: &str, command: Vec<String>| {
             let name = format!("{}: `{name}`", layout.name());
             rows.push(Row { name, command: [command, vec![log.clone()]].concat(), runs: Vec::new() });
         };
-        add("simulate", simulate);
+        for (name, arguments) in reports {
+            let arguments = arguments.into_iter().map(str::to_owned);
+            add(&format!("simulate{name}"), simulate.iter().cloned().chain(arguments).collect());
+        }
         for counter in [&["wc", "-l"][..], &["rg", "-c", "GET"], &["mawk", "/GET/ { n++ } END { print n }"]] {
             match is_installed(counter[0]) {
                 true => add(

@@ -10,7 +10,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 
 use super::service_connection::{
-    AdminPort, HttpCallError, TlsArgs, TlsSetupError, answer_text, block_on, open_http, root_cause,
+    AdminPort, CONNECTION, HttpCallError, TlsArgs, TlsSetupError, answer_text, block_on, open_http,
+    root_cause,
 };
 use crate::http::{PAGE_NOT_FOUND, TokenFile};
 
@@ -19,14 +20,17 @@ use crate::http::{PAGE_NOT_FOUND, TokenFile};
 pub struct AdminCallArgs {
     /// The file with the token of the admin port, if the service has server.admin.token_file or
     /// server.admin.operator_token_file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
     #[command(flatten)]
     tls: TlsArgs,
 
     /// How long to wait for the answer
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, help_heading = CONNECTION,
+        value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration
+    )]
     timeout: Duration,
 }
 
@@ -35,7 +39,10 @@ pub struct AdminCallArgs {
 pub enum AdminCallError {
     #[error("no runtime: {0}")]
     Runtime(#[from] std::io::Error),
-    #[error("cannot connect to {address}: {}", root_cause(cause))]
+    #[error(
+        "cannot connect to {address}: {}; name the admin port of the service with --admin",
+        root_cause(cause)
+    )]
     Connect { address: String, cause: hyper_util::client::legacy::Error },
     #[error("the admin port does not answer with HTTP: {}", root_cause(.0))]
     Http(#[source] hyper_util::client::legacy::Error),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::admin_call::{AdminCallArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, LimitArg};
 use super::output::{end, print, print_error};
-use super::service_connection::{AdminPort, parse_admin_port};
+use super::service_connection::{AdminPort, CONNECTION, parse_admin_port};
 
 const FAILED: u8 = 2;
 
@@ -18,8 +18,8 @@ const FAILED: u8 = 2;
 ///
 /// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches.
 ///
-/// Exit code 0: done. 2: no rule keeps a counter for the descriptor, there was no answer, or the output cannot be
-/// written.
+/// Exit code 0: done. 2: no rule keeps a counter for the descriptor, no counter of `--limit` was used, there was no
+/// answer, or the output cannot be written.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Examples:
   ratelimitd counters show --domain edge tenant=acme,path=/search
@@ -36,20 +36,34 @@ enum Action {
     /// Show the counters; changes nothing
     Show(CounterArgs),
     /// Reset the counters to unused; the service logs each reset
-    Reset(CounterArgs),
+    Reset(ResetArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+struct ResetArgs {
+    #[command(flatten)]
+    counters: CounterArgs,
+
+    /// Why the counters are reset: the service logs it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 struct CounterArgs {
     /// The admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
-    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port)]
+    #[arg(
+        long, help_heading = CONNECTION,
+        value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
+    )]
     admin: AdminPort,
 
     /// The domain
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
-    /// The limit that requests bring with this descriptor, such as 5/minute or 100/15minute: names its counter
+    /// The limit that requests bring with this descriptor, such as 5/minute or 100/15minute: names its counter, and
+    /// selects no limit of the rules
     #[arg(long, value_name = "N/UNIT")]
     limit: Option<LimitArg>,
 
@@ -60,23 +74,32 @@ struct CounterArgs {
     #[command(flatten)]
     call: AdminCallArgs,
 
-    /// Why the counters are reset: the service logs it
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
-
     /// The descriptor, as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR")]
     descriptor: DescriptorArg,
 }
 
+/// Why nothing was shown or reset.
+#[derive(Debug, thiserror::Error)]
+enum CountersError {
+    #[error(transparent)]
+    Call(#[from] AdminCallError),
+    /// Whoever resets the counter of `--limit` and finds none has probably meant a limit of the rules.
+    #[error(
+        "nothing was reset: --limit names the counter of a limit that requests bring, and this one was not used; to reset \
+         the limits of the rules, leave --limit out: all limits that the descriptor matches are reset"
+    )]
+    UnusedLimit,
+}
+
 /// Counters go to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &CountersArgs) -> ExitCode {
-    let (args, path) = match &args.action {
-        Action::Show(args) => (args, "/counters/show"),
-        Action::Reset(args) => (args, "/counters/reset"),
+    let (args, path, reason) = match &args.action {
+        Action::Show(args) => (args, "/counters/show", None),
+        Action::Reset(args) => (&args.counters, "/counters/reset", args.reason.as_deref()),
     };
-    let posted = args.call.post(&args.admin, path, body(args));
+    let posted = args.call.post(&args.admin, path, body(args, reason)).map_err(CountersError::from);
     match posted.and_then(|answer| answer_text(args, answer)) {
         Ok(text) => end(print(&text), ExitCode::SUCCESS),
         Err(error) => {
@@ -86,25 +109,28 @@ pub fn run(args: &CountersArgs) -> ExitCode {
     }
 }
 
-fn body(args: &CounterArgs) -> String {
+fn body(args: &CounterArgs, reason: Option<&str>) -> String {
     let entries = args.descriptor.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
     let entries: Value = entries.collect();
     let limit = args.limit.as_ref().map(LimitArg::json);
     let descriptor = json!({"entries": entries, "limit": limit});
     let mut body = json!({"domain": args.domain, "descriptors": [descriptor]});
-    if let Some(reason) = &args.reason {
-        body["reason"] = reason.as_str().into();
+    if let Some(reason) = reason {
+        body["reason"] = reason.into();
     }
     body.to_string()
 }
 
-fn answer_text(args: &CounterArgs, answer: String) -> Result<String, AdminCallError> {
+fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersError> {
+    let read: Value = serde_json::from_str(&answer).map_err(AdminCallError::from)?;
+    let counters: Vec<&Value> = read["counters"].as_array().into_iter().flatten().collect();
+    if args.limit.is_some() && counters.iter().all(|counter| counter["had_units"] == false) {
+        return Err(CountersError::UnusedLimit);
+    }
     if args.json {
         return Ok(answer);
     }
-    let answer: Value = serde_json::from_str(&answer)?;
-    let counters = answer["counters"].as_array().into_iter().flatten();
-    Ok(counters.map(|counter| counter_text(counter) + "\n").collect())
+    Ok(counters.into_iter().map(|counter| counter_text(counter) + "\n").collect())
 }
 
 fn counter_text(counter: &Value) -> String {

@@ -19,22 +19,25 @@ pub enum DescriptorError {
     /// An entry starts with `=`, or is empty. Entries are counted from 1.
     #[error("entry {number} of '{text}' has no key; a descriptor is key=value[,key=value...]")]
     NoKey { number: usize, text: String },
+    /// A forgotten value would be charged to a counter of its own.
+    #[error("'{entry}' has no value; write {entry}=VALUE, or {entry}= for an empty value")]
+    NoValue { entry: String },
 }
 
 /// Parses `key=value[,key=value...]`.
 ///
 /// The first `=` of an entry ends the key, so values may contain `=`. A comma within a value is written `\,`; any other
-/// backslash is part of the value. An entry without `=` has an empty value.
+/// backslash is part of the value.
 impl FromStr for DescriptorArg {
     type Err = DescriptorError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let entry = |(index, entry): (usize, String)| {
-            let (key, value) = entry.split_once('=').unwrap_or((&entry, ""));
-            if key.is_empty() {
-                return Err(DescriptorError::NoKey { number: index + 1, text: text.to_owned() });
+        let entry = |(index, entry): (usize, String)| match entry.split_once('=') {
+            Some((key, value)) if !key.is_empty() => {
+                Ok(Entry { key: key.to_owned(), value: value.to_owned() })
             }
-            Ok(Entry { key: key.to_owned(), value: value.to_owned() })
+            None if !entry.is_empty() => Err(DescriptorError::NoValue { entry }),
+            _ => Err(DescriptorError::NoKey { number: index + 1, text: text.to_owned() }),
         };
         split_entries(text).into_iter().enumerate().map(entry).collect::<Result<_, _>>().map(Self)
     }
@@ -77,11 +80,11 @@ pub struct LimitArg {
 /// The text is not a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected N/UNIT or N/MUNIT, such as 5/minute or 100/15minute; a unit is second, minute, hour, day, month or year"
+    "expected N/UNIT or N/MUNIT, such as 5/minute or 100/15minute; a unit is second, minute, hour, day, week, month or year"
 )]
 pub struct LimitArgError;
 
-/// Parses `N/UNIT` and `N/MUNIT`, where M is a whole number of units.
+/// Parses `N/UNIT` and `N/MUNIT`, where M is a whole number of units. A request has no name for a week: it is 7 days.
 impl FromStr for LimitArg {
     type Err = LimitArgError;
 
@@ -89,13 +92,17 @@ impl FromStr for LimitArg {
         let (requests, period) = text.split_once('/').ok_or(LimitArgError)?;
         let letters = period.find(|character: char| !character.is_ascii_digit()).ok_or(LimitArgError)?;
         let (multiplier, unit) = period.split_at(letters);
-        let unit =
-            RateLimitUnit::from_str_name(&unit.to_uppercase()).filter(|&unit| unit != RateLimitUnit::Unknown);
-        let number = |text: &str| text.parse().map_err(|_| LimitArgError);
+        let (unit, units) = match unit.to_uppercase().as_str() {
+            "WEEK" => ("DAY".to_owned(), 7),
+            _ => (unit.to_uppercase(), 1),
+        };
+        let unit = RateLimitUnit::from_str_name(&unit).filter(|&unit| unit != RateLimitUnit::Unknown);
+        let number = |text: &str| text.parse::<u32>().map_err(|_| LimitArgError);
+        let multiplier = if multiplier.is_empty() { 1 } else { number(multiplier)? };
         Ok(Self {
             requests_per_unit: number(requests)?,
             unit: unit.ok_or(LimitArgError)?,
-            multiplier: if multiplier.is_empty() { 1 } else { number(multiplier)? },
+            multiplier: multiplier.checked_mul(units).ok_or(LimitArgError)?,
         })
     }
 }
@@ -132,12 +139,11 @@ mod tests {
 
     #[test]
     fn descriptors_are_read_as_written() {
-        let table: [(&str, &[(&str, &str)]); 8] = [
+        let table: [(&str, &[(&str, &str)]); 7] = [
             ("a=1", &[("a", "1")]),
             ("a=1,b=2", &[("a", "1"), ("b", "2")]),
-            ("a", &[("a", "")]), // no value
-            ("a=,b", &[("a", ""), ("b", "")]),
-            ("path=/x?y=1", &[("path", "/x?y=1")]), // the first `=` ends the key
+            ("a=,b=", &[("a", ""), ("b", "")]),           // empty values
+            ("path=/x?y=1", &[("path", "/x?y=1")]),       // the first `=` ends the key
             (r"a=1\,2,b=3", &[("a", "1,2"), ("b", "3")]), // an escaped comma
             (r"a=c:\dir,b=3", &[("a", r"c:\dir"), ("b", "3")]), // a plain backslash
             (r"a=\,\,", &[("a", ",,")]),
@@ -158,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_without_a_value_is_refused() {
+        for (text, entry) in [("a", "a"), ("a=1,b", "b"), (r"a\,b", "a,b")] {
+            let error = text.parse::<DescriptorArg>().expect_err(text);
+            assert_eq!(error, DescriptorError::NoValue { entry: entry.to_owned() });
+        }
+        let error = "tenant".parse::<DescriptorArg>().expect_err("no value").to_string();
+        assert_eq!(error, "'tenant' has no value; write tenant=VALUE, or tenant= for an empty value");
+    }
+
+    #[test]
     fn limits_are_a_number_a_slash_and_a_period() {
         let limit =
             |requests_per_unit, unit, multiplier| Ok(LimitArg { requests_per_unit, unit, multiplier });
@@ -170,7 +186,9 @@ mod tests {
             ("5/15", Err(LimitArgError)),
             ("/minute", Err(LimitArgError)),
             ("5/unknown", Err(LimitArgError)),
-            ("5/week", Err(LimitArgError)), // requests cannot name a week
+            ("5/week", limit(5, RateLimitUnit::Day, 7)), // requests cannot name a week
+            ("5/2Week", limit(5, RateLimitUnit::Day, 14)),
+            ("5/4294967295week", Err(LimitArgError)),
             ("-5/minute", Err(LimitArgError)),
             ("5/99999999999minute", Err(LimitArgError)),
         ];

@@ -14,7 +14,7 @@ use super::admin_call::AdminCallArgs;
 use super::descriptor::DescriptorArg;
 use super::output::{end, print, print_error};
 use super::rule_options::{RuleOptions, settings_rules};
-use super::service_connection::{AdminPort, parse_admin_port};
+use super::service_connection::{AdminPort, CONNECTION, parse_admin_port};
 use crate::app::ReadRules;
 
 /// The exit code without an answer of the service.
@@ -48,7 +48,10 @@ pub struct ExplainArgs {
 
     /// The admin port of a running service, whose rules in force are explained: an address like http://127.0.0.1:6070,
     /// https:// for TLS, or unix:/path/to/socket
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_admin_port, conflicts_with_all = ["rules", "config", "merge_domains"])]
+    #[arg(
+        long, help_heading = CONNECTION, value_name = "ADDRESS", value_parser = parse_admin_port,
+        conflicts_with_all = ["rules", "config", "merge_domains"]
+    )]
     pub admin: Option<AdminPort>,
 
     #[command(flatten)]

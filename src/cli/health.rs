@@ -13,8 +13,8 @@ use tls::{Protocol, ServerCheck};
 use super::load_settings::load_settings;
 use super::output::{end, print, print_error};
 use super::service_connection::{
-    HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url, root_cause,
-    with_path,
+    CONNECTION, HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url,
+    root_cause, with_path,
 };
 use crate::net::ListenAddress;
 use crate::settings::SettingsError;
@@ -33,7 +33,7 @@ use crate::settings::SettingsError;
   ratelimitd health --address https://ratelimit:8080 --ca-file ca.crt")]
 pub struct HealthArgs {
     /// The HTTP port of the service, instead of the settings' server.http.address
-    #[arg(long, value_name = "URL", value_parser = parse_http_url)]
+    #[arg(long, help_heading = CONNECTION, value_name = "URL", value_parser = parse_http_url)]
     address: Option<Uri>,
 
     /// The settings file (YAML) of the service
@@ -48,7 +48,10 @@ pub struct HealthArgs {
     tls: TlsArgs,
 
     /// How long to wait for the answer
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, help_heading = CONNECTION,
+        value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration
+    )]
     timeout: Duration,
 }
 

@@ -60,6 +60,7 @@ fn settings_text(found: &LoadedSettings) -> String {
         // Variables of ours, too: they are used at the start, and beside one of theirs they win.
         setting.origin.is_some() && !setting.is_default
     };
+    let catalogue = Settings::catalogue();
     let mut sections: Vec<&str> = Vec::new();
     for setting in found.report.settings.iter().filter(is_translated) {
         let path: Vec<&str> = setting.key.split('.').collect();
@@ -69,21 +70,36 @@ fn settings_text(found: &LoadedSettings) -> String {
             let _ = writeln!(text, "{}{section}:", "  ".repeat(depth));
         }
         sections = outer.to_vec();
-        let _ = writeln!(text, "{}{}", "  ".repeat(outer.len()), setting_line(name, setting));
+        let expected = catalogue.iter().find(|known| known.key == setting.key).map(|known| &*known.expected);
+        for line in setting_lines(name, setting, expected.unwrap_or_default()).lines() {
+            let _ = writeln!(text, "{}{line}", "  ".repeat(outer.len()));
+        }
     }
     text.push_str(&differences(found));
     text.push_str(&timeout_for_envoy(&found.settings.store));
     text
 }
 
-/// The value in single quotes, which keep every character in YAML; a secret as a comment.
-fn setting_line(name: &str, setting: &SettingInForce) -> String {
+/// The setting with a value of its type, because the values of the Helm chart are checked by type: numbers, flags and
+/// lists as they are, and everything else in single quotes, which keep every character in YAML. A secret is a comment.
+fn setting_lines(name: &str, setting: &SettingInForce, expected: &str) -> String {
+    let (source, value) = (setting.source(), &setting.value);
     if setting.is_masked {
         let variable = format!("RATELIMITD__{}", setting.key.to_uppercase().replace('.', "__"));
-        return format!("# {name}: a secret ({}); set {variable}", setting.source());
+        return format!("# {name}: a secret ({source}); set {variable}");
     }
-    let quoted = format!("'{}'", setting.value.replace('\'', "''"));
-    format!("{name}: {quoted}  # {}", setting.source())
+    if expected.starts_with("a list ") {
+        return format!("{name}:  # {source}\n  {}", value.replace('\n', "\n  "));
+    }
+    let is_plain =
+        ["a whole number ", "a number ", "true or false"].iter().any(|of| expected.starts_with(of));
+    let value = match value.parse::<u64>() {
+        // YAML reads 010 as 8.
+        Ok(number) if is_plain => number.to_string(),
+        _ if is_plain => value.clone(),
+        _ => format!("'{}'", value.replace('\'', "''")),
+    };
+    format!("{name}: {value}  # {source}")
 }
 
 /// What the variables that are set do differently here.

@@ -24,23 +24,26 @@ use tower::service_fn;
 /// Far above the size of an answer about one request's counters, and of the state of the console.
 pub(super) const MAX_ANSWER_BYTES: usize = 16 << 20;
 
+/// The heading of the options that say how a service is reached, in the help of each command.
+pub(super) const CONNECTION: &str = "Connection options";
+
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct TlsArgs {
     /// For https: the trusted certificate authorities (PEM), instead of the system's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 
     /// For https: the certificate to show (PEM), if the service asks for one
-    #[arg(long, value_name = "FILE", requires = "key_file")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "key_file")]
     pub cert_file: Option<PathBuf>,
 
     /// For https: the key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
 
     /// For https: the name in the certificate of the service, if it is not the host of the address
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = CONNECTION, value_name = "NAME")]
     pub server_name: Option<String>,
 }
 

@@ -20,6 +20,10 @@ use crate::settings::Settings;
 /// a limit that the rules do not have is a warning. The map of server.http.check.map is checked, too. Exit code 0: the
 /// rules can be used. 1: they cannot, or there are warnings and --strict is given. 2: the output cannot be written.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ratelimitd validate config/rules
+  ratelimitd validate --strict --exceptions config/exceptions config/rules
+  kubectl get configmap rules -o jsonpath='{.data.edge\\.yaml}' | ratelimitd validate -")]
 pub struct ValidateArgs {
     /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, values in another language
     /// than that of rules, names given twice

@@ -15,6 +15,7 @@ use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
 use engine::{PlanError, Request, Reset, Store};
 use http::{StatusCode, header};
+use rules::nearest_name;
 use serde_json::{Value, json};
 
 use super::admin_access::{AccessCheck, AdminAccess, TokenFileLines, check_access};
@@ -120,6 +121,9 @@ enum CounterCallError {
     NoDecision(#[from] NoDecision),
     #[error("no rule of domain {0:?} has a counter for this request")]
     NoCounter(String),
+    /// Most likely misspelt.
+    #[error("there are no rules for domain {domain:?}{hint}")]
+    NoDomain { domain: String, hint: String },
 }
 
 impl IntoResponse for CounterCallError {
@@ -127,7 +131,7 @@ impl IntoResponse for CounterCallError {
         let status = match &self {
             Self::NoDecision(NoDecision::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Json(_) | Self::NoDecision(_) => StatusCode::BAD_REQUEST,
-            Self::NoCounter(_) => StatusCode::NOT_FOUND,
+            Self::NoCounter(_) | Self::NoDomain { .. } => StatusCode::NOT_FOUND,
         };
         (status, format!("{self}\n")).into_response()
     }
@@ -167,7 +171,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     async fn show(&self, body: &[u8]) -> Result<Vec<Value>, CounterCallError> {
         let request = self.request(body)?;
         let counters = self.service.show(&request).await?;
-        unless_empty(counters.iter().map(|counter| self.counter_json(counter)).collect(), &request)
+        self.unless_empty(counters.iter().map(|counter| self.counter_json(counter)).collect(), request)
     }
 
     async fn reset(&self, body: &[u8], client: ClientAddress) -> Result<Vec<Value>, CounterCallError> {
@@ -186,12 +190,28 @@ impl<S: Store + Reset> CounterEndpoints<S> {
             tracing::info!(%key, had_units, %peer, reason, "counter reset through the admin port");
             json!({ "key": key, "had_units": had_units })
         });
-        unless_empty(counters.collect(), &request)
+        self.unless_empty(counters.collect(), request)
     }
 
     fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
         let Object(raw): Object<RawRequest> = serde_json::from_slice(body)?;
         Ok(raw.validate(&self.bounds).map_err(NoDecision::from)?)
+    }
+
+    /// # Errors
+    /// If there is no counter, because no rule has one or because there is no such domain.
+    fn unless_empty(&self, counters: Vec<Value>, request: Request) -> Result<Vec<Value>, CounterCallError> {
+        if !counters.is_empty() {
+            return Ok(counters);
+        }
+        let (domain, rules) = (request.domain, self.service.rulebook.rules());
+        if rules.domain(&domain).is_some() {
+            return Err(CounterCallError::NoCounter(domain));
+        }
+        let mut names: Vec<&str> = rules.domains().collect();
+        names.sort_unstable();
+        let hint = nearest_name(&domain, &names).map(|name| format!("; did you mean {name:?}?"));
+        Err(CounterCallError::NoDomain { hint: hint.unwrap_or_default(), domain })
     }
 
     fn counter_json(&self, status: &CounterStatus) -> Value {
@@ -222,8 +242,4 @@ fn without_reason(body: &[u8]) -> (Option<String>, Cow<'_, [u8]>) {
     let Some(reason) = fields.remove("reason") else { return (None, body.into()) };
     let reason = reason_of(&json!({ "reason": reason }));
     (reason, Value::Object(fields).to_string().into_bytes().into())
-}
-
-fn unless_empty(counters: Vec<Value>, request: &Request) -> Result<Vec<Value>, CounterCallError> {
-    if counters.is_empty() { Err(CounterCallError::NoCounter(request.domain.clone())) } else { Ok(counters) }
 }

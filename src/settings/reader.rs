@@ -16,7 +16,7 @@ const DEFAULT: &str = "the default";
 /// Where the settings in force come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsReport {
-    /// Values that have no effect, one line each.
+    /// Values that have no effect, or that may not be meant, one line each.
     pub warnings: Vec<String>,
     /// Every setting, in the order of the documentation.
     pub settings: Vec<SettingInForce>,
@@ -50,6 +50,7 @@ pub(super) struct Reader {
     merged: Config,
     settings: Vec<Setting>,
     problems: Vec<SettingProblem>,
+    warnings: Vec<String>,
     in_force: Vec<SettingInForce>,
 }
 
@@ -155,6 +156,19 @@ impl Reader {
         self.problems.push(problem);
     }
 
+    /// The text of a setting as it was written, which may be a secret.
+    pub(super) fn written_text(&self, key: &str) -> &str {
+        match self.value(key).map(|value| &value.kind) {
+            Some(ValueKind::String(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// Records what is valid, but may not be meant.
+    pub(super) fn warn(&mut self, key: &str, reason: &str) {
+        self.warnings.push(format!("{key}: {reason}"));
+    }
+
     /// Records a problem with a part of a setting.
     pub(super) fn add_problem(&mut self, problem: SettingProblem) {
         self.problems.push(problem);
@@ -166,8 +180,9 @@ impl Reader {
     }
 
     /// The values in force, or every problem in the order of the keys.
-    pub(super) fn finish(mut self, warnings: Vec<String>) -> Result<SettingsReport, SettingsError> {
+    pub(super) fn finish(mut self, mut warnings: Vec<String>) -> Result<SettingsReport, SettingsError> {
         if self.problems.is_empty() {
+            warnings.extend(self.warnings);
             return Ok(SettingsReport { warnings, settings: self.in_force });
         }
         self.problems.sort_by(|a, b| a.key.cmp(&b.key));

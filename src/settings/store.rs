@@ -158,6 +158,9 @@ fn servers(
     ];
     let topology = reader.take(keys.topology, "standalone", one_of(topologies));
     let urls = reader.take(keys.url, default_url, urls(default_url.is_empty()));
+    if reader.written_text(keys.url).split(',').any(has_two_ats) {
+        reader.warn(keys.url, "only the last '@' ends user and password; write %40 for an '@' within them");
+    }
     let credentials = credentials(reader, keys.credentials);
     let sentinel = sentinel(reader, keys);
     let conflict = |key, reason| reader.problem(key, Fault::Unsupported(reason));
@@ -173,6 +176,13 @@ fn servers(
         TopologyName::Cluster => Topology::Cluster,
     };
     (ServerOptions { topology, urls, credentials }, conflicts)
+}
+
+/// Whether a URL has an `@` in its user or password that is not encoded. One in place of another sign, or one too many,
+/// changes the host or the password, and only Redis would notice.
+fn has_two_ats(url: &str) -> bool {
+    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+    authority.split(['/', '?', '#']).next().unwrap_or_default().matches('@').count() > 1
 }
 
 /// What the URLs and the topology do not allow together.

@@ -14,7 +14,7 @@ use tower::service_fn;
 
 use super::descriptor::{DescriptorArg, LimitArg};
 use super::output::{end, print, print_error};
-use super::service_connection::{TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause};
+use super::service_connection::{CONNECTION, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause};
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
@@ -41,7 +41,10 @@ const FAILED: u8 = 2;
   ratelimitd check --address https://ratelimit:8081 --ca-file ca.crt --domain edge generic_key=slow")]
 pub struct CheckArgs {
     /// The gRPC port of the service: host:port, http://host:port, or https://host:port for TLS
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_http_url)]
+    #[arg(
+        long, help_heading = CONNECTION,
+        value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_http_url
+    )]
     pub address: Uri,
 
     /// The domain of the request
@@ -76,7 +79,10 @@ pub struct CheckArgs {
     pub tls: TlsArgs,
 
     /// How long to wait for a connection, and for each answer
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, help_heading = CONNECTION,
+        value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration
+    )]
     pub timeout: Duration,
 
     /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
@@ -177,7 +183,9 @@ async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: 
 /// tonic turns an error of the connection into a status of its own.
 fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
     let cause = Box::new(status);
-    if cause.code() == tonic::Code::Unknown && cause.source().is_some() {
+    let is_of_connection = matches!(cause.code(), tonic::Code::Unknown | tonic::Code::Internal);
+    // The status of a service has no source.
+    if is_of_connection && cause.source().is_some() {
         return CheckError::NotGrpc { address: args.address.to_string(), cause };
     }
     CheckError::Refused(cause)

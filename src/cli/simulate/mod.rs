@@ -78,7 +78,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         threads: args.threads(),
         sample: args.sample,
         show_keys: args.show_keys,
-        what_if: args.recommend || args.report.is_some() || args.report_json.is_some(),
+        what_if: args.recommend || args.report.is_some(),
         recommend: args.recommend.then(RecommendationBounds::default),
         command_line: command_line(),
         digests,

@@ -4,10 +4,13 @@
 
 use std::io::{self, IsTerminal};
 use std::thread;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rules::readable_duration;
 use simulate::log::{Input, ReadBytes};
 use simulate::pass::Progress;
+use simulate::report::grouped;
 use tokio::sync::oneshot;
 
 use crate::cli::stop_signals::StopSignals;
@@ -28,8 +31,8 @@ impl LogProgress {
         let size: Option<u64> = inputs.iter().map(|input| input.size).sum();
         let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
         let template = match size {
-            Some(_) => "{bar:40} {bytes} of {total_bytes}, {msg}, {eta} left",
-            None => "{spinner} {bytes}, {msg}",
+            Some(_) => "{bar:40} {bytes} of {total_bytes}{msg}",
+            None => "{spinner} {bytes}{msg}",
         };
         let style = ProgressStyle::with_template(template);
         // The templates are constants, so the fallback is never used.
@@ -40,15 +43,33 @@ impl LogProgress {
         if self.bar.is_hidden() {
             return;
         }
-        let millis = self.bar.elapsed().as_millis().max(1);
-        let per_second = u128::from(progress.lines) * 1_000 / millis;
-        self.bar.set_message(format!("{per_second} lines/s"));
-        self.bar.set_position(self.read.iter().map(ReadBytes::get).sum());
+        let read = self.read.iter().map(ReadBytes::get).sum();
+        self.bar.set_message(pace(progress.lines, (read, self.bar.length()), self.bar.elapsed()));
+        self.bar.set_position(read);
     }
 
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Lines per second, and the time to the end of the files at the pace so far: `, 10,637 lines/s, 1m 1s left`.
+fn pace(lines: u64, (read, size): (u64, Option<u64>), elapsed: Duration) -> String {
+    let millis = elapsed.as_millis().max(1);
+    let per_second = u64::try_from(u128::from(lines) * 1_000 / millis).unwrap_or(u64::MAX);
+    let left_s = |size: u64| {
+        let left = u128::from(size.saturating_sub(read)) * millis;
+        u64::try_from(left.checked_div(u128::from(read))? / 1_000).ok()
+    };
+    let left = match size {
+        // The requests of the last lines wait to be sorted, and then the report is made.
+        Some(size) if read >= size => ", making the report".to_owned(),
+        Some(size) => left_s(size).map_or_else(String::new, |left_s| {
+            format!(", {} left", readable_duration(Duration::from_secs(left_s.max(1))))
+        }),
+        None => String::new(),
+    };
+    format!(", {} lines/s{left}", grouped(per_second))
 }
 
 /// As shells report a process that SIGINT has ended.
@@ -86,4 +107,25 @@ pub(super) fn on_interrupt<T>(stop: impl Fn() + Send, work: impl FnOnce() -> T) 
         let _ = done.send(());
         Ok(result)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_has_a_time_to_go_only_while_it_is_known() {
+        let second = Duration::from_secs(1);
+        let table = [
+            (0, (0, Some(200)), second, ", 0 lines/s"),
+            (10_637, (100, Some(6_200)), second, ", 10,637 lines/s, 1m 1s left"),
+            (5, (999, Some(1_000)), second, ", 5 lines/s, 1s left"),
+            (5, (1_000, Some(1_000)), second, ", 5 lines/s, making the report"),
+            (5, (1_000, None), second, ", 5 lines/s"),
+            (7, (1, Some(3)), Duration::ZERO, ", 7,000 lines/s, 1s left"),
+        ];
+        for (lines, bytes, elapsed, expected) in table {
+            assert_eq!(pace(lines, bytes, elapsed), expected);
+        }
+    }
 }

@@ -28,7 +28,7 @@ use self::screen::{Next, Screen};
 use self::view::{Contact, InstanceSeen, View};
 use super::admin_call::AdminCallArgs;
 use super::output::{end, print, print_error};
-use super::service_connection::{AdminPort, block_on, parse_admin_port};
+use super::service_connection::{AdminPort, CONNECTION, block_on, parse_admin_port};
 use super::stop_signals::StopSignals;
 
 /// An instance does not answer, but another one does.
@@ -59,7 +59,10 @@ Examples:
 pub struct TopArgs {
     /// The admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket;
     /// may be given several times
-    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port)]
+    #[arg(
+        long, help_heading = CONNECTION,
+        value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
+    )]
     admin: Vec<AdminPort>,
 
     #[command(flatten)]

@@ -1,5 +1,7 @@
 //! `ratelimitd check` against a running service: its text, its JSON, its exit codes.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
@@ -127,6 +129,8 @@ fn limits_and_refunds_can_be_sent() {
     let (code, text, _) = check(port, &["--limit", "3/15minute", "any=x"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("any=x: OK, 2 of 3 per 15 minutes left"), "{text}");
+    let (_, text, error) = check(port, &["--limit", "5/week", "any=x"]);
+    assert!(text.contains("any=x: OK, 4 of 5 per 7 days left"), "{text}{error}");
     let (_, text, _) = check(port, &["--hits", "2", "user=ann"]);
     assert!(text.contains("user=ann: OK, 0 of 2 per year left"), "{text}");
     let (code, text, _) = check(port, &["--hits", "2", "--refund", "user=ann"]);
@@ -138,12 +142,52 @@ fn limits_and_refunds_can_be_sent() {
     }
 }
 
+/// A port on which a server sends a greeting to each caller, and reads what it sends for a while.
+fn greeting_port(greeting: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut caller in listener.incoming().flatten() {
+            // The caller may have left already.
+            let _ = caller.write_all(greeting);
+            let _ = caller.read(&mut [0; 4_096]);
+        }
+    });
+    port
+}
+
 #[test]
 fn a_port_that_is_not_grpc_is_named() {
     let service = Ratelimitd::start(RULES);
-    let (code, _, error) = check(service.http_port(), &["user=ann"]);
-    assert_eq!(code, Some(2));
-    assert!(error.contains("does not answer with gRPC") && error.contains("server.grpc.address"), "{error}");
+    let ports = [
+        ("HTTP", service.http_port()),
+        ("admin", service.admin_port()),
+        ("SSH", greeting_port(b"SSH-2.0-OpenSSH_9.6\r\n")),
+        (
+            "Redis",
+            greeting_port(b"-ERR unknown command 'PRI', with args beginning with: '*' 'HTTP/2.0' \r\n"),
+        ),
+        // A frame of HTTP/2 on a stream that nobody opened.
+        ("HTTP/2", greeting_port(b"\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x01!")),
+        ("nothing", greeting_port(b"")),
+    ];
+    for (name, port) in ports {
+        let (code, _, error) = check(port, &["user=ann"]);
+        assert_eq!(code, Some(2), "{name}");
+        let is_named = error.contains("does not answer with gRPC") && error.contains("server.grpc.address");
+        assert!(is_named, "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_descriptor_without_a_value_is_refused_and_takes_nothing() {
+    let service = Ratelimitd::start(RULES);
+    let (code, text, error) = check(service.grpc_port(), &["user"]);
+    assert_eq!((code, text.as_str()), (Some(2), ""));
+    let reason = "'user' has no value; write user=VALUE, or user= for an empty value";
+    assert!(error.contains(reason), "{error}");
+    let (_, text, _) = check(service.grpc_port(), &["--peek", "user="]);
+    assert!(text.contains("user=: OK, 2 of 2 per year left"), "{text}");
 }
 
 #[test]

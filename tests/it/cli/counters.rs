@@ -95,7 +95,19 @@ fn a_request_without_a_counter_is_an_error() {
         assert_eq!(code, Some(2));
         assert!(error.contains("no rule of domain \"shop\" has a counter for this request"), "{error}");
     }
+    for (domain, end) in [("shp", "; did you mean \"shop\"?\n"), ("other", "\n")] {
+        for action in ["show", "reset"] {
+            let (code, _, error) = counters_of(&service, domain, &[action, "user=ann"]);
+            let expected = format!("ratelimitd counters: there are no rules for domain {domain:?}{end}");
+            assert_eq!((code, error), (Some(2), expected));
+        }
+    }
+    let port = service.admin_port();
     drop(service);
+    let (code, _, error) = run(port, &["user=ann"]);
+    assert_eq!(code, Some(2));
+    let expected = format!("cannot connect to 127.0.0.1:{port}: ");
+    assert!(error.contains(&expected) && error.ends_with("with --admin\n"), "{error}");
 }
 
 fn run(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -124,4 +136,43 @@ fn counters_of_limits_that_requests_bring_can_be_named() {
     let (code, text, error) = run(service.admin_port(), &["--limit", "7/15minute", "any=x"]);
     assert_eq!(code, Some(0), "{error}");
     assert!(text.contains("7 of 7 left"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_of_a_limit_that_no_request_has_brought_fails_and_says_what_to_do() {
+    let service = Ratelimitd::start(RULES);
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    assert_eq!(rls.send_one("shop", &[("user", "ann")]).await.0, Code::Ok);
+    // The user means the limit of the rule.
+    for arguments in [&["reset", "--limit", "5/year", "user=ann"][..], &["reset", "--limit", "5/week", "a=b"]]
+    {
+        let (code, text, error) = counters(&service, arguments);
+        assert_eq!((code, text.as_str()), (Some(2), ""), "{error}");
+        let parts = [
+            "nothing was reset: --limit names the counter",
+            "to reset the limits of the rules, leave --limit out",
+        ];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+    assert_eq!(remaining(&service)[0].1, 2, "the counters of the rule are as before");
+    let brought = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let address = format!("127.0.0.1:{}", service.grpc_port());
+        command.args(["check", "--domain", "shop", "--limit", "7/week", "--address", &address]);
+        command.args(arguments).output().expect("the binary runs").status.success()
+    };
+    assert!(brought(&["a=b"]));
+    let (code, text, error) = counters(&service, &["reset", "--limit", "7/week", "a=b"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(text.ends_with(": reset\n"), "{text}");
+}
+
+#[test]
+fn only_a_reset_takes_a_reason() {
+    let help = |action: &str| {
+        let command = &mut Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let output = command.args(["counters", action, "--help"]).output().expect("the binary runs");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    assert!(!help("show").contains("--reason") && help("reset").contains("--reason"));
 }

@@ -55,7 +55,10 @@ fn each_point_is_what_a_rule_file_with_this_number_does() {
         ("algorithm: sliding_log", Value::Null),
     ];
     let log = log();
-    let simulate = |units, rest| Simulation::new(&rules(units, rest)).map(MAP).log("a.json", &log).succeed();
+    let simulate = |units, rest| {
+        let simulation = Simulation::new(&rules(units, rest)).map(MAP).log("a.json", &log);
+        simulation.with(&["--recommend"]).succeed()
+    };
     for (rest, held_burst) in table {
         let ended = simulate(4, rest);
         let what_if = &ended.report["rules"][0]["what_if"];
@@ -72,6 +75,17 @@ fn each_point_is_what_a_rule_file_with_this_number_does() {
             assert_eq!(found, expected, "{units} {rest}");
         }
     }
+}
+
+#[test]
+fn other_numbers_are_tried_only_for_those_who_ask() {
+    let simulation = || Simulation::new(&rules(4, "algorithm: gcra")).map(MAP).log("a.json", log());
+    let page = simulation().path("page.html").display().to_string();
+    for (arguments, tried) in [(&[][..], 0), (&["--recommend"], 14), (&["--report", &page], 14)] {
+        assert_eq!(points(&simulation().with(arguments).succeed()).len(), tried, "{arguments:?}");
+    }
+    let windows = Simulation::new(&rules(4, "algorithm: fixed_window")).map(MAP).log("a.json", log());
+    assert!(points(&windows.succeed()).len() > 10, "they are read off the counts of windows");
 }
 
 #[test]

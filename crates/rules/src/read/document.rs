@@ -45,12 +45,13 @@ fn read_domain(
         report.warn(&Position::document(line), reason);
     }
     let Some(root) = &document.root else {
-        report.error(&Position::document(1), NO_DOMAIN);
+        report.error(&Position::document(1), format!("{NO_DOMAIN}{DOMAIN_IS_MISSING}"));
         return None;
     };
     let fields = Fields::from_map(&root.into(), Section::File, Position::document(root.line), report);
     let nodes = NodeReader { context, report }.read_level(&fields);
-    let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
+    let is_empty = if fields.has("domain") { "" } else { DOMAIN_IS_MISSING };
+    let name = required_text(&fields, "domain", &format!("{NO_DOMAIN}{is_empty}"), report)?;
     let location = report.location(&fields.position_of("domain"));
     let documents = vec![Arc::clone(&location.file)];
     Some(DomainDraft {
@@ -63,6 +64,8 @@ fn read_domain(
 }
 
 pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
+/// The end of [`NO_DOMAIN`] for a file without a domain.
+const DOMAIN_IS_MISSING: &str = ": it has none; add a line such as 'domain: NAME'";
 pub(super) const EMPTY_KEY: &str = "descriptor has empty key";
 pub(super) const KEY_OF_RECEIPTS: &str = "no rule can have the key ratelimitd_receipt: the entry with this key is a receipt, and is taken out before matching";
 const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \

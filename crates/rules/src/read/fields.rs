@@ -52,7 +52,8 @@ impl<'n> Fields<'n> {
         let at = self.at.on_line(entry.line);
         let Some(name) = entry.name else {
             let text = text_or_type(entry.key);
-            report.error(&at, format!("config error, key is not of type string: {text}"));
+            let hint = if is_group_of_digits(&text) { AFTER_A_COMMA } else { "" };
+            report.error(&at, format!("config error, key is not of type string: {text}{hint}"));
             self.has_unknown = true;
             return None;
         };
@@ -225,6 +226,9 @@ impl<'n> FieldValue<'n> {
             (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, Content::Map(_)) => {
                 Ok(Some(Self::Map(value.clone())))
             }
+            (ValueType::List(_), Content::Map(_)) => {
+                Err(wrong_type(name, "a list", node) + "; begin the first line of each element with '- '")
+            }
             (ValueType::List(_), _) => Err(wrong_type(name, "a list", node)),
             (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, _) => {
                 Err(wrong_type(name, "a map", node))
@@ -267,13 +271,15 @@ impl<'n> FieldValue<'n> {
             (_, value) => {
                 let most = if matches!(value_type, ValueType::Units) { MAX_LIMIT } else { u32::MAX.into() };
                 let wanted = integer_to(most);
+                let instead = || whole_number(&scalar.text).filter(|&number| number <= most.into());
+                let hint = || instead().map(|number| format!("; write {number}")).unwrap_or_default();
                 match value {
-                    ScalarValue::Float(_) => Err(float_in_place_of(name, &wanted, node)),
+                    ScalarValue::Float(_) => Err(float_in_place_of(name, &wanted, node) + &hint()),
                     ScalarValue::Int(number) => {
                         let number = u64::try_from(number).ok().filter(|&number| number <= most);
                         number.map(Self::Integer).ok_or_else(|| wrong_type(name, &wanted, node))
                     }
-                    _ => Err(wrong_type(name, &wanted, node)),
+                    _ => Err(wrong_type(name, &wanted, node) + &hint()),
                 }
             }
         }
@@ -281,6 +287,23 @@ impl<'n> FieldValue<'n> {
 }
 
 const FLAG: &str = "true or false";
+
+/// What follows the comma of `{ requests_per_unit: 10,000 }` is a key.
+const AFTER_A_COMMA: &str =
+    "; a comma ends the value before it: write a number such as 10,000 without a comma";
+
+fn is_group_of_digits(text: &str) -> bool {
+    text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The number that is meant where it is written with commas, quotes, an exponent or zeros in front.
+fn whole_number(text: &str) -> Option<u128> {
+    let text = text.replace(',', "");
+    let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+    let zeros: u32 = exponent.strip_prefix('+').unwrap_or(exponent).parse().ok()?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse::<u128>().ok().filter(|_| is_number)?.checked_mul(10_u128.checked_pow(zeros)?)
+}
 
 fn integer_to(most: u64) -> String {
     format!("a whole number from 0 to {most}")

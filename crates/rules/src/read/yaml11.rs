@@ -20,7 +20,7 @@ impl ScalarValue {
             Self::Null => "nothing",
             Self::Bool(_) => "a boolean",
             Self::Int(_) => "a number",
-            Self::Float(_) => "a number with a fraction",
+            Self::Float(_) => "a floating-point number",
             Self::Text => "text",
         }
     }

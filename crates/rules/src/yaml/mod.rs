@@ -110,6 +110,21 @@ mod tests {
     }
 
     #[test]
+    fn a_tab_that_indents_is_refused_with_its_line_and_what_to_write() {
+        let table = [
+            ("domain: d\ndescriptors:\n\t- key: a\n", 3),
+            ("domain: d\ndescriptors:\n  - key: a\n\tvalue: b\n", 4),
+            ("domain: d\ndescriptors:\n  - key: a\n\n  \tvalue: b\n", 5),
+            ("a:\n  b: 'x\n\ty'\n", 3),
+        ];
+        for (text, line) in table {
+            let error = parse(text).expect_err("refused");
+            let reason = "a tab indents this line; write spaces instead";
+            assert_eq!((error.line, error.reason.as_str()), (line, reason), "{text:?}");
+        }
+    }
+
+    #[test]
     fn a_control_character_is_refused_with_its_line_and_its_number() {
         let table = [
             ("a: b\nc: d\u{1}\n", 2, "U+0001"),

@@ -137,6 +137,7 @@ pub struct YamlError {
 }
 
 const TAB_AFTER_COLON: &str = "a tab follows ':'; write a space instead";
+const TAB_INDENTS: &str = "a tab indents this line; write spaces instead";
 const STAR: &str = "; a value that begins with '*' must be in quotes";
 const INDENTATION: &str =
     "; lines inside brackets or quotes must be indented deeper than the key that they belong to";
@@ -145,6 +146,9 @@ impl YamlError {
     /// The parser's `error` about `text`.
     pub(super) fn from_scan(error: &ScanError, text: &str) -> Self {
         let line = error.marker().line();
+        if let Some(line) = indenting_tab(error, text) {
+            return Self { line: line_number(line), reason: TAB_INDENTS.to_owned() };
+        }
         let starts_with_star = || {
             let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
             written.chars().nth(error.marker().col()) == Some('*')
@@ -161,4 +165,19 @@ impl YamlError {
         };
         Self { line: line_number(line), reason }
     }
+}
+
+/// The line that a tab indents, if this is what the error is about. A text that goes on over several lines begins on an
+/// earlier one.
+fn indenting_tab(error: &ScanError, text: &str) -> Option<usize> {
+    if !error.info().contains("tab") {
+        return None;
+    }
+    let is_indented_by_tab = |line: &str| {
+        let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
+        indentation < line.len() && line[..indentation].contains('\t')
+    };
+    let start = error.marker().line();
+    let mut lines = text.lines().enumerate().skip(start.saturating_sub(1));
+    lines.find(|(_, line)| is_indented_by_tab(line)).map(|(index, _)| index + 1)
 }

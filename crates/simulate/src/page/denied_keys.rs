@@ -15,7 +15,7 @@ pub(super) fn section(report: &Report) -> Markup {
         return html;
     }
     html.raw(
-        r#"<p>The keys with most requests over a limit. Without <code>--show-keys</code> a key is a hash, the same in every report.</p>"#,
+        r#"<p>The keys with most requests over a limit. A key that is 16 hexadecimal digits is a hash, the same in every report: run the simulation with <code>--show-keys</code> to see the key itself.</p>"#,
     );
     let (has_good, has_in_force) = (report.totals.good.is_some(), report.comparison.is_some());
     head(&mut html, has_good, has_in_force);

@@ -83,7 +83,7 @@ fn slider(html: &mut Markup, place: usize, rule: &LimitReport, data: &RuleData) 
         r#"<label for="slider-{}">What if the limit per {} were</label><input type="range" id="slider-{}" min="0" max="{}" step="1" value="{}" aria-describedby="effect-{}">"#,
         &[&place, &text::own_period(rule), &place, &(what_if.limit.len() - 1), &what_if.start, &place],
     );
-    html.raw(r#"<span class="marks">"#);
+    html.raw(r#"<span class="marks">Move to the limit "#);
     let in_force = rule.units_in_force();
     let marks = [("judged", Some(data.limit)), ("in force", in_force), ("recommended", recommended(rule))];
     for (name, limit) in marks {

@@ -2,23 +2,11 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+pub(super) use crate::report::grouped;
 use crate::report::{LimitReport, percent};
 
 /// Stands where a number is not known.
 pub(super) const NONE: &str = "–";
-
-/// With commas between groups of three digits: `12,345`.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 pub(super) fn grouped_or_none(number: Option<u64>) -> String {
     number.map_or_else(|| NONE.to_owned(), grouped)

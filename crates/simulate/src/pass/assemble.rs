@@ -7,14 +7,15 @@ use super::key_table::{KeyStatistics, KeyTable};
 use super::minutes::TimeAxis;
 use super::options::{PassOptions, RuleSets};
 use super::side_by_side::{algorithms, comparison, worst_keys};
-use super::sweep::{OverAt, Sweep, SweptLimit, is_swept};
+use super::sweep::Sweep;
 use super::tally::{Row, Sums, Tally};
 use super::top_keys::{Shown, top_denied};
+use super::tried::{OverAt, SweptLimit, is_swept};
 use super::untested::{self, Mapped};
 use crate::map::Map;
 use crate::report::{
     InForceCounts, KeySampling, LimitReport, Method, REPORT_VERSION, Report, Timeline, Totals, WhatIf,
-    WhatIfPoint, percent, share_ppm,
+    WhatIfPoint, grouped, percent, share_ppm,
 };
 
 /// Ticks of the log's clock in the period of a limit that can be trusted.
@@ -291,21 +292,23 @@ fn verdict(report: &Report) -> String {
         1 => "The rules".to_owned(),
         one_in => format!("In a sample of 1/{one_in} of the keys the rules"),
     };
-    let mut text = format!("{rules} deny {} of {} requests ({share} %)", totals.denied, totals.requests);
+    let (denied, requests) = (grouped(totals.denied), grouped(totals.requests));
+    let mut text = format!("{rules} deny {denied} of {requests} requests ({share} %)");
     if let Some(comparison) = &report.comparison {
         let share = percent(comparison.in_force_denied_share_ppm);
-        text += &format!("; the rules in force deny {} ({share} %)", comparison.in_force_denied);
+        text += &format!("; the rules in force deny {} ({share} %)", grouped(comparison.in_force_denied));
     }
     text += ". ";
     text += &match &report.comparison {
         Some(comparison) => {
-            let (new, freed) = (comparison.keys_newly_over, comparison.keys_freed);
+            let (new, freed) = (grouped(comparison.keys_newly_over), grouped(comparison.keys_freed));
             format!("Keys newly over a limit: {new}; no longer over one: {freed}")
         }
-        None => format!("Keys over a limit: {} of {}", totals.keys_denied, totals.keys),
+        None => format!("Keys over a limit: {} of {}", grouped(totals.keys_denied), grouped(totals.keys)),
     };
     if let (Some(denied), Some(share)) = (totals.good_denied, totals.good_denied_share_ppm) {
-        text += &format!("; good requests denied: {denied} ({} % of the good ones)", percent(share));
+        text +=
+            &format!("; good requests denied: {} ({} % of the good ones)", grouped(denied), percent(share));
     }
     text + "."
 }

@@ -9,7 +9,7 @@ use super::options::{Places, RuleSets};
 use super::planned::{PlannedRequest, RequestPlan};
 
 /// The most counters of a rule set, in about 440 MB: a simulation by one rule set takes less than 1 GB.
-const MAX_COUNTERS: usize = 2_750_000;
+pub(super) const MAX_COUNTERS: usize = 2_750_000;
 /// How long a counter is kept after it equals an unused one: [`Counters::verdicts`] is asked about earlier times.
 const LOOK_BACK_US: u64 = 1_000_000;
 

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use super::options::{mixed, text_hash};
 use super::peaks::Peaks;
-use super::sweep::OverAt;
+use super::tried::OverAt;
 
 /// The most keys, in about 120 MB: a table with 2^20 places has room for a few more.
 const MAX_KEYS: usize = 900_000;
@@ -69,11 +69,11 @@ pub(super) struct KeyTable {
 }
 
 /// A map whose keys are hashes.
-type ByHash<T> = HashMap<u64, T, BuildHasherDefault<SameHasher>>;
+pub(super) type ByHash<T> = HashMap<u64, T, BuildHasherDefault<SameHasher>>;
 
 /// The hash of a number is the number.
 #[derive(Clone, Copy, Debug, Default)]
-struct SameHasher(u64);
+pub(super) struct SameHasher(u64);
 
 impl Hasher for SameHasher {
     fn finish(&self) -> u64 {

@@ -21,6 +21,8 @@ mod sorter;
 mod sweep;
 mod tally;
 mod top_keys;
+mod tried;
+mod tried_counters;
 mod untested;
 
 pub use options::{PassOptions, RecommendationBounds, RuleSets, Sample};

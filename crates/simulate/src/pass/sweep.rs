@@ -1,91 +1,107 @@
 //! What other numbers of units per period would do to a limit: each is decided by the limit's own kernel, without the
 //! other limits.
-//!
-//! All else is as the rule file has it: a burst that the file writes is held, one that it does not write follows the
-//! number. A fixed window needs no sweep: it is read off the counts of its windows.
 
-use std::fmt::Write as _;
-use std::sync::Arc;
+use engine::{Charge, Charges, Limit, Role};
+use smallvec::SmallVec;
 
-use engine::algorithm::Kernel;
-use engine::{Algorithm, Charge, Charges, Limit, LimitSpec, Quantity, Role};
-
-use super::counters::Counters;
+use super::counters::MAX_COUNTERS;
+use super::key_table::ByHash;
 use super::options::RuleSets;
 use super::planned::{Counter, Observation, RequestPlan};
-use crate::report::WhatIfPoint;
+use super::tried::{OverAt, SweptLimit};
+use super::tried_counters::TriedCounters;
 
-/// The numbers that are tried, in eighths of the judged one: from an eighth to 32 times as many units, in steps of at
-/// most a factor of two and mostly of a third or a half.
-const EIGHTHS: [u64; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
-
-/// A bit for each number of a limit: set if it is exceeded.
-pub(super) type OverAt = u32;
+/// With fewer counters than this, keys that are unused stay.
+const FEW_COUNTERS: usize = 100_000;
 
 /// The counters of all tried numbers of all limits.
 #[derive(Debug)]
 pub(super) struct Sweep {
     /// By the index of the judged limit.
     limits: Vec<SweptLimit>,
-    counters: Counters,
+    /// By the hash of the key in the row of its limit.
+    keys: ByHash<SweptKey>,
+    /// Sum over all keys, in counters.
+    weight: usize,
+    most: usize,
+    /// With more weight than this, unused keys are removed.
+    enough: usize,
+    /// Each eviction removes the keys whose hash has another one of these bits.
+    evicted_bit: u32,
+    evictions: u64,
 }
 
-/// The numbers of one limit; none for a limit that is not swept.
-#[derive(Debug, Default)]
-pub(super) struct SweptLimit {
-    /// By rising number.
-    tried: Vec<Tried>,
-}
-
-/// Units per period, and the requests that would be over them.
-#[derive(Clone, Copy, Debug)]
-struct Tried {
-    units: u64,
-    kernel: Kernel,
-    over: u64,
-    good_over: u64,
-}
-
-/// Whether the limit is decided by a kernel of its own for each number.
-pub(super) fn is_swept(spec: &LimitSpec) -> bool {
-    !spec.unlimited && spec.algorithm != Algorithm::FixedWindow
+/// The counters of one key.
+#[derive(Debug)]
+struct SweptKey {
+    /// The index of the limit.
+    limit: u32,
+    counters: TriedCounters,
 }
 
 impl Sweep {
     /// `in_force` is the limit in force with the label of a judged one: its number is tried, too.
     pub fn new<'r>(rules: &'r RuleSets, in_force: impl Fn(usize) -> Option<&'r Limit>) -> Self {
-        let tried = |(units, kernel)| Tried { units, kernel, over: 0, good_over: 0 };
-        let swept = |(index, limit): (usize, &Arc<Limit>)| {
-            let kernels = if is_swept(&limit.spec) { kernels(limit, in_force(index)) } else { Vec::new() };
-            SweptLimit { tried: kernels.into_iter().map(tried).collect() }
-        };
-        let limits = rules.judged.limits().iter().enumerate().map(swept).collect();
-        Self { limits, counters: Counters::new() }
+        let limits = rules.judged.limits().iter().enumerate();
+        Self::of_limits(limits.map(|(index, limit)| SweptLimit::new(limit, in_force(index))), MAX_COUNTERS)
+    }
+
+    /// With at most this many counters.
+    fn of_limits(limits: impl Iterator<Item = SweptLimit>, most: usize) -> Self {
+        Self {
+            limits: limits.collect(),
+            keys: ByHash::default(),
+            weight: 0,
+            most,
+            enough: FEW_COUNTERS.min(most),
+            evicted_bit: 0,
+            evictions: 0,
+        }
     }
 
     /// Decides and counts the charges of a request to one counter by every number of its limit, without the other
-    /// limits.
-    pub fn count(&mut self, plan: &RequestPlan, counter: &Counter, seen: Observation) -> OverAt {
+    /// limits. `hash` is of the counter's key in the row of its limit. Times never step back.
+    pub fn count(&mut self, hash: u64, plan: &RequestPlan, counter: &Counter, seen: Observation) -> OverAt {
         // The limits of requests have no numbers.
-        let Some(limit) = self.limits.get_mut(counter.limit) else { return 0 };
-        let (key, _) = plan.charges.get(counter.charge);
-        let mut over_at = 0;
-        for (place, tried) in limit.tried.iter_mut().enumerate() {
-            let mut charges = Charges::default();
-            for (_, charge) in plan.charges.iter().filter(|(other, _)| *other == key) {
-                let charge = Charge { kernel: tried.kernel, role: Role::Enforce, ..charge.clone() };
-                charges.push(charge, |text| {
-                    // Writing to a string cannot fail.
-                    let _ = write!(text, "{key}@{}", tried.units);
-                });
-            }
-            let outcomes = self.counters.decide(&charges, seen.t_us);
-            let is_over = charges.len().checked_sub(1).is_some_and(|last| outcomes.is_over(last));
-            tried.over += u64::from(is_over);
-            tried.good_over += u64::from(is_over && seen.is_good);
-            over_at |= OverAt::from(is_over) << place;
+        let limit = self.limits.get_mut(counter.limit).filter(|limit| !limit.tried.is_empty());
+        let Some(limit) = limit else { return 0 };
+        let index = u32::try_from(counter.limit).unwrap_or(u32::MAX);
+        let new = || SweptKey { limit: index, counters: TriedCounters::default() };
+        let counters = &mut self.keys.entry(hash).or_insert_with(new).counters;
+        let weight = counters.weight();
+        let (key, charge) = plan.charges.get(counter.charge);
+        let is_alone = plan.charges.keys().filter(|other| *other == key).count() == 1;
+        let over_at = match is_alone {
+            true => counters.decide(&limit.tried, charge, seen.t_us),
+            false => counters.decide_all(&limit.tried, &charges_on(plan, key), seen.t_us),
+        };
+        limit.count(over_at, seen.is_good);
+        self.weight = self.weight + counters.weight() - weight;
+        if self.weight > self.enough {
+            self.make_room(seen.t_us);
         }
         over_at
+    }
+
+    /// Removes unused keys, then evicts every second key, the same ones in every run, until a quarter of the table is
+    /// free.
+    fn make_room(&mut self, now_us: u64) {
+        let (limits, weight) = (&self.limits, &mut self.weight);
+        self.keys.retain(|_, key| {
+            let tried = limits.get(key.limit as usize).map_or(&[][..], |limit| &limit.tried);
+            let is_kept = !key.counters.are_unused(tried, now_us);
+            *weight -= if is_kept { 0 } else { key.counters.weight() };
+            is_kept
+        });
+        while self.weight > self.most / 4 * 3 && !self.keys.is_empty() {
+            let (bit, weight) = (self.evicted_bit, &mut self.weight);
+            let evicted = self.keys.extract_if(|hash, _| hash >> bit & 1 == 1);
+            let evicted: usize = evicted.map(|(_, key)| key.counters.weight()).sum();
+            *weight -= evicted;
+            self.evictions += evicted as u64;
+            self.evicted_bit = (self.evicted_bit + 1) % u64::BITS;
+        }
+        self.enough = (2 * self.weight).max(FEW_COUNTERS).min(self.most);
     }
 
     /// The numbers of a judged limit.
@@ -93,102 +109,187 @@ impl Sweep {
         self.limits.get(index)
     }
 
-    /// Counters that were removed because the table was full: after that, limits admit too much.
+    /// Counters that were removed because there were too many: after that, limits admit too much.
     pub fn evictions(&self) -> u64 {
-        self.counters.evictions()
+        self.evictions
     }
 }
 
-impl SweptLimit {
-    /// The points of the curve. `keys_over` has the count of keys for each bit.
-    pub fn points(&self, has_good: bool, keys_over: &[u64]) -> Vec<WhatIfPoint> {
-        let point = |(tried, keys_over): (&Tried, &u64)| WhatIfPoint {
-            limit: tried.units,
-            denied: tried.over,
-            good_denied: has_good.then_some(tried.good_over),
-            keys_over: *keys_over,
-        };
-        self.tried.iter().zip(keys_over).map(point).collect()
+/// The charges of a request to one counter. No other limit denies the request, and each of these charges can.
+fn charges_on(plan: &RequestPlan, key: &str) -> SmallVec<[Charge; 2]> {
+    let mut charges = Charges::default();
+    for (_, charge) in plan.charges.iter().filter(|(other, _)| *other == key) {
+        charges.push(Charge { role: Role::Enforce, ..charge.clone() }, |_| ());
     }
-
-    /// The smallest number that a key has never exceeded; `None` if it has exceeded all.
-    pub fn smallest_kept(&self, over_at: OverAt) -> Option<u64> {
-        let place = self.tried.len().min((OverAt::BITS - over_at.leading_zeros()) as usize);
-        self.tried.get(place).map(|tried| tried.units)
-    }
-}
-
-/// The limit with other numbers of units. A number for which there is no such limit is left out: it is above the
-/// largest of the algorithm, or a held burst would take too long to fill.
-fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u64, Kernel)> {
-    let spec = &limit.spec;
-    let judged = spec.requests_per_unit.max(1);
-    let in_force =
-        in_force.filter(|in_force| !in_force.spec.unlimited && in_force.spec.period == spec.period);
-    let mut numbers: Vec<u64> = EIGHTHS
-        .iter()
-        .map(|eighths| judged.saturating_mul(*eighths).div_ceil(8))
-        .chain(in_force.map(|in_force| in_force.spec.requests_per_unit.max(1)))
-        .collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let kernel = |units: u64| {
-        let spec = LimitSpec { requests_per_unit: units, ..spec.clone() };
-        match Limit::new(spec).ok()?.quantity {
-            Quantity::Limited(kernel) => Some((units, kernel)),
-            Quantity::Unlimited => None,
-        }
-    };
-    numbers.into_iter().filter_map(kernel).collect()
+    charges.values().cloned().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
+    use engine::{
+        Algorithm, Caller, Charging, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period,
+        Request, RuleSet, RuleSpec, Unit, ValueHashing,
+    };
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::counters::Counters;
+    use super::super::key_table::key_hash;
+    use super::super::options::Sample;
+    use super::super::planned::{PlannedRequest, Planner};
     use super::*;
-    use engine::algorithm::Blocked;
-    use engine::{Period, Unit};
+    use crate::map::MappedLine;
 
-    fn limit(algorithm: Algorithm, units: u64, burst: Option<u32>) -> Limit {
-        let spec = LimitSpec { burst, ..LimitSpec::new(algorithm, units, Period::one(Unit::Second)) };
-        Limit::new(spec).expect("a valid limit")
+    /// Every number decides every request, with a counter of its own in a store.
+    struct Exhaustive {
+        limits: Vec<SweptLimit>,
+        store: Counters,
     }
 
-    fn numbers(limit: &Limit, in_force: Option<&Limit>) -> Vec<u64> {
-        kernels(limit, in_force).into_iter().map(|(units, _)| units).collect()
-    }
-
-    #[test]
-    fn numbers_are_spread_around_the_judged_one() {
-        let gcra = limit(Algorithm::Gcra, 2, Some(20));
-        let in_force = limit(Algorithm::FixedWindow, 5, None);
-        assert_eq!(numbers(&gcra, Some(&in_force)), [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]);
-        assert_eq!(
-            numbers(&limit(Algorithm::Gcra, u32::MAX.into(), None), None).last(),
-            Some(&u32::MAX.into())
-        );
-        // More entries than a log may have.
-        assert_eq!(numbers(&limit(Algorithm::SlidingLog, 6_000, None), None).last(), Some(&9_000));
-        assert!(EIGHTHS.len() < OverAt::BITS as usize, "a bit for each, and for the limit in force");
-    }
-
-    #[test]
-    fn a_written_burst_is_held_and_an_unwritten_one_follows() {
-        let most = |burst| {
-            let found = kernels(&limit(Algorithm::Gcra, 8, burst), None);
-            found.iter().map(|(_, kernel)| kernel.max_cost()).take(3).collect::<Vec<_>>()
-        };
-        assert_eq!((most(Some(20)), most(None)), (vec![20, 20, 20], vec![1, 2, 3]));
-    }
-
-    #[test]
-    fn the_smallest_number_that_a_key_keeps_is_above_all_that_it_exceeds() {
-        let kernel = Kernel::Blocked(Blocked::new(1));
-        let tried = [2, 4, 8].map(|units| Tried { units, kernel, over: 0, good_over: 0 });
-        let limit = SweptLimit { tried: tried.to_vec() };
-        // A refund may make a key exceed a number and keep a smaller one.
-        let table = [(0b000, Some(2)), (0b001, Some(4)), (0b010, Some(8)), (0b011, Some(8)), (0b111, None)];
-        for (over_at, kept) in table {
-            assert_eq!(limit.smallest_kept(over_at), kept, "{over_at:b}");
+    impl Exhaustive {
+        fn count(&mut self, plan: &RequestPlan, counter: &Counter, seen: Observation) -> OverAt {
+            let limit = &mut self.limits[counter.limit];
+            let (key, _) = plan.charges.get(counter.charge);
+            let mut over_at = 0;
+            for (place, tried) in limit.tried.iter().enumerate() {
+                let mut charges = Charges::default();
+                for (_, charge) in plan.charges.iter().filter(|(other, _)| *other == key) {
+                    let charge = Charge { kernel: tried.kernel, role: Role::Enforce, ..charge.clone() };
+                    charges.push(charge, |text| write!(text, "{key}@{}", tried.units).expect("room"));
+                }
+                let outcomes = self.store.decide(&charges, seen.t_us);
+                over_at |= OverAt::from(outcomes.is_over(charges.len() - 1)) << place;
+            }
+            limit.count(over_at, seen.is_good);
+            over_at
         }
+    }
+
+    fn any_limit() -> impl Strategy<Value = Limit> {
+        let algorithm = proptest::sample::select(Algorithm::ALL);
+        let rest = (1..30_u64, proptest::option::of(1..20_u32), any::<bool>(), any::<bool>());
+        (algorithm, rest).prop_map(|(algorithm, (units, burst, is_postpaid, is_interval))| {
+            let spec = LimitSpec {
+                burst: burst.filter(|_| algorithm.has_burst()),
+                charging: if is_postpaid { Charging::Postpaid } else { Charging::Prepaid },
+                refill: if is_interval { engine::Refill::Interval } else { engine::Refill::Continuous },
+                ..LimitSpec::new(algorithm, units, Period::one(Unit::Second))
+            };
+            Limit::new(spec).expect("a valid limit")
+        })
+    }
+
+    /// A rule with these limits for each value of `user`.
+    fn rules(limits: Vec<Limit>, shadow: bool) -> RuleSets {
+        let rule = RuleSpec { limits, shadow, ..RuleSpec::default() };
+        let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
+        let domain = DomainSpec { domain: "d".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
+        let judged = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE);
+        RuleSets { judged: judged.expect("valid rules"), in_force: None, variants: Vec::new() }
+    }
+
+    /// The user, the hits, and whether they are given back.
+    type Asked = (u8, u64, bool);
+
+    fn request(t_us: u64, asked: &[Asked]) -> MappedLine {
+        let descriptor = |(user, hits, is_refund): &Asked| Descriptor {
+            entries: vec![Entry { key: "user".to_owned(), value: user.to_string() }],
+            hits: Some(*hits),
+            is_refund: *is_refund,
+            ..Descriptor::default()
+        };
+        let descriptors = asked.iter().map(descriptor).collect();
+        let request =
+            Request { domain: "d".to_owned(), hits_addend: 1, descriptors, caller: Caller::default() };
+        let mut line = MappedLine::default();
+        (line.t_us, line.request, line.is_good) = (t_us, request, asked[0].0 == 0);
+        line
+    }
+
+    fn planned(rules: &RuleSets, line: &MappedLine) -> PlannedRequest {
+        let mut planned = PlannedRequest::default();
+        Planner::new(rules, Sample::ALL).plan(line, &mut planned).expect("a plan");
+        planned
+    }
+
+    /// Mostly one unit of one user; seldom several descriptors, larger costs, peeks and refunds.
+    fn any_asked() -> impl Strategy<Value = Vec<Asked>> {
+        let usual = (0..3_u8).prop_map(|user| vec![(user, 1, false)]);
+        let hits = prop_oneof![4 => 1..4_u64, 1 => Just(0), 1 => 4..40_u64];
+        let other = vec((0..3_u8, hits, proptest::bool::weighted(0.2)), 1..4);
+        prop_oneof![3 => usual, 1 => other]
+    }
+
+    /// Pauses of microseconds, of parts of a period, and of several periods.
+    fn any_pause_us() -> impl Strategy<Value = u64> {
+        prop_oneof![1 => 0..3_u64, 6 => 0..200_000_u64, 2 => 0..1_500_000_u64, 1 => 0..70_000_000_u64]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_counts_are_those_of_deciding_every_request_by_every_number(
+            limits in vec(any_limit(), 1..4),
+            shadow: bool,
+            requests in vec((any_pause_us(), any_asked()), 1..150),
+        ) {
+            let rules = rules(limits, shadow);
+            let mut fast = Sweep::new(&rules, |_| None);
+            let limits = rules.judged.limits().iter().map(|limit| SweptLimit::new(limit, None)).collect();
+            let mut exhaustive = Exhaustive { limits, store: Counters::new() };
+            let mut t_us = 1_700_000_040_000_000;
+            for (step, (pause_us, asked)) in requests.iter().enumerate() {
+                t_us += pause_us;
+                let planned = planned(&rules, &request(t_us, asked));
+                let plan = &planned.plans[0];
+                for counter in &plan.counters {
+                    let hash = key_hash(counter.limit, plan.key(counter));
+                    let found = fast.count(hash, plan, counter, planned.seen);
+                    let expected = exhaustive.count(plan, counter, planned.seen);
+                    prop_assert_eq!(found, expected, "request {} at {}: {:?}", step, t_us, asked);
+                }
+            }
+            let counts = |limit: &SweptLimit| -> Vec<(u64, u64, u64)> {
+                limit.tried.iter().map(|tried| (tried.units, tried.over, tried.good_over)).collect()
+            };
+            let found: Vec<_> = fast.limits.iter().map(counts).collect();
+            prop_assert_eq!(found, exhaustive.limits.iter().map(counts).collect::<Vec<_>>());
+            let weight: usize = fast.keys.values().map(|key| key.counters.weight()).sum();
+            prop_assert_eq!(fast.weight, weight);
+        }
+    }
+
+    /// Counts a request of each of these users, and returns the sweep.
+    fn swept(users: u64, pause_us: u64, most: usize) -> Sweep {
+        let spec = LimitSpec::new(Algorithm::Gcra, 8, Period::one(Unit::Second));
+        let rules = rules(vec![Limit::new(spec).expect("a valid limit")], false);
+        let limits = rules.judged.limits().iter().map(|limit| SweptLimit::new(limit, None));
+        let mut sweep = Sweep::of_limits(limits, most);
+        let planned = planned(&rules, &request(0, &[(0, 1, false)]));
+        let plan = &planned.plans[0];
+        for user in 0..users {
+            let seen = Observation { t_us: 1_000_000 + user * pause_us, ..planned.seen };
+            let hash = key_hash(0, &user.to_string());
+            assert_eq!(sweep.count(hash, plan, &plan.counters[0], seen), 0);
+        }
+        sweep
+    }
+
+    #[test]
+    fn unused_keys_are_removed_and_used_ones_only_if_there_are_too_many() {
+        let sweep = swept(300_000, 1_000, 50_000);
+        assert!(
+            sweep.keys.len() < 50_000 && sweep.evictions == 0,
+            "{} {}",
+            sweep.keys.len(),
+            sweep.evictions
+        );
+        let sweep = swept(60_000, 0, 50_000);
+        assert!(sweep.weight <= 50_000 && sweep.evictions > 10_000, "{} {}", sweep.weight, sweep.evictions);
+        let again = swept(60_000, 0, 50_000);
+        assert_eq!((again.weight, again.evictions), (sweep.weight, sweep.evictions), "the same in every run");
     }
 }

@@ -197,11 +197,12 @@ impl Tally {
             row.over_by_minute.count(seen.t_us);
             row.heavy.count(key, || ());
         }
+        let hash = key_hash(index, key);
         let over_at = match &mut self.sweep {
-            Some(sweep) if counter.has_rule_number => sweep.count(plan, counter, seen),
+            Some(sweep) if counter.has_rule_number => sweep.count(hash, plan, counter, seen),
             _ => 0,
         };
-        let Some(statistics) = self.keys.entry(index, key_hash(index, key)) else { return };
+        let Some(statistics) = self.keys.entry(index, hash) else { return };
         statistics.over_at |= over_at;
         statistics.has_rule_number |= counter.has_rule_number;
         statistics.asked = statistics.asked.saturating_add(1);

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use sha2::{Digest as _, Sha256};
 
 use super::key_table::{Denials, KeyStatistics, KeyTable};
-use super::sweep::SweptLimit;
 use super::tally::Row;
+use super::tried::SweptLimit;
 use crate::report::DeniedKey;
 
 const MAX_KEYS: usize = 50;

@@ -146,8 +146,8 @@ pub struct WhatIf {
     /// By rising limit, each decided by the algorithm of the limit, without the other limits. The limit itself, the
     /// limit in force of the same period and the recommendation are points. A fixed window has a point every 4 %, and
     /// the last one denies nothing; for a limit between two points, `denied` and `keys_over` lie between those of the
-    /// points. Other algorithms have up to 17 points, from an eighth of the limit to 32 times the limit. Empty for a
-    /// limit that is not by the key of `--sample`.
+    /// points. Other algorithms have up to 17 points, from an eighth of the limit to 32 times the limit, with
+    /// `--recommend` or `--report`; else they have none. Empty for a limit that is not by the key of `--sample`.
     pub points: Vec<WhatIfPoint>,
 }
 
