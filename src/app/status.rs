@@ -288,6 +288,8 @@ mod tests {
             keys: None,
             eviction: "noeviction".to_owned(),
             clock: "same".to_owned(),
+            clock_ahead_us: Some(0),
+            clocks_differ: false,
             concerns: vec!["old".to_owned()],
         };
         let servers = vec![report(Ok(description)), report(Err(StoreError::Timeout))];
