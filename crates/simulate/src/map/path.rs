@@ -23,8 +23,9 @@ pub(super) fn path_of(value: &str) -> Option<&str> {
 /// `.` or `..`.
 pub(super) fn one_spelling(path: &str) -> Option<Cow<'_, str>> {
     let path = decoded(path);
-    let parts = path.split(['/', '\\']).flat_map(|part| part.split("%2F")).flat_map(|part| part.split("%5C"));
-    if parts.into_iter().any(|part| matches!(without_parameters(part), "." | "..")) {
+    let mut parts =
+        path.split(['/', '\\']).flat_map(|part| part.split("%2F")).flat_map(|part| part.split("%5C"));
+    if parts.any(|part| matches!(without_parameters(part), "." | "..")) {
         return None;
     }
     if !path.contains("//") && !path.contains(';') {
@@ -145,7 +146,8 @@ mod tests {
         fn one_spelling_stays_as_it_is_and_is_never_longer(path in "/([a./%é;]|%2e|%2f|%41|%25|5|2){0,12}") {
             let Some(once) = one_spelling(&path) else { return Ok(()) };
             prop_assert!(once.len() <= path.len());
-            prop_assert_eq!(one_spelling(&once).as_deref(), Some(&*once));
+            let twice = one_spelling(&once);
+            prop_assert_eq!(twice.as_deref(), Some(&*once));
         }
     }
 }
