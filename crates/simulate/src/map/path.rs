@@ -1,7 +1,7 @@
 //! Paths that clients can spell in many ways, in one spelling (RFC 3986, 6.2.2).
 //!
-//! Services do not read all paths in the same way, and who spells a path chooses which reading its limits see. So the one
-//! spelling merges what can only add a limit, and a path whose meaning changes with its reader has none.
+//! Services do not read all paths in the same way, and who spells a path chooses which reading its limits see. So the
+//! one spelling merges what can only add a limit, and a path whose meaning changes with its reader has none.
 
 use std::borrow::Cow;
 
@@ -19,8 +19,8 @@ pub(super) fn path_of(value: &str) -> Option<&str> {
 }
 
 /// The path in one spelling: without `%XX` for a character of ASCII that needs none, also where it is written as
-/// `%25XX`, and without empty segments and what follows `;` in a segment. A `/` at the end stays. `None` if a segment is
-/// `.` or `..`.
+/// `%25XX`, and without empty segments and what follows `;` in a segment. A `/` at the end stays. `None` if a segment
+/// is `.` or `..`.
 pub(super) fn one_spelling(path: &str) -> Option<Cow<'_, str>> {
     let path = decoded(path);
     let mut parts =
