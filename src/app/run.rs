@@ -59,9 +59,7 @@ impl App {
         let sampler = self.ports.admin.is_some().then(|| self.sampler());
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
-        let (router, failures) = self.public_router(store);
-        let public = self.http_service(Port::Http, router, &unfinished);
-        let public = HttpService { failures: Some(failures), ..public };
+        let public = self.public_service(store, &unfinished);
         let service = self.grpc_service(unfinished);
         let Self { rules, exceptions, check_map, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
@@ -196,12 +194,13 @@ impl App {
         }
     }
 
-    /// The router of the HTTP port, and the failures of its requests.
-    fn public_router(&self, store: WorkerStore) -> (Router, Failures) {
+    /// The HTTP port. What its clients send and hyper refuses counts as what its endpoints refuse.
+    fn public_service(&self, store: WorkerStore, unfinished: &UnfinishedBytes) -> HttpService {
         let handler = self.handler_factory(Transport::Http)(store);
-        let failures = handler.failures.clone();
+        let failures = Some(handler.failures.clone());
         let check = self.check_map.as_ref().map(CheckMapWatcher::options);
-        (http::public_router(handler, check, self.readiness.clone(), self.metrics.clone()), failures)
+        let router = http::public_router(handler, check, self.readiness.clone(), self.metrics.clone());
+        HttpService { failures, ..self.http_service(Port::Http, router, unfinished) }
     }
 
     fn sampler(&self) -> Sampler {

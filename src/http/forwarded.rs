@@ -40,8 +40,8 @@ pub(super) fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> 
 pub(super) struct ForwardedRequest<'c>(pub &'c Parts);
 
 impl<'c> ForwardedRequest<'c> {
-    /// The value of a field. As in a log, an empty value and `-` are none. But a client can choose `-` as its method, and
-    /// must not be able to do without one.
+    /// The value of a field. As in a log, an empty value and `-` are none. But a client can choose `-` as its method,
+    /// and must not be able to do without one.
     pub fn value(&self, field: &RequestField) -> Result<Option<Cow<'c, str>>, NoDecision> {
         let headers = &self.0.headers;
         let value = match field {

@@ -154,9 +154,9 @@ impl<S: AsyncWrite + Register + Unpin> AsyncWrite for ClientSocket<S> {
     }
 }
 
-/// Ends a connection whose last answer is sent: reads and drops what the client still sends, until it closes. If a socket
-/// is closed with unread bytes, the system resets the connection: a client that is still writing then sees an error in
-/// place of the answer, which a proxy takes for a server that is away.
+/// Ends a connection whose last answer is sent: reads and drops what the client still sends, until it closes. If a
+/// socket is closed with unread bytes, the system resets the connection: a client that is still writing then sees an
+/// error in place of the answer, which a proxy takes for a server that is away.
 pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO) {
     let until_closed = async {
         stream.shutdown().await?;

@@ -212,8 +212,8 @@ fn a_body_of_malformed_chunks_is_a_bad_request() {
     }
 }
 
-/// The client sends all of its request before it reads, as a proxy does: a reset connection in place of the answer would
-/// be a server that is away.
+/// The client sends all of its request before it reads, as a proxy does: a reset connection in place of the answer
+/// would be a server that is away.
 #[test]
 fn a_request_whose_head_is_refused_is_answered_and_counted() {
     let service = Ratelimitd::start(RULES);

@@ -41,8 +41,8 @@ pub(super) enum Step {
     StripQuery,
     /// The port of an address goes.
     StripPort,
-    /// The address of a client: its network of this many bits in IPv6, and all of it in IPv4, without a port and a zone.
-    /// No address, no value.
+    /// The address of a client, without a port and a zone: its network of this many bits in IPv6, all of it in IPv4. No
+    /// address, no value.
     Network(u8),
     Lowercase,
     /// The first pattern that matches takes the place of the value.
