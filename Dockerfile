@@ -24,7 +24,7 @@ FROM $BINARY AS binary
 
 # The binary is static: the image has no C library, no shell and no package that an advisory could be about.
 FROM scratch
-# All files belong to root: the service only reads settings and rules, and writes no file.
+# All files belong to root: the service only reads settings and rules. It writes one file, a token in /dev/shm.
 COPY --from=binary /out /
 ENV PATH=/usr/local/bin:/bin
 WORKDIR /ratelimitd

@@ -58,7 +58,7 @@ impl CheckMapWatcher {
                         tracing::info!(file = %settings.map.display(), "the changed map of /check is in force");
                     }
                     Err(error) => {
-                        tracing::error!("the changed map of /check cannot be used, the old one stays in force: {error}");
+                        tracing::error!("the changed map of /check cannot be used, the old one stays in force: server.http.check.map: {error}");
                     }
                 }
             }

@@ -8,24 +8,52 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 
 use super::AppError;
 use crate::console::{Console, ConsoleOptions, Instance, ValuesNeed};
+use crate::http::{Token, make_own_token};
 use crate::settings::Settings;
 
 /// Random bytes of an instance's id.
 const ID_BYTES: usize = 4;
 
+/// The token that the service makes for itself, where there is an admin port and a place to keep it. It is also the key
+/// of the tags, so that a key has the same tag after a restart.
+///
+/// # Errors
+/// When the system has no random numbers.
+pub(super) fn own_token(settings: &Settings) -> Result<Option<Token>, AppError> {
+    let Some(address) = &settings.server.admin.address else { return Ok(None) };
+    match make_own_token(address, random()?) {
+        Ok(token) => Ok(Some(token)),
+        Err(error) => {
+            tracing::warn!(%error, "the service has no token of its own, so values of keys need one of the settings");
+            Ok(None)
+        }
+    }
+}
+
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], AppError> {
+    let mut bytes = [0; BYTES];
+    default_provider().secure_random.fill(&mut bytes).map_err(|_| AppError::Random)?;
+    Ok(bytes)
+}
+
 /// `secret`: the key of secret values. With it the tags of all instances agree.
 ///
 /// # Errors
 /// When the system has no random numbers.
-pub(super) fn make_console(settings: &Settings, secret: Option<HashKey>) -> Result<Arc<Console>, AppError> {
-    let mut random = [0; 32 + ID_BYTES];
-    default_provider().secure_random.fill(&mut random).map_err(|_| AppError::Random)?;
-    let secret = secret.unwrap_or_else(|| HashKey::new(&random[ID_BYTES..]));
-    let id = random[..ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+pub(super) fn make_console(
+    settings: &Settings,
+    secret: Option<HashKey>,
+    own_token: Option<&Token>,
+) -> Result<Arc<Console>, AppError> {
+    let secret = secret.or_else(|| own_token.map(Token::key));
+    let secret = secret.map_or_else(|| Ok(HashKey::new(&random::<32>()?)), Ok::<_, AppError>)?;
+    let id = random::<ID_BYTES>()?.iter().map(|byte| format!("{byte:02x}")).collect();
     let admin = &settings.server.admin;
     let needs = match (&admin.access.operator_token_file, &admin.access.token_file) {
         (Some(_), _) => ValuesNeed::OperatorToken,
         (None, Some(_)) => ValuesNeed::Token,
+        // The page asks for it like for that of operators.
+        (None, None) if own_token.is_some() => ValuesNeed::OperatorToken,
         (None, None) => ValuesNeed::Never,
     };
     let options = ConsoleOptions {

@@ -144,7 +144,7 @@ impl ActiveExceptions {
             ExceptionChange::Loaded(Ok(loaded)) => self.replace(loaded, on_change),
             ExceptionChange::Loaded(Err(problems)) => {
                 tracing::error!(
-                    "the changed exceptions cannot be used, the old ones stay in force:\n{problems}"
+                    "the changed exceptions cannot be used, the old ones stay in force: exceptions.path:\n{problems}"
                 );
                 self.metrics.exceptions_failed();
                 let mut status = self.status.lock();

@@ -42,6 +42,7 @@ use simulate::map::MapError;
 use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
+use crate::http::Token;
 use crate::net::tls::HandshakeThreadError;
 use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
@@ -58,7 +59,7 @@ pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_ru
 
 use bounds::PortBounds;
 use check_map::CheckMapWatcher;
-use console::make_console;
+use console::{make_console, own_token};
 use exceptions::{ConfirmedAt, ExceptionWatcher};
 use rules::RuleWatcher;
 use stores::{LocalCounters, Stores};
@@ -146,6 +147,7 @@ pub struct App {
     tls: TlsPorts,
     bounds: PortBounds,
     console: Arc<Console>,
+    own_token: Option<Token>,
 }
 
 #[derive(Debug)]
@@ -223,7 +225,8 @@ impl App {
             None => Default::default(),
         };
         let hashing = settings.secrets.value_hashing()?;
-        let console = make_console(&settings, hashing.key)?;
+        let own_token = own_token(&settings)?;
+        let console = make_console(&settings, hashing.key, own_token.as_ref())?;
         let options = load_options(&settings, hashing);
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
         let exceptions = settings.exceptions.as_deref();
@@ -253,6 +256,7 @@ impl App {
             tls,
             bounds,
             console,
+            own_token,
         })
     }
 

@@ -142,7 +142,9 @@ fn apply(active: &ActiveRules, change: Change, on_change: &impl Fn()) {
 
 fn record_failure(active: &ActiveRules, problems: Problems) {
     if active.has_rules() {
-        tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
+        tracing::error!(
+            "the changed rules cannot be used, the old ones stay in force: rules.path:\n{problems}"
+        );
     } else {
         tracing::error!("the rules cannot be used, so the process is not ready until they can:\n{problems}");
     }

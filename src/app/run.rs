@@ -26,7 +26,7 @@ use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, Readiness};
 use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, WorkerContext};
 use crate::http;
-use crate::http::{ConsoleEndpoints, CounterEndpoints, HttpService};
+use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService};
 use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
@@ -229,7 +229,6 @@ impl App {
         let console = ConsoleEndpoints {
             actions: ConsoleActions { console: Arc::clone(&self.console), service: service(redis.clone()) },
             stop: stop.clone(),
-            key_prefix: key_prefix.clone(),
         };
         let counters = CounterEndpoints {
             service: service(redis),
@@ -237,9 +236,12 @@ impl App {
             bounds: self.settings.server.bounds,
             max_message_bytes: self.settings.server.max_message_bytes,
             key_prefix,
+            console: Arc::clone(&self.console),
         };
         let endpoints = admin_endpoints(&self.rules, &self.exceptions, &self.stores, self.tls.statuses());
-        http::admin_router(endpoints, counters, console, self.settings.server.admin.access.clone())
+        let access = self.settings.server.admin.access.clone();
+        let access = AccessCheck::new(access, self.own_token.clone(), self.metrics.tokens());
+        http::admin_router(endpoints, counters, console, access)
     }
 }
 

@@ -21,6 +21,8 @@ const FLAGS: [Flag; 2] = [
 
 /// The text of a file is at fault: not YAML, a wrong type, an unknown key.
 const BAD_TEXT: u8 = 2;
+/// Larger files are no rule files.
+const MAX_FILE_BYTES: u64 = 8 << 20;
 /// The starts of errors of the text. Every other error is one of the rules that the text says.
 const OF_THE_TEXT: [&str; 3] = ["error loading config file", "config error", "error checking config"];
 
@@ -111,7 +113,11 @@ fn failed(name: &str, error: &io::Error) -> String {
 
 fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| CheckFailure {
+    let bytes = match path.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => base::read_file(path, MAX_FILE_BYTES),
+    };
+    let bytes = bytes.map_err(|error| CheckFailure {
         text: format!("error reading file {name}: {}", failed(&name, &error)),
         code: 1,
     })?;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base::{escaped, escaped_json};
 use clap::{Args, Subcommand};
 use rules::readable_duration;
 use serde_json::{Value, json};
@@ -128,15 +129,15 @@ fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersErr
         return Err(CountersError::UnusedLimit);
     }
     if args.json {
-        return Ok(answer);
+        return Ok(escaped_json(answer));
     }
-    Ok(counters.into_iter().map(|counter| counter_text(counter) + "\n").collect())
+    Ok(counters.into_iter().map(counter_text).collect())
 }
 
 fn counter_text(counter: &Value) -> String {
     let key = counter["key"].as_str().unwrap_or_default();
     if let Some(had_units) = counter["had_units"].as_bool() {
-        return format!("{key}: {}", if had_units { "reset" } else { "was not used" });
+        return escaped(format!("{key}: {}", if had_units { "reset" } else { "was not used" })) + "\n";
     }
     let units = |field: &str| counter[field].as_u64().unwrap_or_default();
     let time = |us: u64| readable_duration(Duration::from_micros(us));
@@ -145,14 +146,14 @@ fn counter_text(counter: &Value) -> String {
         Some(us) => format!(", next unit in {}", time(us)),
         None => ", no unit ever".to_owned(),
     };
-    let exception =
-        counter["exception"].as_str().map(|way| format!("\n  exception: {way}")).unwrap_or_default();
-    format!(
-        "{key}: {} of {} left{wait}, full again in {} ({}, {}){exception}",
+    let exception = counter["exception"].as_str().map(|way| escaped(format!("  exception: {way}")) + "\n");
+    let state = format!(
+        "{key}: {} of {} left{wait}, full again in {} ({}, {})",
         units("remaining"),
         units("max_cost"),
         time(units("reset_after_us")),
         counter["limit"].as_str().unwrap_or_default(),
         counter["algorithm"].as_str().unwrap_or_default(),
-    )
+    );
+    format!("{}\n{}", escaped(state), exception.unwrap_or_default())
 }

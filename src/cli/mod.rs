@@ -22,6 +22,7 @@ mod service_connection;
 mod settings;
 mod simulate;
 mod stop_signals;
+mod token;
 mod top;
 mod validate;
 
@@ -42,6 +43,7 @@ use replay::ReplayArgs;
 use serve::ServeArgs;
 use settings::SettingsArgs;
 use simulate::SimulateArgs;
+use token::TokenArgs;
 use top::TopArgs;
 use validate::ValidateArgs;
 
@@ -79,6 +81,7 @@ enum Command {
     Check(Box<CheckArgs>),
     Counters(CountersArgs),
     Top(TopArgs),
+    Token(TokenArgs),
     Health(HealthArgs),
     Replay(ReplayArgs),
     Simulate(Box<SimulateArgs>),
@@ -112,6 +115,7 @@ pub fn run() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Counters(args) => counters::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),

@@ -142,9 +142,19 @@ async fn serve_until_signal(
 /// Adds the place where the setting at fault was written: an operator that sets the variables of `envoyproxy/ratelimit`
 /// does not know the names of our settings.
 fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
-    let is_at_fault = |setting: &&SettingInForce| Some(setting.key) == error.setting();
-    match report.settings.iter().find(is_at_fault).and_then(|setting| setting.origin.as_ref()) {
-        None => error.into(),
-        Some(origin) => format!("{error} ({origin})").into(),
+    let text = error.to_string();
+    // An error of a file may name the file alone.
+    let has_file = |setting: &SettingInForce| {
+        setting.value.contains('/') && text.contains(&format!("{}: ", setting.value))
+    };
+    let is_at_fault = |setting: &&SettingInForce| match error.setting() {
+        Some(key) => setting.key == key,
+        None => setting.origin.is_some() && has_file(setting),
+    };
+    let Some(setting) = report.settings.iter().find(is_at_fault) else { return error.into() };
+    let key = if text.contains(setting.key) { String::new() } else { format!("{}: ", setting.key) };
+    match &setting.origin {
+        None => text.into(),
+        Some(origin) => format!("{key}{text} ({origin})").into(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{HashKey, HeavyKey, RuleSet};
+use engine::{HashKey, HeavyKey, RuleSet, parse_key};
 
 use super::mask::{MaskedKey, masked, row_id};
 use super::steps::Steps;
@@ -97,6 +97,13 @@ impl DeniedTable {
         self.limits.get(limit)
     }
 
+    /// A counter key as it may be logged, by the rules in force.
+    pub(super) fn logged(&self, rules: &RuleSet, key: &str) -> String {
+        let entries = shown_text(&masked(&self.tag_key, rules, key));
+        let domain = parse_key(key).map(|parsed| parsed.domain.text().to_owned()).unwrap_or_default();
+        format!("{domain} {entries} (row {})", row_id(&self.tag_key, key))
+    }
+
     /// The key of a row.
     pub(super) fn find(&self, id: &str) -> Option<(&LimitRef, &DeniedKey)> {
         let keys = self.limits.iter().flat_map(|(limit, keys)| keys.keys.iter().map(move |key| (limit, key)));
@@ -145,8 +152,11 @@ impl LimitKeys {
 
 impl DeniedKey {
     pub(super) fn row(&self, (domain, rule): (Arc<str>, Arc<str>)) -> DeniedRow {
-        let entries = self.shown.entries.iter().map(|(name, value)| format!("{name}={value}"));
-        let shown = entries.collect::<Vec<_>>().join(" ");
+        let shown = shown_text(&self.shown);
         DeniedRow { id: self.id.clone(), key: self.key.clone(), charge: self.charge, domain, rule, shown }
     }
+}
+
+fn shown_text(key: &MaskedKey) -> String {
+    key.entries.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }

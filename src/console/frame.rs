@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use base::escaped_json;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -12,7 +13,7 @@ pub(super) struct Frame(Arc<str>);
 
 impl Frame {
     pub(super) fn new(event: &str, id: &str, data: &Value) -> Self {
-        Self(format!("event: {event}\nid: {id}\ndata: {data}\n\n").into())
+        Self(format!("event: {event}\nid: {id}\ndata: {}\n\n", escaped_json(data.to_string())).into())
     }
 }
 

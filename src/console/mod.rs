@@ -27,7 +27,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use engine::HashKey;
+use base::escaped_json;
+use engine::{HashKey, RuleSet};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -117,7 +118,7 @@ impl Console {
     /// The state as JSON, with at most 200 rules.
     #[must_use]
     pub fn state(&self) -> String {
-        self.history.lock().state(RuleSelection::Most).to_string()
+        escaped_json(self.history.lock().state(RuleSelection::Most).to_string())
     }
 
     /// The state as JSON with every rule, without trends.
@@ -125,7 +126,7 @@ impl Console {
     pub fn state_with_all_rules(&self) -> String {
         let mut history = self.history.lock();
         history.catalog.add_all();
-        history.state(RuleSelection::All).to_string()
+        escaped_json(history.state(RuleSelection::All).to_string())
     }
 
     /// The events from now on, beginning with the state.
@@ -140,6 +141,12 @@ impl Console {
     /// Adds a mark: a counter was reset.
     fn mark_reset(&self) {
         self.history.lock().mark_reset();
+    }
+
+    /// A counter key as it may be logged, by the rules in force: masked, with the id that its row has or would have.
+    #[must_use]
+    pub fn logged(&self, rules: &RuleSet, key: &str) -> String {
+        self.history.lock().denied.logged(rules, key)
     }
 
     /// The row of a denied key.

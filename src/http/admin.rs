@@ -18,9 +18,10 @@ use http::{StatusCode, header};
 use rules::nearest_name;
 use serde_json::{Value, json};
 
-use super::admin_access::{AccessCheck, AdminAccess, TokenFileLines, check_access};
+use super::admin_token::{AccessCheck, check_access};
 use super::console::{CONSOLE, ConsoleEndpoints, console_router, reason_of};
 use super::server::ClientAddress;
+use crate::console::Console;
 use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
 
@@ -53,7 +54,7 @@ pub fn admin_router<S: Store + Reset + 'static>(
     endpoints: Vec<Endpoint>,
     counters: CounterEndpoints<S>,
     console: ConsoleEndpoints<S>,
-    access: AdminAccess,
+    access: AccessCheck,
 ) -> Router {
     let lines = endpoints.iter().map(|endpoint| format!("{:<16} {}\n", endpoint.path, endpoint.summary));
     let index: String = lines.chain([COUNTERS.to_owned(), CONSOLE.to_owned()]).collect();
@@ -71,8 +72,7 @@ pub fn admin_router<S: Store + Reset + 'static>(
         router.route(path, get(move || async move { endpoint.into_response() }))
     };
     let router = endpoints.into_iter().fold(counters.route("/", get(index)), add);
-    let check = AccessCheck { access, lines: TokenFileLines::default() };
-    router.layer(from_fn_with_state(Arc::new(check), check_access))
+    router.layer(from_fn_with_state(Arc::new(access), check_access))
 }
 
 impl IntoResponse for Endpoint {
@@ -91,6 +91,8 @@ pub struct CounterEndpoints<S> {
     /// The prefix of every key in the store.
     pub key_prefix: String,
     pub explain: Explain,
+    /// Masks keys for the log.
+    pub console: Arc<Console>,
 }
 
 /// Explains a request by the rules in force.
@@ -178,16 +180,17 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         let (reason, body) = without_reason(body);
         let request = self.request(&body)?;
         let ClientAddress(peer) = client;
+        let logged = |key: &str| self.console.logged(&self.service.rulebook.rules(), key);
         let audit = |key: &str| {
-            let key = format!("{}{key}", self.key_prefix);
+            let key = logged(key);
             tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
         };
         let reset = self.service.reset(&request, audit).await.inspect_err(|error| {
             tracing::warn!(%error, "the reset failed; whether it took effect is not known");
         })?;
         let counters = reset.into_iter().map(|(key, had_units)| {
+            tracing::info!(key = %logged(&key), had_units, %peer, reason, "counter reset through the admin port");
             let key = format!("{}{key}", self.key_prefix);
-            tracing::info!(%key, had_units, %peer, reason, "counter reset through the admin port");
             json!({ "key": key, "had_units": had_units })
         });
         self.unless_empty(counters.collect(), request)

@@ -1,20 +1,21 @@
-//! Which requests the admin port answers: it refuses foreign web pages, host names that are not its own, and, if the
-//! settings have tokens, requests without the one that they need.
+//! Which requests the admin port answers: it refuses foreign web pages and host names that are not its own.
+//! `admin_token` refuses requests without the token that they need.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use tls::{FileError, FileFault, on_blocking_thread};
+use tls::FileError;
 
 use super::admin_role::{AdminRole, CONSOLE_PAGE};
 use super::token_file::TokenFile;
 pub(crate) use crate::net::sending_page::SendingPage;
-use store::log_throttle::LogThrottle;
+
+/// The settings that name the files of tokens.
+pub(super) const TOKEN_FILE: &str = "server.admin.token_file";
+pub(super) const OPERATOR_TOKEN_FILE: &str = "server.admin.operator_token_file";
 
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
@@ -32,24 +33,9 @@ pub struct AdminAccess {
     pub read_by_any_host: bool,
 }
 
-/// Checks the requests to the admin port.
-#[derive(Debug)]
-pub(super) struct AccessCheck {
-    pub(super) access: AdminAccess,
-    pub(super) lines: TokenFileLines,
-}
-
-/// A line a minute for each problem of the token file: every request meets it.
-#[derive(Debug, Default)]
-pub(super) struct TokenFileLines {
-    unreadable: LogThrottle,
-    malformed: LogThrottle,
-    refused_actions: LogThrottle,
-}
-
 /// Why the admin port does not answer a request. No text contains a part of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum AdminRefusal {
+pub(super) enum AdminRefusal {
     #[error("a request to the admin port needs exactly one valid Host header")]
     NoHost,
     /// DNS rebinding: a page lets its own DNS name point to the address of the admin port. `Host` is then that name.
@@ -59,10 +45,12 @@ enum AdminRefusal {
     ForeignHost,
     #[error("the admin port does not answer web pages of other origins (Origin or Sec-Fetch-Site header)")]
     ForeignPage,
-    #[error(
-        "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file"
-    )]
-    NoToken,
+    #[error("{}", .0.missing())]
+    NoToken(NeededToken),
+    #[error("the token is wrong: {}", .0.expected())]
+    WrongToken(NeededToken),
+    #[error("wrong tokens of your address wait for their answers: try again in a second")]
+    TooManyWrong,
     #[error("this action needs the token of server.admin.operator_token_file")]
     NotOperator,
     #[error("values of keys need a token: set server.admin.operator_token_file or server.admin.token_file")]
@@ -80,15 +68,55 @@ enum AdminRefusal {
     NotJson,
 }
 
+/// The token that a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NeededToken {
+    /// That of `server.admin.token_file`.
+    Viewer,
+    /// That of `server.admin.operator_token_file`.
+    Operator,
+    /// The one that the service has made.
+    Own,
+}
+
+impl NeededToken {
+    fn missing(self) -> &'static str {
+        match self {
+            Self::Viewer => {
+                "a request to the admin port needs the header Authorization: Bearer, with the token of \
+                 server.admin.token_file"
+            }
+            Self::Operator => {
+                "this action needs the header Authorization: Bearer, with the token of server.admin.operator_token_file"
+            }
+            Self::Own => {
+                "values of keys need a token: `ratelimitd token` prints it, on the host of the service or in its \
+                 container, for its user and for root"
+            }
+        }
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Viewer => "it must be that of server.admin.token_file",
+            Self::Operator => "it must be that of server.admin.operator_token_file",
+            Self::Own => "`ratelimitd token` prints it, on the host of the service or in its container",
+        }
+    }
+}
+
 impl IntoResponse for AdminRefusal {
     fn into_response(self) -> Response {
         let status = match self {
             Self::NoHost => StatusCode::BAD_REQUEST,
             Self::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
-            Self::ForeignPage | Self::TokenNeeded | Self::NotOperator | Self::NoTokenForValues => {
-                StatusCode::FORBIDDEN
-            }
-            Self::NoToken => StatusCode::UNAUTHORIZED,
+            Self::ForeignPage
+            | Self::TokenNeeded
+            | Self::NotOperator
+            | Self::NoTokenForValues
+            | Self::NoToken(NeededToken::Own) => StatusCode::FORBIDDEN,
+            Self::NoToken(_) | Self::WrongToken(_) => StatusCode::UNAUTHORIZED,
+            Self::TooManyWrong => StatusCode::TOO_MANY_REQUESTS,
             Self::TokenFile => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
@@ -101,97 +129,13 @@ impl IntoResponse for AdminRefusal {
     }
 }
 
-/// The layer around all endpoints of the admin port.
-pub(super) async fn check_access(
-    State(check): State<Arc<AccessCheck>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let checked = match check.access.check_sender(&request) {
-        Ok(()) => check.check_token(AdminRole::for_path(request.uri().path()), request.headers()).await,
-        refused => refused,
-    };
-    match checked {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
-    }
-}
-
-impl AccessCheck {
-    async fn check_token(&self, role: AdminRole, headers: &HeaderMap) -> Result<(), AdminRefusal> {
-        let AdminAccess { token_file, operator_token_file, .. } = &self.access;
-        match (role, token_file, operator_token_file) {
-            (AdminRole::Anybody, ..) | (AdminRole::Viewer, None, _) | (AdminRole::Operator, None, None) => {
-                Ok(())
-            }
-            (AdminRole::ValueReader, None, None) => Err(AdminRefusal::NoTokenForValues),
-            (AdminRole::Operator | AdminRole::ValueReader, viewer, Some(operator)) => {
-                if self.is_presented(operator, headers).await? {
-                    return Ok(());
-                }
-                let is_viewer = match viewer {
-                    Some(viewer) => self.is_presented(viewer, headers).await?,
-                    None => false,
-                };
-                Err(if is_viewer { self.lines.refused_action() } else { AdminRefusal::NoToken })
-            }
-            (AdminRole::Operator | AdminRole::ValueReader, Some(token), None) => {
-                self.is_presented(token, headers).await?.then_some(()).ok_or(AdminRefusal::NoToken)
-            }
-            (AdminRole::Viewer, Some(token), operator) => {
-                if self.is_presented(token, headers).await? {
-                    return Ok(());
-                }
-                let is_operator = match operator {
-                    Some(operator) => self.is_presented(operator, headers).await?,
-                    None => false,
-                };
-                is_operator.then_some(()).ok_or(AdminRefusal::NoToken)
-            }
-        }
-    }
-
-    /// Whether a request presents the token of this file.
-    async fn is_presented(&self, file: &TokenFile, headers: &HeaderMap) -> Result<bool, AdminRefusal> {
-        let file = file.clone();
-        let token = on_blocking_thread(move || file.token()).await.map_err(|error| {
-            self.lines.log(&error);
-            AdminRefusal::TokenFile
-        })?;
-        Ok(token.is_in(headers))
-    }
-}
-
-impl TokenFileLines {
-    /// A viewer wants to act.
-    fn refused_action(&self) -> AdminRefusal {
-        if let Some(requests) = self.refused_actions.count() {
-            tracing::warn!(requests, "the admin port refused an action: it needs the operator token");
-        }
-        AdminRefusal::NotOperator
-    }
-
-    fn log(&self, error: &FileError) {
-        let throttle = match error.fault {
-            FileFault::Unusable(_) => &self.malformed,
-            _ => &self.unreadable,
-        };
-        if let Some(requests) = throttle.count() {
-            tracing::warn!(requests, %error, "the token file of the admin port cannot be used");
-        }
-    }
-}
-
 impl AdminAccess {
     /// Reads the token files once. They are read again for every request.
     ///
     /// # Errors
     /// The first setting whose file has no token.
     pub fn check_token_files(&self) -> Result<(), (&'static str, FileError)> {
-        let files = [
-            ("server.admin.token_file", &self.token_file),
-            ("server.admin.operator_token_file", &self.operator_token_file),
-        ];
+        let files = [(TOKEN_FILE, &self.token_file), (OPERATOR_TOKEN_FILE, &self.operator_token_file)];
         for (setting, file) in files {
             if let Some(file) = file {
                 file.token().map_err(|error| (setting, error))?;
@@ -200,7 +144,7 @@ impl AdminAccess {
         Ok(())
     }
 
-    fn check_sender(&self, request: &Request) -> Result<(), AdminRefusal> {
+    pub(super) fn check_sender(&self, request: &Request) -> Result<(), AdminRefusal> {
         let host = host_of(request).ok_or(AdminRefusal::NoHost)?;
         // The console shows what callers do, so its paths are never read under a foreign name.
         let is_console = request.uri().path().starts_with(CONSOLE_PAGE);

@@ -12,19 +12,18 @@ use engine::{Reset, Store};
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use store::clock::monotonic;
 use tokio_util::sync::CancellationToken;
 
 use super::admin_role::CONSOLE_PAGE;
 use super::console_page::page;
+use super::console_streams::{StreamPlace, Streams};
 use super::server::ClientAddress;
 use crate::console::{
     ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, LastFrame, MOST_VALUES, RowId, RowStatus,
 };
 use crate::decide::NoDecision;
 
-/// Streams that are open at once.
-const MOST_STREAMS: usize = 16;
 const MOST_REASON_CHARS: usize = 200;
 const JSON: &str = "application/json";
 
@@ -44,19 +43,15 @@ pub struct ConsoleEndpoints<S> {
     pub actions: ConsoleActions<S>,
     /// The streams end when the process stops.
     pub stop: CancellationToken,
-    /// The prefix of every key in the store.
-    pub key_prefix: String,
 }
 
 struct ConsoleState<S> {
     endpoints: ConsoleEndpoints<S>,
-    streams: Arc<Semaphore>,
+    streams: Arc<Streams>,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum ConsoleRefusal {
-    #[error("{MOST_STREAMS} streams are open already: close one")]
-    ManyStreams,
     #[error("the body must be a JSON object with {0}")]
     Malformed(&'static str),
     #[error(transparent)]
@@ -66,9 +61,7 @@ enum ConsoleRefusal {
 impl IntoResponse for ConsoleRefusal {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::ManyStreams | Self::Action(ActionError::NoDecision(NoDecision::Store(_))) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Action(ActionError::NoDecision(NoDecision::Store(_))) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Malformed(_) | Self::Action(ActionError::NoDecision(_)) => StatusCode::BAD_REQUEST,
             Self::Action(ActionError::NoRow(_)) => StatusCode::NOT_FOUND,
             Self::Action(ActionError::Changed(_) | ActionError::Blocked) => StatusCode::CONFLICT,
@@ -78,7 +71,7 @@ impl IntoResponse for ConsoleRefusal {
 }
 
 pub(super) fn console_router<S: Store + Reset + 'static>(endpoints: ConsoleEndpoints<S>) -> Router {
-    let state = ConsoleState { endpoints, streams: Arc::new(Semaphore::new(MOST_STREAMS)) };
+    let state = ConsoleState { endpoints, streams: Arc::default() };
     Router::new()
         .route(CONSOLE_PAGE, get(page))
         .route("/console/state", get(state_page::<S>))
@@ -104,7 +97,7 @@ struct EventStream {
     frames: Frames,
     stop: CancellationToken,
     is_over: bool,
-    _place: OwnedSemaphorePermit,
+    place: StreamPlace,
 }
 
 impl EventStream {
@@ -113,7 +106,12 @@ impl EventStream {
         if self.is_over {
             return None;
         }
-        let text = self.stop.run_until_cancelled(self.frames.next()).await.flatten();
+        self.place.reads();
+        let Self { frames, stop, place, .. } = &mut self;
+        let next = stop.run_until_cancelled(frames.next());
+        // Without a last frame: the client may open another stream.
+        let text = place.displaced.run_until_cancelled(next).await?.flatten();
+        self.place.waits(monotonic());
         self.is_over = text.is_none();
         let text = text.unwrap_or_else(LastFrame::text);
         // All streams send the same memory.
@@ -121,19 +119,16 @@ impl EventStream {
     }
 }
 
-async fn events<S: Store + Reset + 'static>(
-    State(state): State<Arc<ConsoleState<S>>>,
-) -> Result<Response, ConsoleRefusal> {
-    let place = Arc::clone(&state.streams).try_acquire_owned().map_err(|_| ConsoleRefusal::ManyStreams)?;
+async fn events<S: Store + Reset + 'static>(State(state): State<Arc<ConsoleState<S>>>) -> Response {
     let ConsoleEndpoints { actions, stop, .. } = &state.endpoints;
-    let events =
-        EventStream { frames: actions.console.frames(), stop: stop.clone(), is_over: false, _place: place };
+    let place = state.streams.open(monotonic());
+    let events = EventStream { frames: actions.console.frames(), stop: stop.clone(), is_over: false, place };
     let body = Body::from_stream(stream::unfold(events, EventStream::next));
     let mut response = not_stored("text/event-stream", body);
     // nginx would hold events back.
     let no_buffering = (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response.headers_mut().insert(no_buffering.0, no_buffering.1);
-    Ok(response)
+    response
 }
 
 fn not_stored(content_type: &'static str, body: impl Into<Body>) -> Response {
@@ -157,16 +152,15 @@ async fn reset<S: Store + Reset + 'static>(
 ) -> Result<Response, ConsoleRefusal> {
     let body = object(&body, "id and reason")?;
     let (id, reason) = (row_id(&body["id"])?, required_reason(&body)?);
-    let ConsoleEndpoints { actions, key_prefix, .. } = &state.endpoints;
+    let actions = &state.endpoints.actions;
+    let logged = |row: &DeniedRow| actions.console.logged(&actions.service.rulebook.rules(), &row.key);
     let audit = |row: &DeniedRow| {
-        let key = format!("{key_prefix}{}", row.key);
-        tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
+        tracing::info!(key = %logged(row), %peer, reason, "resetting a counter through the admin port");
     };
     let (row, had_units) = actions.reset(&id, audit).await.inspect_err(|error| {
         tracing::warn!(%error, "the reset failed; whether it took effect is not known");
     })?;
-    let key = format!("{key_prefix}{}", row.key);
-    tracing::info!(%key, had_units, %peer, reason, "counter reset through the admin port");
+    tracing::info!(key = %logged(&row), had_units, %peer, reason, "counter reset through the admin port");
     let answer = json!({"id": row.id, "key": row.shown, "had_units": had_units});
     Ok(not_stored(JSON, format!("{answer:#}\n")))
 }

@@ -3,25 +3,30 @@
 //! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number), then
 //! `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`, which reads the client's request
 //! with `forwarded`), health, metrics. `admin` routes the admin port, after `admin_access` has checked the token
-//! (`token_file`), which `admin_role` names, and the web page; `console` has the paths of the console.
+//! (`token_file`, or `own_token` where the settings have none), which `admin_role` names, and the web page; `console` has the paths of the console.
 
 mod admin;
 mod admin_access;
 mod admin_role;
+mod admin_token;
 mod check;
 mod connections;
 mod console;
 mod console_page;
+mod console_streams;
 mod forwarded;
 mod json;
+mod own_token;
 mod public;
 mod server;
 mod token_file;
 
 pub use admin::{CounterEndpoints, Endpoint, Explain, Explanation, admin_router};
 pub use admin_access::AdminAccess;
+pub use admin_token::AccessCheck;
 pub use check::CheckOptions;
 pub use console::ConsoleEndpoints;
+pub use own_token::{OwnTokenError, make_own_token, read_own_token};
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};
 pub use token_file::{Token, TokenFile};

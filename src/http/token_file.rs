@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use engine::HashKey;
 use http::{HeaderMap, HeaderValue, header};
 use subtle::ConstantTimeEq as _;
 use tls::{FileError, MAX_SECRET_BYTES, read_secret};
@@ -15,6 +16,7 @@ const SCHEME: &str = "Bearer ";
 pub struct TokenFile(pub PathBuf);
 
 /// A token. It is never displayed.
+#[derive(Clone)]
 pub struct Token(String);
 
 impl TokenFile {
@@ -30,6 +32,17 @@ impl TokenFile {
 }
 
 impl Token {
+    /// A token of visible ASCII characters.
+    pub(super) fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// A key that only the token gives.
+    #[must_use]
+    pub fn key(&self) -> HashKey {
+        HashKey::new(self.0.as_bytes())
+    }
+
     /// Whether a request presents this token, exactly once. The time depends on the lengths of the tokens only, not on
     /// the number of bytes that agree.
     pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {

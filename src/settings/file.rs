@@ -2,8 +2,7 @@
 //! an unquoted password of digits stays text, and a text means the same in the file and in the environment.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use config::{Map, Value, ValueKind};
@@ -27,8 +26,7 @@ pub(super) struct Contents {
 }
 
 pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
-    let text =
-        read_bounded(path).map_err(|cause| SettingsError::Unreadable { path: path.to_owned(), cause })?;
+    let text = read_text(path).map_err(|cause| SettingsError::Unreadable { path: path.to_owned(), cause })?;
     let unusable = |YamlError { line, reason }| SettingsError::Syntax { path: path.to_owned(), line, reason };
     let document = yaml::parse(&text).map_err(unusable)?;
     if let Some(line) = document.second_line {
@@ -49,13 +47,9 @@ pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
     Ok(contents)
 }
 
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
-    }
-    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(base::read_file(path, MAX_FILE_BYTES)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 impl Contents {

@@ -139,7 +139,7 @@ mod tests {
         let table = [
             // path, message
             ("/nowhere/key".to_owned(), "/nowhere/key: No such file or directory (os error 2)".to_owned()),
-            ("/".to_owned(), "/: not a regular file".to_owned()),
+            ("/".to_owned(), "/: it is not a regular file".to_owned()),
             (
                 short.path().display().to_string(),
                 format!(

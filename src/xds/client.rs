@@ -118,11 +118,12 @@ impl<S: ResourceSink> XdsClient<S> {
             Ok(connector) => self.last_good = Some(connector),
             Err(fault) if self.last_good.is_some() => {
                 tracing::warn!(
-                    "the new certificates for the xDS server cannot be used, the old ones are: {fault}"
+                    "the new certificates for the xDS server cannot be used, the old ones are: rules.xds.tls: {fault}"
                 );
             }
             Err(fault) => {
-                return Err(Ended::Failed { failure: XdsFailure::Tls, reason: fault.to_string() });
+                let reason = format!("rules.xds.tls: {fault}");
+                return Err(Ended::Failed { failure: XdsFailure::Tls, reason });
             }
         }
         Ok(Some(files))
@@ -142,7 +143,7 @@ async fn until_renewed(watched: Option<(ClientTls, WatchedFiles)>, meter: XdsMet
         meter.certificates_changed(loaded.is_ok());
         if let Err(fault) = &loaded {
             tracing::warn!(
-                "the new certificates for the xDS server cannot be used, the stream stays: {fault}"
+                "the new certificates for the xDS server cannot be used, the stream stays: rules.xds.tls: {fault}"
             );
         }
         loaded.ok()

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use rules::{RuleResource, escaped};
+use base::escaped;
+use rules::RuleResource;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 

@@ -2,11 +2,12 @@
 
 use std::iter::once;
 
+use base::escaped;
 use engine::{Metadata, Unit};
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
-use rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource, escaped};
+use rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 use sha2::{Digest as _, Sha256};
 
 use super::pb::ratelimit::config::ratelimit::v3::{

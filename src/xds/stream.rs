@@ -5,11 +5,12 @@ use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use base::escaped;
 use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
 use http::uri::PathAndQuery;
 use prost_types::Any;
-use rules::{RuleResource, escaped};
+use rules::RuleResource;
 use store::clock::{Clock as _, SystemClock};
 use tls::on_blocking_thread;
 use tokio::sync::mpsc;

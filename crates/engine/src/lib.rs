@@ -57,7 +57,7 @@ pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use exceptions::{
     Added, Amount, Change, ChangedBy, Derivation, DerivationStep, Effect, ExceptionKind, ExceptionRow,
     Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError, Network, NetworkError, RowSource,
-    RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit,
+    RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit, address_of,
 };
 pub use key::{ShardBy, without_values};
 pub use limit::{

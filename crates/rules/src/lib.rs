@@ -28,6 +28,7 @@ mod problem;
 mod read;
 mod reload;
 mod show;
+mod slow_load;
 mod source;
 mod text;
 mod upgrade;
@@ -44,7 +45,7 @@ pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };
 pub use nearest::nearest_name;
-pub use problem::{Problem, Problems, escaped};
+pub use problem::{Problem, Problems};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{Change, Reloader};
 pub use show::{

@@ -14,6 +14,7 @@ use super::file_bytes::{SourceFile, SourceFiles};
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
+use super::slow_load::told_if_slow;
 use super::source::{DirectoryOptions, Source};
 use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
@@ -136,12 +137,15 @@ pub(super) fn compile(
     options: &LoadOptions,
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
-    let finished = on_own_thread(|| {
-        let calendars = Calendars::new(options.calendars.years);
-        let drafts = read_drafts(sources, options, &calendars, in_force);
-        finish_drafts(drafts, options, &calendars, Warnings::Kept)
-    })?;
-    compile_finished(finished, options)
+    let names: Vec<_> = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
+    told_if_slow(&names, || {
+        let finished = on_own_thread(|| {
+            let calendars = Calendars::new(options.calendars.years);
+            let drafts = read_drafts(sources, options, &calendars, in_force);
+            finish_drafts(drafts, options, &calendars, Warnings::Kept)
+        })?;
+        compile_finished(finished, options)
+    })
 }
 
 /// Runs `work`, which needs many times the memory of the rules, on a thread that ends with it, and waits for it.

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use base::escaped;
+
 /// The problems of each file that are listed. Further problems are only counted.
 const MAX_LISTED: usize = 100;
 /// Characters of a reason: enough for every message that quotes names of a usual length.
@@ -103,23 +105,6 @@ impl fmt::Display for Problem {
         }
         Ok(())
     }
-}
-
-/// Escapes line breaks and other control characters: a problem is one line, and may quote any text of a file or of a
-/// server.
-#[must_use]
-pub fn escaped(text: String) -> String {
-    if !text.contains(char::is_control) {
-        return text;
-    }
-    text.chars().fold(String::new(), |mut escaped, character| {
-        if character.is_control() {
-            escaped.extend(character.escape_debug());
-        } else {
-            escaped.push(character);
-        }
-        escaped
-    })
 }
 
 fn shortened(mut reason: String) -> String {

@@ -14,10 +14,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::escaped;
 use strum::{EnumString, VariantNames};
 
-use super::file_bytes::{SourceFile, SourceFiles, read_bounded};
-use super::problem::{Location, Problem, escaped};
+use super::file_bytes::{SourceFile, SourceFiles};
+use super::problem::{Location, Problem};
 
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
@@ -147,7 +148,7 @@ impl Source {
         let found = self.find_files();
         let read = |path: &PathBuf| {
             let is_rules = self.paths.contains(path) || has_rule_name(path);
-            SourceFile::new(display(path), is_rules, read_bounded(path))
+            SourceFile::read(display(path), is_rules, path)
         };
         let files = found.files.iter().map(read).collect();
         SourceFiles { files, problems: found.problems }
@@ -209,6 +210,12 @@ impl FileSearch {
     }
 
     fn add_directory(&mut self, directory: &Path, depth: usize) {
+        // Some programs make a directory where a file is missing.
+        let is_csv = self.purpose == Purpose::Exceptions && is_csv(directory);
+        if !self.options.reads_any_name() && (has_rule_name(directory) || is_csv) {
+            self.error(directory, "a directory with the name of a file");
+            return;
+        }
         if depth > MAX_DIRECTORY_DEPTH {
             self.error(directory, &format!("directories nest deeper than {MAX_DIRECTORY_DEPTH} levels"));
             return;
@@ -278,7 +285,8 @@ impl FileSearch {
             }
             Purpose::Rules | Purpose::Exceptions => {}
         }
-        let is_read = metadata.is_none_or(Metadata::is_file);
+        // What stands in the place of a file is read, which is an error: its rules or rows would be lifted.
+        let is_read = metadata.is_none_or(Metadata::is_file) || !any_name;
         (!is_read).then_some("not read, because it is not a regular file")
     }
 

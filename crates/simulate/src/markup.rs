@@ -4,6 +4,7 @@
 
 use std::fmt::{self, Display, Write};
 
+use base::is_hostile;
 use serde::Serialize;
 
 /// HTML or SVG under construction.
@@ -43,8 +44,8 @@ impl Markup {
         for character in serde_json::to_string(value)?.chars() {
             match character {
                 // These occur in strings only, where JSON allows the number of any character.
-                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                    write!(self.0, "\\u{:04x}", u32::from(character)).expect("a String takes any text");
+                letter if matches!(letter, '<' | '>' | '&') || is_hostile(letter) => {
+                    write!(self.0, "\\u{:04x}", u32::from(letter)).expect("a String takes any text");
                 }
                 other => self.0.push(other),
             }
@@ -74,8 +75,8 @@ impl Write for Escaped<'_> {
                 '>' => self.0.push_str("&gt;"),
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
-                // No HTML or XML text may have these, not even as a reference.
-                control if control.is_control() && control != '\n' => self.0.push('\u{fffd}'),
+                // No HTML or XML text may have control characters, not even as a reference; others turn the line.
+                hostile if is_hostile(hostile) && hostile != '\n' => self.0.push('\u{fffd}'),
                 other => self.0.push(other),
             }
         }

@@ -2,19 +2,16 @@
 //! first line of a file with a secret.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use base::read_file;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// The authorities of a whole operating system take about a quarter of this.
-const MAX_PEM_BYTES: usize = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Far above the length of a password, token or key, and below the bound of a request's headers.
 pub const MAX_SECRET_BYTES: usize = 4_096;
-/// The length of `\r\n`.
-const LINE_END_BYTES: usize = 2;
 
 /// A PEM file that was read.
 #[derive(Clone)]
@@ -33,14 +30,9 @@ pub struct FileError {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileFault {
-    /// The text of the system, such as `No such file or directory`.
+    /// The text of the system, such as `No such file or directory`, or that it is no regular file or too large.
     #[error("{0}")]
     Unreadable(String),
-    /// Opening a pipe could wait for ever.
-    #[error("not a regular file")]
-    NotAFile,
-    #[error("larger than {MAX_PEM_BYTES} bytes")]
-    TooLarge,
     #[error("not valid PEM: {0}")]
     Malformed(String),
     #[error("it contains no certificate (BEGIN CERTIFICATE)")]
@@ -75,7 +67,7 @@ impl PemFile {
     /// # Errors
     /// When it cannot be read, is too large, or is not a regular file.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
-        Ok(Self { path: path.to_owned(), bytes: read_whole(path, MAX_PEM_BYTES)? })
+        Ok(Self { path: path.to_owned(), bytes: read(path)? })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -134,7 +126,7 @@ pub fn read_secret<T>(
     expected: &str,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T, FileError> {
-    let bytes = read_start(path, MAX_SECRET_BYTES + LINE_END_BYTES)?;
+    let bytes = read(path)?;
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = std::str::from_utf8(line).ok().filter(|line| line.len() <= MAX_SECRET_BYTES);
@@ -142,25 +134,9 @@ pub fn read_secret<T>(
     parsed.ok_or_else(|| FileError::unusable(path, format_args!("the first line must have {expected}")))
 }
 
-fn read_whole(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FileError> {
-    let bytes = read_start(path, max_bytes + 1)?;
-    if bytes.len() > max_bytes {
-        return Err(FileError { path: path.to_owned(), fault: FileFault::TooLarge });
-    }
-    Ok(bytes)
-}
-
-/// At most this many bytes from the start of a regular file.
-fn read_start(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FileError> {
-    let failed = |fault| FileError { path: path.to_owned(), fault };
-    let unreadable = |error: io::Error| failed(FileFault::Unreadable(error.to_string()));
-    if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(failed(FileFault::NotAFile));
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(max_bytes as u64).read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(bytes)
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    let fault = |error: std::io::Error| FileFault::Unreadable(error.to_string());
+    read_file(path, MAX_FILE_BYTES).map_err(|error| FileError { path: path.to_owned(), fault: fault(error) })
 }
 
 /// The parser quotes lines as lists of bytes, and lines of a key file must not be shown at all.
@@ -176,6 +152,8 @@ fn malformed(error: &pem::Error) -> FileFault {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn file_of(text: &[u8]) -> (tempfile::NamedTempFile, PemFile) {
@@ -223,10 +201,11 @@ mod tests {
         let missing = PemFile::open(Path::new("/nowhere/tls.crt")).expect_err("no such file");
         assert!(missing.to_string().starts_with("/nowhere/tls.crt: No such file"), "{missing}");
         let folder = PemFile::open(Path::new("/")).expect_err("a folder");
-        assert_eq!(folder.fault, FileFault::NotAFile);
+        assert_eq!(folder.to_string(), "/: it is not a regular file");
         let large = tempfile::NamedTempFile::new().expect("a temporary file");
-        large.as_file().set_len(MAX_PEM_BYTES as u64 + 1).expect("a sparse file");
-        assert_eq!(PemFile::open(large.path()).expect_err("too large").fault, FileFault::TooLarge);
+        large.as_file().set_len(MAX_FILE_BYTES + 1).expect("a sparse file");
+        let error = PemFile::open(large.path()).expect_err("too large").to_string();
+        assert!(error.ends_with(": it is larger than 1048576 bytes"), "{error}");
     }
 
     #[test]
@@ -252,6 +231,7 @@ mod tests {
             let fault = "the first line must have a secret".to_owned();
             assert_eq!(secret, expected.map(str::to_owned).ok_or(fault));
         }
-        assert_eq!(read(Path::new("/")).expect_err("a folder").fault, FileFault::NotAFile);
+        let folder = read(Path::new("/")).expect_err("a folder").to_string();
+        assert_eq!(folder, "/: it is not a regular file");
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use base::escaped;
 use engine::Entry;
 use engine::wire::json::whole_number;
 use prost_types::Struct;
 use prost_types::value::Kind;
-use rules::{decimal_seconds, is_like_credential, local_time, readable_duration};
+use rules::{decimal_seconds, local_time, readable_duration};
 use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
@@ -21,19 +22,23 @@ use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
 /// descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
+    let mut push_line = |line: String| {
+        out.push_str(&escaped(line));
+        out.push('\n');
+    };
     for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
         let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
         let boundary = next_boundary(answer, index).unwrap_or_default();
-        out.push_str(&format!("  {entries}: {}{boundary}\n", status_text(status, hits)));
+        push_line(format!("  {entries}: {}{boundary}", status_text(status, hits)));
     }
     for (limit, way) in exceptions(answer) {
-        out.push_str(&format!("  exception for {limit}: {way}\n"));
+        push_line(format!("  exception for {limit}: {way}"));
     }
     for header in &answer.response_headers_to_add {
-        out.push_str(&format!("  {}: {}\n", header.key, header.value));
+        push_line(format!("  {}: {}", header.key, header.value));
     }
     for header in &answer.request_headers_to_add {
-        out.push_str(&format!("  to the upstream: {}: {}\n", header.key, header.value));
+        push_line(format!("  to the upstream: {}: {}", header.key, header.value));
     }
     out
 }
@@ -102,13 +107,9 @@ fn entries_in_metadata(answer: &RateLimitResponse, index: usize) -> Option<Strin
     Some(texts.collect::<Option<Vec<_>>>()?.join(","))
 }
 
-/// The entries as given. Only the service knows which values are secret, so values that look like credentials are left
-/// out.
+/// The entries as given: whoever has written them may see them.
 fn entries_text(DescriptorArg(entries): &DescriptorArg) -> String {
-    let shown = |entry: &Entry| match is_like_credential(&entry.key, &entry.value) {
-        true => format!("{}=(not shown)", entry.key),
-        false => format!("{}={}", entry.key, entry.value),
-    };
+    let shown = |entry: &Entry| format!("{}={}", entry.key, entry.value);
     entries.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 

@@ -6,6 +6,7 @@ use std::error::Error as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base::escaped_json;
 use clap::Args;
 use http::Uri;
 use tls::Protocol;
@@ -220,7 +221,7 @@ fn request(args: &CheckArgs) -> RateLimitRequest {
 
 fn answer_text(args: &CheckArgs, answer: &RateLimitResponse) -> String {
     if args.json {
-        return format!("{}\n", format::answer_json(answer));
+        return escaped_json(format!("{}\n", format::answer_json(answer)));
     }
     let hits = if args.peek { 0 } else { u64::from(args.hits) };
     format::answer_text(&args.descriptors, hits, answer)

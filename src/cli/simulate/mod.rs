@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::{escaped, escaped_json};
 use engine::{Request, RuleSet};
 use rules::{LoadOptions, LoadedExceptions, LoadedRules, describe, load};
 use sha2::{Digest as _, Sha256};
@@ -21,7 +22,7 @@ use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use simulate::report::{FileDigest, Report};
 use simulate::variants::variants;
 
-use super::output::{end, print, print_error};
+use super::output::{end, print, print_error, print_painted};
 pub use arguments::SimulateArgs;
 
 use arguments::{Exit, Failure};
@@ -140,13 +141,17 @@ fn rule_files(loaded: &LoadedRules) -> Vec<PathBuf> {
     files
 }
 
+/// The largest file of rules, a map or exceptions.
+const MAX_DIGESTED_BYTES: u64 = 128 << 20;
+
 fn digests(role: &str, files: &[PathBuf]) -> Result<Vec<FileDigest>, Failure> {
     files.iter().map(|file| digest(role, file)).collect()
 }
 
 fn digest(role: &str, file: &Path) -> Result<FileDigest, Failure> {
     let name = file.display().to_string();
-    let bytes = fs::read(file).map_err(|error| Failure::new(Exit::Log, format_args!("{name}: {error}")))?;
+    let bytes = base::read_file(file, MAX_DIGESTED_BYTES)
+        .map_err(|error| Failure::new(Exit::Log, format_args!("{name}: {error}")))?;
     let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(FileDigest { role: role.to_owned(), name, sha256 })
 }
@@ -181,6 +186,7 @@ fn write_report(args: &SimulateArgs, report: &Report) -> Result<ExitCode, Failur
     }
     if let Some(path) = &args.report_json {
         let text = serde_json::to_string(report).map_err(|error| Failure::new(Exit::Log, error))? + "\n";
+        let text = escaped_json(text);
         if path.as_os_str() == "-" {
             return Ok(printed(args, report, &text));
         }
@@ -196,7 +202,7 @@ fn write_file(path: &Path, text: String) -> Result<(), Failure> {
 
 /// Prints the report as `text`, then the problems that it found, and returns the exit code that tells them.
 fn printed(args: &SimulateArgs, report: &Report, text: &str) -> ExitCode {
-    let is_printed = print(text);
+    let is_printed = print_painted(text);
     let problems = problems(args, report);
     problems.iter().for_each(|problem| print_error(&problem.problem));
     end(is_printed, problems.last().map_or(ExitCode::SUCCESS, |last| last.exit.into()))
@@ -237,9 +243,9 @@ fn explain(
     let path = args.logs.first().ok_or_else(|| Failure::new(Exit::Log, "no log"))?;
     let line =
         explain_line(path, number, args.format(), map).map_err(|error| Failure::new(Exit::Log, error))?;
-    let mut text = format!("line {number} ({}): {}\n", line.format.name(), line.text);
+    let mut text = escaped(format!("line {number} ({}): {}", line.format.name(), line.text)) + "\n";
     for (name, value) in &line.fields {
-        text += &format!("  {name}: {}\n", value.as_deref().unwrap_or("(none)"));
+        text += &(escaped(format!("  {name}: {}", value.as_deref().unwrap_or("(none)"))) + "\n");
     }
     match &line.request {
         Err(reason) => text += &format!("no request: {reason}\n"),
@@ -253,12 +259,12 @@ fn explain(
 }
 
 fn shown_request(t_us: u64, request: &Request, line: &ExplainedLine, map: Option<&Map>) -> String {
-    let mut text = format!("at {t_us} us, domain {}\n", request.domain);
+    let mut text = escaped(format!("at {t_us} us, domain {}", request.domain)) + "\n";
     for descriptor in &request.descriptors {
         let entries: Vec<String> =
             descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
         let hits = descriptor.hits.map_or_else(String::new, |hits| format!(" ({hits} units)"));
-        text += &format!("descriptor {}{hits}\n", entries.join(","));
+        text += &(escaped(format!("descriptor {}{hits}", entries.join(","))) + "\n");
     }
     if map.is_some_and(Map::has_good) {
         text += &format!("good: {}\n", line.is_good);

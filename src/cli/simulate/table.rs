@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use base::{escaped_lines, is_hostile};
 use rules::readable_duration;
 use simulate::page;
 use simulate::report::{Agreement, LimitReport, Method, Recommendation, Report, percent};
@@ -21,8 +22,8 @@ pub(super) fn table(report: &Report, shows_keys: bool) -> String {
 
 fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
     let paint = |style: &str, text: &str| match is_coloured {
-        true => format!("{style}{text}{PLAIN}"),
-        false => text.to_owned(),
+        true => format!("{style}{}{PLAIN}", escaped_lines(text)),
+        false => escaped_lines(text).into_owned(),
     };
     let mut text = String::new();
     if report.partial {
@@ -34,16 +35,16 @@ fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
         for (index, line) in aligned(&rows).iter().enumerate() {
             let is_over = index > 0 && report.limits.get(index - 1).is_some_and(|rule| rule.over > 0);
             let style = if index == 0 { Some(BOLD) } else { is_over.then_some(RED) };
-            text += &style.map_or_else(|| line.clone(), |style| paint(style, line));
+            text += &style.map_or_else(|| escaped_lines(line).into_owned(), |style| paint(style, line));
             text.push('\n');
         }
         text.push('\n');
     }
     if shows_keys {
-        report.limits.iter().for_each(|rule| text += &keys_over(rule));
+        report.limits.iter().for_each(|rule| text += &escaped_lines(&keys_over(rule)));
     }
     for note in notes(report) {
-        text += &note;
+        text += &escaped_lines(&note);
         text.push('\n');
     }
     text += &paint(BOLD, &report.verdict);
@@ -73,7 +74,7 @@ fn keys_over(rule: &LimitReport) -> String {
 
 /// A key on one line of a terminal: a client may have sent control characters, and a key as long as a line of the log.
 fn shown_key(key: &str) -> String {
-    let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let visible = |c: char| if is_hostile(c) { char::REPLACEMENT_CHARACTER } else { c };
     let cut = if key.chars().nth(KEY_CHARACTERS).is_some() { "..." } else { "" };
     key.chars().take(KEY_CHARACTERS).map(visible).collect::<String>() + cut
 }

@@ -1,5 +1,6 @@
 //! Texts that fit into the width of a terminal.
 
+use base::is_hostile;
 use ratatui::text::Span;
 
 /// Columns of texts are not made narrower than this.
@@ -8,12 +9,6 @@ const LEAST_WIDTH: u16 = 8;
 /// The columns that a text takes.
 fn width_of(text: &str) -> u16 {
     u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX)
-}
-
-/// Characters that move the cursor, or turn the direction of a line. A client may have sent them.
-fn is_hostile(letter: char) -> bool {
-    let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')
 }
 
 /// A text on one line of at most `width` columns. Characters that would break the line or its order are replaced.

@@ -18,6 +18,7 @@ use std::io::{self, IsTerminal as _};
 use std::pin::pin;
 use std::process::ExitCode;
 
+use base::escaped_json;
 use clap::Args;
 use crossterm::event::{Event, EventStream, KeyEventKind};
 use futures_util::StreamExt as _;
@@ -129,7 +130,7 @@ async fn print_once(args: &TopArgs) -> io::Result<ExitCode> {
 }
 
 fn json_line(view: &View) -> io::Result<String> {
-    Ok(serde_json::to_string(view)? + "\n")
+    Ok(escaped_json(serde_json::to_string(view)? + "\n"))
 }
 
 /// What is known of all instances at the start.

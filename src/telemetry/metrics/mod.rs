@@ -42,7 +42,10 @@ use stores::StoreFamilies;
 pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
-pub use ports::{CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter};
+pub use ports::{
+    CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter, TokenMeter,
+    TokenRefusal,
+};
 pub use requests::{RequestFailure, RequestMeter, RequestResult, Timer, TraceMeter, Transport};
 pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use sample::{DurationBuckets, LimitReading, LimitsInForce, MetricsSample};
@@ -65,6 +68,7 @@ struct Families {
     stores: StoreFamilies,
     rules: RuleFamilies,
     tls: TlsFamilies,
+    tokens: TokenMeter,
     xds: XdsMeter,
     traces: TraceMeter,
     deny_cache: Option<PulledStats<DenyCacheStats>>,
@@ -126,6 +130,7 @@ impl Metrics {
             stores,
             rules: RuleFamilies::new(&registry)?,
             tls: TlsFamilies::new(&registry)?,
+            tokens: TokenMeter::new(&registry)?,
             xds: XdsMeter::new(shown(parts.rules == Some(RulesOrigin::Xds)))?,
             traces: TraceMeter::new(shown(parts.has_traces))?,
             deny_cache: parts.deny_cache,
@@ -198,6 +203,12 @@ impl Metrics {
     #[must_use]
     pub fn tls(&self, port: Port) -> TlsMeter {
         self.0.tls.meter(port)
+    }
+
+    /// The meter of the tokens of the admin port.
+    #[must_use]
+    pub fn tokens(&self) -> TokenMeter {
+        self.0.tokens.clone()
     }
 
     /// The meter of one store's decisions. `store` is its name in the settings.

@@ -102,6 +102,45 @@ impl ConnectionMeter {
     }
 }
 
+/// Why the admin port refuses a request that could have been allowed with another token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum TokenRefusal {
+    /// The request has no token.
+    Missing,
+    /// The token of the request is not the one that is needed, and no other one of the port.
+    Wrong,
+    /// The token is that of viewers, and an action needs that of operators.
+    NotOperator,
+    /// Many wrong tokens of the client's address wait for their answers.
+    TooManyWrong,
+}
+
+/// The requests to the admin port that were refused for their token. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub struct TokenMeter {
+    /// In the order of [`TokenRefusal`].
+    refused: [IntCounter; TokenRefusal::VARIANTS.len()],
+}
+
+impl TokenMeter {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let refused = counters(
+            registry,
+            "ratelimitd_admin_refused_total",
+            "Requests to the admin port that were refused for their token, by reason",
+            &["reason"],
+        )?;
+        let counter =
+            |index: usize| refused.with_label_values(&[<&str>::from(TokenRefusal::VARIANTS[index])]);
+        Ok(Self { refused: array::from_fn(counter) })
+    }
+
+    pub fn refused(&self, reason: TokenRefusal) {
+        self.refused[reason as usize].inc();
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum HandshakeResult {

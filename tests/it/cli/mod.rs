@@ -14,3 +14,4 @@ mod reference;
 pub(crate) mod replay;
 mod rules;
 mod secrets;
+mod terminal;

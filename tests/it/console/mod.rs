@@ -6,6 +6,7 @@ pub mod browser;
 mod data;
 mod events;
 mod explain;
+mod own_token;
 mod schema;
 mod top;
 

@@ -15,6 +15,8 @@ descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 3 } }]
 
 const NO_TOKEN: &str = "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file\n";
 
+const WRONG_TOKEN: &str = "the token is wrong: it must be that of server.admin.token_file\n";
+
 fn token_file(text: &str) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), text).expect("room for a few bytes");
@@ -44,8 +46,8 @@ fn counters(service: &Ratelimitd, arguments: &[&str]) -> Output {
 fn only_the_token_opens_the_admin_port() {
     let file = token_file("s3cret\n");
     let service = plan(file.path()).start();
-    let refused: [&[&str]; 7] = [
-        &[],
+    assert_eq!((get(&service, &[]).status, get(&service, &[]).body.as_str()), (401, NO_TOKEN));
+    let refused: [&[&str]; 6] = [
         &["s3cret"],
         &["Basic s3cret"],
         &["Bearer wrong!"],
@@ -55,7 +57,7 @@ fn only_the_token_opens_the_admin_port() {
     ];
     for authorization in refused {
         let answer = get(&service, authorization);
-        assert_eq!((answer.status, answer.body.as_str()), (401, NO_TOKEN), "{authorization:?}");
+        assert_eq!((answer.status, answer.body.as_str()), (401, WRONG_TOKEN), "{authorization:?}");
         assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{authorization:?}");
     }
     assert_eq!(get(&service, &["Bearer s3cret"]).status, 200);
@@ -124,13 +126,13 @@ fn counters_presents_the_token_of_a_file() {
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     assert!(String::from_utf8_lossy(&stdout).contains("3 of 3 left"));
 
-    for arguments in [vec![], vec!["--token-file".to_owned(), path(&wrong)]] {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let Output { status, stderr, .. } = counters(&service, &arguments);
+    let wrong = ["--token-file", &path(&wrong)];
+    for (arguments, told) in [(&[][..], NO_TOKEN), (&wrong, WRONG_TOKEN)] {
+        let Output { status, stderr, .. } = counters(&service, arguments);
         let printed = String::from_utf8_lossy(&stderr).into_owned();
         assert_eq!(
             (status.code(), printed),
-            (Some(2), format!("ratelimitd counters: {NO_TOKEN}")),
+            (Some(2), format!("ratelimitd counters: {told}")),
             "{arguments:?}"
         );
     }
@@ -153,4 +155,45 @@ fn a_token_file_without_a_token_ends_the_process_with_the_reason() {
     }
     let off = plan(empty.path()).set("server.admin.address", "off").try_start();
     assert!(off.is_ok(), "no port needs the token");
+}
+
+#[test]
+fn a_wrong_token_is_counted_and_logged_and_told_apart_from_a_missing_one() {
+    let (viewer, operator) = (token_file("viewer"), token_file("operator"));
+    let operator_path = operator.path().display().to_string();
+    let service = plan(viewer.path()).set("server.admin.operator_token_file", operator_path).start();
+    let reset = |token: &str| {
+        let mut head =
+            vec!["POST /counters/reset HTTP/1.1", "host: localhost", "content-type: application/json"];
+        let authorization = format!("authorization: Bearer {token}");
+        if !token.is_empty() {
+            head.push(&authorization);
+        }
+        let answer = exchange(connect(service.admin_port()).expect("a connection"), &head, "{}");
+        let answer = answer.expect("an answer");
+        (answer.status, answer.body)
+    };
+    let told = |text: &str| format!("{text}\n");
+    let setting = "server.admin.operator_token_file";
+    let table = [
+        (
+            "",
+            401,
+            told(&format!("this action needs the header Authorization: Bearer, with the token of {setting}")),
+        ),
+        ("viewer", 403, told(&format!("this action needs the token of {setting}"))),
+        ("guess", 401, told(&format!("the token is wrong: it must be that of {setting}"))),
+    ];
+    for (token, status, body) in table {
+        assert_eq!(reset(token), (status, body), "{token}");
+    }
+    assert_eq!(get(&service, &["Bearer guess"]).status, 401);
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
+    for (reason, count) in [("missing", 1), ("wrong", 2), ("not_operator", 1), ("too_many_wrong", 0)] {
+        let series = format!("ratelimitd_admin_refused_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&series), "{series}{metrics}");
+    }
+    let log = service.log_with("the admin port refused a wrong token");
+    assert_eq!(log.matches("the admin port refused a wrong token").count(), 1, "once a minute: {log}");
+    assert!(log.contains("client=127.0.0.1") && !log.contains("guess"), "{log}");
 }

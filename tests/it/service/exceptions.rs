@@ -129,6 +129,36 @@ async fn a_bad_file_keeps_the_exceptions_in_force() {
 }
 
 #[tokio::test]
+async fn a_blocked_address_is_blocked_in_every_spelling_and_by_an_emptied_file() {
+    let rows = "- { domain: llm, key: address, value: 203.0.113.7, block: true }\n\
+                - { domain: llm, key: address, value: '2001:dead::1', block: true }\n";
+    let served = Served::start(&[("a.yaml", rows), ("b.csv", &format!("{HEADER}llm,tenant,acme,pro\n"))]);
+    let mut rls = Rls::connect(served.service.grpc_port()).await;
+    let mut all_are_blocked = async || {
+        for address in
+            ["203.0.113.7", "::ffff:203.0.113.7", "203.0.113.7:1234", "2001:DEAD::1", "[2001:dead:0::1]:443"]
+        {
+            assert_eq!(rls.send_one("llm", &[("address", address)]).await.0, Code::OverLimit, "{address}");
+        }
+        assert_eq!(rls.send_one("llm", &[("address", "203.0.113.8:1234")]).await.0, Code::Ok);
+        let (_, status) = rls.send_one("llm", &[("tenant", "acme")]).await;
+        assert_eq!(status.current_limit.map(|limit| limit.requests_per_unit), Some(600));
+    };
+    all_are_blocked().await;
+    // A full disk.
+    served.write("a.yaml", "");
+    served.wait_for_load("loads_failed", 1);
+    all_are_blocked().await;
+    served.write("a.yaml", rows);
+    served.wait_for_load("loads_ok", 2);
+    served.write("b.csv", "");
+    served.wait_for_load("loads_failed", 2);
+    all_are_blocked().await;
+    let log = served.service.log_with("b.csv:1: the file is empty");
+    assert!(log.contains("a.yaml:1: the file is empty") && log.contains("exceptions.path"), "{log}");
+}
+
+#[tokio::test]
 async fn rules_and_exceptions_are_replaced_apart() {
     let served = Served::start(&[("a.csv", &format!("{HEADER}llm,tenant,acme,pro\nllm,tenant,x,gold\n"))]);
     let mut rls = Rls::connect(served.service.grpc_port()).await;

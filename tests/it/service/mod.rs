@@ -13,6 +13,7 @@ mod grpc_socket;
 pub(crate) mod http;
 pub(crate) mod logging;
 mod many_rules;
+mod named_files;
 pub(crate) mod secrets;
 mod settings;
 pub(crate) mod soft_limits;

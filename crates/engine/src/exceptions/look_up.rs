@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::derivation::Change;
 use super::effect::{self, Changed, RowsOfLimit};
+use super::network::address_of;
 use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{ExceptionRow, Exceptions, FileTier, RankedRow};
 use crate::limit::Limit;
@@ -35,6 +36,8 @@ struct KeyOfDomain {
     rows: Option<usize>,
     /// The spaces of the table that the key has: that of the domain, and that of every domain.
     spaces: SmallVec<[Space; 2]>,
+    /// Whether values of the spaces are addresses.
+    has_addresses: bool,
 }
 
 /// The rows for one domain.
@@ -133,8 +136,13 @@ impl<'x> DomainLookUp<'x> {
         (entry, value): (usize, &str),
         now_us: u64,
     ) {
+        let address = if of_key.has_addresses { address_of(value) } else { None };
+        let address = address.map(|address| address.to_string());
         for space in &of_key.spaces {
-            if let Some(tier) = self.all.table.get(*space, value).and_then(|mark| self.all.tier(mark)) {
+            let find = |value: &str| self.all.table.get(*space, value);
+            // A value with a port may have a row of its own.
+            let mark = find(value).or_else(|| find(address.as_deref()?));
+            if let Some(tier) = mark.and_then(|mark| self.all.tier(mark)) {
                 let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
                 rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
             }
@@ -187,19 +195,20 @@ impl Exceptions {
         for (index, of_key) in self.keys.iter().enumerate() {
             if of_key.domains.iter().any(|glob| glob.matches(domain)) {
                 let key = Arc::clone(&of_key.key);
-                keys.push(KeyOfDomain { key, rows: Some(index), spaces: SmallVec::new() });
+                let spaces = SmallVec::new();
+                keys.push(KeyOfDomain { key, rows: Some(index), spaces, has_addresses: false });
             }
         }
         let of_domain = self.spaces.iter().filter(|known| *known.domain == **domain);
         let of_all = self.spaces.iter().filter(|known| &*known.domain == EVERY_DOMAIN);
         for known in of_domain.chain(of_all) {
-            match keys.iter_mut().find(|of_key| of_key.key == known.key) {
-                Some(of_key) => of_key.spaces.push(known.space),
-                None => {
-                    let spaces = SmallVec::from_elem(known.space, 1);
-                    keys.push(KeyOfDomain { key: Arc::clone(&known.key), rows: None, spaces });
-                }
-            }
+            let at = keys.iter().position(|of_key| of_key.key == known.key).unwrap_or_else(|| {
+                let (key, spaces) = (Arc::clone(&known.key), SmallVec::new());
+                keys.push(KeyOfDomain { key, rows: None, spaces, has_addresses: false });
+                keys.len() - 1
+            });
+            keys[at].spaces.push(known.space);
+            keys[at].has_addresses |= known.has_addresses;
         }
         (!keys.is_empty()).then(|| RowsOfDomain { domain: Arc::clone(domain), keys })
     }

@@ -13,6 +13,7 @@ mod network;
 mod rows;
 mod tier_table;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -25,7 +26,7 @@ pub use derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfi
 pub(crate) use effect::Changed;
 pub use kind::ExceptionKind;
 pub(crate) use look_up::{DomainLookUp, ExceptionsInForce, MatchedRows};
-pub use network::{Network, NetworkError};
+pub use network::{Network, NetworkError, address_of};
 pub use rows::{Effect, ExceptionRow, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};
 
@@ -75,6 +76,8 @@ struct TableSpace {
     domain: Box<str>,
     key: Arc<str>,
     space: Space,
+    /// Whether a value is an address. The table has it in its shortest spelling.
+    has_addresses: bool,
 }
 
 /// Collects the rows of all files.
@@ -140,12 +143,20 @@ impl ExceptionsBuilder {
         let spaces = &mut self.exceptions.spaces;
         let is_same = |known: &TableSpace| *known.domain == *row.domain && *known.key == *row.key;
         // Rows of one domain and key usually follow each other, and a table has few of them.
-        let space = spaces.iter().rposition(is_same).unwrap_or_else(|| {
+        let at = spaces.iter().rposition(is_same).unwrap_or_else(|| {
             let space = self.table.add_space(row.domain, row.key);
-            spaces.push(TableSpace { domain: row.domain.into(), key: row.key.into(), space });
+            let (domain, key) = (row.domain.into(), row.key.into());
+            spaces.push(TableSpace { domain, key, space, has_addresses: false });
             spaces.len() - 1
         });
-        self.table.add(space, row.value, mark);
+        let TableSpace { space, has_addresses, .. } = &mut spaces[at];
+        match row.value.parse::<IpAddr>() {
+            Ok(address) => {
+                *has_addresses = true;
+                self.table.add(*space, &address.to_canonical().to_string(), mark);
+            }
+            Err(_) => self.table.add(*space, row.value, mark),
+        }
         Ok(())
     }
 

@@ -2,6 +2,9 @@
 //!
 //! An IPv4 address in an IPv6 address (`::ffff:10.0.0.7`, as a dual-stack listener writes it) is that IPv4 address. All
 //! other addresses of the two families are apart: `::/0` has no IPv4 address, and `0.0.0.0/0` has no IPv6 address.
+//!
+//! A value of a request may be an address with its port, in brackets, or with its zone, as proxies write them: only the
+//! address counts.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -10,6 +13,8 @@ use std::str::FromStr;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
+
+use super::look_up::EXACT;
 
 /// A network of IPv4 or IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +28,37 @@ pub struct Network {
 struct Address {
     bits: u128,
     is_v4: bool,
+}
+
+/// The address in a value of a request: `10.0.0.7`, `10.0.0.7:1234`, `2001:db8::1`, `[2001:db8::1]:80`, `fe80::1%eth0`.
+/// An IPv4 address in an IPv6 address is that IPv4 address.
+#[must_use]
+pub fn address_of(text: &str) -> Option<IpAddr> {
+    // Most values are something else: the first byte tells.
+    if !text.starts_with(|first: char| first.is_ascii_hexdigit() || first == ':' || first == '[') {
+        return None;
+    }
+    let address = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (inside, after) = rest.split_once(']')?;
+            v6_of(inside).filter(|_| after.is_empty() || after.strip_prefix(':').is_some_and(is_port))
+        }
+        None => v6_of(text).or_else(|| {
+            let (host, port) = text.split_once(':').unwrap_or((text, "0"));
+            host.parse().ok().map(IpAddr::V4).filter(|_| is_port(port))
+        }),
+    };
+    address.map(|address| address.to_canonical())
+}
+
+/// An IPv6 address, perhaps with its zone.
+fn v6_of(text: &str) -> Option<IpAddr> {
+    let (address, zone) = text.split_once('%').unwrap_or((text, "-"));
+    address.parse().ok().map(IpAddr::V6).filter(|_| !zone.is_empty())
+}
+
+fn is_port(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Why a text is not a [`Network`].
@@ -56,6 +92,13 @@ impl Network {
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = Address::new(address);
         address.is_v4 == self.first.is_v4 && address.masked(self.prefix_len) == self.first
+    }
+
+    /// The network that has this address alone.
+    #[must_use]
+    pub fn of_address(address: IpAddr) -> Self {
+        let first = Address::new(address);
+        Self { first, prefix_len: if first.is_v4 { 32 } else { 128 } }
     }
 
     /// The length of the prefix in bits.
@@ -119,13 +162,16 @@ impl Networks {
         self.by_prefix[index].1.entry(network.first).or_default().push(row);
     }
 
-    /// The rows of the networks that have the address `text`, each with the length of its prefix, the longest first.
+    /// The rows of the networks that have the address in `text`, each with its precision: the length of the prefix, or
+    /// [`EXACT`] for a row of this address alone. The longest prefix comes first.
     pub(super) fn rows_of(&self, text: &str) -> impl Iterator<Item = (u8, u32)> {
-        let address = if self.by_prefix.is_empty() { None } else { text.parse().ok().map(Address::new) };
+        let address = if self.by_prefix.is_empty() { None } else { address_of(text).map(Address::new) };
         address.into_iter().flat_map(|address| {
+            let whole = if address.is_v4 { 32 } else { 128 };
             self.by_prefix.iter().flat_map(move |(len, rows)| {
+                let precision = if *len == whole { EXACT } else { *len };
                 let rows = rows.get(&address.masked(*len));
-                rows.into_iter().flatten().map(|row| (*len, *row))
+                rows.into_iter().flatten().map(move |row| (precision, *row))
             })
         })
     }
@@ -198,8 +244,58 @@ mod tests {
         }
         let mut networks = Networks::default();
         networks.insert(network("0.0.0.0/0"), 0);
-        for text in ["", "localhost", "10.0.0.1:80", "10.0.0.01", "10.0.0.0/8"] {
+        for text in ["", "localhost", "10.0.0.01", "10.0.0.0/8"] {
             assert_eq!(networks.rows_of(text).count(), 0, "{text:?} is no address");
+        }
+    }
+
+    #[test]
+    fn an_address_is_found_with_its_port_its_brackets_and_its_zone() {
+        let table = [
+            ("10.0.0.7", "10.0.0.7"),
+            ("10.0.0.7:1234", "10.0.0.7"),
+            ("::ffff:10.0.0.7", "10.0.0.7"),
+            ("[::ffff:10.0.0.7]:80", "10.0.0.7"),
+            ("2001:DB8:0::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[2001:db8::1]:80", "2001:db8::1"),
+            ("fe80::1%eth0", "fe80::1"),
+            ("[fe80::1%25eth0]:80", "fe80::1"),
+            ("::1", "::1"),
+        ];
+        for (text, address) in table {
+            assert_eq!(address_of(text).map(|found| found.to_string()).as_deref(), Some(address), "{text}");
+        }
+        let others = [
+            "",
+            "acme",
+            "a",
+            ":",
+            "[",
+            "[]",
+            "[]:80",
+            "[10.0.0.7]",
+            "[::1",
+            "::1]",
+            "[::1]x",
+            "[::1]:",
+            "[::1]:x",
+            "[[::1]]",
+            "[::1]:80:80",
+            "10.0.0.7:",
+            "10.0.0.7:x",
+            "10.0.0.7:80:80",
+            "10.0.0:80",
+            "fe80::1%",
+            "%eth0",
+            "10.0.0.7%eth0",
+            "10.0.0.7/32",
+            "010.0.0.7",
+            " 10.0.0.7",
+            "é::1",
+        ];
+        for text in others {
+            assert_eq!(address_of(text), None, "{text:?}");
         }
     }
 

@@ -45,7 +45,7 @@ pub struct RowSource {
 pub enum RowValue {
     /// This text.
     Exact(Arc<str>),
-    /// Each address of a network, however it is written.
+    /// Each address of a network, however it is written. A single address is a network, too.
     Network(Network),
 }
 
@@ -74,7 +74,7 @@ pub struct TierRow<'r> {
     /// The name of a domain, or `*` for every domain.
     pub domain: &'r str,
     pub key: &'r str,
-    /// The exact value.
+    /// The exact value. An address is the same one in every spelling.
     pub value: &'r str,
     pub tier: &'r str,
 }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use engine::{Calendar, Limit, LimitSpec, Unit};
 use jiff::civil::Date;
-use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
 use self::starts::Starts;
-use self::zones::find_zone;
+use self::zones::Zones;
 pub use self::zones::{local_time, time_zone_name};
 use crate::problem::{Location, Problem, ProblemCollector};
 use crate::read::{DomainDraft, NodeDraft};
@@ -81,7 +81,7 @@ impl CalendarYears {
 pub(crate) struct Calendars {
     years: CalendarYears,
     /// Opened when the first calendar is asked for: most rules have none.
-    zones: OnceCell<TimeZoneDatabase>,
+    zones: OnceCell<Zones>,
     made: RefCell<HashMap<(String, Starts), Arc<Calendar>>>,
 }
 
@@ -102,8 +102,7 @@ impl Calendars {
     ) -> Result<Arc<Calendar>, CalendarProblem> {
         let starts = Starts::new(unit, starts)?;
         let in_zone = |reason| CalendarProblem { key: "calendar", reason };
-        let zones = self.zones.get_or_init(TimeZoneDatabase::from_env);
-        let (name, time_zone) = find_zone(zones, zone).map_err(in_zone)?;
+        let (name, time_zone) = self.zones.get_or_init(Zones::of_system).find(zone).map_err(in_zone)?;
         let mut made = self.made.borrow_mut();
         if let Some(calendar) = made.get(&(name.clone(), starts)) {
             return Ok(Arc::clone(calendar));
@@ -200,7 +199,7 @@ mod tests {
     /// The copy of the zones in the binary, so that these tests do not depend on the system.
     fn bundled() -> Calendars {
         let calendars = Calendars::new(YEARS);
-        calendars.zones.set(TimeZoneDatabase::bundled()).expect("not opened yet");
+        calendars.zones.set(Zones::bundled()).expect("not opened yet");
         calendars
     }
 
@@ -285,7 +284,7 @@ mod tests {
             "UTC",
         ];
         for zone in zones {
-            let (_, time_zone) = find_zone(&TimeZoneDatabase::bundled(), zone).expect("a zone");
+            let (_, time_zone) = Zones::bundled().find(zone).expect("a zone");
             let date_at = |at_us: u64| {
                 let at = Timestamp::from_microsecond(at_us.cast_signed()).expect("in range");
                 at.to_zoned(time_zone.clone()).date()

@@ -1,5 +1,9 @@
 //! Time zones by name, and local times.
 
+use std::io;
+use std::path::PathBuf;
+
+use base::read_file;
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
@@ -7,36 +11,104 @@ use crate::nearest::{edits, letters};
 
 /// Names of zones that a message suggests.
 const MOST_SUGGESTED: usize = 3;
+/// The file of a zone has a few kilobytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Where systems keep their zones.
+const FOLDERS: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 
-/// The official spelling of a time zone.
-///
-/// # Errors
-/// The reason, for an operator, if there is no such zone.
-pub fn time_zone_name(zone: &str) -> Result<String, String> {
-    find_zone(&TimeZoneDatabase::from_env(), zone).map(|(name, _)| name)
+/// The zones of the system, and the copy in the binary for those that it does not have.
+#[derive(Debug)]
+pub(super) struct Zones {
+    /// A zone is looked for in each of them, one after the other.
+    folders: Vec<PathBuf>,
+    copy: TimeZoneDatabase,
 }
 
-/// The local time at `now_us` (microseconds since the epoch) with its offset: `2027-03-28 00:00:00 +01:00`. `None` for
-/// an unknown zone and for times that no calendar has.
-#[must_use]
-pub fn local_time(zone: &str, now_us: u64) -> Option<String> {
-    let (_, time_zone) = find_zone(&TimeZoneDatabase::from_env(), zone).ok()?;
-    let local = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?.to_zoned(time_zone);
-    Some(local.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
-}
+impl Zones {
+    /// The files in the folder that `TZDIR` names, or in those where systems keep them.
+    #[expect(clippy::disallowed_methods, reason = "TZDIR is a variable of the system, and no setting")]
+    pub(super) fn of_system() -> Self {
+        let folders = match std::env::var_os("TZDIR") {
+            Some(folder) => vec![folder.into()],
+            None => FOLDERS.map(PathBuf::from).into(),
+        };
+        Self { folders, copy: TimeZoneDatabase::bundled() }
+    }
 
-pub(super) fn find_zone(zones: &TimeZoneDatabase, zone: &str) -> Result<(String, TimeZone), String> {
-    let found = zones.get(zone).ok().filter(|found| !found.is_unknown());
-    let named = found.and_then(|found| Some((found.iana_name()?.to_owned(), found)));
-    named.ok_or_else(|| {
-        let similar = similar_names(zones, zone);
+    /// The copy in the binary alone.
+    #[cfg(test)]
+    pub(super) fn bundled() -> Self {
+        Self { folders: Vec::new(), copy: TimeZoneDatabase::bundled() }
+    }
+
+    /// The zone with its official spelling. A zone that only the system has must be spelt like its file.
+    ///
+    /// # Errors
+    /// The reason, for an operator.
+    pub(super) fn find(&self, zone: &str) -> Result<(String, TimeZone), String> {
+        let copy = self.copy.get(zone).ok();
+        if copy.as_ref().is_some_and(TimeZone::is_unknown) {
+            return Err(self.unknown(zone));
+        }
+        let name = copy.as_ref().and_then(TimeZone::iana_name).unwrap_or(zone);
+        match self.read(name)? {
+            Some(found) => Ok((name.to_owned(), found)),
+            None => copy.clone().map(|copy| (name.to_owned(), copy)).ok_or_else(|| self.unknown(zone)),
+        }
+    }
+
+    /// The zone of the system; `None` if it has none of this name.
+    fn read(&self, name: &str) -> Result<Option<TimeZone>, String> {
+        let is_part = |part: &str| {
+            !part.is_empty()
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-+".contains(&byte))
+        };
+        if !name.split('/').all(is_part) {
+            return Ok(None);
+        }
+        for file in self.folders.iter().map(|folder| folder.join(name)) {
+            let unusable = |error: String| format!("time zone '{name}': {}: {error}", file.display());
+            let bytes = match read_file(&file, MAX_FILE_BYTES) {
+                Ok(bytes) => bytes,
+                Err(error)
+                    if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(unusable(error.to_string())),
+            };
+            let zone = TimeZone::tzif(name, &bytes);
+            return zone.map(Some).map_err(|_| unusable("it is not a file of a time zone".to_owned()));
+        }
+        Ok(None)
+    }
+
+    fn unknown(&self, zone: &str) -> String {
+        let similar = similar_names(&self.copy, zone);
         let suggestion = if similar.is_empty() {
             "it is a name such as Europe/Berlin or UTC".to_owned()
         } else {
             format!("did you mean {}?", similar.join(" or "))
         };
         format!("unknown time zone '{zone}': {suggestion}")
-    })
+    }
+}
+
+/// The official spelling of a time zone.
+///
+/// # Errors
+/// The reason, for an operator, if there is no such zone.
+pub fn time_zone_name(zone: &str) -> Result<String, String> {
+    Zones::of_system().find(zone).map(|(name, _)| name)
+}
+
+/// The local time at `now_us` (microseconds since the epoch) with its offset: `2027-03-28 00:00:00 +01:00`. `None` for
+/// an unknown zone and for times that no calendar has.
+#[must_use]
+pub fn local_time(zone: &str, now_us: u64) -> Option<String> {
+    let (_, time_zone) = Zones::of_system().find(zone).ok()?;
+    let local = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?.to_zoned(time_zone);
+    Some(local.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
 }
 
 /// The names of zones whose last part is the text or differs from it in a letter or two.
@@ -75,8 +147,34 @@ mod tests {
             ("", "unknown time zone '': it is a name such as Europe/Berlin or UTC"),
         ];
         for (zone, reason) in table {
-            let found = find_zone(&TimeZoneDatabase::bundled(), zone).map(|(name, _)| name);
+            let found = Zones::bundled().find(zone).map(|(name, _)| name);
             assert_eq!(found, Err(reason.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_zone_of_the_system_is_read_from_a_regular_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let zones = Zones { folders: vec![folder.path().to_owned()], copy: TimeZoneDatabase::bundled() };
+        let path = |name: &str| folder.path().join("Europe").join(name);
+        std::fs::create_dir(folder.path().join("Europe")).expect("a folder");
+        let made = std::process::Command::new("mkfifo").arg(path("Berlin")).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfifo is a part of coreutils");
+        std::fs::write(path("Paris"), "random").expect("a file");
+        // UTC, as version 1 of RFC 8536 writes it.
+        let utc = [b"TZif".as_slice(), &[0; 32], &[0, 0, 0, 1, 0, 0, 0, 4], &[0; 6], b"UTC\0"].concat();
+        std::fs::write(path("Here"), utc).expect("a file");
+        let table = [
+            ("europe/berlin", "Europe/Berlin: it is not a regular file"),
+            ("Europe/Paris", "Europe/Paris: it is not a file of a time zone"),
+            ("Europe/Here", "Europe/Here"),
+            ("Europe/Madrid", "Europe/Madrid"), // the copy in the binary has it
+            ("Europe", "it is not a regular file"),
+            ("Europe/../Europe/Here", "it is a name such as Europe/Berlin or UTC"),
+        ];
+        for (zone, expected) in table {
+            let found = zones.find(zone).map_or_else(|reason| reason, |(name, _)| name);
+            assert!(found.ends_with(expected), "{zone}: {found}");
         }
     }
 

@@ -5,9 +5,9 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
 
 use csv_core::{ReadRecordResult, Reader};
-use engine::{Effect, ExceptionRow, Glob, RowSource, RowValue, TierRow};
+use engine::{Effect, ExceptionRow, Glob, RowSource, TierRow};
 
-use super::row::{COLUMNS, looks_like_network};
+use super::row::{COLUMNS, looks_like_network, parse_value};
 use super::{Loader, MAX_CSV_ROWS};
 use crate::nearest::nearest_name;
 use crate::read::{FileReport, Position};
@@ -16,6 +16,8 @@ use crate::read::{FileReport, Position};
 const CSV_COLUMNS: [&str; 4] = ["domain", "key", "value", "tier"];
 /// Longer than any row with values that a request may have.
 const MAX_ROW_BYTES: usize = 64 << 10;
+/// Some programs write it at the start of a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The columns of a row are counted up to this number.
 const MAX_COLUMNS: usize = 32;
 /// A file with more errors than this is of another kind, and is not read on. The report lists 100 problems of a file.
@@ -46,7 +48,14 @@ impl Loader<'_> {
         let mut errors = 0;
         loop {
             let read = match lines.next_row() {
-                Ok(false) => return,
+                Ok(false) => {
+                    if columns.is_none() {
+                        let reason =
+                            "the file is empty; one without rows has the row `domain,key,value,tier` alone";
+                        report.error(&Position::document(1), reason.to_owned());
+                    }
+                    return;
+                }
                 Ok(true) => match &columns {
                     None => {
                         columns = Columns::from_header(&lines, report);
@@ -87,7 +96,7 @@ impl Loader<'_> {
         }
         self.mentions.add_tier_row(file, row.line, row.domain, row.key, row.tier)?;
         if self.scope.entries.is_some() {
-            let row = exact_row(file, row);
+            let row = exact_row(file, row)?;
             if self.is_wanted(&row.key, &row.value) {
                 self.builder.add_row(row);
             }
@@ -201,7 +210,11 @@ impl<R: BufRead> CsvLines<R> {
             let line = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let is_first = self.line == 1;
-            let line = line.strip_prefix("\u{feff}".as_bytes()).filter(|_| is_first).unwrap_or(line);
+            let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first).unwrap_or(line);
+            // The parser would drop it.
+            if line.starts_with(BYTE_ORDER_MARK) {
+                return Err(RowFault::Text("the row begins with a byte order mark (U+FEFF)".to_owned()));
+            }
             if !line.is_empty() {
                 let text = std::mem::take(&mut self.text);
                 self.parser.reset();
@@ -275,17 +288,17 @@ fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
 }
 
 /// The row with its line, as a row of a YAML file would be kept.
-fn exact_row(file: &Arc<str>, row: &CsvRow<'_>) -> ExceptionRow {
-    ExceptionRow {
+fn exact_row(file: &Arc<str>, row: &CsvRow<'_>) -> Result<ExceptionRow, String> {
+    Ok(ExceptionRow {
         source: RowSource { file: Arc::clone(file), line: row.line },
         domain: Glob::new(row.domain),
         key: row.key.into(),
-        value: RowValue::Exact(row.value.into()),
+        value: parse_value(row.value)?,
         path: Glob::Any,
         limit_name: Glob::Any,
         effect: Effect { tier: Some(row.tier.into()), ..Effect::default() },
         until_us: None,
         reason: None,
         by: None,
-    }
+    })
 }

@@ -13,16 +13,17 @@ mod reload;
 mod row;
 mod yaml_file;
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader, Read};
+use std::path::Path;
 use std::sync::Arc;
 
-use engine::{Entry, Exceptions, ExceptionsBuilder, RowValue};
+use base::open_file;
+use engine::{Entry, Exceptions, ExceptionsBuilder, RowValue, address_of};
 
 use crate::load::on_own_thread;
 use crate::problem::{Location, Problem, ProblemCollector, Problems};
 use crate::read::FileReport;
+use crate::slow_load::told_if_slow;
 use crate::source::{Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
@@ -80,15 +81,17 @@ fn load_source(
     scope: ExceptionScope<'_>,
     previous: &LoadedExceptions,
 ) -> Result<LoadedExceptions, Problems> {
-    on_own_thread(|| {
+    let (paths, problems) = source.list_files();
+    let names: Vec<_> = paths.iter().map(|path| display(path)).collect();
+    let load = || {
         let mut loader = Loader::new(scope, previous);
-        let (paths, problems) = source.list_files();
         problems.into_iter().for_each(|problem| loader.problems.push(problem));
         for path in &paths {
             loader.read_file(path);
         }
-        loader.finish(&paths)
-    })
+        loader.finish(&names)
+    };
+    told_if_slow(&names, || on_own_thread(load))
 }
 
 /// Collects the rows of all files.
@@ -121,7 +124,7 @@ impl<'l> Loader<'l> {
         let name = display(path);
         self.changes.start_file(&name);
         let stream = match open_bounded(path) {
-            Ok(stream) => stream,
+            Ok(stream) => BufReader::with_capacity(64 << 10, stream),
             Err(error) => {
                 let reason = format!("cannot read the file: {error}");
                 self.problems.push(Problem::error(Location::file(name), reason));
@@ -137,7 +140,7 @@ impl<'l> Loader<'l> {
         self.problems.append(report.problems);
     }
 
-    fn finish(mut self, paths: &[PathBuf]) -> Result<LoadedExceptions, Problems> {
+    fn finish(mut self, names: &[Arc<str>]) -> Result<LoadedExceptions, Problems> {
         let mut added = changes::AddedCounts::default();
         let exceptions = self.builder.build(&self.previous.exceptions, |row| added.count(row));
         let counted = self.changes.finish(&added, &exceptions);
@@ -147,8 +150,7 @@ impl<'l> Loader<'l> {
             );
             self.problems.push(Problem::warning(Location::file(file), reason));
         }
-        let names: Vec<_> = paths.iter().map(|path| display(path)).collect();
-        let problems = Problems::sorted(self.problems, &names);
+        let problems = Problems::sorted(self.problems, names);
         if problems.has_errors() {
             return Err(problems);
         }
@@ -167,7 +169,7 @@ impl<'l> Loader<'l> {
             entries.iter().filter(|entry| entry.key == key).any(|entry| match value {
                 RowValue::Exact(exact) => **exact == *entry.value,
                 RowValue::Network(network) => {
-                    entry.value.parse().is_ok_and(|address| network.contains(address))
+                    address_of(&entry.value).is_some_and(|address| network.contains(address))
                 }
             })
         })
@@ -182,16 +184,9 @@ impl LoadedExceptions {
     }
 }
 
-/// Opens a regular file of a bounded size. What is read of it ends at the bound, too: the file may grow.
-fn open_bounded(path: &Path) -> io::Result<impl BufRead + use<>> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    if metadata.len() > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
-    }
-    Ok(BufReader::with_capacity(64 << 10, File::open(path)?).take(MAX_FILE_BYTES))
+/// Opens a file. What is read of it ends at the bound, too: it may grow.
+fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
+    Ok(open_file(path, MAX_FILE_BYTES)?.take(MAX_FILE_BYTES))
 }
 
 #[cfg(test)]

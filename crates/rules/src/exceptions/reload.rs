@@ -1,14 +1,13 @@
 //! Loads files of exceptions again after a change: when two readings agree and differ from the one in force.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs::File;
 use std::hash::Hasher as _;
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ExceptionScope, LoadedExceptions, MAX_FILE_BYTES, load_source};
+use super::{ExceptionScope, LoadedExceptions, load_source, open_bounded};
 use crate::file_watch::{FileWatch, Seen};
 use crate::problem::{Problem, Problems};
 use crate::source::Source;
@@ -91,7 +90,7 @@ impl ExceptionReloader {
 }
 
 fn hash_file(path: &Path) -> io::Result<u64> {
-    let mut stream = File::open(path)?.take(MAX_FILE_BYTES);
+    let mut stream = open_bounded(path)?;
     let mut hasher = DefaultHasher::new();
     let mut chunk = vec![0; 256 << 10];
     loop {

@@ -41,11 +41,14 @@ pub(super) fn parse_until(text: &str) -> Result<u64, String> {
     time_us.ok_or_else(|| UNTIL.to_owned())
 }
 
-/// The value of a row: a network if it is written as one.
+/// The value of a row: a network if it is written as one, or as one address.
 ///
 /// # Errors
 /// Why the value looks like a network and is none.
 pub(super) fn parse_value(text: &str) -> Result<RowValue, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(RowValue::Network(Network::of_address(address)));
+    }
     if !looks_like_network(text) {
         return Ok(RowValue::Exact(Arc::from(text)));
     }
@@ -95,7 +98,10 @@ mod tests {
         for (text, expected) in [
             ("10.0.0.0/8", "Ok(Network"),
             ("2001:db8::/32", "Ok(Network"),
-            ("10.0.0.7", "Ok(Exact"),
+            ("10.0.0.7", "Ok(Network"),
+            ("2001:DB8::1", "Ok(Network"),
+            ("10.0.0.7:80", "Ok(Exact"),
+            ("1.2.3", "Ok(Exact"),
             ("/api/v1", "Ok(Exact"),
             ("v1.2.3.4/8", "Ok(Exact"),
             ("1.2/3", "Ok(Exact"),

@@ -16,6 +16,8 @@ use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
 
 /// The largest number that a limit can have.
 const MAX_LIMIT: i128 = 1 << 52;
+/// A file that a full disk has cut must not lift blocks.
+const NO_LIST: &str = "the file is empty; one without rows is `[]`";
 const NOT_A_LIST: &str =
     "expected a list of rows, such as `- { domain: llm, key: tenant, value: acme, multiplier: 2 }`";
 
@@ -52,8 +54,12 @@ impl Loader<'_> {
         match read {
             Err(YamlError { line, reason }) => report.error(&Position::document(line), reason),
             Ok(document) => {
-                if let Some(root) = document.root.filter(|root| !matches!(root.content, Content::List(_))) {
-                    report.error(&Position::document(root.line), NOT_A_LIST);
+                match document.root {
+                    None => report.error(&Position::document(1), NO_LIST),
+                    Some(root) if !matches!(root.content, Content::List(_)) => {
+                        report.error(&Position::document(root.line), NOT_A_LIST);
+                    }
+                    Some(_) => {}
                 }
                 if let Some(line) = document.second_line {
                     let reason = "only the first YAML document of a file is read; this one is ignored";

@@ -1,8 +1,7 @@
 //! Explains which limits apply to a request and why: the nodes that its descriptors match, the limits with their
 //! parameters, and the keys of their counters.
 
-use std::fmt::Write as _;
-
+use base::escaped;
 use engine::{
     Change, Derivation, Descriptor, DomainRules, Entry, FailurePolicy, Limit, LimitSpec, Node, Plan,
     PlanError, Quantity, Request, Rule, RuleSet, Step, Walk,
@@ -52,7 +51,10 @@ pub fn describe(
 
 /// Appends a line. Writing to a String cannot fail.
 macro_rules! push_line {
-    ($out:expr, $($arg:tt)*) => {{ let _ = writeln!($out, $($arg)*); }};
+    ($out:expr, $($arg:tt)*) => {{
+        $out.push_str(&escaped(format!($($arg)*)));
+        $out.push('\n');
+    }};
 }
 
 fn unknown_domain(out: &mut String, rules: &RuleSet, domain: &str) {

@@ -53,11 +53,8 @@ impl Map {
     pub fn load(path: &Path) -> Result<Self, MapError> {
         let file = path.display().to_string();
         let failed = |reason: String| MapError { file: file.clone(), line: 1, reason };
-        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-        if size > MAX_BYTES {
-            return Err(failed(format!("the file has {size} bytes; a map has at most {MAX_BYTES}")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let bytes = base::read_file(path, MAX_BYTES).map_err(|error| failed(error.to_string()))?;
+        let text = String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8".to_owned()))?;
         Self::parse(&file, &text)
     }
 

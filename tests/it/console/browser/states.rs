@@ -106,12 +106,10 @@ fn rules_that_cannot_be_used_are_told_with_file_and_line() {
 }
 
 #[test]
-fn the_seventeenth_page_waits_for_a_stream() {
+fn the_seventeenth_page_is_live_while_sixteen_streams_are_not_read() {
     let service = Ratelimitd::start(RULES);
-    let streams: Vec<_> = (0..16).map(|_| stream(&service)).collect();
+    let _streams: Vec<_> = (0..16).map(|_| stream(&service)).collect();
     let mut late = super::open_page(&service);
-    late.wait_until(&has_text("#live.bad", "16 streams are open already"));
-    drop(streams);
     late.wait_until(super::HAS_STATE);
     assert_eq!(late.evaluate("document.querySelector('#live').className"), "dot ");
 }

@@ -83,6 +83,13 @@ impl Ratelimitd {
         times.collect()
     }
 
+    /// The file of the token that the service has made for itself.
+    pub fn own_token_file(&self) -> Option<PathBuf> {
+        let folders = ["/run/ratelimitd", "/dev/shm"].map(PathBuf::from);
+        let files = folders.map(|folder| folder.join(format!("ratelimitd-{}.token", self.ports.admin)));
+        files.into_iter().find(|file| file.exists())
+    }
+
     /// Ends the process at once (SIGKILL).
     pub fn kill(&mut self) {
         self.daemon.kill();
@@ -113,6 +120,15 @@ impl Ratelimitd {
         let launched = self.plan.launch(&self.ports, self.directory.path());
         self.daemon =
             launched.unwrap_or_else(|problem| panic!("ratelimitd does not start again: {problem:?}"));
+    }
+}
+
+impl Drop for Ratelimitd {
+    fn drop(&mut self) {
+        if let Some(file) = self.own_token_file() {
+            // Another test may have the port by now.
+            let _ = std::fs::remove_file(file);
+        }
     }
 }
 

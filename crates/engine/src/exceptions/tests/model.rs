@@ -1,5 +1,7 @@
 //! The precedence of rows as its definition says it, one row after the other, against the look-up in the tables.
 
+use std::net::IpAddr;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -24,15 +26,20 @@ struct Match<'r> {
 
 fn matches<'r>(rows: &'r [ModelRow], entries: &[Entry], path: &str, name: &str) -> Vec<Match<'r>> {
     let mut matches = Vec::new();
-    for (line, ModelRow { row, .. }) in rows.iter().enumerate() {
+    for (line, ModelRow { row, in_table }) in rows.iter().enumerate() {
         let is_in_force = row.until_us.is_none_or(|until_us| NOW_US < until_us);
         let is_for_limit = row.path.matches(path) && row.limit_name.matches(name);
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry.key == *row.key) {
             let precision = match &row.value {
-                RowValue::Exact(value) => (**value == *entry.value).then_some(255),
+                RowValue::Exact(value) => {
+                    let is_same =
+                        *in_table && address(value).is_some_and(|own| Some(own) == address(&entry.value));
+                    (is_same || **value == *entry.value).then_some(255)
+                }
                 RowValue::Network(network) => {
-                    let is_inside = entry.value.parse().is_ok_and(|address| network.contains(address));
-                    is_inside.then(|| network.prefix_len())
+                    let is_inside = address(&entry.value).is_some_and(|address| network.contains(address));
+                    let is_whole = ["10.0.0.1/32", "2001:db8::1/128"].contains(&&*network.to_string());
+                    is_inside.then(|| if is_whole { 255 } else { network.prefix_len() })
                 }
             };
             if let Some(precision) =
@@ -90,10 +97,30 @@ fn expected(
     if is_shadow { format!("{number} shadow") } else { number }
 }
 
-const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.1.0.1", "::ffff:10.0.0.1", "2001:db8::1", "x"];
+const ADDRESSES: [&str; 8] = [
+    "10.0.0.1",
+    "10.1.0.1",
+    "::ffff:10.0.0.1",
+    "2001:db8::1",
+    "2001:DB8:0::1",
+    "x",
+    "10.0.0.1:80",
+    "[2001:db8::1]:443",
+];
+/// How many of them stand in rows of tiers: those without a port.
+const IN_TABLE: usize = 6;
 
-const NETWORKS: [&str; 6] =
-    ["10.0.0.0/8", "10.1.0.0/16", "10.0.0.1/32", "0.0.0.0/0", "::/0", "2001:db8::/32"];
+const NETWORKS: [&str; 7] =
+    ["10.0.0.0/8", "10.1.0.0/16", "10.0.0.1/32", "0.0.0.0/0", "::/0", "2001:db8::/32", "2001:db8::1/128"];
+
+fn address(text: &str) -> Option<IpAddr> {
+    let text = match text {
+        "10.0.0.1:80" => "10.0.0.1",
+        "[2001:db8::1]:443" => "2001:db8::1",
+        text => text,
+    };
+    text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
 
 fn value() -> impl Strategy<Value = RowValue> {
     let network = proptest::sample::select(&NETWORKS[..]);
@@ -139,7 +166,7 @@ fn model_row() -> impl Strategy<Value = ModelRow> {
         },
     );
     let tier = proptest::sample::select(&["pro", "trial", "internal", "gold"][..]);
-    let address = proptest::sample::select(&ADDRESSES[..]);
+    let address = proptest::sample::select(&ADDRESSES[..IN_TABLE]);
     let domain = proptest::sample::select(&["d", "d", "*", "*", "e"][..]);
     let key = proptest::sample::select(&["ip", "tenant"][..]);
     let in_table =

@@ -21,7 +21,8 @@ use ratelimitd::console::{Console, ConsoleActions, ConsoleOptions, Instance, Obs
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
-    AdminAccess, ConsoleEndpoints, CounterEndpoints, Explain, Explanation, HttpService, admin_router, serve,
+    AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, Explain, Explanation, HttpService,
+    admin_router, serve,
 };
 use ratelimitd::net::{
     Admission, ConnectionBounds, ListenAddress, ListenOptions, PortListener, SocketAccess, UnfinishedBytes,
@@ -204,13 +205,14 @@ impl Process {
             max_message_bytes: 1 << 20,
             key_prefix: String::new(),
             explain: Explain(Arc::new(explain)),
+            console: Arc::clone(&self.console),
         };
         let console = ConsoleEndpoints {
             actions: ConsoleActions { console: Arc::clone(&self.console), service: service() },
             stop: stop.clone(),
-            key_prefix: String::new(),
         };
-        admin_router(Vec::new(), counters, console, AdminAccess::default())
+        let access = AccessCheck::new(AdminAccess::default(), None, self.metrics.tokens());
+        admin_router(Vec::new(), counters, console, access)
     }
 }
 

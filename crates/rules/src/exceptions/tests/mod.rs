@@ -9,6 +9,8 @@ use super::*;
 use crate::source::DirectoryOptions;
 use crate::{CalendarOptions, CalendarYears, LoadOptions, load};
 
+mod values;
+
 /// 2026-11-24T00:00:00Z.
 const NOW_US: u64 = 1_795_478_400_000_000;
 const HEADER: &str = "domain,key,value,tier\n";
@@ -68,7 +70,8 @@ fn problems_of(name: &str, text: impl AsRef<[u8]>) -> String {
 #[test]
 fn a_bad_csv_file_is_refused_with_line_and_reason() {
     let table = [
-        ("", ""),
+        ("", "a.csv:1: the file is empty; one without rows has the row `domain,key,value,tier` alone"),
+        ("\r\n\n", "a.csv:1: the file is empty"),
         ("domain,key,value,tier\n", ""),
         ("\u{feff}domain,key,value,tier\r\nllm,tenant,acme,pro\r\n", ""),
         ("tier,value,key,domain\npro,\"a,\"\"b\",tenant,*\n", ""),
@@ -98,6 +101,11 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
             "llm,tenant,\"a\nb\",pro\n",
             "a.csv:3: a quote does not end on its line\na.csv:4: a quote does not end",
         ),
+        (
+            "\u{feff}\u{feff}domain,key,value,tier\n",
+            "a.csv:1: the row begins with a byte order mark (U+FEFF)",
+        ),
+        ("\u{feff}llm,tenant,acme,pro\n", "a.csv:3: the row begins with a byte order mark (U+FEFF)"),
         ("llm,tenant,\"a \"\"b\"\"\",pro\nllm,tenant,c\r\n", "a.csv:4: expected 4 columns, found 3"),
     ];
     for (text, expected) in table {
@@ -134,8 +142,8 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
 fn a_bad_yaml_file_is_refused_with_line_and_reason() {
     let row = |columns: &str| format!("- {{ domain: llm, key: tenant, value: acme, {columns} }}\n");
     let table = [
-        (String::new(), ""),
-        ("# nothing\n".to_owned(), ""),
+        (String::new(), "a.yaml:1: the file is empty; one without rows is `[]`"),
+        ("# nothing\n".to_owned(), "a.yaml:1: the file is empty"),
         ("[]\n".to_owned(), ""),
         (row("tier: pro, until: 2026-12-01T00:00:00Z, reason: INC-42, by: oncall"), ""),
         (row("multiplier: 0.5, path: 'tenant*', limit_name: x"), ""),
@@ -300,35 +308,8 @@ fn a_load_tells_the_rows_of_each_kind_and_what_has_changed() {
     fs::rename(folder.path().join("a.csv"), folder.path().join("c.csv")).expect("a rename");
     let expected = [file("b.yaml", 2, [0, 0, 0]), file("c.csv", 4, [4, 0, 0]), file("a.csv", 0, [0, 4, 0])];
     assert_eq!(folder.changes(), expected);
-    folder.write("b.yaml", "");
+    folder.write("b.yaml", "[]");
     assert_eq!(folder.changes(), [file("b.yaml", 0, [0, 2, 0]), file("c.csv", 4, [0, 0, 0])]);
-}
-
-#[test]
-fn rows_for_one_request_keep_their_lines() {
-    let mut folder = Folder::new();
-    folder.write("a.csv", format!("{HEADER}llm,tenant,other,pro\nllm,tenant,acme,pro\n*,user,acme,pro\n"));
-    folder.write(
-        "b.yaml",
-        "- { domain: llm, key: ip, value: 10.0.0.0/8, block: true }\n- { domain: llm, key: ip, value: 10.0.0.7, exempt: true }\n",
-    );
-    let rows = |folder: &Folder, key: &str, value: &str| -> Vec<String> {
-        let entries = [Entry { key: key.to_owned(), value: value.to_owned() }];
-        let scope = ExceptionScope { now_us: NOW_US, entries: Some(&entries) };
-        let loaded =
-            load_exceptions(folder.path(), scope, &LoadedExceptions::default()).expect("valid files");
-        assert!(loaded.exceptions.table().is_empty());
-        let source = |row: &engine::ExceptionRow| {
-            row.source.to_string().rsplit('/').next().unwrap_or_default().to_owned()
-        };
-        loaded.exceptions.rows().map(source).collect()
-    };
-    assert_eq!(rows(&folder, "tenant", "acme"), ["a.csv:3"]);
-    assert_eq!(rows(&folder, "user", "acme"), ["a.csv:4"]);
-    assert_eq!(rows(&folder, "ip", "10.0.0.7"), ["b.yaml:1", "b.yaml:2"]);
-    assert_eq!(rows(&folder, "ip", "11.0.0.7"), [""; 0]);
-    folder.write("a.csv", "x\n");
-    assert!(folder.load().is_err(), "a mistake is one for every request");
 }
 
 #[test]

@@ -1,0 +1,7 @@
+//! What several rooms need and no room owns. Knows nothing of rate limits.
+
+mod file;
+mod text;
+
+pub use file::{open_file, read_file, read_stream};
+pub use text::{escaped, escaped_json, escaped_lines, is_hostile};

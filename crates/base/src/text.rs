@@ -1,0 +1,82 @@
+//! Texts for people that have what others wrote: values of clients, reasons of rows, names of files.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Characters that move the cursor of a terminal, break a line, or turn its direction.
+#[must_use]
+pub fn is_hostile(letter: char) -> bool {
+    let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')
+}
+
+/// A text on one line, with `\n` or `\u{202e}` in place of a hostile character.
+#[must_use]
+pub fn escaped(text: String) -> String {
+    match text.contains(is_hostile) {
+        true => replaced(&text, is_hostile, |out, letter| match letter {
+            '\n' | '\r' | '\t' => out.extend(letter.escape_default()),
+            letter => out.extend(letter.escape_unicode()),
+        }),
+        false => text,
+    }
+}
+
+/// Like [`escaped`], but a text may have lines and tabs.
+#[must_use]
+pub fn escaped_lines(text: &str) -> Cow<'_, str> {
+    let is_hostile = |letter: char| is_hostile(letter) && !matches!(letter, '\n' | '\t');
+    match text.contains(is_hostile) {
+        true => replaced(text, is_hostile, |out, letter| out.extend(letter.escape_unicode())).into(),
+        false => text.into(),
+    }
+}
+
+/// JSON that means the same, with the number of a hostile character in its place. Between the strings JSON has none but
+/// line breaks.
+#[must_use]
+pub fn escaped_json(json: String) -> String {
+    let is_hostile = |letter: char| is_hostile(letter) && letter != '\n';
+    match json.contains(is_hostile) {
+        true => replaced(&json, is_hostile, |out, letter| {
+            // None of them has more than four digits. Writing to a String cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(letter));
+        }),
+        false => json,
+    }
+}
+
+fn replaced(text: &str, is_hostile: impl Fn(char) -> bool, replace: impl Fn(&mut String, char)) -> String {
+    text.chars().fold(String::with_capacity(text.len() + 16), |mut out, letter| {
+        if is_hostile(letter) {
+            replace(&mut out, letter);
+        } else {
+            out.push(letter);
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_characters_are_shown_and_have_no_effect() {
+        let text = "a\u{1b}[31m\u{9b}b\u{202e}\u{2066}\u{2028}\u{7}é\n\tc";
+        let shown = r"a\u{1b}[31m\u{9b}b\u{202e}\u{2066}\u{2028}\u{7}é";
+        assert_eq!(escaped(text.to_owned()), format!("{shown}\\n\\tc"));
+        assert_eq!(escaped_lines(text), format!("{shown}\n\tc"));
+        let plain = "größer 1\n2";
+        assert!(matches!(escaped_lines(plain), Cow::Borrowed(same) if same == plain));
+    }
+
+    #[test]
+    fn json_means_the_same() {
+        let json = "{\n  \"a\": \"\u{7f}\u{9b}x\u{202e}\u{2069}\u{2029}\"\n}\n";
+        assert_eq!(
+            escaped_json(json.to_owned()),
+            "{\n  \"a\": \"\\u007f\\u009bx\\u202e\\u2069\\u2029\"\n}\n"
+        );
+    }
+}

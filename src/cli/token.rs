@@ -1,0 +1,47 @@
+//! `token`: prints the token that a running service has made for itself.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::output::{end, print, print_error};
+use crate::http::read_own_token;
+use crate::net::ListenAddress;
+
+/// There is no token.
+const FAILED: u8 = 2;
+
+/// Print the token that shows the values of keys in the console of a running service.
+///
+/// A service whose settings name no token makes one for itself when it starts. Its user and root can read it, on the
+/// host of the service or in its container. It stays the same after a restart, but not after one of the host.
+///
+/// Exit code 2: there is no token.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  sudo ratelimitd token
+  kubectl exec POD -- ratelimitd token
+  ratelimitd token --admin unix:/run/ratelimitd/admin.sock")]
+pub struct TokenArgs {
+    /// The address of the admin port: only the number of the port counts, or the path of a Unix socket
+    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_address)]
+    admin: ListenAddress,
+}
+
+/// The token goes to standard output.
+#[must_use]
+pub fn run(args: &TokenArgs) -> ExitCode {
+    match read_own_token(&args.admin) {
+        Ok(token) => end(print(&format!("{token}\n")), ExitCode::SUCCESS),
+        Err(error) => {
+            print_error(format_args!("ratelimitd token: {error}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn parse_address(text: &str) -> Result<ListenAddress, String> {
+    let address = text.trim_start_matches("http://").trim_start_matches("https://").trim_end_matches('/');
+    ListenAddress::parse(address)
+        .ok_or_else(|| "expected host:port, http://host:port or unix:/path/to/socket".to_owned())
+}

@@ -1,0 +1,103 @@
+//! The streams of events that are open: a bounded number. A new one takes the place of one whose client does not read,
+//! or else of the one that is open for the longest time. So nobody can keep the console full: a page whose stream ends
+//! opens another one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// Streams that are open at once.
+pub(super) const MOST_STREAMS: usize = 16;
+/// There is a frame each second. A client that has not taken one for this long does not read.
+const BEHIND: Duration = Duration::from_secs(5);
+
+/// The open streams, those that are open for the longest time first.
+#[derive(Debug, Default)]
+pub(super) struct Streams(Mutex<Vec<OpenStream>>);
+
+#[derive(Debug)]
+struct OpenStream {
+    unread_since: Arc<Mutex<Option<Instant>>>,
+    displaced: CancellationToken,
+}
+
+/// The place of an open stream.
+#[derive(Debug)]
+pub(super) struct StreamPlace {
+    streams: Arc<Streams>,
+    /// Since when a frame waits for the client; `None`: the client has taken all of them.
+    unread_since: Arc<Mutex<Option<Instant>>>,
+    /// Another stream has the place.
+    pub(super) displaced: CancellationToken,
+}
+
+impl Streams {
+    /// Opens a stream at `now`.
+    pub(super) fn open(self: &Arc<Self>, now: Instant) -> StreamPlace {
+        let (unread_since, displaced) = (Arc::default(), CancellationToken::new());
+        let mut open = self.0.lock();
+        if open.len() == MOST_STREAMS {
+            let behind = |stream: &OpenStream| {
+                let since = *stream.unread_since.lock();
+                since.map(|since| now.saturating_duration_since(since)).filter(|behind| *behind >= BEHIND)
+            };
+            // Without one that is behind, the first: `max_by_key` returns the last of equal ones.
+            let places = open.iter().map(behind).enumerate().rev();
+            let place = places.max_by_key(|(_, behind)| *behind).map_or(0, |(place, _)| place);
+            open.remove(place).displaced.cancel();
+        }
+        open.push(OpenStream { unread_since: Arc::clone(&unread_since), displaced: displaced.clone() });
+        StreamPlace { streams: Arc::clone(self), unread_since, displaced }
+    }
+}
+
+impl StreamPlace {
+    /// The client is ready for a frame.
+    pub(super) fn reads(&self) {
+        *self.unread_since.lock() = None;
+    }
+
+    /// A frame waits for the client from `now` on.
+    pub(super) fn waits(&self, now: Instant) {
+        *self.unread_since.lock() = Some(now);
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.streams.0.lock().retain(|stream| !Arc::ptr_eq(&stream.unread_since, &self.unread_since));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::clock::monotonic;
+
+    use super::*;
+
+    #[test]
+    fn a_new_stream_takes_the_place_of_one_that_does_not_read_or_of_the_first() {
+        let (streams, start) = (Arc::new(Streams::default()), monotonic());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut open: Vec<_> = (0..MOST_STREAMS).map(|_| streams.open(start)).collect();
+        open[3].waits(after(10));
+        open[7].waits(after(8));
+        open[9].waits(after(5));
+        open[9].reads();
+        let displaced = |open: &[StreamPlace]| -> Vec<usize> {
+            (0..open.len()).filter(|place| open[*place].displaced.is_cancelled()).collect()
+        };
+        assert_eq!(displaced(&open), [0; 0]);
+        // The time; the places that have been displaced.
+        let table: [(u64, &[usize]); 4] = [(13, &[7]), (15, &[3, 7]), (16, &[0, 3, 7]), (17, &[0, 1, 3, 7])];
+        for (seconds, expected) in table {
+            open.push(streams.open(after(seconds)));
+            assert_eq!(displaced(&open), expected, "after {seconds} s");
+        }
+        assert_eq!(streams.0.lock().len(), MOST_STREAMS);
+        drop(open);
+        assert!(streams.0.lock().is_empty());
+    }
+}
