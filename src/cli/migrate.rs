@@ -62,7 +62,7 @@ fn settings_text(found: &LoadedSettings) -> String {
     };
     let catalogue = Settings::catalogue();
     let mut sections: Vec<&str> = Vec::new();
-    for setting in found.report.settings.iter().filter(is_translated) {
+    for setting in by_section(found.report.settings.iter().filter(is_translated).collect()) {
         let path: Vec<&str> = setting.key.split('.').collect();
         let (name, outer) = path.split_last().expect("a key has a name");
         let shared = sections.iter().zip(outer).take_while(|(open, section)| open == section).count();
@@ -80,6 +80,23 @@ fn settings_text(found: &LoadedSettings) -> String {
     text
 }
 
+/// The settings in their order, with all of a section beside its first one: YAML has each key once.
+fn by_section(settings: Vec<&SettingInForce>) -> Vec<&SettingInForce> {
+    let place = |section: &str| {
+        let is_in = |key: &str| {
+            key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.') || rest.is_empty())
+        };
+        settings.iter().position(|setting| is_in(setting.key))
+    };
+    let places = |setting: &&SettingInForce| {
+        let sections = setting.key.match_indices('.').map(|(end, _)| &setting.key[..end]);
+        sections.chain([setting.key]).map(place).collect::<Vec<_>>()
+    };
+    let mut sorted = settings.clone();
+    sorted.sort_by_cached_key(places);
+    sorted
+}
+
 /// The setting with a value of its type, because the values of the Helm chart are checked by type: numbers, flags and
 /// lists as they are, and everything else in single quotes, which keep every character in YAML. A secret is a comment.
 fn setting_lines(name: &str, setting: &SettingInForce, expected: &str) -> String {
@@ -89,7 +106,7 @@ fn setting_lines(name: &str, setting: &SettingInForce, expected: &str) -> String
         return format!("# {name}: a secret ({source}); set {variable}");
     }
     if expected.starts_with("a list ") {
-        return format!("{name}:  # {source}\n  {}", value.replace('\n', "\n  "));
+        return format!("{name}:  # {source}\n  {}", value.trim_end().replace('\n', "\n  "));
     }
     let is_plain =
         ["a whole number ", "a number ", "true or false"].iter().any(|of| expected.starts_with(of));

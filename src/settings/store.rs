@@ -281,10 +281,34 @@ fn key_prefix() -> Parser<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
+    use crate::settings::{Settings, Written};
 
     #[test]
     fn the_defaults_of_redis_are_those_of_its_options() {
         assert_eq!(Settings::default().store.redis, RedisOptions::default());
+    }
+
+    #[test]
+    fn an_at_in_a_password_is_told_without_the_password() {
+        let told =
+            "store.redis.url: only the last '@' ends user and password; write %40 for an '@' within them";
+        let table = [
+            ("redis://:pa@ss@redis:6379", true),
+            ("redis://a:b@one:1,redis://a:pa@ss@two:2", true),
+            ("redis://:pa%40ss@redis:6379", false),
+            ("redis://redis:6379", false),
+            ("redis://a:b@one:1,redis://a:b@two:2", false),
+            ("redis+unix:///run/a@b@c.sock", false),
+        ];
+        for (url, is_told) in table {
+            let variables = [
+                ("RATELIMITD__STORE__REDIS__URL".to_owned(), url.to_owned()),
+                ("RATELIMITD__STORE__REDIS__TOPOLOGY".to_owned(), "cluster".to_owned()),
+            ];
+            let written = Written::collect(None, variables).expect("variables");
+            let (_, report) = Settings::load(written).unwrap_or_else(|error| panic!("{url}: {error}"));
+            let expected: &[&str] = if is_told { &[told] } else { &[] };
+            assert_eq!(report.warnings, expected, "{url}");
+        }
     }
 }

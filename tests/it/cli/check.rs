@@ -167,8 +167,8 @@ fn a_port_that_is_not_grpc_is_named() {
             "Redis",
             greeting_port(b"-ERR unknown command 'PRI', with args beginning with: '*' 'HTTP/2.0' \r\n"),
         ),
-        // A frame of HTTP/2 on a stream that nobody opened.
-        ("HTTP/2", greeting_port(b"\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x01!")),
+        // It speaks HTTP/2, and resets the first stream.
+        ("HTTP/2", greeting_port(b"\0\0\0\x04\0\0\0\0\0\0\0\x04\x03\0\0\0\0\x01\0\0\0\x01")),
         ("nothing", greeting_port(b"")),
     ];
     for (name, port) in ports {

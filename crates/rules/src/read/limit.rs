@@ -142,6 +142,10 @@ impl<'n> LimitReader<'_, 'n> {
     fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
         let mut spec = self.read_spec(defaults)?;
         let fields = self.fields;
+        if ["requests_per_unit", "unit_multiplier", "burst"].iter().any(|number| fields.is_invalid(number)) {
+            // What is wrong with a number that nobody wrote is no problem of the file.
+            return None;
+        }
         if let Err(error) = spec.check_reserve() {
             self.report.error(&fields.position_of("reserve"), error.to_string());
             return None;
@@ -229,7 +233,7 @@ impl<'n> LimitReader<'_, 'n> {
                 Some(Period::one(Unit::Second))
             }
             (Some(unit), false) => self.read_multiplier(unit),
-            (None, false) if self.fields.is_reported("unit") => None,
+            (None, false) if self.fields.is_reported("unit") || self.fields.is_invalid("unlimited") => None,
             (None, false) => {
                 self.report.error(&at, invalid_unit(text));
                 None
