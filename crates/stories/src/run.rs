@@ -38,18 +38,14 @@ pub fn check_stories(count: u64, check: &mut dyn FnMut(&Story) -> Checked) -> Re
     Ok(checked)
 }
 
-/// Checks known stories: lines of JSON.
-///
-/// # Errors
-/// The first one that fails.
-pub fn check_known(lines: &str, check: &mut dyn FnMut(&Story) -> Checked) -> Result<(), String> {
-    for (number, line) in (1..).zip(lines.lines()).filter(|(_, line)| !line.is_empty()) {
-        let story = serde_json::from_str(line).map_err(|error| format!("line {number}: {error}"))?;
-        if outcome(&story, check).is_err() {
-            return Err(report(&format!("line {number}"), &story, check));
-        }
-    }
-    Ok(())
+/// Checks known stories, lines of JSON. Returns those that fail, each with its line and the reason.
+pub fn check_known(lines: &str, check: &mut dyn FnMut(&Story) -> Checked) -> Vec<String> {
+    let numbered = (1..).zip(lines.lines()).filter(|(_, line)| !line.is_empty());
+    let failure = |(number, line): (u32, &str)| match serde_json::from_str(line) {
+        Ok(story) => outcome(&story, check).err().map(|_| report(&format!("line {number}"), &story, check)),
+        Err(error) => Some(format!("line {number}: {error}")),
+    };
+    numbered.filter_map(failure).collect()
 }
 
 fn report(name: &str, story: &Story, check: &mut dyn FnMut(&Story) -> Checked) -> String {

@@ -16,8 +16,8 @@ pub(super) struct Cost {
     pub(super) units: i128,
     /// Whether it asks for one unit, and takes nothing.
     pub(super) is_peek: bool,
-    /// The grant whose units come back.
-    pub(super) grant: Option<i128>,
+    /// The grant whose units come back, and the number of the limit that gave it.
+    pub(super) grant: Option<(i128, i128)>,
 }
 
 impl Cost {
@@ -109,8 +109,8 @@ fn capacity(limit: &Limit) -> i128 {
     if number == 0 { 0 } else { limit.burst.map_or(i128::from(number), i128::from) }
 }
 
-/// What an admitted call recorded: counter, units, grant.
-pub(super) type Receipt = Vec<(CounterId, i128, i128)>;
+/// What an admitted call recorded: counter, units, grant and number of the limit.
+pub(super) type Receipt = Vec<(CounterId, i128, (i128, i128))>;
 
 #[derive(Default)]
 pub(super) struct Planned {
@@ -263,7 +263,10 @@ impl Planned {
             }
             match receipt.iter_mut().find(|(counter, ..)| *counter == charge.counter) {
                 Some((_, sum, _)) => *sum += units,
-                None => receipt.push((charge.counter.clone(), units, charge.algorithm.grant(after, units))),
+                None => {
+                    let grant = (charge.algorithm.grant(after, units), charge.algorithm.limit);
+                    receipt.push((charge.counter.clone(), units, grant));
+                }
             }
         }
         (self.gives_receipt && !is_denied).then_some(receipt)

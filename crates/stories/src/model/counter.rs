@@ -185,11 +185,14 @@ impl Algorithm {
             State::Log(mut entries) => {
                 let used: i128 = entries.iter().map(|(_, units)| units).sum();
                 let units = units.min(2 * self.limit - used);
+                if units <= 0 {
+                    // Nothing is recorded: entries that have left the window are there again if the clock steps back.
+                    return state.cloned().unwrap_or(State::Log(entries));
+                }
                 let at_us = entries.last().map_or(now_us, |(at_us, _)| now_us.max(*at_us));
                 match entries.last_mut() {
-                    Some(newest) if newest.0 == at_us => newest.1 += units.max(0),
-                    _ if units > 0 => entries.push((at_us, units)),
-                    _ => {}
+                    Some(newest) if newest.0 == at_us => newest.1 += units,
+                    _ => entries.push((at_us, units)),
                 }
                 State::Log(entries)
             }
@@ -224,8 +227,9 @@ impl Algorithm {
         }
     }
 
-    /// The counter after units of a grant come back, less what time has given back since.
-    pub(super) fn undone(&self, state: Option<&State>, now_us: i128, (units, grant): (i128, i128)) -> State {
+    /// The counter after units of a grant come back, less what time has given back since. A bucket gives back the time in
+    /// which they drain at the number that took them.
+    pub(super) fn undone(&self, state: Option<&State>, now_us: i128, units: i128, (grant, number): (i128, i128)) -> State {
         match self.at(state, now_us) {
             State::Window(start_us, count) if start_us == grant => State::Window(start_us, (count - units).max(0)),
             State::Sliding(number, current, previous) if number == grant => {
@@ -243,9 +247,10 @@ impl Algorithm {
                 State::Log(entries)
             }
             State::Rate(whole_us, fraction) => {
-                let ((per_unit, parts), instant) = (self.rate(), self.instant(whole_us, fraction));
+                let ((_, parts), instant) = (self.rate(), self.instant(whole_us, fraction));
                 let drained = (now_us - grant).max(0) * parts;
-                let back = (units.min(2 * self.burst) * per_unit - drained).max(0);
+                let (whole_us, rest) = (units * self.period_us / number, units * self.period_us % number);
+                let back = (whole_us * parts + rest * parts / number - drained).max(0);
                 self.of_instant(if back > 0 { (instant - back).max(now_us * parts) } else { instant })
             }
             State::Interval(tokens, start_us) => {

@@ -138,7 +138,7 @@ impl Model<'_> {
         let (state, now_us) = (self.states.get(&charge.counter).cloned(), self.now_us);
         let Cost { units, grant, .. } = charge.cost;
         let after = match grant {
-            Some(grant) => Some(charge.algorithm.undone(state.as_ref(), now_us, (-units, grant))),
+            Some(grant) => Some(charge.algorithm.undone(state.as_ref(), now_us, -units, grant)),
             None if units != 0 => Some(charge.algorithm.taken(state.as_ref(), now_us, units)),
             None => state,
         };
@@ -224,7 +224,13 @@ fn unsigned(number: i128) -> u64 {
 fn announced(charges: &[Charge], outcomes: &[Outcome]) -> BTreeMap<String, String> {
     let mut announced: BTreeMap<String, String> = BTreeMap::new();
     for (index, (charge, outcome)) in charges.iter().zip(outcomes).enumerate() {
-        let is_last = !charges[index + 1..].iter().any(|later| later.counter == charge.counter);
+        // Settles are decided before all other charges.
+        let is_settle = charge.role == Role::Settle;
+        let mut others = charges.iter().enumerate().filter(|(_, other)| other.counter == charge.counter);
+        let is_last = !others.any(|(at, other)| match other.role == Role::Settle {
+            true => is_settle && at > index,
+            false => is_settle || at > index,
+        });
         if charge.role == Role::Shadow || !is_last || !charge.has_announcement() {
             continue;
         }

@@ -124,6 +124,12 @@ fn meaning(limit: &Limit) -> String {
 
 /// The same limit with another number, and a burst in proportion.
 fn with_number(limit: &Limit, number: u64) -> Limit {
+    // Checks take the same units under each number; the rate of a bucket stays what the number says (decision 58).
+    let is_bucket = matches!(limit.algorithm.as_deref(), Some("gcra" | "token_bucket" | "leaky_bucket"));
+    let number = match limit.reserve {
+        Some(reserve) if number > 0 && !is_bucket => number.max(reserve),
+        _ => number,
+    };
     let scale = |burst: u32| {
         let (from, to) = (u128::from(limit.requests_per_unit.unwrap_or(0)), u128::from(number));
         let scaled = if from == 0 { burst.into() } else { (u128::from(burst) * to).div_ceil(from) };
@@ -241,17 +247,19 @@ fn changed(limit: &Limit, rows: &Ranked<'_>, entry_tier: Option<&str>) -> Limit 
     changed
 }
 
-/// The meaning of a limit's counter. A limit keeps the counter of its rule whatever its number is. Two limits of one rule
-/// with one meaning have the numbers of the rule in it; an interval bucket has those in force, too.
+/// The meaning of a limit's counter. A limit keeps the counter of its rule whatever its number is, except for the tokens
+/// of an interval bucket. Two limits of one rule with one meaning have the numbers of the rule in it, and no limit ever
+/// has the counter of another limit of its rule.
 fn meaning_in_rule(node: &Node, limit: &Limit, changed: &Limit) -> String {
     let (of_rule, own) = (meaning(limit), meaning(changed));
-    let is_bucket = own.starts_with("Interval");
-    let is_like = |other: &&Limit| match is_bucket {
-        true => meaning(other).starts_with("Interval"),
-        false => own == of_rule && meaning(other) == of_rule,
-    };
-    let has_likes = node.limits().filter(is_like).count() > 1;
-    if has_likes { format!("{own}/{:?}/{:?}", limit.requests_per_unit, limit.burst) } else { own }
+    let others = || node.limits().filter(|other| *other != limit);
+    if own == of_rule {
+        let is_like = others().any(|other| meaning(other) == of_rule);
+        return if is_like { format!("{own}/{:?}/{:?}", limit.requests_per_unit, limit.burst) } else { own };
+    }
+    let of_one = |limit: &Limit| meaning(&Limit { requests_per_unit: Some(1), burst: Some(1), ..limit.clone() });
+    let could_be_like = others().any(|other| of_one(other) == of_one(limit));
+    if could_be_like { format!("{own}/{:?}", limit.name) } else { own }
 }
 
 fn in_force(limit: Limit, label: String, counter: CounterId, is_blocked: bool, is_shadow: bool) -> InForce {

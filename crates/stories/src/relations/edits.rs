@@ -58,7 +58,10 @@ pub(super) fn neutral_edit(story: &Story, play: Play<'_>) -> Checked {
     let (edit, asks) = match random.below(4) {
         0 => (vec![rows_for(&entries, &Row { limit: Some(0), ..Row::default() })], asks),
         1 => (vec![rows_for(&entries, &Row { block: true, ..Row::default() })], asks),
-        2 => (vec![Step::Rows(Vec::new()), with_numbers(&rules, to_zero)], asks),
+        // Two limits of one rule that are both 0 would be the same limit.
+        2 if !story.line().contains("\"rate_limits\"") => {
+            (vec![Step::Rows(Vec::new()), with_numbers(&rules, to_zero)], asks)
+        }
         // With `reserve` a check takes units.
         _ if story.line().contains("\"reserve\"") => return Ok(false),
         _ => (vec![rows_for(&entries, &Row { multiplier: Some(10.0), ..Row::default() })], peeks),

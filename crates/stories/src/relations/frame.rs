@@ -2,7 +2,7 @@
 
 use super::{Checked, Play, calls, own, random_of, rows_for, same};
 use crate::answer::Answer;
-use crate::story::{Node, Row, RuleFile, Step, Story};
+use crate::story::{Node, Returned, Row, RuleFile, Step, Story};
 
 /// All rules are in shadow mode here: a limit that denies keeps the others from recording.
 pub(super) fn frame(story: &Story, play: Play<'_>) -> Checked {
@@ -18,7 +18,11 @@ pub(super) fn frame(story: &Story, play: Play<'_>) -> Checked {
                 }
                 files.iter_mut().for_each(|file| file.rows.retain(|row| !row.is_without_effect()));
             }
-            Step::Call(call) => call.descriptors.iter_mut().for_each(|ask| ask.limit = None),
+            Step::Call(call) => {
+                call.descriptors.iter_mut().for_each(|ask| ask.limit = None);
+                // An exempt limit gives no receipt.
+                call.descriptors.retain(|ask| !matches!(ask.receipt, Some(Returned::Of(_))));
+            }
             Step::Clock(_) | Step::Skew { .. } => {}
         }
     }
