@@ -23,12 +23,12 @@ fn value(row: usize) -> String {
 
 fn table() -> TierTable {
     let mut builder = TierTableBuilder::new(&RandomState::new());
-    let space = builder.space("llm", "tenant");
+    builder.add_space("llm", "tenant");
     for row in 0..ROWS {
         let mark = TierMark::new(1 + u16::try_from(row % 3).expect("a small number")).expect("not 0");
-        builder.add(space, &value(row), mark);
+        builder.add(0, &value(row), mark);
     }
-    builder.build(None, |_| {})
+    builder.build(None, |_, _| true, |_| {})
 }
 
 fn look_up(criterion: &mut Criterion) {

@@ -7,7 +7,7 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::algorithm::Verdict;
 use super::decision::LimitResult;
-use super::limit::LimitSpec;
+use super::limit::{LimitSpec, Quantity};
 use super::role::Role;
 use super::store::DecidedBy;
 
@@ -122,7 +122,9 @@ impl LimitResult<'_> {
         if self.outcome.verdict == Verdict::Over {
             return (self.role == Role::Announced).then_some(Announced::Over);
         }
-        let (capacity, near) = (spec.capacity(), spec.near?);
+        // The capacity of a limit of 0 is its burst, of which nothing can be used.
+        let Quantity::Limited(kernel) = self.limit.quantity else { return None };
+        let (capacity, near) = (kernel.max_cost(), spec.near?);
         (capacity.saturating_sub(self.outcome.report.remaining) > near.part_of(capacity))
             .then_some(Announced::Near)
     }

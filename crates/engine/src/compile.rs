@@ -95,12 +95,22 @@ impl CompiledRules {
     fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Arc<Rule> {
         let path: Arc<str> = here.path.into();
         let mut limits = Vec::with_capacity(spec.limits.len());
-        for limit in &spec.limits {
+        let kinds: Vec<_> = match spec.limits.as_slice() {
+            [_] => Vec::new(),
+            several => several.iter().map(Limit::kind).collect(),
+        };
+        for (index, limit) in spec.limits.iter().enumerate() {
             let with_same_counter = spec.limits.iter().filter(|other| other.fingerprint == limit.fingerprint);
             let has_own_counter = with_same_counter.count() == 1;
+            let is_same_kind = |kind: &Box<str>| kinds.get(index).is_some_and(|own| own == kind);
+            let place = match kinds.iter().filter(|kind| is_same_kind(kind)).count() {
+                0 | 1 => String::new(),
+                _ => format!("/limit{}", index + 1),
+            };
             let limit = limit.clone().placed(self.next_limit_id(), Arc::clone(&path));
             let limit = if has_own_counter { limit } else { limit.with_numbers() };
-            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit }.with_placed_tiers());
+            let limit = Limit { shadow: spec.shadow, place: place.into(), ..limit };
+            let limit = Arc::new(limit.with_placed_tiers());
             self.limits.push(Arc::clone(&limit));
             limits.push(limit);
         }

@@ -246,6 +246,9 @@ pub struct Limit {
     /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have
     /// the same one. It ends the counter's key.
     pub fingerprint: Box<str>,
+    /// Ends the fingerprint of another number of this limit that cannot have this fingerprint: empty, or the place of
+    /// the limit in its rule if another limit of the rule could have the same counter.
+    pub(super) place: Box<str>,
     /// Whether a row of the exceptions denies every hit. No other limit replaces this one, and no mode of its rule
     /// weakens the denial.
     pub blocked: bool,
@@ -272,13 +275,13 @@ impl Limit {
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
             Quantity::Limited(kernel) => match &spec.calendar {
-                Some(calendar) => format!("fw:c:{calendar}"),
-                None => kernel.fingerprint(),
+                Some(calendar) if kernel.has_counter() => format!("fw:c:{calendar}"),
+                _ => kernel.fingerprint(),
             },
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         let (id, fingerprint, shadow, blocked) = (LimitId(0), fingerprint.into(), false, false);
-        Ok(Self { id, spec, quantity, shadow, label, fingerprint, blocked, tiers })
+        Ok(Self { id, spec, quantity, shadow, label, fingerprint, place: "".into(), blocked, tiers })
     }
 
     /// The name of the limit; empty if it has none.

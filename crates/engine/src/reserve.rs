@@ -79,14 +79,25 @@ impl LimitSpec {
         }
         Ok(())
     }
+
+    /// The number that counts where a tier or a row of the exceptions says `number`: at least the reserved units, so
+    /// that every check takes the same units, and a charge gives back at most what its check took, whatever the number
+    /// was meanwhile. A smaller number would admit no more: one check uses it up. A bucket has a burst for this, and its
+    /// rate stays what the number says. 0 blocks in any case.
+    pub(super) fn at_least_reserved(&self, number: u64) -> u64 {
+        match self.reserve {
+            Some(reserve) if number > 0 && !self.algorithm.has_burst() => number.max(reserve),
+            _ => number,
+        }
+    }
 }
 
 /// What `descriptor` charges to a limit that reserves `units`, where a limit without `reserve` would be charged
 /// `usual`. The kind is `None` for a descriptor that is charged as usual: without hits of its own, a refund, or a whole
 /// cost.
 ///
-/// At most as many units are reserved as the kernel admits at once: an exception can make a limit smaller than its
-/// `reserve`, and checks must still be able to fit.
+/// At most as many units are reserved as the kernel admits at once: an exception can make the burst of a bucket smaller
+/// than its `reserve`, and checks must still be able to fit.
 pub(super) fn reserved(usual: Charge, units: u64, descriptor: &Descriptor) -> (Charge, Option<ReserveKind>) {
     let is_usual = descriptor.is_refund || descriptor.is_whole_cost;
     let Some(hits) = descriptor.hits.filter(|_| !is_usual) else {

@@ -52,7 +52,13 @@ pub struct ChargesPart {
 }
 
 impl Charges {
-    /// The parts that a store gets one by one: each settle, and all other charges together.
+    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    #[must_use]
+    pub fn has_settles(&self) -> bool {
+        self.values().any(|charge| charge.role == Role::Settle)
+    }
+
+    /// The parts that a store gets one by one: each settle, and then all other charges together.
     #[must_use]
     pub fn parts(&self) -> Vec<ChargesPart> {
         let is_settle = |index: usize| self.charge(index).role == Role::Settle;
@@ -60,6 +66,15 @@ impl Charges {
         let others = Some(others).filter(|others| !others.is_empty());
         let parts = settles.into_iter().map(|index| vec![index]).chain(others);
         parts.map(|indices| ChargesPart { charges: self.only(&indices), indices }).collect()
+    }
+
+    /// The outcomes of a store that decides a request at once: of all charges together, or of the parts one by one.
+    pub fn decided_in_parts(&self, mut decide: impl FnMut(&Self) -> Outcomes) -> Outcomes {
+        if !self.has_settles() {
+            return decide(self);
+        }
+        let parts = self.parts();
+        Outcomes::of_parts(parts.iter().map(|part| (part, decide(&part.charges))))
     }
 
     fn only(&self, indices: &[usize]) -> Self {
@@ -127,7 +142,10 @@ impl Settles {
         let receipt = receipt.as_ref().ok();
         let (nonce, item) =
             (receipt.map(|receipt| receipt.nonce), receipt.and_then(|receipt| receipt.item(key)));
-        let is_same = |other: &&mut Settle| other.nonce == nonce && charges.get(other.charge).0 == key;
+        // Two texts that cannot be read are not known to be the same receipt.
+        let is_same = |other: &&mut Settle| {
+            nonce.is_some() && other.nonce == nonce && charges.get(other.charge).0 == key
+        };
         if let Some(settle) = self.0.iter_mut().find(is_same) {
             settle.actual = settle.actual.max(actual);
             charges.pop();

@@ -43,8 +43,7 @@ impl Limit {
     /// # Errors
     /// [`LimitError`].
     pub(super) fn with_number(&self, number: u64, rule: &Self) -> Result<Self, LimitError> {
-        let mut spec = self.spec.clone();
-        spec.tiers.clear();
+        let mut spec = self.spec.without_tiers();
         spec.burst = spec.scaled_burst(number);
         spec.requests_per_unit = number;
         Ok(Self { shadow: self.shadow, ..Self::new(spec)?.in_place_of(rule) })
@@ -52,50 +51,72 @@ impl Limit {
 
     /// A limit that denies every hit in place of this one.
     pub(super) fn as_blocked(&self) -> Self {
-        let spec = LimitSpec {
-            requests_per_unit: 0,
-            unlimited: false,
-            burst: None,
-            charging: Charging::Prepaid,
-            tiers: BTreeMap::new(),
-            ..self.spec.clone()
-        };
+        let mut spec = self.spec.without_tiers();
+        (spec.requests_per_unit, spec.unlimited, spec.burst) = (0, false, None);
+        spec.charging = Charging::Prepaid;
         let kernel = Kernel::Blocked(Blocked::new(spec.period.us()));
-        let fingerprint = kernel.fingerprint().into();
-        let quantity = Quantity::Limited(kernel);
-        let (label, tiers) = (Arc::clone(&self.label), Box::default());
-        Self { id: self.id, spec, quantity, shadow: false, label, fingerprint, blocked: true, tiers }
+        Self {
+            quantity: Quantity::Limited(kernel),
+            shadow: false,
+            fingerprint: kernel.fingerprint().into(),
+            blocked: true,
+            ..self.with_spec(spec)
+        }
     }
 
     /// A limit that admits every hit in place of this one.
     pub(super) fn as_exempt(&self) -> Self {
-        let spec = LimitSpec { unlimited: true, tiers: BTreeMap::new(), ..self.spec.clone() };
-        let (quantity, label, tiers) = (Quantity::Unlimited, Arc::clone(&self.label), Box::default());
+        let spec = LimitSpec { unlimited: true, ..self.spec.without_tiers() };
+        Self { quantity: Quantity::Unlimited, fingerprint: "".into(), blocked: false, ..self.with_spec(spec) }
+    }
+
+    /// The limit in shadow mode or not, without tiers.
+    pub(super) fn with_shadow(&self, shadow: bool) -> Self {
+        Self { shadow, ..self.with_spec(self.spec.without_tiers()) }
+    }
+
+    /// The limit with another spec, without tiers.
+    fn with_spec(&self, spec: LimitSpec) -> Self {
         Self {
             id: self.id,
             spec,
-            quantity,
+            quantity: self.quantity,
             shadow: self.shadow,
-            label,
-            fingerprint: "".into(),
-            blocked: false,
-            tiers,
+            label: Arc::clone(&self.label),
+            fingerprint: self.fingerprint.clone(),
+            place: self.place.clone(),
+            blocked: self.blocked,
+            tiers: Box::default(),
         }
     }
 
     /// The limit in the place of `rule`. The counter of most kernels means the same for another number, so that what is
-    /// used stays used. The tokens of an interval bucket are those that are left: they depend on its numbers.
+    /// used stays used. The tokens of an interval bucket are those that are left: they depend on its numbers, so
+    /// another number has another counter, and so has a limit of 0. [`Limit::place`] keeps it apart from the counters
+    /// of the other limits of the rule.
     fn in_place_of(self, rule: &Self) -> Self {
-        let fingerprint = match (self.quantity, rule.quantity) {
-            (Quantity::Limited(Kernel::IntervalBucket(_) | Kernel::Blocked(_)), _) => self.fingerprint,
-            (Quantity::Limited(own), Quantity::Limited(of_rule))
-                if discriminant(&own) == discriminant(&of_rule) =>
-            {
-                rule.fingerprint.clone()
+        let has_same_counter = |own: Kernel| match (own, rule.quantity) {
+            (Kernel::IntervalBucket(own), Quantity::Limited(Kernel::IntervalBucket(of_rule))) => {
+                own == of_rule
+            }
+            (own, Quantity::Limited(of_rule)) => discriminant(&own) == discriminant(&of_rule),
+            (_, Quantity::Unlimited) => false,
+        };
+        let fingerprint = match self.quantity {
+            Quantity::Limited(own) if own.has_counter() && has_same_counter(own) => rule.fingerprint.clone(),
+            Quantity::Limited(own) if own.has_counter() && !rule.place.is_empty() => {
+                format!("{}{}", self.fingerprint, rule.place).into()
             }
             _ => self.fingerprint,
         };
         Self { id: rule.id, label: Arc::clone(&rule.label), shadow: rule.shadow, fingerprint, ..self }
+    }
+
+    /// The fingerprint of the limit if its number were 1: equal for limits of a rule that could have the same counter
+    /// with other numbers.
+    pub(super) fn kind(&self) -> Box<str> {
+        let one = self.spec.of_tier(Tier::Limited { requests_per_unit: 1, burst: Some(1) });
+        Self::new(one).map_or_else(|_| self.fingerprint.clone(), |one| one.fingerprint)
     }
 
     /// The tier with this name; `None` if the limit does not have it.
@@ -110,16 +131,26 @@ impl LimitSpec {
     /// The limit for a tier, without tiers of its own.
     #[must_use]
     pub fn of_tier(&self, tier: Tier) -> Self {
-        let mut spec = self.clone();
-        spec.tiers.clear();
+        let mut spec = self.without_tiers();
         match tier {
             Tier::Unlimited => spec.unlimited = true,
             Tier::Limited { requests_per_unit, burst } => {
                 spec.burst = burst.or_else(|| self.scaled_burst(requests_per_unit));
-                spec.requests_per_unit = requests_per_unit;
+                spec.requests_per_unit = self.at_least_reserved(requests_per_unit);
             }
         }
         spec
+    }
+
+    /// A copy that leaves the tiers out, of which a limit can have many.
+    fn without_tiers(&self) -> Self {
+        Self {
+            calendar: self.calendar.clone(),
+            name: self.name.clone(),
+            replaces: self.replaces.clone(),
+            tiers: BTreeMap::new(),
+            ..*self
+        }
     }
 
     /// The burst in the same proportion to another number: rounded up, at least 1. A limit without a written burst has

@@ -16,7 +16,7 @@ use crate::support::wait;
 
 /// What Envoy charges before a request.
 const ESTIMATE: u64 = 2_000;
-/// The smaller of the two limits.
+/// The smaller of the two limits, which is the first one of the rule.
 const LIMIT: u64 = 100_000;
 
 struct Gateway {
@@ -89,22 +89,30 @@ impl Gateway {
         }
     }
 
-    /// The units of the tenant that are charged to the smaller limit now.
-    fn charged(&self, tenant: &str) -> u64 {
+    /// The units of the tenant that are charged to the smaller limit now; `None` if the answer tells of the larger one.
+    /// It tells of the limit with the smaller share left, and a settle is one decision for each limit, so a check
+    /// between them finds the larger limit with the estimate.
+    fn charged(&self, tenant: &str) -> Option<u64> {
         let entry = json!({"key": "tenant", "value": tenant});
         let check = json!({"domain": "llm", "descriptors": [{"entries": [entry], "hitsAddend": "0"}]});
         let lines = ["POST /json HTTP/1.1", "host: localhost", "content-type: application/json"];
         let connection = http::connect(self.service.http_port()).expect("the service listens");
         let answer = http::exchange(connection, &lines, &check.to_string()).expect("an answer").body;
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
-        LIMIT - answer["statuses"][0]["limitRemaining"].as_u64().expect("a number")
+        let status = &answer["statuses"][0];
+        let is_smaller = status["currentLimit"]["requestsPerUnit"] == LIMIT;
+        is_smaller.then(|| LIMIT - status["limitRemaining"].as_u64().expect("a number"))
     }
 
     /// Envoy settles after the response.
     fn expect_charged(&self, tenant: &str, units: u64) {
         let charged =
-            wait::until(wait::PATIENCE, || Some(self.charged(tenant)).filter(|charged| *charged == units));
-        assert!(charged.is_some(), "{tenant}: {} units are charged instead of {units}", self.charged(tenant));
+            wait::until(wait::PATIENCE, || self.charged(tenant).filter(|charged| *charged == units));
+        assert!(
+            charged.is_some(),
+            "{tenant}: {:?} units are charged instead of {units}",
+            self.charged(tenant)
+        );
     }
 }
 

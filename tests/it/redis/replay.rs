@@ -8,8 +8,13 @@ use proptest::test_runner::TestRunner;
 
 use crate::cli::replay::{KEYS, T0, command, known_answers, line, replayed};
 use crate::redis::security::tls_server;
+use crate::rules::left_alone::{
+    a_charge_gives_back_what_its_check_took, a_limit_of_0_keeps_the_counter,
+    another_limit_of_the_rule_counts_on,
+};
 use crate::rules::reserve::checks_and_charges_have_the_known_answers;
 use crate::rules::soft_limits::soft_limits_have_the_known_answers;
+use crate::settle::check_recorded_calls;
 use crate::support::certificates::Authority;
 use crate::support::properties;
 use crate::support::redis::Redis;
@@ -64,6 +69,16 @@ fn redis_gives_the_known_answers_of_soft_limits_and_of_reserve() {
     let store = &mut RedisReplay::connect(access(redis.url())).expect("Redis answers");
     soft_limits_have_the_known_answers(store);
     checks_and_charges_have_the_known_answers(store);
+}
+
+#[test]
+fn redis_leaves_alone_what_a_change_is_not_of() {
+    let redis = Redis::start();
+    let store = &mut RedisReplay::connect(access(redis.url())).expect("Redis answers");
+    a_limit_of_0_keeps_the_counter(store);
+    another_limit_of_the_rule_counts_on(store);
+    a_charge_gives_back_what_its_check_took(store);
+    check_recorded_calls(store);
 }
 
 /// A descriptor: the index of its key in [`KEYS`], its hits, and whether it is a refund.

@@ -14,7 +14,9 @@ use tokio::runtime::Runtime;
 use crate::redis::cluster::cluster_store;
 use crate::redis::patient_options;
 use crate::rules;
-use crate::settle::{ALGORITHMS, check_a_month, check_known_answers, hits};
+use crate::settle::{
+    ALGORITHMS, check_a_month, check_known_answers, check_one_call, check_random_calls, hits,
+};
 use crate::support::redis::cluster::Cluster;
 use crate::support::redis::{Redis, parsed};
 
@@ -45,6 +47,21 @@ fn redis_gives_the_known_answers() {
     for algorithm in ALGORITHMS {
         check_known_answers(algorithm, "acme", |charges, now_us| server.decide(charges, now_us));
     }
+}
+
+#[test]
+fn redis_and_each_primary_of_a_cluster_add_up_the_takes_of_one_call() {
+    let (redis, runtime) = (Redis::start(), Runtime::new().expect("a runtime"));
+    let mut server = Timed::connect(&runtime, &redis.url());
+    check_one_call(|charges, now_us| server.decide(charges, now_us));
+    check_random_calls(|charges, now_us| server.decide(charges, now_us));
+    let cluster = Cluster::start();
+    let mut primaries: Vec<_> = cluster.urls().iter().map(|url| Timed::connect(&runtime, url)).collect();
+    // The counters of one value share a slot.
+    check_one_call(|charges, now_us| {
+        let primary = cluster.primary_of(charges.keys().next().expect("a counter"));
+        primaries[primary].decide(charges, now_us)
+    });
 }
 
 #[test]

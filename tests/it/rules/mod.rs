@@ -5,6 +5,7 @@ mod directory;
 mod directory_sequences;
 mod examples;
 mod hostile;
+pub mod left_alone;
 mod matching;
 mod messages;
 mod options;

@@ -34,6 +34,8 @@ descriptors:
   - key: quota_hard
     quota_mode: true
     rate_limit: { name: quota_hard, unit: minute, requests_per_unit: 1 }
+  - key: none
+    rate_limit: { name: none, unit: minute, requests_per_unit: 0, burst: 5, algorithm: gcra, near: 0.5 }
 ";
 
 const MINUTE_US: u64 = 60_000_000;
@@ -112,6 +114,8 @@ pub fn soft_limits_have_the_known_answers(store: &mut impl ReplayStore) {
         (0, one("quota", 2), "OK, OK 0", "quota;over"),
         (0, one("quota_hard", 2), "OVER_LIMIT, OVER_LIMIT 0", ""),
         (0, [one("quota", 1), one("quota_hard", 1)].concat(), "OK, OK 0, OVER_LIMIT 0", "quota;over"),
+        // Nothing of a limit of 0 is used, whatever its burst is.
+        (0, vec![Descriptor { is_refund: true, ..hits(&[("none", "a")], 1) }], "OK, OK 0", ""),
     ];
     for (row, (after_us, descriptors, expected, told)) in table.iter().enumerate() {
         let decision = decide(&rules, store, T0 + after_us, descriptors);

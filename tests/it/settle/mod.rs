@@ -11,9 +11,11 @@ mod behaviour;
 mod doors;
 mod known_answers;
 mod month;
+mod one_call;
 
 pub(crate) use known_answers::{ALGORITHMS, check_known_answers};
 pub(crate) use month::check_a_month;
+pub(crate) use one_call::{check_one_call, check_random_calls, check_recorded_calls};
 
 /// A minute boundary.
 pub(crate) const T0: u64 = 1_700_000_040_000_000;
@@ -36,9 +38,7 @@ impl<D: FnMut(&Charges, u64) -> Outcomes> Story<D> {
         let (domain, caller) = ("d".to_owned(), Caller::default());
         let request = Request { domain, hits_addend: 0, descriptors, caller };
         let plan = self.rules.plan(&request, now_us).expect("a plan");
-        let parts = plan.charges.parts();
-        let decided: Vec<_> = parts.iter().map(|part| (self.decide)(&part.charges, now_us)).collect();
-        let outcomes = Outcomes::of_parts(parts.iter().zip(decided));
+        let outcomes = plan.charges.decided_in_parts(|charges| (self.decide)(charges, now_us));
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         self.nonce += 1;
         let receipt = decision.receipt(|| self.nonce).map(|receipt| receipt.to_string());

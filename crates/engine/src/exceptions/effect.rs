@@ -84,6 +84,7 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
     }
     let mut changed = Changed { limit: Arc::clone(limit), steps: SmallVec::new() };
     if let Some((number, row)) = rows.column(|effect| effect.limit) {
+        let number = limit.spec.at_least_reserved(number);
         changed.set_number(number, limit, Change::Number(number), row);
     } else if !limit.tiers.is_empty() {
         match entry_tier {
@@ -96,13 +97,13 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
         }
     }
     if let Some((multiplier, row)) = rows.column(|effect| effect.multiplier) {
-        let number = multiplier.times(changed.limit.spec.requests_per_unit);
+        let number = limit.spec.at_least_reserved(multiplier.times(changed.limit.spec.requests_per_unit));
         changed.set_number(number, limit, Change::Multiplied(multiplier, number), row);
     }
     if let Some((shadow, row)) = rows.column(|effect| effect.shadow_mode)
         && shadow != limit.shadow
     {
-        changed.limit = Arc::new(Limit { shadow, ..Limit::clone(&changed.limit) });
+        changed.limit = Arc::new(changed.limit.with_shadow(shadow));
         changed
             .steps
             .push(DerivationStep { change: Change::Shadow(shadow), by: ChangedBy::Row(Arc::clone(row)) });

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::derivation::Change;
 use super::effect::{self, Changed, RowsOfLimit};
-use super::tier_table::Space;
+use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{ExceptionRow, Exceptions, FileTier, RankedRow};
 use crate::limit::Limit;
 use crate::request::Entry;
@@ -191,7 +191,7 @@ impl Exceptions {
             }
         }
         let of_domain = self.spaces.iter().filter(|known| *known.domain == **domain);
-        let of_all = self.spaces.iter().filter(|known| &*known.domain == "*");
+        let of_all = self.spaces.iter().filter(|known| &*known.domain == EVERY_DOMAIN);
         for known in of_domain.chain(of_all) {
             match keys.iter_mut().find(|of_key| of_key.key == known.key) {
                 Some(of_key) => of_key.spaces.push(known.space),

@@ -138,23 +138,24 @@ impl ExceptionsBuilder {
         let rank = self.rank_of(row.file);
         let mark = self.mark_of(rank, &row)?;
         let spaces = &mut self.exceptions.spaces;
-        let is_same = |known: &&TableSpace| *known.domain == *row.domain && *known.key == *row.key;
+        let is_same = |known: &TableSpace| *known.domain == *row.domain && *known.key == *row.key;
         // Rows of one domain and key usually follow each other, and a table has few of them.
-        let space = spaces.iter().rev().find(is_same).map(|known| known.space);
-        let space = space.unwrap_or_else(|| {
-            let space = self.table.space(row.domain, row.key);
+        let space = spaces.iter().rposition(is_same).unwrap_or_else(|| {
+            let space = self.table.add_space(row.domain, row.key);
             spaces.push(TableSpace { domain: row.domain.into(), key: row.key.into(), space });
-            space
+            spaces.len() - 1
         });
         self.table.add(space, row.value, mark);
         Ok(())
     }
 
-    /// The table of all rows. Tells `on_added` of each row of [`add_tier`](Self::add_tier) in their order; the marks
-    /// are those of [`Exceptions::tier`], of the new table and of the previous one.
+    /// The table of all rows. Tells `on_added` of each row of [`add_tier`](Self::add_tier), the last one first; the
+    /// marks are those of [`Exceptions::tier`], of the new table and of the previous one.
     #[must_use]
     pub fn build(self, previous: &Exceptions, on_added: impl FnMut(Added)) -> Exceptions {
-        let table = self.table.build(Some(&previous.table), on_added);
+        let file = |mark: TierMark| self.exceptions.tier(mark).map(|tier| tier.rank);
+        let are_of_one_file = |one, other| file(one) == file(other);
+        let table = self.table.build(Some(&previous.table), are_of_one_file, on_added);
         Exceptions { table, ..self.exceptions }
     }
 

@@ -30,9 +30,13 @@ pub type TierMark = NonZeroU16;
 #[repr(align(64))]
 struct Bucket([u64; SLOTS]);
 
-/// The values of one key. Equal names make the same space in every table of one series.
+/// The values of one key in one domain, or in every domain. Equal names make the same space in every table of one
+/// series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space(u64);
+
+/// The name of the domain of rows that are for every domain.
+pub(super) const EVERY_DOMAIN: &str = "*";
 
 /// A table that does not change any more.
 #[derive(Clone, Debug)]
@@ -46,24 +50,34 @@ pub struct TierTable {
 #[derive(Debug)]
 pub struct TierTableBuilder {
     hashing: RandomState,
-    /// The hash of each value, with its mark.
-    chunks: Vec<Vec<(u64, TierMark)>>,
+    /// Each space, with that of the same key in every domain.
+    spaces: Vec<(Space, Space)>,
+    chunks: Vec<Vec<AddedRow>>,
 }
 
-/// What became of one value that was added.
+/// One row of a builder.
+#[derive(Clone, Copy, Debug)]
+struct AddedRow {
+    hash: u64,
+    /// The index of its space.
+    space: u32,
+    mark: TierMark,
+}
+
+/// What became of one row that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Added {
-    /// The mark that the value has now.
+    /// The mark that the value has now; that of the row if another row counts instead.
     pub mark: TierMark,
-    /// The mark that an earlier row of the same builder gave to the value.
-    pub repeated: Option<TierMark>,
+    /// The mark of a later row for the same value, which counts instead.
+    pub replaced_by: Option<TierMark>,
     /// The mark that the value had in the previous table.
     pub before: Option<TierMark>,
 }
 
 impl Default for TierTable {
     fn default() -> Self {
-        TierTableBuilder::new(&RandomState::new()).build(None, |_| {})
+        TierTableBuilder::new(&RandomState::new()).build(None, |_, _| false, |_| {})
     }
 }
 
@@ -122,17 +136,19 @@ impl TierTable {
         }
     }
 
-    /// Stores the mark, and returns the one that the value had.
+    /// Stores the mark, unless the value has one, which is returned.
     fn insert(&mut self, hash: u64, mark: TierMark) -> Option<TierMark> {
         let tag = hash << MARK_BITS;
         let mut at = self.bucket_of(hash);
         loop {
             for slot in &mut self.buckets[at].0 {
-                if *slot == 0 || (*slot ^ tag) >> MARK_BITS == 0 {
-                    let earlier = mark_in(*slot);
+                if *slot == 0 {
                     *slot = tag | u64::from(mark.get());
-                    self.len += usize::from(earlier.is_none());
-                    return earlier;
+                    self.len += 1;
+                    return None;
+                }
+                if (*slot ^ tag) >> MARK_BITS == 0 {
+                    return mark_in(*slot);
                 }
             }
             at = self.after(at);
@@ -155,18 +171,22 @@ impl TierTableBuilder {
     /// Starts a table whose hashes have these keys.
     #[must_use]
     pub fn new(hashing: &RandomState) -> Self {
-        Self { hashing: hashing.clone(), chunks: Vec::new() }
+        Self { hashing: hashing.clone(), spaces: Vec::new(), chunks: Vec::new() }
     }
 
-    /// The space of the values of `key` in `domain`.
-    #[must_use]
-    pub fn space(&self, domain: &str, key: &str) -> Space {
-        space(&self.hashing, domain, key)
+    /// Adds a space, for the values of `key` in `domain`, where `*` is every domain. Its number is that of the spaces
+    /// that were added before.
+    pub fn add_space(&mut self, domain: &str, key: &str) -> Space {
+        let own = space(&self.hashing, domain, key);
+        self.spaces.push((own, space(&self.hashing, EVERY_DOMAIN, key)));
+        own
     }
 
-    /// Adds a value. Of two equal values the later one counts.
-    pub fn add(&mut self, space: Space, value: &str, mark: TierMark) {
-        let row = (hash(&self.hashing, space, value), mark);
+    /// Adds a row for a value in the space with this number. Of two rows for one value the later one counts.
+    pub fn add(&mut self, space: usize, value: &str, mark: TierMark) {
+        let hash = hash(&self.hashing, self.spaces[space].0, value);
+        // A table has few spaces.
+        let row = AddedRow { hash, space: u32::try_from(space).unwrap_or(u32::MAX), mark };
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(row),
             _ => {
@@ -189,17 +209,38 @@ impl TierTableBuilder {
         self.chunks.is_empty()
     }
 
-    /// Builds the table, and tells `on_added` of each value in the order of [`TierTableBuilder::add`]. `previous` must
-    /// have the same [`TierTable::hashing`].
+    /// Builds the table, and tells `on_added` of each row, the last one first. `previous` must have the same
+    /// [`TierTable::hashing`]. A row for one domain gets the mark of a later row of its file for every domain;
+    /// `are_of_one_file` tells by their marks whether two rows are of one file.
     #[must_use]
-    pub fn build(self, previous: Option<&TierTable>, mut on_added: impl FnMut(Added)) -> TierTable {
+    pub fn build(
+        self,
+        previous: Option<&TierTable>,
+        are_of_one_file: impl Fn(TierMark, TierMark) -> bool,
+        mut on_added: impl FnMut(Added),
+    ) -> TierTable {
         // At least one: a look-up always has a bucket to read. With three quarters in use, a slot is always free.
         let buckets = vec![Bucket([0; SLOTS]); self.len() / USED_SLOTS + 1];
         let mut table = TierTable { buckets, len: 0, hashing: self.hashing };
-        for (hash, mark) in self.chunks.into_iter().flatten() {
-            let repeated = table.insert(hash, mark);
+        // By space: what makes the hash of a row that of the same value in every domain, if it has rows there.
+        let to_every_domain: Vec<Option<u64>> = self
+            .spaces
+            .iter()
+            .map(|(own, every)| {
+                let has_rows = own != every && self.spaces.iter().any(|(other, _)| other == every);
+                has_rows.then_some(own.0 ^ every.0)
+            })
+            .collect();
+        // From the last row on: what is in the table already is later.
+        for AddedRow { hash, space, mark } in
+            self.chunks.into_iter().rev().flat_map(|chunk| chunk.into_iter().rev())
+        {
+            let for_every_domain =
+                to_every_domain[space as usize].and_then(|mask| table.mark_of(hash ^ mask));
+            let mark = for_every_domain.filter(|later| are_of_one_file(mark, *later)).unwrap_or(mark);
+            let replaced_by = table.insert(hash, mark);
             let before = previous.and_then(|previous| previous.mark_of(hash));
-            on_added(Added { mark, repeated, before });
+            on_added(Added { mark, replaced_by, before });
         }
         table
     }
@@ -209,8 +250,9 @@ fn space(hashing: &RandomState, domain: &str, key: &str) -> Space {
     Space(hashing.hash_one((domain, key)))
 }
 
+/// The hashes of one value in two spaces differ by what the spaces differ.
 fn hash(hashing: &RandomState, Space(space): Space, value: &str) -> u64 {
-    hashing.hash_one((space, value))
+    hashing.hash_one(value) ^ space
 }
 
 fn mark_in(slot: u64) -> Option<TierMark> {
@@ -232,11 +274,12 @@ mod tests {
 
     fn table(rows: &[(&str, &str, u16)], previous: &TierTable) -> (TierTable, Vec<Added>) {
         let mut builder = TierTableBuilder::new(previous.hashing());
-        for (key, value, number) in rows {
-            builder.add(builder.space("llm", key), value, mark(*number));
+        for (space, (key, value, number)) in rows.iter().enumerate() {
+            builder.add_space("llm", key);
+            builder.add(space, value, mark(*number));
         }
         let mut added = Vec::new();
-        (builder.build(Some(previous), |value| added.push(value)), added)
+        (builder.build(Some(previous), |_, _| true, |row| added.push(row)), added)
     }
 
     #[test]
@@ -262,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_builder_tells_what_became_of_each_value() {
+    fn a_builder_tells_what_became_of_each_row() {
         let (old, _) = table(
             &[("tenant", "same", 1), ("tenant", "moved", 1), ("tenant", "gone", 1)],
             &TierTable::default(),
@@ -275,14 +318,14 @@ mod tests {
         ];
         let (new, added) = table(&rows, &old);
         let expected = [
-            (1, None, Some(mark(1))),
+            (u16::MAX, None, None),
+            (3, Some(mark(u16::MAX)), None),
             (2, None, Some(mark(1))),
-            (3, None, None),
-            (u16::MAX, Some(mark(3)), None),
+            (1, None, Some(mark(1))),
         ];
         assert_eq!(
             added,
-            expected.map(|(number, repeated, before)| Added { mark: mark(number), repeated, before })
+            expected.map(|(number, replaced_by, before)| Added { mark: mark(number), replaced_by, before })
         );
         assert_eq!((new.len(), new.get(new.space("llm", "tenant"), "new")), (3, Some(mark(u16::MAX))));
     }
@@ -302,13 +345,15 @@ mod tests {
         ) {
             let keys = ["tenant", "user", ""];
             let mut builder = TierTableBuilder::new(&RandomState::new());
+            for key in keys {
+                builder.add_space("llm", key);
+            }
             let mut map = HashMap::new();
             for (key, value, number) in &rows {
-                let space = builder.space("llm", keys[usize::from(*key)]);
-                builder.add(space, &value.to_string(), mark(*number));
+                builder.add(usize::from(*key), &value.to_string(), mark(*number));
                 map.insert((*key, *value), mark(*number));
             }
-            let table = builder.build(None, |_| {});
+            let table = builder.build(None, |_, _| true, |_| {});
             prop_assert_eq!(table.len(), map.len());
             for asked in asked.into_iter().chain(map.keys().copied()) {
                 let space = table.space("llm", keys[usize::from(asked.0)]);
@@ -319,14 +364,15 @@ mod tests {
         /// A full table is the worst case: each bucket overflows to the next one, and the last to the first.
         #[test]
         fn full_buckets_overflow_to_the_next(hashes in prop::collection::vec((0..4_u64, 0..40_u64), 1..60)) {
-            let mut table = TierTableBuilder::new(&RandomState::new()).build(None, |_| {});
+            let mut table = TierTable::default();
             // Eight buckets of which half of the hashes choose the last.
             table.buckets = vec![Bucket([0; SLOTS]); 8];
             let mut map = HashMap::new();
             for (number, (upper, lower)) in hashes.into_iter().enumerate() {
                 let hash = ((4 + upper) << 61) | (upper << 6) | lower;
                 let number = mark(u16::try_from(number + 1).expect("few rows"));
-                prop_assert_eq!(table.insert(hash, number), map.insert(hash, number));
+                prop_assert_eq!(table.insert(hash, number), map.get(&hash).copied());
+                map.entry(hash).or_insert(number);
             }
             for (hash, number) in &map {
                 prop_assert_eq!(table.mark_of(*hash), Some(*number));

@@ -133,6 +133,7 @@ impl RuleSet {
             let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
         }
+        debug_assert!(plan.charges.are_merged(), "{:?}", plan.charges);
         Ok(())
     }
 }

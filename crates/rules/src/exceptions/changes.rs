@@ -139,14 +139,12 @@ impl<'p> ChangeCounts<'p> {
     pub fn finish(mut self, added: &AddedCounts, exceptions: &Exceptions) -> Counted {
         let mut repeated: HashMap<Arc<str>, u64> = HashMap::new();
         for (row, rows) in added.iter() {
-            self.count_tiers(exceptions, row.mark, row.before, i64_of(rows));
-        }
-        // Afterwards, so that no count falls below 0.
-        for (row, rows) in added.iter() {
-            if let Some(earlier) = row.repeated {
-                self.count_tiers(exceptions, earlier, row.before, -i64_of(rows));
-                if let Some(tier) = exceptions.tier(row.mark) {
-                    *repeated.entry(Arc::clone(&tier.file)).or_default() += rows;
+            match row.replaced_by {
+                None => self.count_tiers(exceptions, row.mark, row.before, rows),
+                Some(later) => {
+                    if let Some(tier) = exceptions.tier(later) {
+                        *repeated.entry(Arc::clone(&tier.file)).or_default() += rows;
+                    }
                 }
             }
         }
@@ -175,22 +173,18 @@ impl<'p> ChangeCounts<'p> {
         Counted { files: self.files, gone, repeated }
     }
 
-    /// Counts rows that have the mark now, and had `before` in the previous table. Fewer than 0 take rows back.
-    fn count_tiers(&mut self, exceptions: &Exceptions, mark: TierMark, before: Option<TierMark>, rows: i64) {
+    /// Counts rows that have the mark now, and had `before` in the previous table.
+    fn count_tiers(&mut self, exceptions: &Exceptions, mark: TierMark, before: Option<TierMark>, rows: u64) {
         let Some(now) = exceptions.tier(mark) else { return };
         let Some(file) = self.files.iter_mut().find(|file| file.name == now.file) else { return };
-        file.rows = file.rows.saturating_add_signed(rows);
+        file.rows += rows;
         let before = before.and_then(|mark| self.previous.exceptions.tier(mark));
         match before.filter(|before| before.file == now.file) {
-            None => file.changes.added = file.changes.added.saturating_add_signed(rows),
-            Some(before) if before.tier != now.tier => {
-                file.changes.changed = file.changes.changed.saturating_add_signed(rows);
-            }
+            None => file.changes.added += rows,
+            Some(before) if before.tier != now.tier => file.changes.changed += rows,
             Some(_) => {}
         }
-        if let Some(count) = ExceptionKind::all().position(|kind| kind == ExceptionKind::Tier) {
-            file.kinds.0[count] = file.kinds.0[count].saturating_add_signed(rows);
-        }
+        file.kinds.add_rows(ExceptionKind::Tier, rows);
     }
 }
 
@@ -198,9 +192,4 @@ impl<'p> ChangeCounts<'p> {
 fn is_same(before: &ExceptionRow, now: &ExceptionRow) -> bool {
     let told = |row: &ExceptionRow| (row.effect.clone(), row.until_us, row.reason.clone(), row.by.clone());
     told(before) == told(now)
-}
-
-fn i64_of(rows: u64) -> i64 {
-    // There are at most ten million rows.
-    i64::try_from(rows).unwrap_or(i64::MAX)
 }

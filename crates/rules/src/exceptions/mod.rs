@@ -195,4 +195,6 @@ fn open_bounded(path: &Path) -> io::Result<impl BufRead + use<>> {
 }
 
 #[cfg(test)]
+mod later_rows;
+#[cfg(test)]
 mod tests;

@@ -184,6 +184,11 @@ impl<'n> LimitReader<'_, 'n> {
         let policy = fields.parsed("on_store_failure");
         let on_over: OnOver = fields.parsed("on_over").unwrap_or_default();
         self.warn_of_mistakes();
+        if algorithm == Algorithm::SlidingLog && fields.flag("settle") && !fields.flag("unlimited") {
+            let reason = "a sliding_log gives nothing back to an estimate that has 64 or more later entries: under load \
+                          most estimates stay charged; use sliding_window";
+            self.report.warn(&fields.position_of("settle"), reason);
+        }
         self.warn_of_lost_tokens(refill, burst);
         Some(LimitSpec {
             requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),

@@ -12,6 +12,10 @@ use super::{FileReport, Position};
 use crate::keys::Section;
 use crate::yaml::{Content, Node};
 
+/// The most tiers of a limit. Each is compiled as a limit of its own; values with numbers of their own are rows of the
+/// exceptions.
+const MAX_TIERS: usize = 1_000;
+
 /// The word for a tier that is not counted.
 const UNLIMITED: &str = "unlimited";
 
@@ -28,6 +32,14 @@ pub(super) fn read_tiers(
     let entries = reader.entries(map, at);
     if entries.is_empty() {
         report.warn(at, "tiers is empty: it does nothing");
+    }
+    if entries.len() > MAX_TIERS {
+        let reason = format!(
+            "a limit has at most {MAX_TIERS} tiers, not {}; a row of the exceptions gives one value a number of its own",
+            entries.len()
+        );
+        report.error(at, reason);
+        return tiers;
     }
     for entry in entries {
         let Content::Scalar(name) = &entry.key.content else {
@@ -66,6 +78,13 @@ fn read_tier(
         report.error(&at, error.to_string());
         return None;
     }
+    if let Tier::Limited { requests_per_unit, .. } = tier
+        && let counting = limit.of_tier(tier).requests_per_unit
+        && counting != requests_per_unit
+    {
+        let reason = format!("counts as {counting}, because each check reserves that many units");
+        report.warn(at, reason);
+    }
     Some(tier)
 }
 
@@ -95,4 +114,53 @@ fn map_tier(fields: &Fields<'_>, limit: &LimitSpec, report: &mut FileReport) -> 
         burst = None;
     }
     Some(Tier::Limited { requests_per_unit: requests_per_unit?, burst })
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Defaults, ValueHashing};
+
+    use crate::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, load_stream};
+
+    /// The problems of a limit with these keys, on line 4.
+    fn problems(keys: &str) -> String {
+        let text = format!(
+            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{ unit: day, requests_per_unit: 1000, {keys} }}\n"
+        );
+        let options = LoadOptions {
+            merge_domains: false,
+            defaults: Defaults::ENVOY_RATELIMIT,
+            upgrades: Vec::new(),
+            hashing: ValueHashing::NONE,
+            directory: DirectoryOptions::default(),
+            calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+        };
+        match load_stream("rules", text.as_bytes(), options) {
+            Ok(loaded) => loaded.warnings.to_string(),
+            Err(problems) => problems.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_limit_has_at_most_a_thousand_tiers() {
+        let tiers = |count: usize| {
+            let tiers: Vec<_> = (1..=count).map(|number| format!("tier{number}: {number}")).collect();
+            problems(&format!("tiers: {{ {} }}", tiers.join(", ")))
+        };
+        assert_eq!(tiers(1_000), "");
+        let expected = "rules:4: a limit has at most 1000 tiers, not 1001; a row of the exceptions gives one value a number of its own (at descriptors[0].rate_limit.tiers)";
+        assert_eq!(tiers(1_001), expected);
+        // The names alone are read of a file that has too many.
+        assert!(tiers(30_000).contains("not 30000"));
+    }
+
+    #[test]
+    fn a_tier_below_the_reserved_units_is_told() {
+        let told =
+            problems("algorithm: sliding_window, reserve: 500, tiers: { none: 0, low: 100, half: 500 }");
+        let expected = "rules:4: warning: counts as 500, because each check reserves that many units (at descriptors[0].rate_limit.tiers.low)";
+        assert_eq!(told, expected);
+        // A bucket keeps its rate.
+        assert_eq!(problems("algorithm: gcra, reserve: 500, tiers: { low: 100 }"), "");
+    }
 }

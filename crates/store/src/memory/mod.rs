@@ -191,8 +191,9 @@ impl<'c> PendingCharge<'c> {
     fn finish(&self, request_denied: bool, shards: &mut LockedShards<'_>) -> Outcome {
         let (kernel, shard) = (&self.charge.kernel, locked_shard(shards, self.shard_index));
         let changes = |entry| kernel.is_changed_by(shard.state(entry), self.attempt);
-        let is_recorded =
-            self.charge.is_recorded(self.verdict, request_denied) && self.entry.is_none_or(changes);
+        let is_recorded = kernel.has_counter()
+            && self.charge.is_recorded(self.verdict, request_denied)
+            && self.entry.is_none_or(changes);
         let before = self.entry.filter(|_| is_recorded).and_then(|entry| shard.take(entry));
         let after = if is_recorded { kernel.recorded(before, self.attempt) } else { None };
         let state = after.as_ref().or_else(|| self.entry.and_then(|entry| shard.state(entry)));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use engine::{Charges, ChargesPart, Outcomes, Role, StoreError};
+use engine::{Charges, ChargesPart, Outcomes, StoreError};
 use redis::Pipeline;
 use tokio::time::{Instant, timeout};
 
@@ -61,8 +61,7 @@ impl ReplayClient {
     /// # Errors
     /// [`StoreError`] if a call fails. Any part of the requests may have been recorded.
     pub async fn decide(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
-        let has_settle = |charges: &&Charges| charges.values().any(|charge| charge.role == Role::Settle);
-        if batches.iter().flat_map(|batch| batch.requests).copied().any(|charges| has_settle(&charges)) {
+        if batches.iter().flat_map(|batch| batch.requests).any(|charges| charges.has_settles()) {
             return Box::pin(self.decide_parts(batches)).await;
         }
         self.decide_whole(batches).await
@@ -192,7 +191,7 @@ mod tests {
     use super::*;
     use crate::redis::testing::{FakeServer, Reply};
     use engine::algorithm::{FixedWindow, Kernel};
-    use engine::{Charge, Charging, Cost, FailurePolicy};
+    use engine::{Charge, Charging, Cost, FailurePolicy, Role};
 
     /// A client with the key prefix `a*`, connected to `redis.test:6379`.
     async fn client() -> ReplayClient {

@@ -11,6 +11,8 @@ const NOW_US: u64 = 1_000;
 struct ModelRow {
     row: ExceptionRow,
     in_table: bool,
+    /// Whether it is the first row of its file, although the row before it is of the same kind.
+    starts_file: bool,
 }
 
 /// A row that is for an entry: what decides between two rows, the greater one counts.
@@ -128,34 +130,45 @@ fn model_row() -> impl Strategy<Value = ModelRow> {
     let path = proptest::sample::select(&["*", "*", "tenant*", "tenant.path", "ip"][..]);
     let name = proptest::sample::select(&["*", "*", "*", "long", "s*", ""][..]);
     let until = proptest::option::weighted(0.2, NOW_US - 1..NOW_US + 2);
-    let full = (key, value(), domain, path, name, effect(), until).prop_map(
-        |(key, value, domain, path, name, effect, until_us)| {
+    let starts_file = any::<bool>();
+    let full = (key, value(), domain, path, name, effect(), until, starts_file).prop_map(
+        |(key, value, domain, path, name, effect, until_us, starts_file)| {
             let (domain, path, limit_name) = (Glob::new(domain), Glob::new(path), Glob::new(name));
             let row = ExceptionRow { domain, value, path, limit_name, until_us, ..row(key, "", effect) };
-            ModelRow { row, in_table: false }
+            ModelRow { row, in_table: false, starts_file }
         },
     );
     let tier = proptest::sample::select(&["pro", "trial", "internal", "gold"][..]);
     let address = proptest::sample::select(&ADDRESSES[..]);
+    let domain = proptest::sample::select(&["d", "d", "*", "*", "e"][..]);
+    let key = proptest::sample::select(&["ip", "tenant"][..]);
     let in_table =
-        (proptest::sample::select(&["ip", "tenant"][..]), address, tier).prop_map(|(key, value, tier)| {
-            let row = ExceptionRow { value: RowValue::Exact(value.into()), ..row(key, "", self::tier(tier)) };
-            ModelRow { row, in_table: true }
+        (key, address, tier, domain, starts_file).prop_map(|(key, value, tier, domain, starts_file)| {
+            let (domain, value) = (Glob::new(domain), RowValue::Exact(value.into()));
+            let row = ExceptionRow { domain, value, ..row(key, "", self::tier(tier)) };
+            ModelRow { row, in_table: true, starts_file }
         });
-    prop_oneof![3 => full, 1 => in_table]
+    prop_oneof![1 => full, 1 => in_table]
 }
 
-/// Each row comes from a file of its own, so that rows of both kinds can stand in any order.
+/// Rows of one kind that follow each other can be of one file.
 fn table(rows: &[ModelRow]) -> Exceptions {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
-    for (index, ModelRow { row, in_table }) in rows.iter().enumerate() {
-        let file: Arc<str> = format!("{index:03}").into();
+    let mut file: Arc<str> = "".into();
+    for (index, ModelRow { row, in_table, starts_file }) in rows.iter().enumerate() {
+        if index == 0 || *starts_file || rows[index - 1].in_table != *in_table {
+            file = format!("{index:03}").into();
+        }
         match (in_table, &row.value, &row.effect.tier) {
             (true, RowValue::Exact(value), Some(tier)) => {
-                let row = TierRow { file: &file, domain: "d", key: &row.key, value, tier };
+                let domain = if let Glob::Exact(name) = &row.domain { name } else { "*" };
+                let row = TierRow { file: &file, domain, key: &row.key, value, tier };
                 builder.add_tier(row).expect("few tiers");
             }
-            _ => builder.add_row(ExceptionRow { source: RowSource { file, line: 1 }, ..row.clone() }),
+            _ => {
+                let source = RowSource { file: Arc::clone(&file), line: 1 };
+                builder.add_row(ExceptionRow { source, ..row.clone() });
+            }
         }
     }
     builder.build(&Exceptions::default(), |_| {})
@@ -165,7 +178,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
     fn look_ups_equal_the_definition(
-        rows in proptest::collection::vec(model_row(), 0..10),
+        rows in proptest::collection::vec(model_row(), 0..12),
         first in proptest::sample::select(&["ip", "tenant", "plain"][..]),
         values in proptest::array::uniform2(proptest::sample::select(&ADDRESSES[..])),
         below in proptest::sample::select(&["", "path", "pro", "gold"][..]),

@@ -9,6 +9,9 @@ use super::limit::{Charging, FailurePolicy};
 use super::request::{Caller, Cost};
 use super::role::Role;
 
+#[cfg(test)]
+mod tests;
+
 /// One cost against one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
@@ -50,8 +53,9 @@ impl Charge {
 
 /// All charges of one request, in order, each with the key of its counter.
 ///
-/// Prepaid costs on one counter are added, so no two prepaid charges have the same key. Postpaid charges on one counter
-/// stay apart and are decided one after the other, as if each had come with a request of its own.
+/// Prepaid costs on one counter are added, so a prepaid charge is the last one on its counter. Postpaid charges on one
+/// counter stay apart and are decided one after the other, as if each had come with a request of its own. Settles have
+/// no part in this: each is decided before all other charges, alone ([`Charges::parts`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
     /// The text of all keys.
@@ -72,11 +76,8 @@ struct KeyedCharge {
 }
 
 /// Whether the second of two charges on one counter is merged into the first: one of them is prepaid, or they are equal
-/// peeks. A settle stays as it is.
+/// peeks.
 fn is_merged(earlier: &Charge, later: &Charge) -> bool {
-    if earlier.role == Role::Settle || later.role == Role::Settle {
-        return false;
-    }
     let is_prepaid = earlier.charging == Charging::Prepaid || later.charging == Charging::Prepaid;
     is_prepaid || later.cost.is_peek() && earlier.cost == later.cost
 }
@@ -87,34 +88,48 @@ const USUAL_KEY_LEN: usize = 96;
 
 impl Charges {
     /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's
-    /// index; if an earlier prepaid charge has the same key, the cost is added to it and its index is returned.
+    /// index; if the charge is merged with an earlier one on its counter, that one's index.
     ///
     /// If an earlier charge has the same key and another kernel, the numbers of this kernel are added to the key: costs
-    /// of different limits have no sum.
+    /// of different limits have no sum. A settle keeps its key, which the receipt knows.
     pub fn push(&mut self, charge: Charge, write_key: impl FnOnce(&mut String)) -> usize {
         let start = self.text_len();
         self.text.reserve(USUAL_KEY_LEN);
         write_key(&mut self.text);
-        let mut earlier = self.last_with_key_from(start);
-        if earlier.is_some_and(|index| self.charge(index).kernel != charge.kernel) {
-            self.text.push_str(&charge.kernel.numbers());
-            earlier = self.last_with_key_from(start);
+        let written = &self.text[start as usize..];
+        if !self.keys().any(|earlier| earlier == written) {
+            return self.add(start..self.text_len(), charge);
         }
-        if let Some(index) = earlier {
-            let earlier = &mut self.charges[index].charge;
-            if is_merged(earlier, &charge) {
-                self.text.truncate(start as usize);
-                earlier.cost = earlier.cost.plus(charge.cost);
-                if charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid {
-                    // A check and a charge of a limit with `reserve`: the check can deny, so their sum can.
-                    (earlier.charging, earlier.role) = (charge.charging, charge.role);
-                    self.count_group(charge.role);
-                }
-                return index;
-            }
-            self.has_repeated_keys = true;
+        if charge.role != Role::Settle
+            && let Some(index) = self.merge_from(start, &charge)
+        {
+            self.text.truncate(start as usize);
+            return index;
         }
+        self.has_repeated_keys = true;
         self.add(start..self.text_len(), charge)
+    }
+
+    /// Merges a charge into the last one with its key, which is the text from `start` on. Returns the index of that
+    /// charge; `None` if the new one stays apart, perhaps with its numbers in the key.
+    fn merge_from(&mut self, start: u32, charge: &Charge) -> Option<usize> {
+        let mut last = self.last_with_key_from(start);
+        if last.is_some_and(|index| self.charge(index).kernel != charge.kernel) {
+            self.text.push_str(&charge.kernel.numbers());
+            last = self.last_with_key_from(start);
+        }
+        let index = last?;
+        let earlier = &mut self.charges[index].charge;
+        if !is_merged(earlier, charge) {
+            return None;
+        }
+        earlier.cost = earlier.cost.plus(charge.cost);
+        if charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid {
+            // A check and a charge of a limit with `reserve`: the check can deny, so their sum can.
+            (earlier.charging, earlier.role) = (charge.charging, charge.role);
+            self.count_group(charge.role);
+        }
+        Some(index)
     }
 
     /// Adds a charge that is not merged with an earlier one of the same key: a charge of another request, whose charges
@@ -127,10 +142,25 @@ impl Charges {
         self.add(start..self.text_len(), charge);
     }
 
-    /// The last charge whose key is the text from `start` on.
+    /// The last charge whose key is the text from `start` on. Settles do not count.
     fn last_with_key_from(&self, start: u32) -> Option<usize> {
-        let written = &self.text[start as usize..];
-        self.keys().rposition(|earlier| earlier == written)
+        self.last_with_key(&self.text[start as usize..])
+    }
+
+    fn last_with_key(&self, key: &str) -> Option<usize> {
+        self.iter().rposition(|(other, charge)| other == key && charge.role != Role::Settle)
+    }
+
+    /// Whether each prepaid charge is the last one on its counter, and charges on one counter have one kernel: the
+    /// verdict on a prepaid charge is that on all that the request takes from the counter. For debug builds.
+    pub(super) fn are_merged(&self) -> bool {
+        self.iter().enumerate().filter(|(_, (_, charge))| charge.role != Role::Settle).all(
+            |(index, (key, charge))| {
+                let last = self.last_with_key(key).unwrap_or(index);
+                last == index
+                    || charge.charging == Charging::Postpaid && charge.kernel == self.charge(last).kernel
+            },
+        )
     }
 
     /// Sets the cost of a charge.
@@ -166,15 +196,16 @@ impl Charges {
         }
     }
 
-    /// The index of the last charge with the key of the charge at `index`. It leaves the counter as it is after the
-    /// request.
+    /// The index of the charge that leaves the counter of the charge at `index` as it is after the request: the last one
+    /// with the same key, before which all settles are decided.
     #[must_use]
     pub fn last_on_counter(&self, index: usize) -> usize {
         if !self.has_repeated_keys {
             return index;
         }
         let (key, _) = self.get(index);
-        self.keys().rposition(|other| other == key).unwrap_or(index)
+        let last = self.last_with_key(key).or_else(|| self.keys().rposition(|other| other == key));
+        last.unwrap_or(index)
     }
 
     /// The sum of the cost of the charge at `index` and of the costs of all earlier charges on its counter.
@@ -317,71 +348,5 @@ impl Charges {
     #[must_use]
     pub fn is_certainly_denied(&self) -> bool {
         self.is_denied(|index| self.charge(index).never_fits())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::algorithm::{
-        Blocked, FixedWindow, Gcra, IntervalBucket, Pacing, SlidingLog, SlidingWindow,
-    };
-    use super::*;
-
-    const BLOCKED: Kernel = Kernel::Blocked(Blocked::new(1_000_000));
-
-    fn five() -> Kernel {
-        Kernel::FixedWindow(FixedWindow::new(5, 1_000_000))
-    }
-
-    fn charge(kernel: Kernel, cost: Cost, role: Role) -> Charge {
-        Charge { kernel, cost, charging: Charging::Prepaid, role, on_store_failure: FailurePolicy::Error }
-    }
-
-    #[test]
-    fn a_cost_above_the_largest_never_fits() {
-        let kernels = [
-            five(),
-            Kernel::SlidingWindow(SlidingWindow::new(5, 1_000_000)),
-            Kernel::SlidingLog(SlidingLog::new(5, 1_000_000)),
-            Kernel::Gcra(Gcra::new(7, 1_000_000, 5, Pacing::Meter)),
-            Kernel::IntervalBucket(IntervalBucket::new(5, 2, 1_000_000)),
-        ];
-        let never_fits = |kernel, cost| charge(kernel, cost, Role::Enforce).never_fits();
-        for kernel in kernels {
-            let rows = [Cost::take(5), Cost::take(6), Cost::take(u64::MAX), Cost::PEEK, Cost::refund(6)];
-            let expected = [false, true, true, false, false];
-            assert_eq!(rows.map(|cost| never_fits(kernel, cost)), expected, "{kernel}");
-        }
-        let rows = [Cost::take(1), Cost::PEEK, Cost::refund(0), Cost::refund(1)];
-        assert_eq!(rows.map(|cost| never_fits(BLOCKED, cost)), [true, true, false, false]);
-    }
-
-    #[test]
-    fn charges_that_never_fit_deny_as_their_roles_say() {
-        let (one, six) = (Cost::take(1), Cost::take(6));
-        let is_denied = |all: &[(Kernel, Cost, Role)]| {
-            let mut charges = Charges::default();
-            for (index, &(kernel, cost, role)) in all.iter().enumerate() {
-                charges.push(charge(kernel, cost, role), |text| text.push_str(&index.to_string()));
-            }
-            charges.is_certainly_denied()
-        };
-        let (first, second) = (Role::Quota(0), Role::Quota(1));
-        assert!(!is_denied(&[(five(), one, Role::Enforce)]));
-        assert!(is_denied(&[(five(), one, Role::Enforce), (BLOCKED, one, Role::Enforce)]));
-        assert!(is_denied(&[(five(), six, Role::Enforce), (five(), one, Role::Enforce)]));
-        assert!(!is_denied(&[(five(), one, Role::Enforce), (BLOCKED, six, Role::NonBinding)]));
-        assert!(!is_denied(&[(BLOCKED, one, first), (five(), one, second)]), "a group has room");
-        assert!(is_denied(&[(BLOCKED, one, first), (five(), six, second)]));
-        assert!(!is_denied(&[(BLOCKED, Cost::refund(1), Role::Enforce)]), "a refund always fits");
-    }
-
-    #[test]
-    fn a_request_known_to_be_denied_is_denied_for_certain() {
-        let mut charges = Charges::default();
-        charges.push(charge(five(), Cost::take(1), Role::Enforce), |text| text.push('1'));
-        assert!(!charges.is_certainly_denied());
-        charges.set_denied();
-        assert!(charges.is_certainly_denied());
     }
 }

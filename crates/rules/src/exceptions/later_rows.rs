@@ -1,0 +1,64 @@
+//! Of two rows for one value the later one counts, for the service, which keeps tiers in a table, and for one request,
+//! whose rows keep their lines.
+
+use engine::{
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitSpec, NodeSpec, Period, Request,
+    RuleSet, RuleSpec, Tier, Unit, ValueHashing,
+};
+
+use super::*;
+
+/// 2026-11-24T00:00:00Z.
+const NOW_US: u64 = 1_795_478_400_000_000;
+
+#[test]
+fn a_later_row_counts_for_the_service_and_for_one_request() {
+    let (domain, every) = ("llm,tenant,acme,low", "*,tenant,acme,pro");
+    for (rows, expected) in [
+        ([vec![domain, every], vec![]], "pro"),
+        ([vec![every, domain], vec![]], "low"),
+        ([vec![domain, every, domain], vec![]], "low"),
+        ([vec![domain], vec![every]], "pro"),
+        ([vec![every], vec![domain]], "low"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, rows) in ["a.csv", "b.csv"].into_iter().zip(&rows) {
+            let text = format!("domain,key,value,tier\n{}\n", rows.join("\n"));
+            fs::write(folder.path().join(name), text).expect("room for a file");
+        }
+        let entries = [Entry { key: "tenant".to_owned(), value: "acme".to_owned() }];
+        let load = |entries, previous: &LoadedExceptions| {
+            load_exceptions(folder.path(), ExceptionScope { now_us: NOW_US, entries }, previous)
+                .expect("valid files")
+        };
+        let service = load(None, &LoadedExceptions::default());
+        let request = load(Some(&entries), &LoadedExceptions::default());
+        for loaded in [&service, &request] {
+            let number = number_of(Arc::clone(&loaded.exceptions), &entries);
+            assert_eq!(number, if expected == "pro" { 600 } else { 6 }, "{rows:?}");
+        }
+        let again = load(None, &service);
+        assert!(again.files.iter().all(|file| file.changes.is_empty()), "{rows:?}: {:?}", again.files);
+    }
+}
+
+/// The number of the limit of a descriptor with these entries in the domain `llm`.
+fn number_of(exceptions: Arc<Exceptions>, entries: &[Entry]) -> u64 {
+    let tiers = [("low", 6), ("pro", 600)]
+        .map(|(name, requests_per_unit)| (name.to_owned(), Tier::Limited { requests_per_unit, burst: None }));
+    let spec = LimitSpec {
+        tiers: tiers.into(),
+        ..LimitSpec::new(Algorithm::FixedWindow, 60, Period::one(Unit::Minute))
+    };
+    let limits = vec![Limit::new(spec).expect("a valid limit")];
+    let rule = Some(RuleSpec { limits, ..RuleSpec::default() });
+    let descriptors = vec![NodeSpec { key: "tenant".to_owned(), rule, ..NodeSpec::default() }];
+    let domain = DomainSpec { domain: "llm".to_owned(), descriptors, ..DomainSpec::default() };
+    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE);
+    let rules = rules.expect("valid rules").with_exceptions(exceptions);
+    let descriptors = vec![Descriptor { entries: entries.to_vec(), ..Descriptor::default() }];
+    let request =
+        Request { domain: "llm".to_owned(), hits_addend: 1, descriptors, caller: Caller::default() };
+    let plan = rules.plan(&request, NOW_US).expect("a plan");
+    plan.limits().next().expect("a limit").spec.requests_per_unit
+}
