@@ -13,7 +13,7 @@ use simulate::replay::{MemoryReplay, RedisReplay, ReplayStore};
 use super::redis_server::RedisServer;
 use observable::observable;
 use sequence::{
-    Amount, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
+    Amount, KINDS, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
 };
 
 #[path = "../../tests/it/redis/lua_twin/observable.rs"]
@@ -114,14 +114,14 @@ impl Choices<'_> {
     fn kernel(&mut self) -> Kernel {
         let kind = self.byte();
         let pacing = if kind & 0x80 == 0 { Pacing::Meter } else { Pacing::Queue };
-        let most = match kind % 7 {
+        let most = match kind % KINDS {
             0 => 1 << 52,
             1 => 1 << 46,
             _ => u64::from(u32::MAX),
         };
         let limit = |number: u64| 1 + number % most;
         let numbers = (limit(self.number()), limit(self.number()), 1 + self.number() % LONGEST_US);
-        kernel_of(kind % 7, numbers, pacing)
+        kernel_of(kind % KINDS, numbers, pacing)
     }
 
     fn time_step(&mut self) -> TimeStep {
@@ -134,10 +134,14 @@ impl Choices<'_> {
         }
     }
 
-    /// One to four charges. A quarter of the requests is known to be denied.
+    /// One to four charges. A quarter of the requests is known to be denied. A settle comes alone.
     fn request(&mut self) -> RandomRequest {
         let bits = self.byte();
-        ((0..=bits % 4).map(|_| self.charge()).collect(), bits & 0xc0 == 0xc0)
+        let mut charges: Vec<_> = (0..=bits % 4).map(|_| self.charge()).collect();
+        if charges.iter().any(|charge: &RandomCharge| charge.role == Role::Settle) {
+            charges.truncate(1);
+        }
+        (charges, bits & 0xc0 == 0xc0)
     }
 
     /// Counter, charging and role are in the bits of one byte.
@@ -147,8 +151,12 @@ impl Choices<'_> {
             counter: usize::from(bits) % COUNTERS,
             charging: if bits & 0x0c == 0 { Charging::Postpaid } else { Charging::Prepaid },
             role: match bits >> 4 {
-                0..8 => Role::Enforce,
-                8..10 => Role::NonBinding,
+                0..7 => Role::Enforce,
+                7 => Role::NonBinding,
+                8 => Role::Shadow,
+                9 => Role::Announced,
+                10 => Role::Booked,
+                11 => Role::Settle,
                 group => Role::Quota(u16::from(group) % 3),
             },
             amount: self.amount(),

@@ -16,7 +16,7 @@ use super::check_map::CheckMapWatcher;
 use super::exceptions::ExceptionWatcher;
 use super::rules::RuleWatcher;
 use super::sampler::Sampler;
-use super::stores::{Restart, Stores};
+use super::stores::{Restart, ServerChanges, Stores};
 use super::tls::TlsPorts;
 use crate::decide::limiter::Rulebook;
 use crate::decide::{NotReadyReason, Readiness};
@@ -31,6 +31,8 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often servers that do not describe themselves are asked again, once for each interval.
 const MOST_UNANSWERED: u32 = 30;
+/// How many intervals pass before the clocks of the servers are compared with ours again.
+const LOOKS_FOR_CLOCKS: u32 = 60;
 
 /// The time between two looks at the calendars of the rules.
 const CALENDAR_INTERVAL: Duration = Duration::from_hours(24);
@@ -80,7 +82,7 @@ impl Background {
                 tokio::join!(
                     wait_for_logs(kept_log, redis, &readiness, &rulebook),
                     watch_outages(&stores, follow),
-                    watch_restarts(redis, &stores)
+                    watch_servers(redis, &stores)
                 );
             }
         };
@@ -196,17 +198,20 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
     }
 }
 
-/// Asks the servers for their descriptions again when there are new connections to them, and logs which ones were
-/// restarted or have given their place to a replica. Never returns.
-async fn watch_restarts(redis: &RedisStore, stores: &Stores) {
+/// Asks the servers for their descriptions again once a minute and when there are new connections to them. Logs which
+/// ones were restarted or have given their place to a replica, and which have a clock that now differs from ours. Never
+/// returns.
+async fn watch_servers(redis: &RedisStore, stores: &Stores) {
     let mut ticks = looks();
-    let (mut known, mut unanswered) = (redis.connections_opened(), 0);
+    let (mut known, mut unanswered, mut looks) = (redis.connections_opened(), 0, 0);
     loop {
         ticks.tick().await;
         let opened = redis.connections_opened();
-        if known == opened {
+        looks += 1;
+        if known == opened && looks < LOOKS_FOR_CLOCKS {
             continue;
         }
+        looks = 0;
         let servers = redis.describe_servers().await;
         // A server that is still loading its data does not describe itself yet, and is asked again.
         let is_later = |report: &ServerReport| {
@@ -216,7 +221,11 @@ async fn watch_restarts(redis: &RedisStore, stores: &Stores) {
         if unanswered >= MOST_UNANSWERED {
             (known, unanswered) = (opened, 0);
         }
-        for Restart { address, keys } in stores.update_servers(servers) {
+        let ServerChanges { restarts, wrong_clocks } = stores.update_servers(servers);
+        for (address, difference) in wrong_clocks {
+            tracing::warn!(address, difference, "the clock of Redis differs from ours");
+        }
+        for Restart { address, keys } in restarts {
             let node = (!address.is_empty()).then_some(address);
             tracing::warn!(
                 node,

@@ -50,6 +50,14 @@ pub(super) struct Restart {
     pub(super) keys: Option<u64>,
 }
 
+/// What new descriptions of the servers tell.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ServerChanges {
+    pub(super) restarts: Vec<Restart>,
+    /// The address of each server whose clock has begun to differ from ours, and the difference.
+    pub(super) wrong_clocks: Vec<(String, String)>,
+}
+
 /// The counters and denials that this process keeps itself. Their numbers are metrics.
 #[derive(Debug)]
 pub(super) struct LocalCounters {
@@ -171,18 +179,21 @@ impl Stores {
     }
 
     /// Takes over new descriptions of the servers. A server that did not describe itself keeps its last description.
-    /// Returns the servers that were restarted.
-    pub(super) fn update_servers(&self, reports: Vec<ServerReport>) -> Vec<Restart> {
+    pub(super) fn update_servers(&self, reports: Vec<ServerReport>) -> ServerChanges {
         let mut servers = self.servers.lock();
-        let restarts = restarts(&servers, &reports);
-        self.restarts.fetch_add(restarts.len() as u64, Ordering::Relaxed);
+        let changes = changes(&servers, &reports);
+        self.restarts.fetch_add(changes.restarts.len() as u64, Ordering::Relaxed);
+        let ahead_us = reports.iter().filter_map(|report| report.description.as_ref().ok()?.clock_ahead_us);
+        if let Some(ahead_us) = ahead_us.max_by_key(|ahead_us| ahead_us.unsigned_abs()) {
+            self.metrics.set_redis_clock_difference(ahead_us);
+        }
         let of = |address: &str| servers.iter().find(|known| known.address == address).cloned();
         let described = reports.into_iter().map(|report| match &report.description {
             Ok(_) => report,
             Err(_) => of(&report.address).unwrap_or(report),
         });
         *servers = described.collect();
-        restarts
+        changes
     }
 
     /// The nodes of every worker.
@@ -210,19 +221,25 @@ impl Stores {
     }
 }
 
-/// The servers whose process is another one than before.
-fn restarts(before: &[ServerReport], now: &[ServerReport]) -> Vec<Restart> {
-    let run_id = |report: &ServerReport| report.description.as_ref().ok()?.run_id.clone();
-    let is_restarted = |report: &&ServerReport| {
-        let known = before.iter().find(|known| known.address == report.address).and_then(run_id);
-        known.is_some_and(|known| run_id(report).is_some_and(|current| current != known))
-    };
-    let restarted = now.iter().filter(is_restarted);
-    let restart = |report: &ServerReport| Restart {
-        address: report.address.clone(),
-        keys: report.description.as_ref().ok().and_then(|description| description.keys),
-    };
-    restarted.map(restart).collect()
+/// Compares the servers that describe themselves with their last descriptions: which have another process than before,
+/// and whose clock was right.
+fn changes(before: &[ServerReport], now: &[ServerReport]) -> ServerChanges {
+    let mut changes = ServerChanges { restarts: Vec::new(), wrong_clocks: Vec::new() };
+    for ServerReport { address, description } in now {
+        let known = before.iter().find(|known| known.address == *address);
+        let Some((known, current)) =
+            known.and_then(|known| known.description.as_ref().ok()).zip(description.as_ref().ok())
+        else {
+            continue;
+        };
+        if known.run_id.is_some() && current.run_id.is_some() && known.run_id != current.run_id {
+            changes.restarts.push(Restart { address: address.clone(), keys: current.keys });
+        }
+        if current.clocks_differ && !known.clocks_differ {
+            changes.wrong_clocks.push((address.clone(), current.clock.clone()));
+        }
+    }
+    changes
 }
 
 #[cfg(test)]
@@ -237,7 +254,9 @@ mod tests {
             run_id: Some(run_id.to_owned()),
             keys: Some(3),
             eviction: String::new(),
-            clock: String::new(),
+            clock: "+2.000 ms".to_owned(),
+            clock_ahead_us: Some(2_000),
+            clocks_differ: false,
             concerns: Vec::new(),
         });
         ServerReport { address: address.to_owned(), description: description.ok_or(StoreError::Timeout) }
@@ -248,8 +267,20 @@ mod tests {
         let before = [report("a", Some("1")), report("b", Some("2")), report("c", None)];
         let same =
             [report("b", Some("2")), report("a", None), report("c", Some("3")), report("d", Some("1"))];
-        assert_eq!(restarts(&before, &same), []);
+        assert_eq!(changes(&before, &same).restarts, []);
         let restarted = Restart { address: "b".to_owned(), keys: Some(3) };
-        assert_eq!(restarts(&before, &[report("a", Some("1")), report("b", Some("1"))]), [restarted]);
+        let now = [report("a", Some("1")), report("b", Some("1"))];
+        assert_eq!(changes(&before, &now).restarts, [restarted]);
+    }
+
+    #[test]
+    fn a_clock_that_begins_to_differ_is_told_once() {
+        let right = [report("a", Some("1"))];
+        let mut wrong = right.clone();
+        wrong[0].description.as_mut().expect("described").clocks_differ = true;
+        let told = |before: &[ServerReport], now: &[ServerReport]| changes(before, now).wrong_clocks.len();
+        assert_eq!((told(&right, &right), told(&right, &wrong), told(&wrong, &wrong)), (0, 1, 0));
+        assert_eq!(told(&[], &wrong), 0, "the start logs all concerns of a server");
+        assert_eq!(changes(&right, &wrong).wrong_clocks, [("a".to_owned(), "+2.000 ms".to_owned())]);
     }
 }

@@ -69,7 +69,7 @@ pub use period::{Period, Unit};
 pub use plan::{Plan, PlanError};
 pub use planned::ChargedLimit;
 pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
-pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
+pub use request::{Caller, Cost, Descriptor, Entry, Grant, LimitOverride, Request};
 pub use reserve::{ReserveError, ReserveKind};
 pub use role::Role;
 pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};

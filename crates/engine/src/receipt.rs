@@ -1,15 +1,18 @@
 //! Receipts: what an admitted request recorded, as a short text that its caller returns with the real cost.
 //!
-//! The text is `1.<nonce>.<item>.<item>`, with one item `<check>-<units>-<grant>` for each recorded charge. All numbers
-//! are in base 36. The check is a part of the hash of the counter's key, so an item never applies to another counter.
+//! The text is `1.<nonce>.<item>.<item>`, with one item `<check>-<units>-<grant>` for each recorded charge, and in GCRA
+//! `-<limit>` after that. All numbers are in base 36. The check is a part of the hash of the counter's key, so an item never applies to another counter.
 //! A receipt has no key, no value and no secret. It is not signed: whoever can call the service can also give units
 //! back without one.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
+
+use super::request::Grant;
 
 /// The key of the entry that returns a receipt: the last entry of a descriptor. Rules cannot match it.
 pub const RECEIPT_KEY: &str = "ratelimitd_receipt";
@@ -20,8 +23,8 @@ const VERSION: &str = "1";
 /// The most items of a receipt. A request that records more charges gets no item for the others.
 const MAX_ITEMS: usize = 64;
 
-/// The longest receipt: the version, a nonce of 13 digits, and items of numbers below 2^48, 2^53 and 2^53.
-const MAX_TEXT: usize = 1 + 1 + 13 + MAX_ITEMS * (1 + 10 + 1 + 11 + 1 + 11);
+/// The longest receipt: the version, a nonce of 13 digits, and items of numbers below 2^48, 2^53, 2^53 and 2^32.
+const MAX_TEXT: usize = 1 + 1 + 13 + MAX_ITEMS * (1 + 10 + 1 + 11 + 1 + 11 + 1 + 7);
 
 const BASE: u64 = 36;
 
@@ -43,8 +46,8 @@ pub struct ReceiptItem {
     check: u64,
     /// Units that were recorded, at least 1.
     pub units: u64,
-    /// The id of the grant, see [`Kernel::grant_id`](crate::algorithm::Kernel::grant_id).
-    pub grant_id: u64,
+    /// The grant that recorded them.
+    pub grant: Grant,
 }
 
 /// A returned text that is no receipt.
@@ -61,12 +64,12 @@ impl Receipt {
 
     /// Adds a recorded charge to the counter with this key. Charges to one counter are one item, with the grant of the
     /// first.
-    pub(crate) fn add(&mut self, key: &str, units: u64, grant_id: u64) {
+    pub(crate) fn add(&mut self, key: &str, units: u64, grant: Grant) {
         let check = check_of(key);
         if let Some(item) = self.items.iter_mut().find(|item| item.check == check) {
             item.units = (item.units + units).min(EXACT - 1);
         } else if self.items.len() < MAX_ITEMS {
-            self.items.push(ReceiptItem { check, units, grant_id });
+            self.items.push(ReceiptItem { check, units, grant });
         }
     }
 
@@ -90,8 +93,11 @@ fn check_of(key: &str) -> u64 {
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{VERSION}.{}", Base36(self.nonce))?;
-        for ReceiptItem { check, units, grant_id } in &self.items {
-            write!(f, ".{}-{}-{}", Base36(*check), Base36(*units), Base36(*grant_id))?;
+        for ReceiptItem { check, units, grant } in &self.items {
+            write!(f, ".{}-{}-{}", Base36(*check), Base36(*units), Base36(grant.id))?;
+            if let Some(limit) = grant.limit {
+                write!(f, "-{}", Base36(u64::from(limit.get())))?;
+            }
         }
         Ok(())
     }
@@ -119,7 +125,12 @@ impl FromStr for Receipt {
 impl ReceiptItem {
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('-').map(|digits| base36(digits).filter(|&number| number < EXACT));
-        let item = Self { check: numbers.next()??, units: numbers.next()??, grant_id: numbers.next()?? };
+        let (check, units, id) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        let limit = match numbers.next() {
+            Some(limit) => Some(NonZeroU32::try_from(u32::try_from(limit?).ok()?).ok()?),
+            None => None,
+        };
+        let item = Self { check, units, grant: Grant { id, limit } };
         (numbers.next().is_none() && item.units > 0).then_some(item)
     }
 }
@@ -165,17 +176,22 @@ mod tests {
 
     const KEY: &str = "{llm|tenant=acme}#fw:1000/60000000";
 
+    fn grant(id: u64) -> Grant {
+        Grant { id, limit: None }
+    }
+
     #[test]
     fn a_receipt_reads_as_documented() {
         let mut receipt = Receipt::new(35);
         assert_eq!(receipt.to_string(), "1.z");
-        receipt.add(KEY, 400, 28_333_334);
+        receipt.add(KEY, 400, grant(28_333_334));
         // The check is the start of the SHA-256 of the key: sha256sum, first 12 digits, in base 36.
         assert_eq!(receipt.to_string(), "1.z.2mwte8wx9j-b4-gva52");
-        receipt.add("another", 1, 0);
-        receipt.add(KEY, 100, 28_333_335);
+        receipt.add("another", 1, Grant { id: 0, limit: NonZeroU32::new(1_000) });
+        assert!(receipt.to_string().ends_with("-1-0-rs"), "1,000 in base 36");
+        receipt.add(KEY, 100, grant(28_333_335));
         let item = *receipt.item(KEY).expect("an item");
-        assert_eq!((item.units, item.grant_id), (500, 28_333_334), "the units of one counter are added");
+        assert_eq!((item.units, item.grant), (500, grant(28_333_334)), "the units of one counter are added");
         assert_eq!(receipt.item("another").map(|item| item.units), Some(1));
         assert_eq!(receipt.item("a third"), None);
     }
@@ -184,7 +200,11 @@ mod tests {
     fn the_longest_receipt_is_read() {
         let mut receipt = Receipt::new(u64::MAX);
         for number in 0..100 {
-            receipt.add(&number.to_string(), EXACT - 1, EXACT - 1);
+            receipt.add(
+                &number.to_string(),
+                EXACT - 1,
+                Grant { id: EXACT - 1, limit: Some(NonZeroU32::MAX) },
+            );
         }
         let text = receipt.to_string();
         assert!(text.len() <= MAX_TEXT, "{} bytes", text.len());
@@ -211,7 +231,11 @@ mod tests {
             "1.z.1",
             "1.z.1-2",
             "1.z.1-2-",
-            "1.z.1-2-3-4",
+            "1.z.1-2-3-4-5",
+            "1.z.1-2-3-",
+            "1.z.1-2-3-0",
+            // 2^32 in base 36.
+            "1.z.1-2-3-1z141z4",
             "1.z.1-0-3",
             "1.z..1-2-3",
             "1.z.1-2-\u{fc}",
@@ -225,16 +249,17 @@ mod tests {
             assert_eq!(text.parse::<Receipt>(), Err(UnreadableReceipt), "{text:?}");
         }
         assert!("1.z.1-2-3".parse::<Receipt>().is_ok());
+        assert!("1.z.1-2-3-1z141z3".parse::<Receipt>().is_ok(), "2^32 - 1");
         assert!("1.z.1-2gosa7pa2gv-2gosa7pa2gv".parse::<Receipt>().is_ok(), "2^53 - 1");
         assert_eq!("1".repeat(1 << 24).parse::<Receipt>(), Err(UnreadableReceipt));
     }
 
     proptest! {
         #[test]
-        fn a_receipt_that_is_written_is_read(nonce: u64, items in prop::collection::vec((any::<u8>(), 1..EXACT / 64, 0..EXACT), 0..8)) {
+        fn a_receipt_that_is_written_is_read(nonce: u64, items in prop::collection::vec((any::<u8>(), 1..EXACT / 64, 0..EXACT, any::<u32>()), 0..8)) {
             let mut receipt = Receipt::new(nonce);
-            for (key, units, grant_id) in items {
-                receipt.add(&key.to_string(), units, grant_id);
+            for (key, units, id, limit) in items {
+                receipt.add(&key.to_string(), units, Grant { id, limit: NonZeroU32::new(limit) });
             }
             prop_assert_eq!(receipt.to_string().parse(), Ok(receipt));
         }

@@ -1,5 +1,7 @@
 //! What a caller asks, independent of the transport: descriptors, and the cost of each.
 
+use std::num::NonZeroU32;
+
 use super::period::Period;
 use super::receipt::{Receipt, UnreadableReceipt};
 
@@ -91,12 +93,22 @@ pub struct Cost {
 enum Question {
     /// The cost is no peek, and not of one grant.
     None,
-    /// The cost gives units of the grant with this id back.
-    Undo(u64),
+    /// The cost gives units of one grant back: the fields of [`Grant`], which would be larger as a field.
+    Undo { id: u64, limit: Option<NonZeroU32> },
     /// Whether one unit would fit.
     OneUnit,
     /// Whether no more units are recorded than the limit admits.
     NoDebt,
+}
+
+/// Recorded units, as their undo names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Which grant of its counter it is, see [`Kernel::grant`](crate::algorithm::Kernel::grant).
+    pub id: u64,
+    /// The limit of the kernel that recorded the units, if it says how long they last: the units of GCRA drain at its
+    /// rate. `None` for another kernel, and where the limit is not known; the limit in force then counts.
+    pub limit: Option<NonZeroU32>,
 }
 
 impl Cost {
@@ -121,16 +133,16 @@ impl Cost {
     }
 
     /// A cost that gives `units` of one grant back. Units that time has given back since the grant are not given back
-    /// again. [`Kernel::grant_id`](crate::algorithm::Kernel::grant_id) has the id of a grant.
+    /// again.
     #[must_use]
-    pub fn undo(units: u64, grant_id: u64) -> Self {
-        Self { question: Question::Undo(grant_id), ..Self::refund(units) }
+    pub fn undo(units: u64, Grant { id, limit }: Grant) -> Self {
+        Self { question: Question::Undo { id, limit }, ..Self::refund(units) }
     }
 
-    /// The id of the grant whose units are given back; `None` unless this is [`Cost::undo`].
+    /// The grant whose units are given back; `None` unless this is [`Cost::undo`].
     #[must_use]
-    pub fn grant_id(self) -> Option<u64> {
-        if let Question::Undo(grant_id) = self.question { Some(grant_id) } else { None }
+    pub fn grant(self) -> Option<Grant> {
+        if let Question::Undo { id, limit } = self.question { Some(Grant { id, limit }) } else { None }
     }
 
     /// Units: positive to take, negative to give back.
@@ -151,7 +163,7 @@ impl Cost {
         match self.question {
             Question::OneUnit => 1,
             Question::NoDebt => 0,
-            Question::None | Question::Undo(_) => self.taken(),
+            Question::None | Question::Undo { .. } => self.taken(),
         }
     }
 
@@ -186,7 +198,7 @@ impl Cost {
         let units = (self.units + other.units).clamp(-most, most);
         // The sum of a peek and a change is the change.
         let question = match (units, self.question) {
-            (0, Question::None | Question::Undo(_)) => other.question,
+            (0, Question::None | Question::Undo { .. }) => other.question,
             (0, question) => question,
             _ => Question::None,
         };

@@ -1,10 +1,12 @@
 //! The role of a charge: what its denial means for the request.
 
+use strum::EnumCount;
+
 use super::announce::OnOver;
 use super::limit::Limit;
 
 /// What a denial of one charge means for its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount)]
 pub enum Role {
     Enforce,
     /// Denies nothing: it is counted and reported only (`shadow_mode`).
@@ -23,6 +25,9 @@ pub enum Role {
 }
 
 impl Role {
+    /// How many kinds there are. A test that picks a role picks from all of them.
+    pub const KINDS: usize = Self::COUNT;
+
     /// Whether the charge denies nothing, whatever the other charges of the request say, so that the status of its
     /// descriptor is OK.
     #[must_use]

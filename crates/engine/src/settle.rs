@@ -10,7 +10,7 @@ use super::charge::{Charge, Charges};
 use super::decision::{Code, Decision};
 use super::limit::{Charging, Limit};
 use super::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
-use super::request::Cost;
+use super::request::{Cost, Grant};
 use super::role::Role;
 use super::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 
@@ -173,7 +173,7 @@ impl Settles {
 fn difference(item: Option<&ReceiptItem>, actual: u64) -> Cost {
     let estimated = item.map_or(0, |item| item.units);
     match item {
-        Some(item) if actual < estimated => Cost::undo(estimated - actual, item.grant_id),
+        Some(item) if actual < estimated => Cost::undo(estimated - actual, item.grant),
         _ if actual > estimated => Cost::take(actual - estimated),
         _ => Cost::refund(0),
     }
@@ -207,17 +207,17 @@ impl Decision {
         let mut receipt = Receipt::new(nonce());
         for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
             let (key, charge) = self.plan.charges.get(charged.index);
-            if let Some(grant_id) =
-                self.outcomes.by_charge[charged.index].and_then(|granted| self.grant_id(charge, &granted))
+            if let Some(grant) =
+                self.outcomes.by_charge[charged.index].and_then(|granted| self.grant(charge, &granted))
             {
-                receipt.add(key, charge.cost.taken(), grant_id);
+                receipt.add(key, charge.cost.taken(), grant);
             }
         }
         Some(receipt)
     }
 
-    /// The id of the grant, if the charge fits and the store has recorded it.
-    fn grant_id(&self, charge: &Charge, granted: &Outcome) -> Option<u64> {
+    /// The grant, if the charge fits and the store has recorded it.
+    fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
         let DecidedBy::Store(CounterSnapshot { reading, .. }) = &granted.decided_by else { return None };
         let is_recorded =
             granted.verdict == Verdict::Fits && charge.is_recorded(granted.verdict, self.shadowed);
@@ -225,7 +225,7 @@ impl Decision {
         if !is_recorded || units == 0 || charge.role == Role::Settle {
             return None;
         }
-        charge.kernel.grant_id(reading, units)
+        charge.kernel.grant(reading, units)
     }
 
     /// The settle of the charge at `index`, if it is one.

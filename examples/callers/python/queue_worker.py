@@ -4,7 +4,8 @@ slot takes another job.
     python3 examples/callers/python/queue_worker.py --slots 2 --jobs 10
     python3 examples/callers/python/queue_worker.py --slots 2 --jobs 10 --key third_party_queue
 
-A task of Celery does the same with `retry`, on any broker:
+A task of Celery does the same with `retry`, on any broker. Keep `countdown` below the `visibility_timeout` of Redis or
+SQS, or the broker delivers the task again:
 
     @app.task(bind=True, max_retries=None)
     def call(self, name, admitted=False):

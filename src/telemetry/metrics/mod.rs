@@ -218,6 +218,11 @@ impl Metrics {
         self.0.stores.per_second_batches()
     }
 
+    /// Sets by how many microseconds the clock of Redis is ahead of ours.
+    pub fn set_redis_clock_difference(&self, ahead_us: i64) {
+        self.0.stores.set_clock_difference(ahead_us);
+    }
+
     /// The meter of the client of an xDS server.
     #[must_use]
     pub fn xds(&self) -> XdsMeter {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use engine::StoreError;
 use parking_lot::Mutex;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result,
+};
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
@@ -30,6 +32,7 @@ pub(super) struct StoreFamilies {
     errors: IntCounterVec,
     batch_sizes: Histogram,
     lost_undos: IntCounter,
+    clock_difference: Gauge,
     breaker_transitions: IntCounterVec,
     /// One per running worker.
     workers: Workers,
@@ -78,6 +81,11 @@ impl StoreFamilies {
             Opts::new("ratelimitd_redis_breakers_open", "Breakers that are open, summed over the workers");
         let watched = Arc::clone(&workers);
         pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))?;
+        let clock_difference = Gauge::new(
+            "ratelimitd_redis_clock_difference_seconds",
+            "By how much the clock of a Redis server is ahead of ours: the largest difference of all servers",
+        )?;
+        registry.register(Box::new(clock_difference.clone()))?;
         let histogram = HistogramOpts::new(
             "ratelimitd_store_duration_seconds",
             "Duration of a decision in the store, including the wait in the queue",
@@ -96,6 +104,7 @@ impl StoreFamilies {
                 "ratelimitd_redis_lost_undos_total",
                 "Charges that may stay recorded although their request was denied",
             )?,
+            clock_difference,
             breaker_transitions: counters(
                 registry,
                 "ratelimitd_redis_breaker_transitions_total",
@@ -129,6 +138,11 @@ impl StoreFamilies {
         self.per_second.lock().retain(|worker| worker.strong_count() > 0);
         self.per_second.lock().push(Arc::downgrade(&meter.gauges));
         meter
+    }
+
+    pub(super) fn set_clock_difference(&self, ahead_us: i64) {
+        // Exact up to 285 years.
+        self.clock_difference.set(ahead_us as f64 / 1e6);
     }
 
     /// The number of script calls so far, and of their requests.

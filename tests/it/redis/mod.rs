@@ -75,7 +75,7 @@ fn kernels(limit: u64) -> [(&'static str, Kernel); 7] {
     let window_us = 366 * DAY_US;
     // The first window began in 2024 and ends in 2080.
     let boundaries = [54, 110, 111].map(|years| years * window_us);
-    [
+    let kernels = [
         ("fixed window", Kernel::FixedWindow(FixedWindow::new(limit, window_us))),
         ("calendar window", Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))),
         ("sliding window", Kernel::SlidingWindow(SlidingWindow::new(limit, window_us))),
@@ -83,7 +83,10 @@ fn kernels(limit: u64) -> [(&'static str, Kernel); 7] {
         ("gcra", Kernel::Gcra(gcra(DAY_US, 1))),
         ("gcra with fractions", Kernel::Gcra(fractions)),
         ("interval bucket", Kernel::IntervalBucket(IntervalBucket::new(limit, 1, DAY_US))),
-    ]
+    ];
+    // GCRA is there twice, and a limit of 0 has no counter.
+    assert_eq!(kernels.len(), Kernel::KINDS);
+    kernels
 }
 
 fn add_charge(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {

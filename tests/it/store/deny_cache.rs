@@ -1,5 +1,6 @@
 //! Every answer of the deny cache is the answer that the store would give.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use ::store::clock::{Clock, ManualClock};
 use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::algorithm::{
-    CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
 };
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
@@ -17,6 +18,7 @@ use engine::{
 use futures_util::FutureExt;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::redis::lua_twin::sequence::with_factor;
@@ -25,6 +27,7 @@ use crate::support::properties;
 /// A minute boundary.
 const T0: u64 = 1_700_000_040_000_000;
 const COUNTERS: usize = 4;
+const KINDS: usize = Kernel::KINDS;
 
 type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
 
@@ -139,7 +142,7 @@ impl Rules {
 }
 
 fn kernel() -> impl Strategy<Value = Kernel> {
-    (0..6_u8, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
+    (0..KINDS, 1..8_u64, 1..60_u64, 1..8_u64).prop_map(|(kind, limit, length_us, burst)| match kind {
         0 => Kernel::FixedWindow(FixedWindow::new(limit, length_us)),
         1 => Kernel::SlidingWindow(SlidingWindow::new(limit, length_us)),
         2 => Kernel::SlidingLog(SlidingLog::new(limit, length_us)),
@@ -149,8 +152,17 @@ fn kernel() -> impl Strategy<Value = Kernel> {
             let boundaries = [middle_us - 10 * burst, middle_us, middle_us + length_us];
             Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))
         }
-        _ => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, length_us)),
+        5 => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, length_us)),
+        _ => Kernel::Blocked(Blocked::new(length_us)),
     })
+}
+
+#[test]
+fn the_generator_makes_every_kernel() {
+    let mut runner = TestRunner::deterministic();
+    let kernels = std::iter::repeat_with(|| kernel().new_tree(&mut runner).expect("a kernel").current());
+    let kinds: HashSet<_> = kernels.take(500).map(|kernel| std::mem::discriminant(&kernel)).collect();
+    assert_eq!(kinds.len(), KINDS);
 }
 
 pub(super) fn rules() -> impl Strategy<Value = Rules> {
@@ -198,9 +210,10 @@ impl AdmittedUnits {
         let index = match rules.0[counter] {
             (Kernel::FixedWindow(kernel), Charging::Postpaid) => now_us / kernel.window_us(),
             (Kernel::CalendarWindow(kernel), Charging::Postpaid) => {
-                let [_, middle_us, last_us] = kernel.boundaries();
+                let [first_us, middle_us, last_us] = kernel.boundaries();
+                let earlier = first_us.saturating_sub(now_us).div_ceil(middle_us - first_us);
                 let later = |last_us: u64| 2 + (now_us - last_us) / (last_us - middle_us);
-                if now_us < last_us { u64::from(now_us >= middle_us) } else { later(last_us) }
+                T0 - earlier + if now_us < last_us { u64::from(now_us >= middle_us) } else { later(last_us) }
             }
             _ => return None,
         };

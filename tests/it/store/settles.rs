@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use ::store::clock::Clock as _;
-use engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcomes, Role, Verdict};
+use engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Grant, Outcomes, Role, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -22,8 +22,8 @@ enum Event {
     },
 }
 
-/// A counter, the id of the grant, and its units.
-type Grant = (usize, u64, u64);
+/// A counter, the grant, and its units.
+type Granted = (usize, Grant, u64);
 
 fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let event = prop_oneof![
@@ -41,9 +41,9 @@ fn prepaid_rules() -> impl Strategy<Value = Rules> {
     })
 }
 
-fn settle(rules: &Rules, (counter, grant_id, estimated): Grant, actual: u64) -> Charges {
+fn settle(rules: &Rules, (counter, grant, estimated): Granted, actual: u64) -> Charges {
     let cost = match actual < estimated {
-        true => Cost::undo(estimated - actual, grant_id),
+        true => Cost::undo(estimated - actual, grant),
         false if actual > estimated => Cost::take(actual - estimated),
         false => Cost::refund(0),
     };
@@ -54,19 +54,19 @@ fn settle(rules: &Rules, (counter, grant_id, estimated): Grant, actual: u64) -> 
     charges
 }
 
-fn grant(counter: usize, charges: &Charges, outcomes: &Outcomes) -> Option<Grant> {
+fn grant(counter: usize, charges: &Charges, outcomes: &Outcomes) -> Option<Granted> {
     let (charge, outcome) = (charges.charge(0), outcomes.by_charge[0]?);
     let DecidedBy::Store(CounterSnapshot { reading, .. }) = outcome.decided_by else { return None };
     let units = charge.cost.taken();
     let is_granted = outcome.verdict == Verdict::Fits;
-    is_granted.then(|| charge.kernel.grant_id(&reading, units).map(|id| (counter, id, units)))?
+    is_granted.then(|| charge.kernel.grant(&reading, units).map(|grant| (counter, grant, units)))?
 }
 
 #[test]
 fn between_settles_the_layer_answers_like_the_store() {
     let hits = run((prepaid_rules(), events()), |(rules, events)| {
         let (fixture, plain) = (Fixture::new(400, 1_000), Fixture::new(1, 0));
-        let mut grants: Vec<Grant> = Vec::new();
+        let mut grants: Vec<Granted> = Vec::new();
         for (pass_us, event) in events {
             let now_us = fixture.clock.now_us() + pass_us;
             fixture.clock.set(now_us);

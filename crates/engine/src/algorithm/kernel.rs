@@ -5,6 +5,8 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use strum::EnumCount;
+
 use super::calendar_window::CalendarWindow;
 use super::fixed_window::{Blocked, FixedWindow};
 use super::gcra::Gcra;
@@ -21,7 +23,7 @@ use crate::request::Cost;
 const UNKNOWN: Blocked = Blocked::new(1);
 
 /// An algorithm with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount)]
 pub enum Kernel {
     /// Epoch-aligned windows.
     FixedWindow(FixedWindow),
@@ -40,6 +42,9 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// How many kinds there are. A test that picks a kernel picks from all of them.
+    pub const KINDS: usize = Self::COUNT;
+
     /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that
     /// cannot be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
     #[must_use]

@@ -7,20 +7,20 @@ use proptest::prelude::*;
 
 use super::testing::{Counter, T0, calendar, small_kernel, windows_touched};
 use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
-use crate::{Charging, Cost, Pacing, Verdict};
+use crate::{Charging, Cost, Grant, Pacing, Verdict};
 
 /// An admitted request.
 #[derive(Clone, Copy, Debug)]
-struct Grant {
-    at_us: u64,
-    estimated: u64,
-    actual: u64,
-    id: u64,
+pub(super) struct Admitted {
+    pub at_us: u64,
+    pub estimated: u64,
+    pub actual: u64,
+    grant: Grant,
 }
 
 /// How a story gives back what an estimate took too much.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Return {
+pub(super) enum Return {
     /// By a receipt.
     Receipt,
     /// By negative hits, which name no grant.
@@ -29,19 +29,20 @@ enum Return {
 
 impl Counter {
     /// Takes an estimate; `None` if it is denied.
-    fn estimate(&mut self, at_us: u64, estimated: u64, actual: u64) -> Option<Grant> {
+    pub(super) fn estimate(&mut self, at_us: u64, estimated: u64, actual: u64) -> Option<Admitted> {
         if self.take(at_us, estimated).0 == Verdict::Over {
             return None;
         }
         let attempt = Attempt { now_us: at_us, cost: Cost::take(estimated) };
         let reading = self.kernel.reading(self.state.as_ref(), attempt);
-        let id = self.kernel.grant_id(&reading, estimated).expect("a kernel with a counter");
-        Some(Grant { at_us, estimated, actual, id })
+        let grant = self.kernel.grant(&reading, estimated).expect("a kernel with a counter");
+        Some(Admitted { at_us, estimated, actual, grant })
     }
 
-    fn settle(&mut self, now_us: u64, grant: Grant, how: Return) {
-        let units = grant.estimated - grant.actual;
-        let cost = if how == Return::Receipt { Cost::undo(units, grant.id) } else { Cost::refund(units) };
+    pub(super) fn settle(&mut self, now_us: u64, admitted: Admitted, how: Return) {
+        let units = admitted.estimated - admitted.actual;
+        let cost =
+            if how == Return::Receipt { Cost::undo(units, admitted.grant) } else { Cost::refund(units) };
         self.decide(now_us, cost);
     }
 }
@@ -64,7 +65,7 @@ fn bound(kernel: &Kernel, start_us: u64, end_us: u64) -> u64 {
 }
 
 /// Units above the bound in the interval that exceeds it most; 0 if none does.
-fn excess(kernel: &Kernel, grants: &[Grant]) -> u64 {
+fn excess(kernel: &Kernel, grants: &[Admitted]) -> u64 {
     let mut most = 0;
     for (first, start) in grants.iter().enumerate() {
         let mut units = 0;
@@ -226,7 +227,7 @@ proptest! {
             counter.take(now_us, units);
         }
         now_us += wait_us;
-        let (remaining, cost) = (counter.peek(now_us).remaining, Cost::undo(grant.estimated - grant.actual, grant.id));
+        let (remaining, cost) = (counter.peek(now_us).remaining, Cost::undo(grant.estimated - grant.actual, grant.grant));
         prop_assume!(cost.refunded() > 0);
         counter.decide(now_us, cost);
         let attempt = Attempt { now_us, cost };

@@ -149,14 +149,17 @@ impl SlidingLog {
 
     pub(super) fn record(&self, mut log: Log, attempt: Attempt) -> Log {
         let at_us = attempt.now_us.max(log.newest_us());
-        log.prune(self.first_in_window(&log, attempt.now_us));
+        let first = self.first_in_window(&log, attempt.now_us);
         if attempt.cost.is_refund() {
+            log.prune(first);
             log.refund(attempt.cost.refunded());
             return log;
         }
-        let room = max_recorded(self.limit).saturating_sub(log.total() - log.base);
+        let room = max_recorded(self.limit).saturating_sub(log.total() - log.total_before(first));
         let units = attempt.cost.units().unsigned_abs().min(room);
+        // Without room nothing changes: expired entries count again if the clock steps back.
         if units > 0 {
+            log.prune(first);
             log.append(at_us, units);
         }
         log

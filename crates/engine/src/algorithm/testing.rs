@@ -1,6 +1,10 @@
 //! A single counter, and generators, for the tests of the kernels.
 
+use std::collections::HashSet;
+
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::{
     Attempt, Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
@@ -76,12 +80,13 @@ pub(super) fn calendar(limit: u64, first_length_us: u64, length_us: u64) -> Cale
 
 /// How many windows the interval from `start_us` to `end_us` touches.
 pub(super) fn windows_touched(kernel: &CalendarWindow, start_us: u64, end_us: u64) -> u64 {
-    let [_, middle_us, last_us] = kernel.boundaries();
-    let index = |now_us: u64| match now_us.checked_sub(last_us) {
+    let [first_us, middle_us, last_us] = kernel.boundaries();
+    let before = |now_us: u64| first_us.saturating_sub(now_us).div_ceil(middle_us - first_us);
+    let after = |now_us: u64| match now_us.checked_sub(last_us) {
         Some(later_us) => 2 + later_us / (last_us - middle_us),
         None => u64::from(now_us >= middle_us),
     };
-    index(end_us) - index(start_us) + 1
+    before(start_us) - before(end_us) + after(end_us) - after(start_us) + 1
 }
 
 /// Kernels at the edge of the exact range.
@@ -90,7 +95,7 @@ pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
     let [fixed, sliding, most] =
         [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::Gcra].map(|of| near(of.max_limit()));
     let period = prop_oneof![1..1_000_u64, 1..31_622_400_000_001_u64];
-    (0..6_u8, (fixed, sliding, most), period, 1..1_000_000_u64).prop_filter_map(
+    (0..7_u8, (fixed, sliding, most), period, 1..1_000_000_u64).prop_filter_map(
         "the time in which the bucket fills",
         |(which, (fixed, sliding, limit), period_us, burst)| {
             let refill_us = u128::from(burst) * u128::from(period_us) / u128::from(limit);
@@ -100,6 +105,7 @@ pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
                 0 => Kernel::FixedWindow(FixedWindow::new(fixed, period_us)),
                 1 => Kernel::SlidingWindow(SlidingWindow::new(sliding, period_us)),
                 2 => Kernel::SlidingLog(SlidingLog::new(limit.min(super::MAX_LOG_LIMIT), period_us)),
+                6 => Kernel::CalendarWindow(calendar(fixed, burst, period_us)),
                 3 | 4 if is_allowed(refill_us) => {
                     Kernel::Gcra(Gcra::new(limit, period_us, burst, Pacing::Meter))
                 }
@@ -151,4 +157,18 @@ pub(super) fn counter_with_past(
 
 pub(super) fn any_charging() -> impl Strategy<Value = Charging> {
     prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)]
+}
+
+/// A generator that leaves a kernel out makes the properties blind for it.
+#[test]
+fn the_generators_make_every_kernel() {
+    let kinds = |kernels: BoxedStrategy<Kernel>| {
+        let mut runner = TestRunner::deterministic();
+        let kernel = || kernels.new_tree(&mut runner).expect("a kernel").current();
+        let kinds = std::iter::repeat_with(kernel).take(1_000);
+        kinds.map(|kernel| std::mem::discriminant(&kernel)).collect::<HashSet<_>>().len()
+    };
+    assert_eq!(kinds(any_kernel().boxed()), Kernel::KINDS);
+    let with_counter = Kernel::KINDS - 1;
+    assert_eq!((kinds(small_kernel().boxed()), kinds(large_kernel().boxed())), (with_counter, with_counter));
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, SlidingLog, SlidingWindow};
-use engine::{Cost, Pacing, PartialOutcomes, Reservation, Role};
+use engine::{Cost, Grant, Pacing, PartialOutcomes, Reservation, Role};
 
 use super::*;
 use crate::clock::ManualClock;
@@ -146,7 +146,7 @@ async fn limits_of_one_request_keep_their_own_policies() {
 async fn a_settle_is_admitted_by_each_policy_and_recorded_by_none() {
     let layer = layer(1);
     for policy in FailurePolicy::ALL {
-        for cost in [Cost::take(20), Cost::undo(3, 7), Cost::refund(0)] {
+        for cost in [Cost::take(20), Cost::undo(3, Grant { id: 7, limit: None }), Cost::refund(0)] {
             let settle = Charge {
                 cost,
                 role: Role::Settle,

@@ -54,6 +54,10 @@ pub struct ServerDescription {
     pub eviction: String,
     /// The difference between its clock and ours.
     pub clock: String,
+    /// By how many microseconds its clock is ahead of ours; `None` if it is not known.
+    pub clock_ahead_us: Option<i64>,
+    /// Whether its clock differs from ours by more than half a second, which is one of the concerns.
+    pub clocks_differ: bool,
     /// Problems that the operator should solve.
     pub concerns: Vec<String>,
 }
@@ -86,6 +90,12 @@ struct Skew {
     uncertainty_us: u64,
 }
 
+impl Skew {
+    fn is_large(&self) -> bool {
+        self.ahead_us.unsigned_abs() > MAX_SKEW_US.saturating_add(self.uncertainty_us)
+    }
+}
+
 impl fmt::Display for Skew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.ahead_us < 0 { "-" } else { "+" };
@@ -101,12 +111,11 @@ impl ServerInfo {
         let old = self.server.iter().filter(|server| major_version(server) < OLDEST_TESTED).map(|server| {
             format!("{server} is older than version {OLDEST_TESTED}, the oldest that is tested")
         });
-        let is_large =
-            |skew: &&Skew| skew.ahead_us.unsigned_abs() > MAX_SKEW_US.saturating_add(skew.uncertainty_us);
-        let skew = self.clock.iter().filter(is_large).map(|skew| {
+        let skew = self.clock.iter().filter(|skew| skew.is_large()).map(|skew| {
             format!(
                 "the server's clock differs from ours by {skew}: limits use the server's clock and stay exact, but \
-                 limits that this process counts during an outage, and the times in our logs, use our clock"
+                 windows of a calendar only if the clocks differ by less than half a window; limits that this process \
+                 counts during an outage, the ends of exceptions and the times in our logs use our clock"
             )
         });
         let no_time = self.scripts_read_the_clock.as_ref().err();
@@ -140,6 +149,8 @@ impl From<ServerInfo> for ServerDescription {
             keys: info.keys.ok(),
             eviction: known_or_reason(&info.eviction),
             clock: known_or_reason(&info.clock),
+            clock_ahead_us: info.clock.as_ref().ok().map(|skew| skew.ahead_us),
+            clocks_differ: info.clock.as_ref().is_ok_and(Skew::is_large),
         }
     }
 }
@@ -239,6 +250,9 @@ fn skew(sent_us: u64, server_us: u64, received_us: u64) -> Skew {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
+    use crate::redis::options::RedisOptions;
+    use crate::redis::testing::{FakeServer, Reply};
 
     fn good_info() -> ServerInfo {
         ServerInfo {
@@ -313,6 +327,24 @@ mod tests {
         for (info, concern) in cases {
             let concerns = info.concerns();
             assert!(concerns.len() == 1 && concerns[0].starts_with(concern), "{concerns:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_of_a_server_is_compared_with_ours() {
+        FakeServer::listen("redis.test", 6_379, |command| {
+            let time = || ["1700000003", "250000"].map(|number| Reply::Bulk(number.to_owned()));
+            (command[0] == "TIME").then(|| Reply::Array(time().to_vec()))
+        });
+        let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
+        let options = RedisOptions { urls, ..RedisOptions::default() };
+        let target = Target::new(&options).expect("good options");
+        let table = [(1_700_000_000_000_000, 3_250_000, true), (1_700_000_003_000_000, 250_000, false)];
+        for (our_clock_us, ahead_us, clocks_differ) in table {
+            let clock = ManualClock::at(our_clock_us);
+            let described = describe(&target, &clock).await.expect("it answers");
+            assert_eq!((described.clock_ahead_us, described.clocks_differ), (Some(ahead_us), clocks_differ));
+            assert_eq!(described.concerns.iter().any(|text| text.contains("clock")), clocks_differ);
         }
     }
 }

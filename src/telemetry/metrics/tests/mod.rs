@@ -299,6 +299,7 @@ fn stores_report_durations_errors_batches_and_keys() {
     second.breaker(turn(BreakerState::Closed, BreakerState::Open));
     second.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
     second.breaker(turn(BreakerState::HalfOpen, BreakerState::Closed));
+    metrics.set_redis_clock_difference(4_000_000);
     first.queue_depth(40);
     first.batch(128);
     second.queue_depth(2);
@@ -318,6 +319,7 @@ fn stores_report_durations_errors_batches_and_keys() {
         (r#"ratelimitd_redis_batch_size_bucket{le="4"}"#, 1),
         (r#"ratelimitd_redis_batch_size_bucket{le="128"}"#, 2),
         ("ratelimitd_redis_queue_depth", 42),
+        ("ratelimitd_redis_clock_difference_seconds", 4),
         ("ratelimitd_memory_keys", 7),
         ("ratelimitd_memory_evictions_total", 4),
     ];

@@ -9,11 +9,12 @@ use engine::algorithm::{Blocked, Kernel};
 use engine::{Charges, Outcomes, Store, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::cluster_store;
 use crate::redis::kernels;
 use crate::redis::lua_twin::sequence::RandomCharge;
-use crate::redis::lua_twin::strategies::random_charge;
+use crate::redis::lua_twin::strategies::{only_charge, random_charge};
 use crate::support::properties;
 use crate::support::redis::cluster::Cluster;
 use crate::support::wait;
@@ -24,7 +25,7 @@ const COUNTERS: usize = 6;
 /// A kernel that frees no unit during a test.
 fn kernel() -> impl Strategy<Value = Kernel> {
     prop_oneof![
-        12 => (1..40_u64, 0..6_usize).prop_map(|(limit, which)| kernels(limit)[which].1),
+        12 => (1..40_u64).prop_flat_map(|limit| select(kernels(limit).map(|(_, kernel)| kernel).to_vec())),
         1 => Just(Kernel::Blocked(Blocked::new(60_000_000))),
     ]
 }
@@ -70,7 +71,8 @@ fn a_cluster_answers_like_one_memory_store() {
     let (cluster, cases) = (Cluster::start(), Cell::new(0));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let store = runtime.block_on(async { cluster_store(&cluster) });
-    let requests = vec(vec(random_charge(COUNTERS), 1..5), 1..25);
+    let request = prop_oneof![vec(only_charge(COUNTERS), 1), vec(random_charge(COUNTERS), 2..5)];
+    let requests = vec(request, 1..25);
     let mut runner = properties::runner(file!());
     let result = runner.run(&(vec(kernel(), COUNTERS), requests), |(kernels, requests)| {
         cases.set(cases.get() + 1);

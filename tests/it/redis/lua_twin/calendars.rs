@@ -1,20 +1,26 @@
-//! Windows of a calendar while the boundaries of the calls move on with the time of a process, whose clock may be wrong
-//! by any amount.
+//! Windows of a calendar while the boundaries of the calls move on with the time of a process, whose clock may be
+//! wrong: by any amount if all windows have the same length, else by half of the shortest one. In no window of the true
+//! time are more units admitted than the limit.
 
 use engine::Calendar;
 use engine::algorithm::CalendarWindow;
 use engine::{Charging, Role};
+use proptest::collection::vec;
 
 use super::sequence::{Amount, RandomCharge};
 use super::*;
 
 const HOUR_US: u64 = 3_600_000_000;
 
-/// The hours of each window; then for each charge the hours that pass, the hours by which the process's clock is wrong,
-/// and the charge.
-type Story = (Vec<u64>, Vec<(f64, f64, RandomCharge)>);
+const LIMIT: u64 = 5;
 
-fn story() -> impl Strategy<Value = Story> {
+/// For each charge the hours that pass, the hours by which the process's clock is wrong, and the charge.
+type Charged = (f64, f64, RandomCharge);
+
+/// The hours of each window, and the charges.
+type Story = (Vec<u64>, Vec<Charged>);
+
+fn charge() -> impl Strategy<Value = RandomCharge> {
     let amount = prop_oneof![
         6 => (1..4_u64).prop_map(Amount::Few),
         2 => (0.0..1.2).prop_map(Amount::Take),
@@ -23,35 +29,61 @@ fn story() -> impl Strategy<Value = Story> {
         1 => Just(Amount::Saturated),
     ];
     let charging = prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
-    let charge = (amount, charging).prop_map(|(amount, charging)| {
+    (amount, charging).prop_map(|(amount, charging)| {
         let role = Role::Enforce;
         RandomCharge { counter: 0, amount, charging, role }
-    });
-    let passed = prop_oneof![6 => 0.0..12.0, 2 => 12.0..60.0, 1 => -20.0..0.0];
-    let error = prop_oneof![4 => -11.0..11.0, 1 => -90.0..90.0];
-    let charges = proptest::collection::vec((passed, error, charge), 1..40);
-    (proptest::collection::vec(1..48_u64, 2..60), charges)
+    })
 }
 
-fn steps((hours, charges): &Story, case: u64) -> Vec<Step> {
+fn story() -> impl Strategy<Value = Story> {
+    let equal = (1..48_u64, 2..60_usize).prop_map(|(hours, windows)| (vec![hours; windows], 400.0));
+    let different = vec(1..48_u64, 2..60).prop_map(|hours| {
+        let shortest = hours.iter().copied().min().unwrap_or(1);
+        (hours, 0.49 * shortest as f64)
+    });
+    prop_oneof![equal, different].prop_flat_map(|(hours, most)| {
+        let error = move || prop_oneof![Just(0.0), -most..most];
+        let forward = || prop_oneof![6 => 0.0..12.0, 2 => 12.0..60.0];
+        let also_back = prop_oneof![8 => forward(), 1 => -20.0..0.0];
+        let charges = prop_oneof![
+            vec((forward(), error(), charge()), 1..40),
+            vec((also_back, error(), charge()), 1..40)
+        ];
+        (Just(hours), charges)
+    })
+}
+
+fn later(now_us: u64, hours: f64) -> u64 {
+    now_us.saturating_add_signed((hours * HOUR_US as f64) as i64)
+}
+
+fn steps((hours, charges): &Story, case: u64) -> Result<Vec<Step>, TestCaseError> {
     let starts = hours.iter().scan(START_US, |at_us, hours| {
         *at_us += hours * HOUR_US;
         Some(*at_us)
     });
     let calendar = Calendar::new("UTC", "test", starts.collect()).expect("rising boundaries");
-    let later = |now_us: u64, hours: f64| now_us.saturating_add_signed((hours * HOUR_US as f64) as i64);
-    let (mut model, mut now_us) = (Model::default(), START_US);
-    let steps = charges.iter().map(|(passed, error, random)| {
+    let (mut model, mut now_us, mut steps) = (Model::default(), START_US, Vec::new());
+    // The units that were admitted and not given back, by the start of the window. After a step back units count in
+    // the latest window with units.
+    let (mut admitted, steps_back) =
+        (HashMap::<u64, u64>::new(), charges.iter().any(|(passed, ..)| *passed < 0.0));
+    for (passed, error, random) in charges {
         now_us = later(now_us, *passed);
-        let window = CalendarWindow::new(5, calendar.around(later(now_us, *error)));
+        let window = CalendarWindow::new(LIMIT, calendar.around(later(now_us, *error)));
         let mut request = Charges::default();
         request.push(random.charge(Kernel::CalendarWindow(window)), |key| {
             key.push_str(&format!("calendar/{case}"))
         });
-        let expected = vec![model.decide(&request, now_us)];
-        Step { now_us, requests: vec![request], expected }
-    });
-    steps.collect()
+        let expected = model.decide(&request, now_us);
+        let units = admitted.entry(calendar.window(now_us).0).or_default();
+        let (cost, verdict) = (request.charge(0).cost, expected.by_charge[0].expect("decided").verdict);
+        *units = units.saturating_sub(cost.refunded());
+        *units += if verdict == Verdict::Fits { cost.taken() } else { 0 };
+        prop_assert!(steps_back || *units <= LIMIT, "{units} units at {now_us}, {error} hours: {request:?}");
+        steps.push(Step { now_us, requests: vec![request], expected: vec![expected] });
+    }
+    Ok(steps)
 }
 
 #[test]
@@ -59,7 +91,7 @@ fn script_and_engine_agree_while_the_boundaries_move() {
     let (fixture, cases) = (Fixture::start(), AtomicU64::new(0));
     let mut runner = properties::runner(file!());
     let result = runner
-        .run(&story(), |story| fixture.check_steps(&steps(&story, cases.fetch_add(1, Ordering::Relaxed))));
+        .run(&story(), |story| fixture.check_steps(&steps(&story, cases.fetch_add(1, Ordering::Relaxed))?));
     if let Err(failure) = result {
         panic!("{failure}");
     }

@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
-use engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
-use engine::{Algorithm, Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Verdict};
+use engine::algorithm::{Attempt, Kernel, SlidingLog, SlidingWindow, State};
+use engine::{
+    Algorithm, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Verdict,
+};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -61,10 +63,14 @@ impl Model {
         let attempt = Attempt { now_us, cost: charge.cost };
         let is_changed = charge.kernel.is_changed_by(self.states.get(key), attempt);
         if charge.is_recorded(verdict, is_denied) && is_changed {
-            let after = charge.kernel.recorded(self.states.remove(key), attempt);
-            // A counter that a refund has emptied is not kept, so that a step back of the clock does not find it.
-            if let Some(after) = after.filter(|after| charge.kernel.unused_from_us(after) > now_us) {
-                self.states.insert(key.to_owned(), after);
+            match charge.kernel.recorded(self.states.get(key).cloned(), attempt) {
+                Some(after) if charge.kernel.unused_from_us(&after) > now_us => {
+                    self.states.insert(key.to_owned(), after);
+                }
+                // A counter that a refund has emptied is not kept, so that a step back of the clock does not find it.
+                Some(_) => drop(self.states.remove(key)),
+                // The kernel has no counter. The key may have one of another number.
+                None => {}
             }
         }
         let reading = charge.kernel.reading(self.states.get(key), attempt);
@@ -145,6 +151,36 @@ pub(crate) fn assert_ttls(redis: &Redis) {
     for key in keys {
         let ttl_ms: i64 = redis.run(&["PTTL", &key]).expect("PTTL");
         assert!(ttl_ms > 0, "{key} has no TTL");
+    }
+}
+
+/// A log that is full keeps its entries, and those that had expired count again when the clock steps back.
+#[test]
+fn a_full_log_that_records_nothing_stays_as_it_is() {
+    let fixture = Fixture::start();
+    for (case, expired) in [1, 2, 3, 5].into_iter().enumerate() {
+        let log = |limit| Kernel::SlidingLog(SlidingLog::new(limit, 100));
+        let debt = expired + 1;
+        let mut attempts: Vec<_> = (0..expired).map(|at_us| (at_us, 8, Cost::take(1))).collect();
+        attempts.push((50, 8, Cost::take(debt)));
+        // The limit is now so low that half of what is left is a debt. Nothing more is recorded.
+        attempts.extend([(120, debt / 2, Cost::take(1)), (90, 8, Cost::PEEK), (99, 8, Cost::take(1))]);
+        let mut model = Model::default();
+        let steps: Vec<_> = attempts
+            .into_iter()
+            .map(|(after_us, limit, cost)| {
+                let now_us = START_US + after_us;
+                let mut request = Charges::default();
+                let charge = one_charge(log(limit), "", cost).charge(0).clone();
+                let charge = Charge { charging: Charging::Postpaid, ..charge };
+                request.push(charge, |key| key.push_str(&format!("full log/{case}")));
+                let expected = vec![model.decide(&request, now_us)];
+                Step { now_us, requests: vec![request], expected }
+            })
+            .collect();
+        let peek = steps[steps.len() - 2].expected[0].by_charge[0].expect("decided");
+        assert_eq!(peek.report.remaining, 8_u64.saturating_sub(expired + debt), "{expired} expired");
+        fixture.check_steps(&steps).unwrap_or_else(|difference| panic!("{difference}"));
     }
 }
 

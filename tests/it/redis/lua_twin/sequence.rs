@@ -66,7 +66,10 @@ pub(super) const START_US: u64 = 1_700_000_040_000_000;
 /// The longest period that a rule can have.
 pub(crate) const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
 
-/// The kernel of a kind, from 0 to 7, with these numbers, within the bounds of the engine.
+/// How many kinds [`kernel_of`] has: each kernel, and GCRA twice.
+pub(crate) const KINDS: u8 = Kernel::KINDS as u8 + 1;
+
+/// The kernel of a kind below [`KINDS`] with these numbers, within the bounds of the engine.
 pub(crate) fn kernel_of(kind: u8, (limit, other, length_us): (u64, u64, u64), pacing: Pacing) -> Kernel {
     let most = u64::from(u32::MAX);
     let (rate, burst) = (limit.clamp(1, most), other.clamp(1, most));
@@ -94,13 +97,14 @@ fn calendar(limit: u64, other: u64, length_us: u64) -> CalendarWindow {
     CalendarWindow::new(limit, [first_us, middle_us, middle_us + length_us])
 }
 
-/// The kernel with a multiple of its numbers, and so with the same counter.
+/// The kernel with a multiple of its numbers, and so with the same counter. 0 blocks.
 pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
     let scaled = |units: u64| (units as f64 * factor) as u64;
     let of_kind = |kind, limit, burst| {
         kernel_of(kind, (scaled(limit), scaled(burst), period_us(kernel)), Pacing::Meter)
     };
     match kernel {
+        _ if factor == 0.0 => Kernel::Blocked(Blocked::new(period_us(kernel))),
         Kernel::FixedWindow(k) => of_kind(0, k.limit(), 0),
         Kernel::SlidingWindow(k) => of_kind(1, k.limit(), 0),
         Kernel::SlidingLog(k) => of_kind(2, k.limit(), 0),
@@ -158,7 +162,7 @@ impl RandomCharge {
 
 impl Sequence {
     /// The kernel of a counter in the batch with this index.
-    fn kernel(&self, counter: usize, batch: usize) -> Kernel {
+    pub(crate) fn kernel(&self, counter: usize, batch: usize) -> Kernel {
         let is_made = |change: &&NumberChange| change.counter == counter && change.batch <= batch;
         let last = self.changes.iter().filter(is_made).max_by_key(|change| change.batch);
         let kernel = &self.kernels[counter];

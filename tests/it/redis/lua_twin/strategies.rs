@@ -1,12 +1,16 @@
 //! Random sequences of requests.
 
+use std::collections::HashSet;
+
 use engine::algorithm::Kernel;
 use engine::{Charging, Pacing, Role};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::sequence::{
-    Amount, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
+    Amount, KINDS, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
 };
 
 /// Small limits and periods, so that limits and periods end often. No limit is below `least`.
@@ -39,7 +43,7 @@ pub(crate) fn kernel(
     length_us: impl Strategy<Value = u64> + Clone + 'static,
 ) -> impl Strategy<Value = Kernel> {
     let numbers = (limit.clone(), limit, length_us);
-    (0..8_u8, numbers, any::<bool>()).prop_map(|(kind, numbers, queue)| {
+    (0..KINDS, numbers, any::<bool>()).prop_map(|(kind, numbers, queue)| {
         kernel_of(kind, numbers, if queue { Pacing::Queue } else { Pacing::Meter })
     })
 }
@@ -57,19 +61,58 @@ fn amount() -> impl Strategy<Value = Amount> {
     ]
 }
 
-pub(crate) fn random_charge(counters: usize) -> impl Strategy<Value = RandomCharge> {
+/// The roles that charges beside others can have.
+fn role_beside_others() -> impl Strategy<Value = Role> + Clone {
+    prop_oneof![
+        8 => Just(Role::Enforce),
+        1 => Just(Role::NonBinding),
+        1 => Just(Role::Shadow),
+        1 => Just(Role::Announced),
+        1 => Just(Role::Booked),
+        4 => (0..3_u16).prop_map(Role::Quota),
+    ]
+}
+
+/// The role of a charge that may be alone in its request.
+fn role() -> impl Strategy<Value = Role> {
+    prop_oneof![7 => role_beside_others(), 1 => Just(Role::Settle)]
+}
+
+fn charge_of(counters: usize, role: impl Strategy<Value = Role>) -> impl Strategy<Value = RandomCharge> {
     let charging = prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
-    let role = prop_oneof![
-        5 => Just(Role::Enforce),
-        2 => Just(Role::NonBinding),
-        3 => (0..3_u16).prop_map(Role::Quota),
-    ];
     (0..counters, amount(), charging, role).prop_map(|(counter, amount, charging, role)| RandomCharge {
         counter,
         amount,
         charging,
         role,
     })
+}
+
+/// A charge of a request that may have others.
+pub(crate) fn random_charge(counters: usize) -> impl Strategy<Value = RandomCharge> {
+    charge_of(counters, role_beside_others())
+}
+
+/// The only charge of a request.
+pub(crate) fn only_charge(counters: usize) -> impl Strategy<Value = RandomCharge> {
+    charge_of(counters, role())
+}
+
+/// A generator that leaves a kernel or a role out makes the properties blind for it.
+#[test]
+fn the_generators_make_every_kernel_and_every_role() {
+    fn kinds<T>(values: impl Strategy<Value = T>) -> usize {
+        let mut runner = TestRunner::deterministic();
+        let value = || values.new_tree(&mut runner).expect("a value").current();
+        let kinds = std::iter::repeat_with(value).take(1_000);
+        kinds.map(|value| std::mem::discriminant(&value)).collect::<HashSet<_>>().len()
+    }
+    for kernels in [small(0).boxed(), everyday(0).boxed(), largest().boxed()] {
+        assert_eq!(kinds(kernels), Kernel::KINDS);
+    }
+    assert_eq!(kinds(only_charge(1).prop_map(|charge| charge.role)), Role::KINDS);
+    // A settle comes alone.
+    assert_eq!(kinds(random_charge(1).prop_map(|charge| charge.role)), Role::KINDS - 1);
 }
 
 pub(super) fn time_step() -> impl Strategy<Value = TimeStep> {
@@ -83,13 +126,13 @@ pub(super) fn time_step() -> impl Strategy<Value = TimeStep> {
 }
 
 fn request() -> impl Strategy<Value = RandomRequest> {
-    let charges = prop_oneof![3 => vec(random_charge(4), 1), 2 => vec(random_charge(4), 2..5)];
+    let charges = prop_oneof![3 => vec(only_charge(4), 1), 2 => vec(random_charge(4), 2..5)];
     (charges, prop_oneof![9 => Just(false), 1 => Just(true)])
 }
 
 /// Many requests, of which most are equal: four requests, each several times, the first one most often.
 pub(super) fn crowd() -> impl Strategy<Value = Vec<RandomRequest>> {
-    let single = || (vec(random_charge(2), 1), prop_oneof![9 => Just(false), 1 => Just(true)]);
+    let single = || (vec(only_charge(2), 1), prop_oneof![9 => Just(false), 1 => Just(true)]);
     let different = (single(), single(), single(), request());
     let order = vec(prop_oneof![12 => Just(0), 4 => Just(1), 2 => Just(2), 1 => Just(3)], 2..60);
     (different, order).prop_map(|((first, second, third, fourth), order)| {
@@ -115,7 +158,7 @@ pub(super) fn of_batches(
 
 /// Changes of limits, in the middle of a sequence with fewer batches than `most`. Half of the sequences have none.
 pub(super) fn changes(most: usize) -> impl Strategy<Value = Vec<NumberChange>> {
-    let factor = prop_oneof![Just(2.0), Just(0.1), Just(10.0), Just(1.0), 0.01..4.0];
+    let factor = prop_oneof![Just(2.0), Just(0.1), Just(10.0), Just(1.0), Just(0.0), 0.01..4.0];
     let change = (1..most, 0..4_usize, factor).prop_map(|(batch, counter, factor)| NumberChange {
         batch,
         counter,

@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::algorithm::Kernel;
-use engine::{Charge, Charges, Charging, Cost, DecidedBy, Outcomes, Role};
+use engine::{Charge, Charges, Charging, Cost, DecidedBy, Grant, Outcomes, Role};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::sequence::TimeStep;
-use super::strategies::{everyday, largest, small, time_step};
+use super::sequence::{NumberChange, TimeStep};
+use super::strategies::{changes, everyday, largest, small, time_step};
 use super::{Fixture, Model, START_US, Step, assert_ttls};
 use crate::redis::lua_twin::sequence::Sequence;
 use crate::redis::one_charge;
@@ -34,8 +34,10 @@ enum Event {
     },
 }
 
-/// A grant of the counter: its id, and its units.
-type Grant = (u64, u64);
+/// A grant of the counter, and its units.
+type Granted = (Grant, u64);
+
+const UNKNOWN: Grant = Grant { id: 0, limit: None };
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -61,18 +63,19 @@ fn id_near(kernel: &Kernel, now_us: u64, away: i64) -> u64 {
     near.saturating_add_signed(away)
 }
 
-fn request(kernel: Kernel, key: &str, event: &Event, grants: &[Grant], now_us: u64) -> Charges {
+fn request(kernel: Kernel, key: &str, event: &Event, grants: &[Granted], now_us: u64) -> Charges {
     let most = kernel.max_cost();
     let (cost, charging, role) = match *event {
         Event::Take(share) => (Cost::take(part(most, share)), Charging::Prepaid, Role::Enforce),
         Event::Record(share) => (Cost::take(part(most, share)), Charging::Postpaid, Role::Settle),
         Event::Refund(share) => (Cost::refund(part(most, share)), Charging::Prepaid, Role::Enforce),
         Event::Undo { back, share } => {
-            let (id, units) = grants.iter().rev().nth(back).copied().unwrap_or((0, 1));
-            (Cost::undo(part(units, share), id), Charging::Postpaid, Role::Settle)
+            let (grant, units) = grants.iter().rev().nth(back).copied().unwrap_or((UNKNOWN, 1));
+            (Cost::undo(part(units, share), grant), Charging::Postpaid, Role::Settle)
         }
         Event::UndoUnknown { id, share } => {
-            (Cost::undo(part(most, share), id_near(&kernel, now_us, id)), Charging::Postpaid, Role::Settle)
+            let grant = Grant { id: id_near(&kernel, now_us, id), ..UNKNOWN };
+            (Cost::undo(part(most, share), grant), Charging::Postpaid, Role::Settle)
         }
     };
     let mut charges = Charges::default();
@@ -82,36 +85,40 @@ fn request(kernel: Kernel, key: &str, event: &Event, grants: &[Grant], now_us: u
 }
 
 /// The grant that a request has got, if it has.
-fn grant(charges: &Charges, outcomes: &Outcomes) -> Option<Grant> {
+fn grant(charges: &Charges, outcomes: &Outcomes) -> Option<Granted> {
     let (charge, outcome) = (charges.charge(0), outcomes.by_charge[0]?);
     let DecidedBy::Store(snapshot) = outcome.decided_by else { return None };
     let units = charge.cost.taken();
     if units == 0 || !charge.is_recorded(outcome.verdict, false) {
         return None;
     }
-    Some((charge.kernel.grant_id(&snapshot.reading, units)?, units))
+    Some((charge.kernel.grant(&snapshot.reading, units)?, units))
 }
 
-fn steps(kernel: Kernel, events: &[(TimeStep, Event)], case: u64) -> Vec<Step> {
+/// The events on one counter, whose limit changes between them.
+fn steps(kernel: Kernel, changes: Vec<NumberChange>, events: &[(TimeStep, Event)], case: u64) -> Vec<Step> {
     let (mut model, mut now_us, mut last, mut grants) =
         (Model::default(), START_US, Outcomes::default(), Vec::new());
-    let times = Sequence { kernels: vec![kernel], changes: Vec::new(), batches: Vec::new() };
-    let step = |(time_step, event): &(TimeStep, Event)| {
-        now_us = times.time_after(now_us, time_step, &last);
+    let changes = changes.into_iter().map(|change| NumberChange { counter: 0, ..change }).collect();
+    let counter = Sequence { kernels: vec![kernel], changes, batches: Vec::new() };
+    let step = |(index, (time_step, event)): (usize, &(TimeStep, Event))| {
+        now_us = counter.time_after(now_us, time_step, &last);
+        let kernel = counter.kernel(0, index);
         let request = request(kernel, &format!("undos/{case}"), event, &grants, now_us);
         last = model.decide(&request, now_us);
         grants.extend(grant(&request, &last));
         Step { now_us, requests: vec![request], expected: vec![last.clone()] }
     };
-    events.iter().map(step).collect()
+    events.iter().enumerate().map(step).collect()
 }
 
 fn compare(kernels: impl Strategy<Value = Kernel>) {
     let (fixture, cases) = (Fixture::start(), AtomicU64::new(0));
     let kernels = kernels.prop_filter("a counter", Kernel::has_counter);
     let mut runner = properties::runner(file!());
-    let result = runner.run(&(kernels, vec((time_step(), event()), 1..80)), |(kernel, events)| {
-        fixture.check_steps(&steps(kernel, &events, cases.fetch_add(1, Ordering::Relaxed)))
+    let stories = (kernels, changes(80), vec((time_step(), event()), 1..80));
+    let result = runner.run(&stories, |(kernel, changes, events)| {
+        fixture.check_steps(&steps(kernel, changes, &events, cases.fetch_add(1, Ordering::Relaxed)))
     });
     if let Err(failure) = result {
         panic!("{failure}");
@@ -144,7 +151,7 @@ fn an_undo_in_a_long_log_is_made_or_not_made_alike() {
         events.extend((0..later).map(|_| (TimeStep::Us(1), Event::Take(0.001))));
         events.push((TimeStep::Us(1), Event::Undo { back: later, share: 0.5 }));
         events.push((TimeStep::Us(1), Event::Take(0.9)));
-        let steps = steps(kernel, &events, later as u64);
+        let steps = steps(kernel, Vec::new(), &events, later as u64);
         fixture.check_steps(&steps).unwrap_or_else(|difference| panic!("{difference}"));
         let undone = steps[steps.len() - 2].expected[0].by_charge[0].expect("decided");
         assert_eq!(undone.verdict == engine::Verdict::Fits, later < 64, "{later} later grants");

@@ -47,10 +47,10 @@ impl EncodedRequest {
             encoded.push_u16(charges.quota_groups());
         }
         for (key, charge) in charges.iter() {
-            if let Some(grant_id) = charge.cost.grant_id() {
+            if let Some(grant) = charge.cost.grant() {
                 debug_assert!(is_single, "the script knows one grant for each request");
                 encoded.bytes.push(GRANT);
-                encoded.push_f64s([grant_id]);
+                encoded.push_f64s([grant.id]);
             }
             encoded.push_kernel(&charge.kernel, charge_mode(charge, charges.is_known_denied()));
             if !is_single {
@@ -68,8 +68,8 @@ impl EncodedRequest {
         if !is_recorded || charge.cost.taken() == 0 {
             return None;
         }
-        let grant_id = charge.kernel.grant_id(&snapshot.reading, charge.cost.taken())?;
-        let cost = Cost::undo(charge.cost.taken(), grant_id);
+        let grant = charge.kernel.grant(&snapshot.reading, charge.cost.taken())?;
+        let cost = Cost::undo(charge.cost.taken(), grant);
         let undo = Charge { cost, charging: Charging::Postpaid, ..charge.clone() };
         let mut charges = Charges::default();
         charges.push(undo, |text| text.push_str(key));
@@ -184,7 +184,7 @@ impl EncodedRequest {
             Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
             Kernel::SlidingLog(k) => self.push_f64s([units, k.limit(), k.window_us()]),
             Kernel::IntervalBucket(k) => self.push_f64s([units, k.capacity(), k.refill(), k.interval_us()]),
-            Kernel::Gcra(k) => self.push_gcra(&k, units),
+            Kernel::Gcra(k) => self.push_gcra(&k, charge.cost),
             Kernel::Blocked(_) => return,
         }
         debug_assert_eq!(
@@ -194,8 +194,12 @@ impl EncodedRequest {
         self.push_key(prefix, key);
     }
 
-    fn push_gcra(&mut self, kernel: &Gcra, units: u64) {
-        let (cost, burst) = (kernel.drain(units), kernel.drain(kernel.burst()));
+    fn push_gcra(&mut self, kernel: &Gcra, cost: Cost) {
+        let cost = match cost.grant() {
+            Some(grant) => kernel.drain_of_grant(cost.refunded(), grant),
+            None => kernel.drain(cost.needed() + cost.refunded()),
+        };
+        let burst = kernel.drain(kernel.burst());
         if kernel.denominator() == 1 {
             self.push_f64s([cost.whole_us, burst.whole_us]);
         } else {
@@ -234,7 +238,7 @@ fn charge_mode(charge: &Charge, is_denied: bool) -> ChargeMode {
     if !charge.cost.changes_counter() || is_denied && charge.charging == Charging::Prepaid {
         return ChargeMode::Peek;
     }
-    if charge.cost.grant_id().is_some() {
+    if charge.cost.grant().is_some() {
         return ChargeMode::Undo;
     }
     match (charge.cost.is_refund(), charge.charging) {
@@ -305,7 +309,7 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
     if let Some(first) = numbers.first_mut().filter(|first| **first < 0) {
         *first = -1 - *first;
         // A refund fits, except for an undo that cannot be made.
-        let fits = charge.cost.is_refund() && charge.cost.grant_id().is_none();
+        let fits = charge.cost.is_refund() && charge.cost.grant().is_none();
         verdict = if fits { Verdict::Fits } else { Verdict::Over };
     }
     let reading =

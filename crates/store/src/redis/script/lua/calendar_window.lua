@@ -4,6 +4,8 @@
 local now_start = NOW < middle and first or middle
 if NOW >= last then -- this clock is ahead by more than half a window: windows as long as the later one follow
   now_start = NOW - (NOW - last) % (last - middle)
+elseif NOW < first then -- the process is ahead by more than half a window: windows as long as the earlier one before it
+  now_start = math.max(NOW - (NOW - first) % (middle - first), 0)
 end
 if not start then
   if text and #text == 16 then
@@ -11,7 +13,8 @@ if not start then
   end
   if start and start >= now_start and start + last - middle < EXACT and start % 1 == 0
     and count >= 0 and count < EXACT and count % 1 == 0 then
-    stored_unused_from = start < middle and middle or start < last and last or start + last - middle
+    stored_unused_from = start < first and start + middle - first or start < middle and middle
+      or start < last and last or start + last - middle
   else
     start, count = now_start, 0
   end
@@ -33,7 +36,8 @@ elseif mode ~= UNDO or start == GRANT_ID then -- GRANT_ID is the start of the wi
 end
 if after then
   new_start, new_count = start, after
-  unused_from = start < middle and middle or start < last and last or start + last - middle
+  unused_from = start < first and start + middle - first or start < middle and middle
+    or start < last and last or start + last - middle
   if after == 0 then
     unused_from, new_start = NOW, now_start
   end

@@ -130,8 +130,8 @@ if NEEDS_SLIDING_LOG then
   end
 
   -- Records a charge. Returns false for an undo that cannot be made (undo_grant). Also removes expired grants: always
-  -- before a refund, otherwise when there are TRIM_AT of them. When a refund removes the newest grant, the window of
-  -- the log ends earlier, and would include expired grants again.
+  -- before a refund, otherwise when there are TRIM_AT of them and units are added. When a refund removes the newest
+  -- grant, the window of the log ends earlier, and would include expired grants again.
   function record_log(key, log, mode, units, limit, window)
     local at = NOW > log.newest and NOW or log.newest
     local is_recorded = true
@@ -139,7 +139,9 @@ if NEEDS_SLIDING_LOG then
       call('DEL', key)
       log.foreign = false
     end
-    if log.first > TRIM_AT or log.first > 1 and mode >= REFUND then
+    -- Postpaid units may exceed the limit by one more limit.
+    local room = 2 * limit - (log.total - log.base)
+    if log.first > TRIM_AT and room > 0 or log.first > 1 and mode >= REFUND then
       call('LTRIM', key, format('%d', log.first - 1), END)
       log.grants, log.first = log.grants and log.grants - log.first + 1, 1
     end
@@ -147,27 +149,23 @@ if NEEDS_SLIDING_LOG then
       is_recorded = undo_grant(key, log, units)
     elseif mode >= REFUND then
       refund(key, log, units)
-    else
-      -- Postpaid units may exceed the limit by one more limit.
-      local room = 2 * limit - (log.total - log.base)
-      if room > 0 then
-        local total = log.total + (units < room and units or room)
-        local grant = pack('<dd', at, total)
-        if log.stored and log.newest == at then
-          call('LSET', key, END, grant)
+    elseif room > 0 then
+      local total = log.total + (units < room and units or room)
+      local grant = pack('<dd', at, total)
+      if log.stored and log.newest == at then
+        call('LSET', key, END, grant)
+      else
+        if log.stored then
+          call('RPUSH', key, grant)
         else
-          if log.stored then
-            call('RPUSH', key, grant)
-          else
-            call('RPUSH', key, pack('<dd', 0, 0), grant)
-          end
-          if log.total == log.base then
-            log.first_at = at
-          end
-          log.grants, log.stored = log.grants and log.grants + 1, true
+          call('RPUSH', key, pack('<dd', 0, 0), grant)
         end
-        log.newest, log.total = at, total
+        if log.total == log.base then
+          log.first_at = at
+        end
+        log.grants, log.stored = log.grants and log.grants + 1, true
       end
+      log.newest, log.total = at, total
     end
     log.unused_from = log.newest + window
     return is_recorded
