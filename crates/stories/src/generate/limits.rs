@@ -166,7 +166,11 @@ impl Limit {
     fn counts_by(&self) -> (bool, Option<String>, String, Option<u64>) {
         let unit = self.unit.as_ref().map(|unit| unit.to_lowercase());
         let algorithm = self.algorithm.as_deref().unwrap_or("fixed_window").to_owned();
-        let is_bucket = self.has_burst();
+        // Limits of 0 have no counter, whatever their algorithm.
+        let (is_zero, is_bucket) = (self.requests_per_unit == Some(0), self.has_burst());
+        if is_zero {
+            return (false, unit, String::new(), Some(0));
+        }
         (is_bucket, unit, if is_bucket { String::new() } else { algorithm }, self.requests_per_unit)
     }
 }

@@ -201,7 +201,8 @@ impl Model<'_> {
         if is_denied_in(FOREVER_US) {
             return None;
         }
-        let (mut least, mut most) = (1, FOREVER_US);
+        // Units that the call itself has given back can admit it at once.
+        let (mut least, mut most) = (0, FOREVER_US);
         while least < most {
             let middle = least + (most - least) / 2;
             if is_denied_in(middle) { least = middle + 1 } else { most = middle }

@@ -50,6 +50,12 @@ fn even_windows(files: &mut [RuleFile], calendars: &mut u32) {
         }
     };
     for node in files.iter_mut().flat_map(|file| &mut file.descriptors) {
-        node.each_mut(&mut |node| node.limits_mut().for_each(&mut make_even));
+        node.each_mut(&mut |node| {
+            // Two limits of one rule could become equal.
+            if node.limits().any(|limit| limit.calendar.is_some()) {
+                node.rate_limits.truncate(1);
+            }
+            node.limits_mut().for_each(&mut make_even);
+        });
     }
 }

@@ -20,12 +20,17 @@ fn place(story: &Story, random: &mut Random) -> usize {
 /// Some descriptors of the story without receipts and limits of their own.
 fn some_asks(story: &Story, random: &mut Random) -> Vec<Ask> {
     let in_domain = calls(story).filter(|call| call.domain == "d");
-    let asks: Vec<_> = in_domain.flat_map(|call| &call.descriptors).filter(|ask| !ask.entries.is_empty()).collect();
+    let asks: Vec<_> = in_domain.flat_map(|call| &call.descriptors).filter(|ask| has_row(ask)).collect();
     if asks.is_empty() {
         return Vec::new();
     }
     let mut some = || Ask { limit: None, receipt: None, ..random.pick(&asks).clone() };
     vec![some(), some()]
+}
+
+/// Whether a row can name the first entry: it needs a value.
+fn has_row(ask: &Ask) -> bool {
+    ask.entries.first().is_some_and(|(_, value)| !value.is_empty())
 }
 
 fn call(id: u32, ask: Ask) -> Step {

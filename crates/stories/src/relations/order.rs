@@ -30,12 +30,14 @@ pub(super) fn permutation(story: &Story, play: Play<'_>) -> Checked {
 }
 
 /// Whether no two charges are told in turn: postpaid ones of one counter, settles of one counter, and limits with other
-/// numbers on one counter, of which the second gets its numbers into its key.
+/// numbers on one counter, of which the second gets its numbers into its key. The charges of a limit with `reserve` are
+/// apart unless a check is among them.
 fn is_without_turns(facts: &[Fact]) -> bool {
     let is_alone = |index: usize| {
         let fact = &facts[index];
         let mut others = facts[..index].iter().filter(|other| other.is_settle == fact.is_settle);
-        !others.any(|other| other.key.starts_with(&fact.key) || fact.key.starts_with(&other.key))
+        let is_booked = fact.has_reserve;
+        !is_booked && !others.any(|other| other.key.starts_with(&fact.key) || fact.key.starts_with(&other.key))
     };
     (0..facts.len()).all(is_alone)
 }
