@@ -159,7 +159,7 @@ impl Algorithm {
         }
     }
 
-    fn is_unused(&self, state: Option<&State>, now_us: i128) -> bool {
+    pub(super) fn is_unused(&self, state: Option<&State>, now_us: i128) -> bool {
         match self.at(state, now_us) {
             State::Window(_, count) => count == 0,
             State::Sliding(_, current, previous) => current + previous == 0,

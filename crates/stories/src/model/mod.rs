@@ -103,7 +103,16 @@ impl Model<'_> {
 
     fn record(&mut self, charge: &Charge) {
         let after = charge.algorithm.taken(self.states.get(&charge.counter), self.now_us, charge.cost.units);
-        self.states.insert(charge.counter.clone(), after);
+        self.keep(charge, after, self.now_us);
+    }
+
+    /// An unused counter is a missing one, even if the clock steps back (decision 8).
+    fn keep(&mut self, charge: &Charge, after: State, now_us: i128) {
+        if charge.algorithm.is_unused(Some(&after), now_us) {
+            self.states.remove(&charge.counter);
+        } else {
+            self.states.insert(charge.counter.clone(), after);
+        }
     }
 
     /// The verdict on each charge but settles, and whether the call is denied. Charges that do not depend on the others
@@ -120,7 +129,7 @@ impl Model<'_> {
             let is_over = charge.cost.needed() > charge.algorithm.room(before.as_ref(), now_us) && !charge.cost.is_refund();
             if charge.is_independent() && charge.cost.units != 0 && charge.has_counter() {
                 let after = charge.algorithm.taken(before.as_ref(), now_us, charge.cost.units);
-                self.states.insert(charge.counter.clone(), after);
+                self.keep(charge, after, now_us);
             }
             match charge.role {
                 Role::Enforce => is_denied |= is_over,
@@ -143,7 +152,7 @@ impl Model<'_> {
             None => state,
         };
         if let Some(after) = after.clone().filter(|_| charge.has_counter()) {
-            self.states.insert(charge.counter.clone(), after);
+            self.keep(charge, after, now_us);
         }
         let settled = Charge { cost: Cost::NOTHING, ..charge.clone() };
         self.outcome(&settled, false, false, (&None, after))
