@@ -10,7 +10,7 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
 .PHONY: help run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions outage soak \
-	fuzz tools dist image check-dist toolchain
+	stories fuzz tools dist image check-dist toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
@@ -22,7 +22,7 @@ test: toolchain tools ## install the missing test tools, run every test, print a
 	@scripts/run-tests
 
 test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no nginx and no Chromium
-	$(CARGO) test --locked --workspace --lib --bins --test tidy --test dependencies --test docs --test polls
+	$(CARGO) test --locked --workspace --lib --bins --test tidy --test dependencies --test docs --test polls --test stories
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
 check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, nginx, Caddy, HAProxy, Go, Node and Python
@@ -58,6 +58,10 @@ outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/out
 
 soak: toolchain ## run for MINUTES=30 with faults (ATTACKS=yes: and attacks; STREAMS=16: and streams), and draw docs/soak.svg
 	$(CARGO) bench --locked --bench soak -- --minutes $(or $(MINUTES),30) --svg docs/soak.svg $(if $(ATTACKS),--attacks) $(if $(STREAMS),--streams $(STREAMS))
+
+stories: toolchain tools ## check STORIES=20000 random stories on memory, and a fortieth of them on Redis (STORIES_FROM: the first seed)
+	STORIES=$(or $(STORIES),20000) $(CARGO) test --locked -p ratelimitd-stories --test stories
+	STORIES=$$(( $(or $(STORIES),20000) / 40 )) $(CARGO) test --locked --test it -- redis::stories
 
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)

@@ -45,6 +45,7 @@ mod service;
 mod settle;
 mod shared_limits;
 mod soft_limits;
+mod stories;
 mod store;
 mod undo;
 mod undo_in_a_log;

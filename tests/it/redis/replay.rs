@@ -19,7 +19,7 @@ use crate::support::certificates::Authority;
 use crate::support::properties;
 use crate::support::redis::Redis;
 
-fn access(url: String) -> RedisAccess {
+pub(super) fn access(url: String) -> RedisAccess {
     RedisAccess { url, ..RedisAccess::default() }
 }
 

@@ -146,7 +146,11 @@ impl Blocked {
     }
 
     pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {
-        let until_reset_us = self.window_us - attempt.now_us.saturating_sub(self.start_us) % self.window_us;
+        // The process that gave the start may be ahead of the store.
+        let until_reset_us = match attempt.now_us.checked_sub(self.start_us) {
+            Some(passed_us) => self.window_us - passed_us % self.window_us,
+            None => (self.start_us - attempt.now_us - 1) % self.window_us + 1,
+        };
         Report { until_reset_us, ..BlockedView.report(attempt.cost, verdict) }
     }
 }
