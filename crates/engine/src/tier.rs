@@ -50,8 +50,8 @@ impl Limit {
         Ok(Self { shadow: self.shadow, ..Self::new(spec)?.in_place_of(rule) })
     }
 
-    /// A limit that denies every hit in place of this one.
-    pub(super) fn as_blocked(&self) -> Self {
+    /// A limit that denies every hit in place of this one. `until_us`: the end of that.
+    pub(super) fn as_blocked(&self, until_us: Option<u64>) -> Self {
         let spec = LimitSpec {
             requests_per_unit: 0,
             unlimited: false,
@@ -60,7 +60,7 @@ impl Limit {
             tiers: BTreeMap::new(),
             ..self.spec.clone()
         };
-        let kernel = Kernel::Blocked(Blocked::new(spec.period.us()));
+        let kernel = Kernel::Blocked(Blocked::new(spec.period.us()).until(until_us));
         let fingerprint = kernel.fingerprint().into();
         let quantity = Quantity::Limited(kernel);
         let (label, tiers) = (Arc::clone(&self.label), Box::default());
