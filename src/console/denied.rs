@@ -192,9 +192,9 @@ impl DeniedKey {
             || has_rule && self.charge.rule == charge.rule && entries_part(&self.key) == entries_part(key)
     }
 
-    /// The row of the exceptions that is for the key.
+    /// The row of the exceptions that is for the key. Of a secret value only its denials know the row.
     pub(super) fn exception(&self) -> Option<KeyException> {
-        let is_denied_now = self.denied.newest_steps(2) > 0;
+        let is_denied_now = self.shown.is_secret && self.denied.newest_steps(2) > 0;
         let of_denial = || KeyException::of_denial(&self.charge).filter(|_| is_denied_now);
         self.exception.clone().or_else(of_denial)
     }
