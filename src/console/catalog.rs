@@ -152,6 +152,12 @@ impl Catalog {
 }
 
 impl CatalogRow<'_> {
+    /// The text of one of the limits, by its kernel; `None` if the row has no other one to tell it apart from.
+    pub(super) fn limit_text(&self, quantity: Quantity) -> Option<String> {
+        let limit = self.limits.iter().find(|limit| limit.quantity == quantity)?;
+        (self.limits.len() > 1).then(|| rate(limit))
+    }
+
     pub(super) fn texts(&self) -> RowTexts {
         let (Some(rule), Some(first)) = (self.rule, self.limits.first()) else {
             let limit = "with the request".to_owned();

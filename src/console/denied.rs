@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{HashKey, HeavyKey, RuleSet, parse_key};
+use engine::{HashKey, HeavyKey, Quantity, RuleSet, parse_key};
 
+use super::excepted::KeyException;
 use super::mask::{MaskedKey, masked, row_id};
 use super::steps::Steps;
 use crate::telemetry::metrics::{CountedKeys, DeniedCharge, LimitRef};
@@ -38,6 +39,9 @@ pub(super) struct DeniedKey {
     pub(super) denied: Steps,
     /// Whether the numbers of the last second differ from those before.
     pub(super) has_changed: bool,
+    /// The row that is for the key, as it was looked up.
+    exception: Option<KeyException>,
+    is_looked_up: bool,
 }
 
 /// A denied key with its limit: what shows or resets its counter.
@@ -86,6 +90,26 @@ impl DeniedTable {
     pub(super) fn mask_again(&mut self, rules: &RuleSet) {
         for key in self.limits.values_mut().flat_map(|limit| &mut limit.keys) {
             key.shown = masked(&self.tag_key, rules, &key.key);
+            key.is_looked_up = false;
+        }
+    }
+
+    /// Finds the row for each key of which it is not known, or whose row has ended. `label_of`: the label of a limit.
+    pub(super) fn find_exceptions<'l>(
+        &mut self,
+        rules: &RuleSet,
+        end: u64,
+        label_of: impl Fn(&LimitRef) -> Option<&'l Arc<str>>,
+    ) {
+        for (limit, keys) in &mut self.limits {
+            let Some(label) = label_of(limit) else { continue };
+            for key in &mut keys.keys {
+                let is_over = key.exception.as_ref().is_some_and(|row| row.is_over(end));
+                if !key.is_looked_up || is_over {
+                    key.exception = KeyException::find(rules, &key.key, label, end);
+                    key.is_looked_up = true;
+                }
+            }
         }
     }
 
@@ -115,10 +139,17 @@ impl LimitKeys {
     fn add(&mut self, counted: HeavyKey<DeniedCharge>, tag_key: &HashKey, rules: &RuleSet, end: u64) {
         let HeavyKey { key, count, error, value: charge } = counted;
         self.has_more |= error > 0;
-        let known = self.keys.iter_mut().find(|known| *known.key == *key);
-        if let Some(known) = known {
+        let mut place = self.keys.iter().position(|known| known.is_row_of(&key, &charge));
+        let id = if place.is_none() { row_id(tag_key, &key) } else { String::new() };
+        // A row keeps its id when its key gets another counter.
+        place = place.or_else(|| self.keys.iter().position(|known| known.id == id));
+        if let Some(place) = place {
+            let known = &mut self.keys[place];
             known.denied.add(end, count - error);
             (known.charge, known.has_changed) = (charge, true);
+            if *known.key != *key {
+                (known.key, known.is_looked_up) = (key.into(), false);
+            }
             return;
         }
         if self.keys.len() == MOST_KEYS {
@@ -130,8 +161,17 @@ impl LimitKeys {
         }
         let mut denied = Steps::default();
         denied.add(end, count - error);
-        let (id, shown) = (row_id(tag_key, &key), masked(tag_key, rules, &key));
-        self.keys.push(DeniedKey { id, key: key.into(), charge, shown, denied, has_changed: true });
+        let shown = masked(tag_key, rules, &key);
+        self.keys.push(DeniedKey {
+            id,
+            key: key.into(),
+            charge,
+            shown,
+            denied,
+            has_changed: true,
+            exception: None,
+            is_looked_up: false,
+        });
     }
 
     fn advance(&mut self, end: u64) {
@@ -151,6 +191,26 @@ impl LimitKeys {
 }
 
 impl DeniedKey {
+    /// Whether a denial belongs to this row: it has the same counter, or one of the same entries and limit that a row
+    /// of the exceptions or a tier has replaced.
+    fn is_row_of(&self, key: &str, charge: &DeniedCharge) -> bool {
+        let has_rule = charge.rule != Quantity::Unlimited;
+        *self.key == *key
+            || has_rule && self.charge.rule == charge.rule && entries_part(&self.key) == entries_part(key)
+    }
+
+    /// The row of the exceptions that is for the key. Of a secret value only its denials know the row.
+    pub(super) fn exception(&self) -> Option<KeyException> {
+        let is_denied_now = self.shown.is_secret && self.denied.newest_steps(2) > 0;
+        let of_denial = || KeyException::of_denial(&self.charge).filter(|_| is_denied_now);
+        self.exception.clone().or_else(of_denial)
+    }
+
+    /// The kernel of the limit as the rules have it.
+    pub(super) fn rule(&self) -> Quantity {
+        self.charge.rule
+    }
+
     pub(super) fn row(&self, (domain, rule): (Arc<str>, Arc<str>)) -> DeniedRow {
         let shown = shown_text(&self.shown);
         DeniedRow { id: self.id.clone(), key: self.key.clone(), charge: self.charge, domain, rule, shown }
@@ -159,4 +219,9 @@ impl DeniedKey {
 
 fn shown_text(key: &MaskedKey) -> String {
     key.entries.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A counter key without the fingerprint of its limit.
+fn entries_part(key: &str) -> &str {
+    key.split_once('#').map_or(key, |(entries, _)| entries)
 }

@@ -17,6 +17,7 @@ use super::shapes::Shapes;
 use super::state::{MOST_SHAPES, RuleSelection, mark_json, rounded};
 use super::steps::Steps;
 use super::totals::Totals;
+use crate::telemetry::metrics::LimitRef;
 
 /// Streams are sent the state at least this often.
 const STATE_EVERY_S: u64 = 10;
@@ -35,8 +36,10 @@ pub(super) struct History {
     pub(super) marks: Marks,
     pub(super) lasting: Lasting,
     pub(super) notices: Vec<Notice>,
-    /// Requests that the deny cache has denied.
+    /// Requests that the deny cache has denied, that rows of the exceptions blocked, and exempted.
     pub(super) deny_hits: Steps,
+    pub(super) blocked: Steps,
+    pub(super) exempt: Steps,
     /// The rows of the last state, which are all that streams know.
     listed_rules: HashSet<u32>,
     listed_keys: HashSet<String>,
@@ -64,6 +67,8 @@ impl History {
             lasting: Lasting::default(),
             notices: Vec::new(),
             deny_hits: Steps::default(),
+            blocked: Steps::default(),
+            exempt: Steps::default(),
             listed_rules: HashSet::new(),
             listed_keys: HashSet::new(),
         }
@@ -83,9 +88,13 @@ impl History {
         }
         self.shapes.advance(end);
         self.denied.advance(end, |limit| self.limits.get(limit).is_some());
-        self.totals.add(&now.metrics, now.seconds, shadow);
-        let hits_before = self.now.as_ref().map_or(0, |before| before.store.deny_hits);
-        self.deny_hits.add(end, now.store.deny_hits.saturating_sub(hits_before));
+        let label_of = |limit: &LimitRef| self.limits.get(limit).map(|history| &history.name.1);
+        self.denied.find_exceptions(&now.rule_set, end, label_of);
+        self.totals.add(&now.metrics, now.seconds, shadow, now.store.answers);
+        let grown = |sum: fn(&Observation) -> u64| sum(&now).saturating_sub(self.now.as_ref().map_or(0, sum));
+        self.deny_hits.add(end, grown(|now| now.store.deny_hits));
+        self.blocked.add(end, grown(|now| now.metrics.blocked));
+        self.exempt.add(end, grown(|now| now.metrics.exempt));
         self.lasting.add(&now);
         let has_marks = self.marks.add(&now);
         let has_notices = self.update_notices(&now);

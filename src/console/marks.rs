@@ -71,8 +71,7 @@ impl Marks {
         let at_start = Known { generation: known.generation.min(1), rejected_at: None, is_draining: false };
         let before = self.before.replace(known).unwrap_or(at_start);
         if before.generation != now.rules.generation {
-            let text = format!("generation {}", now.rules.generation);
-            has_news |= self.push(now.rules.loaded_at, Level::Plain, text);
+            has_news |= self.push(now.rules.loaded_at, Level::Plain, "new rules".to_owned());
         }
         if let Some(at) = rejected_at.filter(|_| before.rejected_at != rejected_at) {
             has_news |= self.push(at, Level::Bad, "rules rejected".to_owned());

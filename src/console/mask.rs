@@ -79,10 +79,8 @@ pub(super) fn unmasked(key: &str) -> Vec<KeyEntry> {
     entries.chain(further).collect()
 }
 
-/// Which entries have a value that the rule files have.
-fn public_values(parsed: &ParsedKey, rules: &RuleSet) -> Vec<bool> {
-    let KeyText::Plain(domain) = &parsed.domain else { return Vec::new() };
-    let Some(domain) = rules.domain(domain) else { return Vec::new() };
+/// The entries of a request with this key, with hashes and patterns where the key has no value.
+pub(super) fn entries_of(parsed: &ParsedKey) -> Vec<Entry> {
     let entry = |(name, value): &(KeyText, KeyValue)| Entry {
         key: name.text().to_owned(),
         value: match value {
@@ -90,8 +88,14 @@ fn public_values(parsed: &ParsedKey, rules: &RuleSet) -> Vec<bool> {
             KeyValue::Shared(pattern) => pattern.text().to_owned(),
         },
     };
-    let entries: Vec<_> = parsed.entries.iter().map(entry).collect();
-    let walk = domain.walk(&entries, &mut String::new());
+    parsed.entries.iter().map(entry).collect()
+}
+
+/// Which entries have a value that the rule files have.
+fn public_values(parsed: &ParsedKey, rules: &RuleSet) -> Vec<bool> {
+    let KeyText::Plain(domain) = &parsed.domain else { return Vec::new() };
+    let Some(domain) = rules.domain(domain) else { return Vec::new() };
+    let walk = domain.walk(&entries_of(parsed), &mut String::new());
     walk.steps.iter().map(|step| matches!(step, Step::Exact(_))).collect()
 }
 

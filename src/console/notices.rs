@@ -10,6 +10,7 @@ use super::marks::{Level, Marks};
 use super::observation::Observation;
 use super::shapes::UnknownKey;
 use super::totals::{Second, Totals};
+use crate::telemetry::metrics::RequestFailure;
 
 /// More notices than this are not read.
 const MOST_NOTICES: usize = 6;
@@ -112,8 +113,10 @@ fn add_store(all: &mut Vec<Notice>, facts: &Facts<'_>) {
     let (now, store) = (facts.now, &facts.now.store);
     let by_policy = || {
         let policy = facts.totals.sum(60, |second| second.policy);
-        let breakers = format!("{} of {} breakers are open.", store.breakers_open, store.breakers);
-        format!("{} requests of the last minute were admitted by policy. {breakers}", with_commas(policy))
+        format!(
+            "{} requests of the last minute were admitted by their on_store_failure.",
+            with_commas(policy)
+        )
     };
     match &facts.marks.outage {
         Some((outage, None)) => {
@@ -141,7 +144,7 @@ fn add_store(all: &mut Vec<Notice>, facts: &Facts<'_>) {
         push(
             all,
             Level::Bad,
-            "Breakers have been open for two minutes.",
+            "Circuit breakers of Redis have been open for two minutes.",
             text,
             "The page /store names the servers.",
         );
@@ -177,7 +180,7 @@ fn add_rules(all: &mut Vec<Notice>, facts: &Facts<'_>) {
         let first = rejected.problems.first().cloned().unwrap_or_default();
         let fix = match rules.generation {
             0 => "There are no rules in force.".to_owned(),
-            generation => format!("Generation {generation} of {} stays in force.", clock(rules.loaded_at)),
+            _ => format!("The rules of {} stay in force.", clock(rules.loaded_at)),
         };
         push(all, Level::Warn, &title, first, &fix);
     }
@@ -209,11 +212,16 @@ fn add_rules(all: &mut Vec<Notice>, facts: &Facts<'_>) {
 fn add_requests(all: &mut Vec<Notice>, facts: &Facts<'_>) {
     let failures = facts.totals.failures_of_a_minute();
     if !failures.is_empty() {
-        let level = if failures.iter().any(|(kind, _)| *kind == "store") { Level::Bad } else { Level::Warn };
-        let kinds: Vec<_> =
-            failures.iter().map(|(kind, count)| format!("{kind} {}", with_commas(*count))).collect();
-        let text = format!("In the last minute: {}.", kinds.join(", "));
-        push(all, level, "Requests have no decision.", text, "Envoy's failure_mode_deny decides about them.");
+        let is_store = |(reason, _): &(RequestFailure, u64)| *reason == RequestFailure::Store;
+        let level = if failures.iter().any(is_store) { Level::Bad } else { Level::Warn };
+        let sum = failures.iter().map(|(_, count)| count).sum();
+        let title = format!("{} requests of the last minute got no decision.", with_commas(sum));
+        let causes: Vec<_> = match failures[..] {
+            [(reason, _)] => vec![format!("{}.", cause(reason))],
+            _ => failures.iter().map(|(reason, count)| format!("{} ({count}).", cause(*reason))).collect(),
+        };
+        let fix = "Envoy admits them unless failure_mode_deny is set.";
+        push(all, level, &title, causes.join(" "), fix);
     }
     let is_slow = |second: &Second| second.p99_us.is_some_and(|us| us > SLOW_US);
     let last = || facts.totals.seconds().rev().take(SLOW_S);
@@ -239,6 +247,20 @@ fn add_requests(all: &mut Vec<Notice>, facts: &Facts<'_>) {
         let title = format!("{} requests/s meet no limit because of one key.", rate_text(*rate));
         let text = format!("{domain}: {key} is in no rule; the first level has: {}.", shortened(known));
         push(all, Level::Warn, &title, text, "A misspelt descriptor is admitted without a limit.");
+    }
+}
+
+/// Why requests got no decision.
+fn cause(reason: RequestFailure) -> &'static str {
+    match reason {
+        RequestFailure::Invalid => "They are not valid",
+        RequestFailure::Store => "Redis did not answer",
+        RequestFailure::Incomplete => "They did not arrive completely",
+        RequestFailure::Overloaded => "This process had too many to decide",
+        RequestFailure::Untaken => "The callers did not take the answer",
+        RequestFailure::NoRules => "There were no rules yet",
+        RequestFailure::Deadline => "The time that the caller gave was too short",
+        RequestFailure::Panic => "This program has a defect",
     }
 }
 

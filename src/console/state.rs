@@ -2,14 +2,17 @@
 
 use std::collections::HashSet;
 
+use engine::ExceptionKind;
 use serde_json::{Value, json};
 
 use super::catalog::{CatalogRow, RowTexts};
 use super::denied::DeniedKey;
+use super::excepted::rows_in_force;
 use super::history::History;
 use super::limits::LimitHistory;
 use super::marks::Mark;
 use super::notices::Notice;
+use super::steps::Steps;
 use super::totals::Second;
 
 /// The version of the format.
@@ -65,6 +68,7 @@ impl History {
             "rules": self.rules(selection),
             "keys": self.keys(),
             "store": self.store(),
+            "exceptions": self.exceptions(),
             "unlimited": self.unlimited(),
         })
     }
@@ -159,10 +163,10 @@ impl History {
             let Some(row) = row else { continue };
             let mut keys: Vec<_> = keys.keys.iter().map(|key| (key.denied.rate(end), key)).collect();
             keys.sort_by(most_denied);
-            all.extend(keys.into_iter().take(MOST_KEYS_OF_A_RULE).map(|(rate, key)| (row.id, rate, key)));
+            all.extend(keys.into_iter().take(MOST_KEYS_OF_A_RULE).map(|(rate, key)| (row, rate, key)));
         }
         all.sort_by(|(_, a_rate, a), (_, b_rate, b)| most_denied(&(*a_rate, a), &(*b_rate, b)));
-        all.iter().take(MOST_KEYS).map(|(rule, rate, key)| key_json(*rule, *rate, key)).collect()
+        all.iter().take(MOST_KEYS).map(|(row, rate, key)| key_json(row, *rate, key)).collect()
     }
 
     fn store(&self) -> Value {
@@ -195,6 +199,16 @@ impl History {
         })
     }
 
+    /// The rows of the exceptions, and the requests that they have blocked or exempted.
+    fn exceptions(&self) -> Value {
+        let rows = |kind| self.now.as_ref().map_or(0, |now| rows_in_force(&now.rule_set, kind, self.end()));
+        let of_kind = |kind, requests: &Steps| json!({"rows": rows(kind), "requests_15m": requests.sum()});
+        json!({
+            "block": of_kind(ExceptionKind::Block, &self.blocked),
+            "exempt": of_kind(ExceptionKind::Exempt, &self.exempt),
+        })
+    }
+
     fn unlimited(&self) -> Value {
         let metrics = self.now.as_ref().map(|now| now.metrics.clone()).unwrap_or_default();
         let per_second = |number: fn(&crate::telemetry::metrics::MetricsSample) -> u64| {
@@ -220,7 +234,7 @@ impl RuleRow<'_> {
     fn json(&self, selection: RuleSelection) -> Value {
         let Self { row, history, asked, denied, keys, has_more_keys } = self;
         let (domain, rule) = &history.name;
-        let trend = |steps: &super::steps::Steps| match selection {
+        let trend = |steps: &Steps| match selection {
             RuleSelection::Most => steps.all().collect(),
             RuleSelection::All => Vec::new(),
         };
@@ -240,12 +254,14 @@ fn most_denied(a: &(f64, &DeniedKey), b: &(f64, &DeniedKey)) -> std::cmp::Orderi
     b.0.total_cmp(&a.0).then(b.1.denied.sum().cmp(&a.1.denied.sum())).then(a.1.id.cmp(&b.1.id))
 }
 
-fn key_json(rule: u32, rate: f64, key: &DeniedKey) -> Value {
+fn key_json(rule: &CatalogRow<'_>, rate: f64, key: &DeniedKey) -> Value {
     json!({
         "id": key.id,
-        "rule": rule,
+        "rule": rule.id,
+        "limit": rule.limit_text(key.rule()),
         "entries": key.shown.entries,
         "secret": key.shown.is_secret,
+        "exception": key.exception().map(|row| row.json()),
         "denied": rounded(rate),
         "denied_15m": key.denied.sum(),
         "spark": key.denied.all().collect::<Vec<_>>(),

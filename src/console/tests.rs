@@ -1,5 +1,7 @@
 //! The history of a process, observed second by second on an own clock.
 
+mod excepted;
+
 use std::io::Write as _;
 use std::sync::Arc;
 

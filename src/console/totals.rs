@@ -41,8 +41,8 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Adds the second of a sample. `passed`: seconds since the sample before; `shadow`: denials without effect in
-    /// them.
-    pub(super) fn add(&mut self, sample: &MetricsSample, passed: u64, shadow: u64) {
+    /// them; `store_answers`: a store that does not answer refuses in microseconds, which is no latency.
+    pub(super) fn add(&mut self, sample: &MetricsSample, passed: u64, shadow: u64, store_answers: bool) {
         // The first sample is made when the process starts, so its sums are those of the first second.
         let before = self.before.take().unwrap_or_default();
         let since = |now: u64, before: u64| now.saturating_sub(before);
@@ -54,7 +54,8 @@ impl Totals {
         let window = self.samples.front().unwrap_or(&before);
         let calls = sample.calls.since(&window.calls);
         let store = sample.store_calls.since(&window.store_calls);
-        self.store_p50_us = store.percentile_us(0.5);
+        let of_store = |share| if store_answers { store.percentile_us(share) } else { None };
+        self.store_p50_us = of_store(0.5);
         let second = Second {
             requests: whole(ok + policy + denied + failed),
             denied: whole(denied),
@@ -63,7 +64,7 @@ impl Totals {
             shadow: whole(shadow + since(sample.shadowed, before.shadowed)),
             p50_us: calls.percentile_us(0.5),
             p99_us: calls.percentile_us(0.99),
-            store_p99_us: store.percentile_us(0.99),
+            store_p99_us: of_store(0.99),
         };
         for _ in 1..passed.min(SECONDS as u64) {
             push(&mut self.seconds, Second::default(), SECONDS);
@@ -91,11 +92,10 @@ impl Totals {
     }
 
     /// Failures of the last minute with their reasons, but for answers that were not taken.
-    pub(super) fn failures_of_a_minute(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn failures_of_a_minute(&self) -> Vec<(RequestFailure, u64)> {
         let sum = |at: usize| self.failures.iter().map(|second| second[at]).sum();
-        let all = RequestFailure::ALL.iter().enumerate().map(|(at, reason)| (reason, sum(at)));
-        let counted = all.filter(|(reason, count)| *count > 0 && **reason != RequestFailure::Untaken);
-        counted.map(|(reason, count)| (reason.name(), count)).collect()
+        let all = RequestFailure::ALL.into_iter().enumerate().map(|(at, reason)| (reason, sum(at)));
+        all.filter(|(reason, count)| *count > 0 && *reason != RequestFailure::Untaken).collect()
     }
 
     /// The oldest of the samples of the last seconds, for rates, with its age in seconds.
@@ -156,13 +156,13 @@ mod tests {
     #[test]
     fn the_classes_of_a_second_add_up() {
         let mut totals = Totals::default();
-        totals.add(&sample([5, 0, 0, 0]), 1, 0);
-        totals.add(&sample([9, 2, 3, 1]), 1, 4);
+        totals.add(&sample([5, 0, 0, 0]), 1, 0, true);
+        totals.add(&sample([9, 2, 3, 1]), 1, 4, true);
         let second = totals.newest();
         assert_eq!((second.requests, second.policy, second.denied, second.failed), (10, 2, 3, 1));
         assert_eq!((second.shadow, totals.seconds().len()), (4, 2));
         // A second that was missed has no requests.
-        totals.add(&sample([10, 2, 3, 1]), 2, 0);
+        totals.add(&sample([10, 2, 3, 1]), 2, 0, true);
         assert_eq!(totals.seconds().map(|second| second.requests).collect::<Vec<_>>(), [5, 10, 0, 1]);
     }
 
@@ -170,10 +170,10 @@ mod tests {
     fn only_fifteen_minutes_are_kept() {
         let mut totals = Totals::default();
         for second in 1..=1_000 {
-            totals.add(&sample([second * 3, 0, 0, 0]), 1, 0);
+            totals.add(&sample([second * 3, 0, 0, 0]), 1, 0, true);
         }
         assert_eq!((totals.seconds().len(), totals.sum(SECONDS, |second| second.requests)), (900, 2_700));
-        totals.add(&sample([3_000, 0, 0, 0]), 100_000, 0);
+        totals.add(&sample([3_000, 0, 0, 0]), 100_000, 0, true);
         assert_eq!((totals.seconds().len(), totals.sum(SECONDS, |second| second.requests)), (900, 0));
     }
 
@@ -191,14 +191,26 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_is_away_has_no_latency() {
+        let mut totals = Totals::default();
+        let store_calls = |calls| DurationBuckets { calls, up_to: vec![(0.000_05, calls)] };
+        let now = MetricsSample { store_calls: store_calls(100), ..MetricsSample::default() };
+        totals.add(&now, 1, 0, true);
+        assert_eq!((totals.newest().store_p99_us, totals.store_p50_us), (Some(49), Some(25)));
+        let refused = MetricsSample { store_calls: store_calls(500), ..MetricsSample::default() };
+        totals.add(&refused, 1, 0, false);
+        assert_eq!((totals.newest().store_p99_us, totals.store_p50_us), (None, None));
+    }
+
+    #[test]
     fn failures_of_a_minute_have_their_reasons() {
         let mut totals = Totals::default();
         let mut now = sample([0; 4]);
         now.failures[RequestFailure::Store as usize] = 3;
         now.failures[RequestFailure::Untaken as usize] = 3;
-        totals.add(&now, 1, 0);
-        assert_eq!(totals.failures_of_a_minute(), [("store", 3)]);
-        (0..60).for_each(|_| totals.add(&now, 1, 0));
+        totals.add(&now, 1, 0, true);
+        assert_eq!(totals.failures_of_a_minute(), [(RequestFailure::Store, 3)]);
+        (0..60).for_each(|_| totals.add(&now, 1, 0, true));
         assert_eq!(totals.failures_of_a_minute(), []);
     }
 }

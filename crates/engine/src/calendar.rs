@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::algorithm::{Blocked, Kernel};
+use super::algorithm::Kernel;
 use super::limit::{Algorithm, Limit, LimitSpec, Quantity};
 use super::period::{Period, Unit};
 
@@ -94,7 +94,7 @@ impl Limit {
         let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
         Some(match kernel {
             Kernel::CalendarWindow(k) => Kernel::CalendarWindow(k.with_boundaries(calendar.around(now_us))),
-            Kernel::Blocked(_) => Kernel::Blocked(Blocked::within(calendar.window(now_us))),
+            Kernel::Blocked(k) => Kernel::Blocked(k.within(calendar.window(now_us))),
             kernel => kernel,
         })
     }

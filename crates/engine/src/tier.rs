@@ -49,12 +49,12 @@ impl Limit {
         Ok(Self { shadow: self.shadow, ..Self::new(spec)?.in_place_of(rule) })
     }
 
-    /// A limit that denies every hit in place of this one.
-    pub(super) fn as_blocked(&self) -> Self {
+    /// A limit that denies every hit in place of this one. `until_us`: the end of that.
+    pub(super) fn as_blocked(&self, until_us: Option<u64>) -> Self {
         let mut spec = self.spec.without_tiers();
         (spec.requests_per_unit, spec.unlimited, spec.burst) = (0, false, None);
         spec.charging = Charging::Prepaid;
-        let kernel = Kernel::Blocked(Blocked::new(spec.period.us()));
+        let kernel = Kernel::Blocked(Blocked::new(spec.period.us()).until(until_us));
         Self {
             quantity: Quantity::Limited(kernel),
             shadow: false,

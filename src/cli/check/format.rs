@@ -18,6 +18,10 @@ use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 
+/// What metadata says of a row that blocks.
+const BLOCKED: &str = " -> blocked";
+const ALWAYS: &str = ", always blocked";
+
 /// One line for the request, and one indented line for each descriptor, exception and header. `hits`: of each
 /// descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
@@ -29,7 +33,8 @@ pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &Rat
     for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
         let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
         let boundary = next_boundary(answer, index).unwrap_or_default();
-        push_line(format!("  {entries}: {}{boundary}", status_text(status, hits)));
+        let block = block_text(answer, status);
+        push_line(format!("  {entries}: {}{boundary}", status_text(status, hits, block)));
     }
     for (limit, way) in exceptions(answer) {
         push_line(format!("  exception for {limit}: {way}"));
@@ -88,9 +93,10 @@ fn text_in<'m>(fields: &'m Struct, name: &str) -> Option<&'m str> {
 
 /// The end of the window in local time, if the limit has a calendar and the answer has metadata.
 fn next_boundary(answer: &RateLimitResponse, index: usize) -> Option<String> {
+    let status = answer.statuses.get(index).filter(|status| !is_blocked(status))?;
     let zone = text_in(descriptor_metadata(answer, index)?, "calendar")?;
     let decided_at_us: u64 = text_in(answer.dynamic_metadata.as_ref()?, "decided_at_us")?.parse().ok()?;
-    let until_reset = u64::try_from(until_reset(answer.statuses.get(index)?)?.as_micros()).ok()?;
+    let until_reset = u64::try_from(until_reset(status)?.as_micros()).ok()?;
     let boundary = local_time(zone, decided_at_us.checked_add(until_reset)?)?;
     Some(format!(", next window at {boundary} ({zone})"))
 }
@@ -113,8 +119,32 @@ fn entries_text(DescriptorArg(entries): &DescriptorArg) -> String {
     entries.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
-/// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`.
-fn status_text(status: &DescriptorStatus, hits: u64) -> String {
+/// Whether the limit of a status is 0.
+fn is_blocked(status: &DescriptorStatus) -> bool {
+    let is_zero = status.current_limit.as_ref().is_some_and(|limit| limit.requests_per_unit == 0);
+    is_zero && status.code() == Code::OverLimit
+}
+
+/// How long a limit blocks; `None` if it does not. Without metadata the answer has a time and does not say what it is:
+/// the end of the block, or that of a unit that is followed by others in which the limit blocks.
+fn block_text(answer: &RateLimitResponse, status: &DescriptorStatus) -> Option<String> {
+    let limit = status.current_limit.as_ref().filter(|_| is_blocked(status))?;
+    let all = exceptions(answer).into_iter();
+    let blocks: Vec<(&str, &str)> =
+        all.filter_map(|(name, way)| Some((name, way.split_once(BLOCKED)?.1))).collect();
+    let of_limit = blocks.iter().find(|(name, _)| *name == limit.name);
+    let only = if blocks.len() == 1 { blocks.first() } else { None };
+    let Some((_, end)) = of_limit.or(only) else {
+        let has_metadata = descriptor_metadata(answer, 0).is_some();
+        let wait = until_reset(status).filter(|_| !has_metadata || blocks.len() > 1).map(readable_duration);
+        return Some(wait.map_or_else(|| ALWAYS.to_owned(), |wait| format!(", blocked for at least {wait}")));
+    };
+    let until = end.strip_prefix(" until ").and_then(|until| until.split(' ').next());
+    Some(until.map_or_else(|| ALWAYS.to_owned(), |until| format!(", blocked until {until}")))
+}
+
+/// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`. `block`: the wait of a limit that blocks.
+fn status_text(status: &DescriptorStatus, hits: u64, block: Option<String>) -> String {
     let code = code_text(status.code());
     let Some(limit) = &status.current_limit else {
         return match status.limit_remaining {
@@ -128,7 +158,7 @@ fn status_text(status: &DescriptorStatus, hits: u64) -> String {
         more if more > limit.requests_per_unit => format!("{more} left at {}", limit_text(limit)),
         left => format!("{left} of {} left", limit_text(limit)),
     };
-    let wait = never_text(status, limit, hits).unwrap_or_else(|| reset_text(status));
+    let wait = block.or_else(|| never_text(status, limit, hits)).unwrap_or_else(|| reset_text(status));
     format!("{code}, {left}{wait}{rule}")
 }
 
@@ -138,9 +168,7 @@ fn never_text(status: &DescriptorStatus, limit: &RateLimit, hits: u64) -> Option
     if status.code() != Code::OverLimit || hits <= u64::from(limit.requests_per_unit) {
         return None;
     }
-    Some(if limit.requests_per_unit == 0 {
-        ", always blocked".to_owned()
-    } else if status.limit_remaining == limit.requests_per_unit {
+    Some(if status.limit_remaining == limit.requests_per_unit {
         format!(", {hits} is more than the limit can ever hold")
     } else {
         format!(
@@ -247,11 +275,56 @@ mod tests {
             (status(8, (0, 0), None), 6, "OK, 8 left at 5 per minute"),
         ];
         for (status, hits, sentence) in table {
-            assert_eq!(status_text(&status, hits), sentence);
+            assert_eq!(status_text(&status, hits, None), sentence);
         }
-        let mut blocked = over(0);
-        blocked.current_limit.as_mut().expect("a limit").requests_per_unit = 0;
-        assert_eq!(status_text(&blocked, 1), "OVER LIMIT, 0 of 0 per minute left, always blocked");
+    }
+
+    #[test]
+    fn a_block_tells_its_end() {
+        let text = |value: &str| prost_types::Value { kind: Some(Kind::StringValue(value.to_owned())) };
+        let map = |fields: &[(&str, prost_types::Value)]| prost_types::Value {
+            kind: Some(Kind::StructValue(Struct {
+                fields: fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            })),
+        };
+        let mut blocked = DescriptorStatus { code: Code::OverLimit.into(), ..status(0, (5_400, 0), None) };
+        let limit = blocked.current_limit.as_mut().expect("a limit");
+        (limit.requests_per_unit, limit.name) = (0, "per-key".to_owned());
+        let blocked_text = |rows: Option<&[(&str, &str)]>| {
+            let metadata = rows.map(|rows| {
+                let rows: Vec<_> = rows.iter().map(|(name, way)| (*name, text(way))).collect();
+                let descriptor = map(&[("calendar", text("Europe/Berlin"))]);
+                let list = prost_types::ListValue { values: vec![descriptor] };
+                let list = prost_types::Value { kind: Some(Kind::ListValue(list)) };
+                let fields = [("descriptors", list), ("exception", map(&rows)), ("decided_at_us", text("1"))];
+                let Some(Kind::StructValue(fields)) = map(&fields).kind else { panic!("a map") };
+                fields
+            });
+            let answer = RateLimitResponse {
+                overall_code: Code::OverLimit.into(),
+                statuses: vec![blocked.clone()],
+                dynamic_metadata: metadata,
+                ..RateLimitResponse::default()
+            };
+            let shown = answer_text(&[DescriptorArg(Vec::new())], 1, &answer);
+            shown.lines().nth(1).and_then(|line| Some(line.split_once(" left, ")?.1.to_owned()))
+        };
+        let until = "60 -> blocked until 2026-12-01T00:00:00Z (a.yaml:3)";
+        let table: [(Option<&[(&str, &str)]>, &str); 7] = [
+            (None, "blocked for at least 1h 30m (rule per-key)"),
+            (Some(&[]), "always blocked (rule per-key)"),
+            (Some(&[("per-key", until)]), "blocked until 2026-12-01T00:00:00Z (rule per-key)"),
+            (Some(&[("per-key", "60 -> blocked (a.yaml:3)")]), "always blocked (rule per-key)"),
+            (Some(&[("other", until)]), "blocked until 2026-12-01T00:00:00Z (rule per-key)"),
+            (
+                Some(&[("other", until), ("per-key", "60 -> blocked (a.yaml:3)")]),
+                "always blocked (rule per-key)",
+            ),
+            (Some(&[("a", until), ("b", until)]), "blocked for at least 1h 30m (rule per-key)"),
+        ];
+        for (rows, expected) in table {
+            assert_eq!(blocked_text(rows).as_deref(), Some(expected), "{rows:?}");
+        }
     }
 
     #[test]
@@ -272,7 +345,7 @@ mod tests {
             (bare(u32::MAX), "OK, unlimited"),
         ];
         for (status, sentence) in table {
-            assert_eq!(status_text(&status, 1), sentence);
+            assert_eq!(status_text(&status, 1, None), sentence);
         }
     }
 }

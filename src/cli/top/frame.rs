@@ -13,7 +13,10 @@ use rules::readable_duration;
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
-use super::sentence::{is_long_ago, key_text, per_second, rule_text, sentence, share_text, time_of_day};
+use super::sentence::{
+    exceptions_text, is_long_ago, key_text, per_second, rule_of_key_text, rule_text, sentence, share_text,
+    time_of_day,
+};
 use super::state::SECONDS;
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
 use crate::console::with_commas;
@@ -107,6 +110,7 @@ fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<
             };
             lines.extend(styled(&notice_text(view, line), style));
         }
+        lines.extend(exceptions_text(&view.exceptions).iter().flat_map(|text| prose(text)).map(Line::from));
         lines.extend(numbers(view, width).into_iter().map(Line::from));
         lines.push(Line::from(trend(view, width)));
     }
@@ -170,7 +174,10 @@ fn numbers(view: &View, width: u16) -> Vec<String> {
         rate("no decision", rates.failed),
         percentile("p99", view.p99_us),
     ];
-    items.extend(view.redis.map(|_| percentile("Redis p99", view.store_p99_us)));
+    items.extend(view.redis.map(|redis| match redis.answering {
+        0 => "Redis p99 away".to_owned(),
+        _ => percentile("Redis p99", view.store_p99_us),
+    }));
     // No-break spaces hold an item together, and items apart.
     let items: Vec<_> = items.into_iter().map(|item| item.replace(' ', "\u{a0}") + "\u{a0}\u{a0}").collect();
     let lines = wrapped(&items.join(" "), width).into_iter();
@@ -246,7 +253,7 @@ fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) 
         let denied = rule.map_or(0.0, |rule| rule.denied);
         vec![
             key_text(key),
-            rule.map(rule_text).unwrap_or_default(),
+            rule.map(|rule| rule_of_key_text(rule, key, view.end)).unwrap_or_default(),
             per_second(key.denied),
             share_text(key.denied, denied),
             format!("≥ {}", with_commas(key.denied_15m)),

@@ -1,9 +1,12 @@
 //! The state of the instances as sentences, and numbers as words of them.
 
-use super::state::SECONDS;
-use super::view::{KeyLine, RuleLine, View};
-use crate::console::{clock, rate_text};
+use std::time::{Duration, UNIX_EPOCH};
 
+use super::state::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS};
+use super::view::{KeyLine, RuleLine, View};
+use crate::console::{clock, rate_text, with_commas};
+
+const DAY_S: u64 = 86_400;
 /// The last second that has a date with a year of four digits.
 const LAST_S: u64 = 253_402_300_799;
 /// Denials that began longer ago began before the series.
@@ -73,6 +76,41 @@ pub(super) fn rule_text(rule: &RuleLine) -> String {
     text
 }
 
+/// The rule of a key, and what tells apart the rows of the key: the limit, and a row of the exceptions.
+pub(super) fn rule_of_key_text(rule: &RuleLine, key: &KeyLine, end: u64) -> String {
+    let mut text = rule_text(rule);
+    if let Some(limit) = &key.of_limit {
+        text += &format!(", {limit}");
+    }
+    if let Some(KeyException { kind, row, until }) = &key.exception {
+        text += match kind.as_str() {
+            "block" => ", blocked",
+            "exempt" => ", exempt",
+            "shadow_mode" => ", shadow mode",
+            _ => ", number changed",
+        };
+        text += &until.map(|until| format!(" until {}", until_text(until, end))).unwrap_or_default();
+        text += &row.as_ref().map(|row| format!(" ({row})")).unwrap_or_default();
+    }
+    text
+}
+
+/// How many rows block and exempt; `None` if none does.
+pub(super) fn exceptions_text(exceptions: &ConsoleExceptions) -> Option<String> {
+    let of_kind = |RowsOfKind { rows, requests_15m }, one: &str, many: &str, done: &str| {
+        let rows =
+            if rows == 1 { format!("1 row {one}") } else { format!("{} rows {many}", with_commas(rows)) };
+        format!("{rows}: {} requests {done} in 15 min.", with_commas(requests_15m))
+    };
+    let ConsoleExceptions { block, exempt } = *exceptions;
+    let texts = [
+        (block != RowsOfKind::default()).then(|| of_kind(block, "blocks", "block", "denied")),
+        (exempt != RowsOfKind::default()).then(|| of_kind(exempt, "exempts", "exempt", "admitted")),
+    ];
+    let texts: Vec<_> = texts.into_iter().flatten().collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
 /// The entries of a key.
 pub(super) fn key_text(key: &KeyLine) -> String {
     let entries = key.entries.iter().map(|(name, value)| format!("{name}={value}"));
@@ -99,6 +137,16 @@ pub(super) fn is_long_ago(since: u64, end: u64) -> bool {
 /// A rate, without its unit.
 pub(super) fn per_second(rate: f64) -> String {
     if rate == 0.0 { "0".to_owned() } else { rate_text(rate) }
+}
+
+/// A time to come: that of the day, or the date if it is not within a day.
+fn until_text(seconds: u64, end: u64) -> String {
+    if seconds.saturating_sub(end) < DAY_S {
+        return time_of_day(seconds);
+    }
+    let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_S));
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.get(..10).unwrap_or_default().to_owned()
 }
 
 /// The time of day in UTC.

@@ -35,6 +35,22 @@ pub(super) struct ConsoleState {
     pub(super) rules: ConsoleRules,
     pub(super) keys: Vec<ConsoleKey>,
     pub(super) store: ConsoleStore,
+    #[serde(default)]
+    pub(super) exceptions: ConsoleExceptions,
+}
+
+/// The rows of the exceptions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct ConsoleExceptions {
+    pub(super) block: RowsOfKind,
+    pub(super) exempt: RowsOfKind,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct RowsOfKind {
+    pub(super) rows: u64,
+    /// The requests that they changed in 15 minutes.
+    pub(super) requests_15m: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -105,9 +121,24 @@ pub(super) struct ConsoleKey {
     id: String,
     /// The id of the rule.
     pub(super) rule: u32,
+    /// The limit, where the rule has several.
+    #[serde(default)]
+    pub(super) limit: Option<String>,
     pub(super) entries: ShownEntries,
+    #[serde(default)]
+    pub(super) exception: Option<KeyException>,
     pub(super) denied: f64,
     pub(super) denied_15m: u64,
+}
+
+/// The row of the exceptions that is for a key.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct KeyException {
+    /// `block`, `exempt`, or what else the row changes.
+    pub(super) kind: String,
+    /// File and line.
+    pub(super) row: Option<String>,
+    pub(super) until: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::state::{ConsoleEvent, ConsoleNotice, ConsoleState, RuleName, SECONDS, ShownEntries};
+use super::state::{
+    ConsoleEvent, ConsoleExceptions, ConsoleNotice, ConsoleState, KeyException, RowsOfKind, RuleName,
+    SECONDS, ShownEntries,
+};
 
 /// Rates of requests are means of this many seconds.
 const RATE_SECONDS: usize = 5;
@@ -92,6 +95,8 @@ pub(super) struct View {
     pub(super) store_p99_us: Option<u64>,
     /// `None` if all counters are in memory.
     pub(super) redis: Option<RedisAnswers>,
+    /// The rows are those of the instance with most of them.
+    pub(super) exceptions: ConsoleExceptions,
     pub(super) notices: Vec<NoticeLine>,
     pub(super) rules: Vec<RuleLine>,
     pub(super) keys: Vec<KeyLine>,
@@ -160,7 +165,10 @@ pub(super) struct RuleLine {
 pub(super) struct KeyLine {
     #[serde(flatten)]
     pub(super) name: RuleName,
+    /// The limit, where the rule has several.
+    pub(super) of_limit: Option<String>,
     pub(super) entries: ShownEntries,
+    pub(super) exception: Option<KeyException>,
     pub(super) denied: f64,
     /// At least this many.
     pub(super) denied_15m: u64,
@@ -226,6 +234,8 @@ impl View {
             rates.failed += mean(&series.failed);
             self.p99_us = self.p99_us.max(series.p99_us.last().copied().flatten());
             self.store_p99_us = self.store_p99_us.max(series.store_p99_us.last().copied().flatten());
+            self.exceptions.block.add(state.exceptions.block);
+            self.exceptions.exempt.add(state.exceptions.exempt);
             if state.store.kind == "redis" {
                 let redis = self.redis.get_or_insert_default();
                 redis.instances += 1;
@@ -237,6 +247,14 @@ impl View {
             axis.zip(series.denied.iter().rev()).for_each(|(sum, denied)| *sum = sum.saturating_add(*denied));
         }
         self.denied_since = denied_since(&self.denied_seconds, self.end);
+    }
+}
+
+impl RowsOfKind {
+    /// Adds those of another instance, which has the same files.
+    fn add(&mut self, other: Self) {
+        self.rows = self.rows.max(other.rows);
+        self.requests_15m = self.requests_15m.saturating_add(other.requests_15m);
     }
 }
 
@@ -298,21 +316,23 @@ fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
 
 fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
     let mut lines: Vec<KeyLine> = Vec::new();
-    let mut places: HashMap<(RuleName, &ShownEntries), usize> = HashMap::new();
+    let mut places: HashMap<(RuleName, &Option<String>, &ShownEntries), usize> = HashMap::new();
     for state in states {
         for key in &state.keys {
             let rule = state.rules.list.iter().find(|rule| rule.id == key.rule);
             // A key of a rule that the state does not list, because it has 200 others with more denials.
             let name = rule.map(|rule| rule.name.clone()).unwrap_or_default();
-            let place = *places.entry((name, &key.entries)).or_insert_with_key(|(name, _)| {
+            let place = *places.entry((name, &key.limit, &key.entries)).or_insert_with_key(|(name, ..)| {
                 lines.push(KeyLine {
                     name: name.clone(),
+                    of_limit: key.limit.clone(),
                     entries: key.entries.clone(),
                     ..KeyLine::default()
                 });
                 lines.len() - 1
             });
             let line = &mut lines[place];
+            line.exception = line.exception.take().or_else(|| key.exception.clone());
             line.denied += key.denied;
             line.denied_15m = line.denied_15m.saturating_add(key.denied_15m);
         }

@@ -1,6 +1,6 @@
 // Dialogs, and what a person does here. An action asks for a reason, which the service logs.
 const field = (name, text, attributes) => el("label", text, el("input", { name, ...attributes }));
-const choice = (name, text, options) => el("label", text, el("select", { name }, Object.entries(options).map(([value, shown]) => el("option", { value }, shown))));
+const choice = (name, text, options) => el("label", text, el("select", { name }, Object.entries(options).map(([value, shown]) => Object.assign(el("option", shown), { value }))));
 const note = (...text) => el("p.note", text);
 const fieldsOf = (form) => Object.fromEntries(new FormData(form));
 // `run` gets the fields, and may return what comes next. What it throws is shown, and the dialog stays.
@@ -29,8 +29,7 @@ const audited = () => [
 
 const counter = ({ limit, algorithm, remaining, max_cost, retry_after_us, reset_after_us }, cost = 1) => [
   el("div", bold(`${grouped(max_cost - remaining)} of ${grouped(max_cost)} used`), remaining >= cost ? ", a request now is OK" : ", a request now is denied",
-    max_cost > 0 && `${retry_after_us ? `, next unit in ${micros(retry_after_us)}` : ""}, full again in ${micros(reset_after_us)}`, soft(` (${limit}${algorithm ? `, ${algorithm}` : ""})`)),
-  portion(1 - remaining / (max_cost || 1), 100, 8, "share used"),
+    max_cost ? `${retry_after_us ? `, next unit in ${micros(retry_after_us)}` : ""}, full again in ${micros(reset_after_us)}` : retry_after_us && `, blocked for ${micros(retry_after_us)}`, soft(` (${limit}${algorithm ? `, ${algorithm}` : ""})`)),
 ];
 const look = async (id) => {
   looks.set(id, () => "…");
@@ -62,17 +61,19 @@ const except = (key) => {
   if (!usable[0]) return dialog("No exception is possible", el("p", "The service has no value for it."));
   const preview = el("p"), line = el("pre");
   const form = dialog("An exception for this key", [
-    el("div.fields", choice("entry", "Entry", usable.map(({ name, masked }) => `${name}=${masked}`)), field("value", "Value", { required: true }),
+    el("div.fields", choice("entry", "Entry", usable.map(({ name, masked, i }) => `${name}=${known?.entries[i][1] ?? masked}`)), field("value", "Value", { required: true }),
       choice("effect", "Effect", { block: "block", exempt: "exempt", multiplier: "multiply the limit" }), field("number", "Multiply by", { type: "number", min: 0.001, max: 1000, step: "any", value: 2 }),
-      choice("scope", "For", { rule: `the limit ${rule.rule}`, "": `every limit of domain ${rule.domain}` }), choice("minutes", "Ends in", { 15: "15 minutes", 60: "1 hour", 240: "4 hours", 1440: "24 hours", "": "no end" }),
+      choice("scope", "For", { "": `every limit of domain ${rule.domain}`, rule: `the limit ${rule.rule}` }), choice("minutes", "Ends in", { 15: "15 minutes", 60: "1 hour", 120: "2 hours", 240: "4 hours", 1440: "24 hours", "": "no end" }),
       field("reason", "Reason"), field("by", "By")),
     preview, line, note(`Add the line to a YAML file: exceptions.path is ${state.instance.exceptions_path}. It is in force half a second later.`),
   ], "Copy the line", navigator.clipboard && (() => navigator.clipboard.writeText(line.textContent)));
   const inputs = form.elements, putValue = () => { inputs.value.value = known?.entries[usable[inputs.entry.value].i][1] ?? ""; };
   form.oninput = (event) => {
     if (event?.target === inputs.entry) putValue();
+    // Who attacks one limit attacks the others next; who is let through needs this limit only.
+    if (event?.target === inputs.effect) inputs.scope.value = inputs.effect.value === "block" ? "" : "rule";
     const { entry, value, effect, scope, minutes, reason, by } = fieldsOf(form), { name, masked } = usable[entry], times = Number(inputs.number.value), isTimes = effect === "multiplier";
-    inputs.number.disabled = !isTimes;
+    inputs.number.parentElement.hidden = !isTimes;
     const same = state.keys.filter((other) => (scope ? other.rule === rule.id : ruleOf(other.rule)?.domain === rule.domain) && other.entries.some(([n, v]) => n === name && v === masked));
     const [, units, per] = /^([\d,]+)(\sper.*)$/.exec(isTimes && rule.limit) ?? [];
     patch(preview, `${EFFECTS[effect]}${units ? `: ${rule.limit} becomes ${grouped(Math.max(1, Math.floor(units.replaceAll(",", "") * times)))}${per}` : ""}. It touches ${plural(same.length, "key")} of this page, ${rate(total(same.map(({ denied }) => denied)))} denials/s now. `,

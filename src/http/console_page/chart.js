@@ -1,4 +1,4 @@
-// The last 15 minutes: requests in four classes above, what was not admitted on its own scale below.
+// The last 15 minutes: what was denied at the bottom, all requests above it.
 let scale = null;
 const STEPS = [1, 2, 5, 10, 30, 60, 120, 300];
 const niceStep = (most) => {
@@ -6,7 +6,7 @@ const niceStep = (most) => {
 };
 const sums = (one, other) => one.map((n, i) => n + other[i]);
 const chart = () => {
-  const { series, end, marks } = state, count = series.requests.length, start = end - count, left = 44, right = ($("chart").clientWidth || 1300) - 6;
+  const box = $("chart"), { series, end, marks } = state, count = series.requests.length, start = end - count, left = 44, right = (box.clientWidth || 1300) - 4, top = 18, bottom = (box.clientHeight || 152) - 20;
   // A young process has few seconds; a minute is the least that is drawn.
   const from = end - Math.max(count, 60), x = (time) => left + ((Math.max(time, from) - from) / (end - from)) * (right - left);
   const label = (at, y, text, anchor, kind) => el("text", { x: fix(at), y, "text-anchor": anchor, class: kind }, text);
@@ -16,43 +16,40 @@ const chart = () => {
   const seconds = (steps, now) => none.map((_, i) => { const step = Math.floor((count - 1 - i) / 10); return step ? (steps.at(-1 - step) ?? 0) / 10 : now; });
   const [asked, denied, failed, policy, shadow] = !rule ? CLASSES.map((name) => series[name].map(Number))
     : [seconds(rule.spark_asked, rule.asked), ...(isShadow(rule) ? [none, none, none, seconds(rule.spark, rule.denied)] : [seconds(rule.spark, rule.denied), none, none, none])];
-  const bad = sums(denied, failed), notOk = sums(bad, policy);
-  const panel = (top, bottom, lists) => {
-    const highest = Math.max(1, ...lists.flat()), step = niceStep(highest / 3), most = step * Math.ceil(highest / step), grid = [];
-    const y = (n) => bottom - (n / most) * (bottom - top), along = (list) => list.map((n, i) => `${fix(x(start + i + 0.5))} ${fix(y(n))}`);
-    for (let tick = 0; tick <= most; tick += step) grid.push(line("grid", `M${left} ${Math.round(y(tick)) + 0.5}H${right}`), label(left - 6, y(tick) + 4, short(tick), "end"));
-    const area = (kind, above, below) => line(kind, `M${along(above).join("L")}L${along(below).reverse().join("L")}Z`);
-    return { top, bottom, grid, along, area };
-  };
-  const panels = [panel(20, 124, [asked]), panel(150, 262, [bad, shadow])], [upper, lower] = panels, parts = panels.flatMap(({ grid }) => grid);
+  const highest = Math.max(1, ...asked, ...shadow), step = niceStep(highest / 3), most = step * Math.ceil(highest / step), parts = [];
+  // A few denials among many requests are seen, too.
+  const seen = denied.map((n) => n && Math.max(n, most / 60)), bad = sums(seen, failed), notOk = sums(bad, policy);
+  const y = (n) => bottom - (Math.min(n, most) / most) * (bottom - top), along = (list) => list.map((n, i) => `${fix(x(start + i + 0.5))} ${fix(y(n))}`);
+  const area = (kind, above, below) => line(kind, `M${along(above).join("L")}L${along(below).reverse().join("L")}Z`);
+  for (let tick = 0; tick <= most; tick += step) parts.push(line("grid", `M${left} ${Math.round(y(tick)) + 0.5}H${right}`), label(left - 6, y(tick) + 4, short(tick), "end"));
   const gap = STEPS.find((step) => (step / (end - from)) * (right - left) >= 90) ?? 300;
   for (let tick = Math.ceil(from / gap) * gap; tick < end; tick += gap) {
-    const at = Math.round(x(tick)) + 0.5;
-    parts.push(...panels.map(({ top, bottom }) => line("grid", `M${at} ${top}V${bottom}`)), label(Math.min(at, right - 16), 278, clock(tick).slice(0, gap < 60 ? 8 : 5), "middle"));
+    const at = Math.round(x(tick)) + 0.5, isLast = at > right - 30;
+    parts.push(line("grid", `M${at} ${top}V${bottom}`), label(isLast ? right : at, bottom + 16, clock(tick).slice(0, gap < 60 ? 8 : 5), isLast ? "end" : "middle"));
+  }
+  if (count) {
+    parts.push(area("a-ok", asked, notOk), area("a-policy", notOk, bad), area("a-failed", bad, seen), area("a-over", seen, none));
+    if (total(shadow)) parts.push(line("l-shadow", `M${along(shadow).join("L")}`));
   }
   let free = 0;
   for (const { at, until, level, text } of marks.filter((mark) => (mark.until ?? mark.at) >= from)) {
-    const begin = x(at), width = 6.6 * text.length, place = Math.min(begin, right - width);
-    if (until) parts.push(...panels.map(({ top, bottom }) => el("rect.span", { x: fix(begin), y: top, width: fix(Math.max(3, x(until) - begin)), height: bottom - top })));
-    else parts.push(line("mark", `M${fix(begin)} 16V262`));
-    if (place >= free) { parts.push(label(place, 12, text, "start", `name ${level}`)); free = place + width + 10; }
+    const begin = x(at), width = 7 * text.length, isLast = begin + width > right, place = isLast ? right - width : begin;
+    parts.push(until ? el("rect.span", { x: fix(begin), y: top, width: fix(Math.max(3, x(until) - begin)), height: bottom - top }) : line("mark", `M${fix(begin)} ${top - 4}V${bottom}`));
+    if (place >= free) { parts.push(label(isLast ? right : begin, 12, text, isLast ? "end" : "start", `name ${level}`)); free = place + width + 10; }
   }
-  if (count) {
-    parts.push(upper.area("a-ok", asked, notOk), upper.area("a-policy", notOk, bad), upper.area("a-failed", bad, denied), upper.area("a-over", denied, none), lower.area("a-failed", bad, denied), lower.area("a-over", denied, none));
-    if (total(shadow)) parts.push(line("l-shadow", `M${lower.along(shadow).join("L")}`));
-  }
-  parts.push(label(left, 144, total(bad) + total(shadow) ? "denied and would deny, own scale" : "nothing denied", "start"), el("path.cross", { id: "cross", d: scale?.cross }));
-  fill("chart", parts);
+  fill("chart", parts, el("path.cross", { id: "cross", d: scale?.cross }));
+  fill("time-h", count < SECONDS ? `Last ${lasting(count)}` : "Last 15 minutes");
   fill("time-of", rule ? `decisions per second of ${rule.rule}` : "requests per second");
-  const rows = { OK: sums(asked, notOk.map((n) => -n)), denied, "no decision": failed, "OK by policy": policy, "would deny": shadow };
-  scale = { x, from, start, span: (end - from) / (right - left), left, rows, cross: scale?.cross };
+  const rows = { OK: asked.map((n, i) => n - denied[i] - failed[i] - policy[i]), denied, "no decision": failed, "by failure policy": policy, "would deny": shadow };
+  fill("legend", Object.entries({ OK: "ok", denied: "over", "no decision": "failed", "by failure policy": "policy", "would deny": "shadow" }).map(([name, kind]) => total(rows[name]) && el("span", { class: `key ${kind}` }, name)).filter(Boolean));
+  scale = { x, from, start, span: (end - from) / (right - left), left, rows, top, bottom, cross: scale?.cross };
 };
 // Says what is under the pointer.
 const point = ({ type, clientX, clientY }) => {
   if (!scale) return;
-  const tip = $("tip"), { x, from, start, span, left, rows } = scale, time = Math.floor(from + (clientX - $("chart").getBoundingClientRect().left - left) * span), i = time - start;
+  const tip = $("tip"), { x, from, start, span, left, rows, top, bottom } = scale, time = Math.floor(from + (clientX - $("chart").getBoundingClientRect().left - left) * span), i = time - start;
   tip.hidden = type === "pointerleave" || rows.OK[i] === undefined;
-  scale.cross = tip.hidden ? "" : `M${fix(x(time + 0.5))} 16V262`;
+  scale.cross = tip.hidden ? "" : `M${fix(x(time + 0.5))} ${top}V${bottom}`;
   $("cross").setAttribute("d", scale.cross);
   if (tip.hidden) return;
   fill("tip", [`${clock(time)} UTC`, ...Object.entries(rows).filter(([, list], n) => n < 2 || list[i]).map(([name, list]) => `${name} ${rate(list[i])}/s`)].join("\n"));

@@ -5,8 +5,6 @@ const bars = (list, kind, width) => {
   const d = list.map((n, i) => (n ? `M${fix((i + shift) * step)} 24h${wide}v-${fix(Math.max(1, (n / most) * 22))}h-${wide}z` : "")).join("");
   return el("svg", { class: `bars ${kind}`, width, height: 24 }, el("path.grid", { d: `M0 23.5H${width}` }), el("path", { d }));
 };
-const portion = (share, width, height, kind) => el("svg", { class: kind, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", width, height },
-  [1, share].map((part) => el("rect", { width: fix(width * Math.min(1, Math.max(0, part))), height })));
 const number = (...text) => el("td.n", text);
 const perSecond = (n, kind) => number(n > 0 ? bold(rate(n), kind) : soft("0"));
 const rowHead = (text, below, ...more) => el("th", { scope: "row" }, text, more, el("span.sub", below));
@@ -21,13 +19,12 @@ const needle = () => $("filter").value.trim().toLowerCase();
 // The rules of the stream, and those that were fetched because the stream does not have them.
 const knownRules = () => [...state.rules.list, ...(fetched?.list.filter((rule) => !ruleOf(rule.id)) ?? [])];
 const ruleRow = (rule) => {
-  const kind = tone(rule), key = topKey(rule), isOn = rule.id === chosen, { asked, denied, denied_15m } = rule;
-  const who = !rule.keys ? "–" : key && denied ? `one key: ${percent(key.denied, denied)}` : plural(rule.keys, "key") + (rule.more_keys ? " or more" : "");
+  const kind = tone(rule), isOn = rule.id === chosen, { asked, denied, denied_15m } = rule;
   return el("tr", { class: isOn && "on", "data-do": "rule", "data-key": rule.id },
     rowHead(el("button", { "aria-pressed": `${isOn}` }, code(rule.rule)), `domain ${rule.domain}`, rule.kind !== "enforced" && [" ", el("span.badge", rule.kind)]),
     el("td", rule.limit, el("span.sub", rule.how)), number(rate(asked)), perSecond(denied, kind),
-    el("td", { class: `n ${denied ? kind : "soft"}` }, portion(denied / (asked || 1), 46, 6, "share wide"), percent(denied, asked)),
-    el("td.wide", denied_15m ? bars(rule.spark, kind, 135) : bars(rule.spark_asked, "soft", 135)), number(grouped(denied_15m)), number(since(rule)), el("td", who));
+    el("td", { class: `n ${denied ? kind : "soft"}` }, percent(denied, asked)),
+    el("td.wide", denied_15m ? bars(rule.spark, kind, 135) : bars(rule.spark_asked, "soft", 135)), number(grouped(denied_15m)), number(since(rule)));
 };
 const ruleTable = () => {
   const { total: all, idle, list: sent, generation } = state.rules, known = knownRules(), text = needle(), isCut = known.length < all - idle;
@@ -54,13 +51,15 @@ const ruleTable = () => {
 const keyRow = (key) => {
   const rule = ruleOf(key.rule), kind = tone(rule), isOpen = looks.has(key.id);
   const row = el("tr", { "data-key": key.id },
-    rowHead(code(shownText(key)), `${rule?.rule ?? ""}${isShadow(rule) ? " (shadow)" : ""}${key.secret ? " (secret)" : ""}`), perSecond(key.denied, kind),
+    rowHead(code(shownText(key)), `${rule?.rule ?? ""}${key.limit ? `, ${key.limit}` : ""}${isShadow(rule) ? " (shadow)" : ""}${key.secret ? " (secret)" : ""}`, key.exception && excepted(key.exception)), perSecond(key.denied, kind),
     number(rule?.denied ? percent(Math.min(key.denied, rule.denied), rule.denied) : "–"), number(`≥ ${grouped(key.denied_15m)}`), el("td.wide", bars(key.spark, kind, 90)),
     number(button("look", isOpen ? "Close" : "Look"), " ", button("reset", "Reset…"), state.instance.exceptions_path && [" ", button("except", "Except…")]));
   return isOpen ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, looks.get(key.id)()))] : [row];
 };
 const keyTable = () => {
   const text = needle(), list = state.keys.filter((key) => (chosen === null || key.rule === chosen) && `${shownText(key)} ${ruleOf(key.rule)?.rule}`.toLowerCase().includes(text)), rows = list.slice(0, chosen === null && !text ? 10 : DRAWN);
+  const rowsOf = (kind, verb, done) => { const { rows, requests_15m } = state.exceptions[kind]; return rows || requests_15m ? el("span", { class: `badge ${kind}` }, `${plural(rows, "row")} ${verb}${rows === 1 ? "s" : ""}: ${grouped(requests_15m)} ${done} in 15 min`) : ""; };
+  fill("rows", rowsOf("block", "block", "denied"), " ", rowsOf("exempt", "exempt", "admitted"));
   fill("who-of", `${ruleOf(chosen)?.rule ?? "all rules"}${list.length > rows.length ? `, the first ${rows.length} of ${list.length}` : ""}`);
   patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : el("tr", el("td.soft", { colspan: 6 }, state.keys[0] ? "No such key." : "No key was over a limit.")));
 };

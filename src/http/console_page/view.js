@@ -12,51 +12,35 @@ const keyOf = (id) => state.keys.find((key) => key.id === id);
 const keyText = (key) => key.entries.map((entry) => entry.join("=")).join(" ");
 const shownText = (key) => keyText(values.get(key.id) ?? key);
 const topKey = (rule) => state.keys.find((key) => key.rule === rule.id && key.denied > rule.denied / 2);
+const WORDS = { block: "blocked", exempt: "exempt", shadow_mode: "shadow mode" };
+const day = (seconds) => (seconds - state.end < 86400 ? clock(seconds) : new Date(seconds * 1000).toISOString().slice(0, 10));
+const excepted = ({ kind, row, until }) => el("span", { class: `badge ${kind}` }, `${WORDS[kind] ?? "number changed"}${until ? ` until ${day(until)}` : ""}${row ? ` (${row})` : ""}`);
 const since = (rule) => (rule.since === null ? "–" : rule.since < state.end - 890 ? "> 15 min" : clock(rule.since));
 const isShadow = (rule) => rule?.kind === "shadow";
 const tone = (rule) => (isShadow(rule) ? "violet" : "red");
 
-// The sentence. In a copy the key stays masked.
-const sentence = (text = shownText) => {
-  const { store, rules } = state, [asked, denied, failed, policy] = CLASSES.map((name) => mean(name));
-  const parts = [];
-  if (asked < 0.05) parts.push("No requests. ");
-  else if (denied < 0.05) parts.push(bold(`${rate(asked)} requests/s`), ", none denied. ");
-  else {
-    const denying = rules.list.filter((rule) => !isShadow(rule) && rule.denied > 0).sort((a, b) => b.denied - a.denied), [worst] = denying;
-    parts.push(bold(`${rate(denied)} of ${rate(asked)} requests/s are denied (${percent(denied, asked)})`, "red"));
-    if (worst) {
-      const key = topKey(worst), time = since(worst);
-      parts.push(time === "–" ? ". " : time[0] === ">" ? ", for more than 15 minutes. " : `, since ${time}. `, `${percent(worst.denied, total(denying.map((rule) => rule.denied)))} of the denials are by `, code(worst.rule));
-      parts.push(...(key ? [`; ${percent(key.denied, worst.denied)} of these are of one key, `, code(text(key))] : ["; no single key has half of these"]));
-    }
-    parts.push(". ");
-  }
-  if (policy >= 0.05) parts.push(bold(`${rate(policy)} requests/s are admitted by failure policy. `, "brown"));
-  if (failed >= 0.05) parts.push(bold(`${rate(failed)} requests/s get no decision. `, "red"));
-  if (state.unlimited.shadow_mode) parts.push(bold("shadow_mode is on. ", "brown"));
-  if (!rules.generation) parts.push(bold("There are no rules in force. ", "red"));
-  if (store.kind === "memory") parts.push("Counters are in memory.");
-  else parts.push(store.answers ? "Redis answers." : bold(`Redis does not answer${store.last_outage ? ` since ${clock(store.last_outage.at)}` : ""}: failure policies decide.`, "red"));
-  return parts;
+// The sentence: one line. What is wrong beside denials is in the notices, and the key in the table.
+const sentence = () => {
+  const { list } = state.rules, [asked, denied] = CLASSES.map((name) => mean(name));
+  if (!state.rules.generation) return [bold("There are no rules in force.", "red")];
+  if (asked < 0.05) return ["No requests."];
+  if (denied < 0.05) return [bold(`${rate(asked)} requests/s`), ", none denied."];
+  const denying = list.filter((rule) => !isShadow(rule) && rule.denied > 0).sort((a, b) => b.denied - a.denied), [worst] = denying;
+  const time = worst ? since(worst) : "–", begun = time === "–" ? "" : time[0] === ">" ? " for more than 15 minutes" : ` since ${time}`;
+  return [bold(`${rate(denied)} of ${rate(asked)} requests/s are denied (${percent(denied, asked)})`, "red"),
+    worst ? el("span.more", `${begun}, ${percent(worst.denied, total(denying.map((rule) => rule.denied)))} of them by `, code(worst.rule), topKey(worst) ? ", most of these of one key" : "") : ""];
 };
 
 const tiles = () => {
-  const tile = (label, series, kind, main, unit, below) => {
-    const list = state.series[series], points = [];
-    for (let i = 0; i < list.length; i += 10) points.push(total(list.slice(i, i + 10)));
-    const most = Math.max(...points, 1e-9), step = 100 / Math.max(points.length - 1, 1);
-    const d = points.map((n, i) => `${i ? "L" : "M"}${fix(i * step)} ${fix(25 - (n / most) * 22)}`).join("");
-    return el("div", { class: main === "0" && "off" }, el("dt", label), el("dd", bold(main, main !== "0" && kind), el("small", ` ${unit}`), el("br"), el("small", below)),
-      el("svg", { viewBox: "0 0 100 26", preserveAspectRatio: "none", class: (main !== "0" && kind) || "soft" }, el("path", { d })));
-  };
-  const counted = (label, series, kind, below = `${grouped(total(state.series[series]))} in 15 min`) => tile(label, series, kind, rate(mean(series)), "/s", below);
-  const latency = (label, series, below) => tile(label, series, "", micros(state.series[series].at(-1)), "", below);
+  const { store, series } = state;
+  const tile = (label, kind, main, unit, below) => el("div", el("dt", label), el("dd", bold(main, main === "0" ? "soft" : kind), el("small", ` ${unit}`), el("br"), el("small", below)));
+  const counted = (label, name, kind, below = `${grouped(total(series[name]))} in 15 min`) => tile(label, kind, rate(mean(name)), "/s", below);
   return [
     counted("Requests", "requests", ""), counted("Denied", "denied", "red", percent(mean("denied"), mean("requests"))), counted("Would deny (shadow)", "shadow", "violet"),
     counted("By failure policy", "policy", "brown"), counted("No decision", "failed", "red"),
-    latency("Call, p99", "p99_us", `p50 ${micros(state.series.p50_us.at(-1))}`),
-    ...(state.store.kind === "redis" ? [latency("Redis, p99", "store_p99_us", `${grouped(state.store.queue)} in the queue`)] : []),
+    tile("Call, p99", "", micros(series.p99_us.at(-1)), "", `p50 ${micros(series.p50_us.at(-1))}`),
+    ...(store.kind !== "redis" ? [] : [store.answers ? tile("Redis, p99", "", micros(series.store_p99_us.at(-1)), "", `${grouped(store.queue)} wait for it`)
+      : tile("Redis", "red", "away", "", store.last_outage ? `since ${clock(store.last_outage.at)}` : "")]),
   ];
 };
 
@@ -66,26 +50,24 @@ const cards = () => {
   $("store").hidden = store.kind === "memory";
   card("store", "Redis", store.answers ? "" : "bad", store.answers ? "answers" : "does not answer", [
     ["Decision", `p50 ${micros(store.p50_us)}, p99 ${micros(store.p99_us)}`],
-    ["Queue", `${grouped(store.queue)} waiting, ${store.batch ?? "–"} requests in a call`],
-    ["Breakers", `${store.breakers_open} of ${store.breakers} open`],
-    ["Deny cache", `answers ${rate(store.deny_hits)}/s, ${plural(store.deny_keys, "key")}`],
+    ["Waiting", `${plural(store.queue, "request")}${store.batch ? `, ${store.batch} are sent together` : ""}`],
+    ["Circuit breakers", `${store.breakers_open} of ${store.breakers} open`],
+    ["Not asked", `${rate(store.deny_hits)}/s of keys that it has just denied`],
     ["Server", store.server ?? "–"],
     ["Last outage", outage ? `${clock(outage.at)}, ${lasting(outage.seconds)}: ${outage.error}` : "none"],
   ]);
-  card("in-force", "Rules in force", rejected ? "wait" : "", rejected ? "newer rules rejected" : "the newest", [
-    ["Generation", `${rules.generation}, since ${clock(rules.loaded_at)}`],
+  card("in-force", "Rules in force", rejected ? "wait" : "", rejected ? "newer rules rejected" : "up to date", [
+    ["Since", `${clock(rules.loaded_at)}, changed ${plural(Math.max(0, rules.generation - 1), "time")} since the start`],
     ["Limits", `${grouped(rules.total)} in ${plural(rules.files, "file")}, ${plural(rules.domains, "domain")}`],
-    ["In 15 min", `${grouped(rules.total - rules.idle)} met a request, ${grouped(rules.idle)} did not`],
     ...(rejected?.problems.map((problem, i) => [i ? "" : `Rejected ${clock(rejected.at)}`, code(problem)]) ?? []),
     ["Warnings", rules.warnings],
   ]);
   const isOdd = open.domains[0] || open.evictions || open.shadow_mode;
-  card("unlimited", "Not limited", isOdd ? "wait" : "", isOdd ? "look at this" : "nothing unusual", [
-    ["No limit met", `${rate(open.without_limit)}/s (${percent(open.without_limit, mean("requests", 10))})`],
+  card("unlimited", "Not limited", isOdd ? "wait" : "", isOdd ? "look at this" : "no problem", [
+    ["No rule met", `${rate(open.without_limit)}/s (${percent(open.without_limit, mean("requests", 10))})`],
     ...open.names.map(([names, n]) => ["", code(names), ` ${rate(n)}/s`]),
     ["Unknown domain", `${rate(open.unknown_domain)}/s `, code(open.domains.join(", "))],
-    ["shadow_mode", open.shadow_mode ? "on" : "off"],
-    ["Evicted counters", `${grouped(open.evictions)} in a minute`],
+    ["Memory full", `${plural(open.evictions, "counter")} dropped in a minute`],
   ]);
 };
 
@@ -97,7 +79,7 @@ const bar = () => {
   fill("ready", reasons[0] ? `not ready: ${reasons.join(", ")}` : "ready");
   $("ready").className = `dot ${!reasons[0] ? "" : reasons.every((reason) => reason === "draining") ? "wait" : "bad"}`;
   fill("reveal", values.size ? "Hide values" : "Show values…");
-  fill("except-note", exceptions_path ? "" : ["To block, exempt or raise one key, set ", code("exceptions.path"), "."]);
+  fill("key-note", `Values are ${values.size ? "shown in this tab only" : "masked"}, numbers are lower bounds. `, exceptions_path ? "" : ["To block, exempt or raise one key, set ", code("exceptions.path"), "."]);
   page.title = `${rate(mean("denied"))}/s denied · ${name}`;
 };
 const show = () => {
@@ -117,7 +99,8 @@ const show = () => {
 };
 const say = (text) => fill("status", text);
 const summary = () => [
-  `${state.instance.name} at ${clock(state.end)} UTC: ${el("p", sentence(keyText)).textContent}`,
+  `${state.instance.name} at ${clock(state.end)} UTC: ${el("p", sentence()).textContent}`,
   ...state.notices.map(({ title, text }) => `  ${title} ${text}`),
   ...state.rules.list.filter(TABS.denying[1]).slice(0, 5).map((rule) => `  ${rule.rule} (${rule.limit}): ${rate(rule.denied)}/s of ${rate(rule.asked)}/s denied, ${grouped(rule.denied_15m)} in 15 min`),
+  ...state.keys.slice(0, 5).map((key) => `  ${keyText(key)}: ${rate(key.denied)}/s by ${ruleOf(key.rule)?.rule}${key.exception ? `, ${excepted(key.exception).textContent}` : ""}`),
 ].join("\n");

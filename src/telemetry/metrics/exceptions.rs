@@ -36,26 +36,13 @@ impl ExceptionCounts {
     pub(super) fn record(&self, derivations: &[Derivation]) {
         let steps = || derivations.iter().flat_map(|derivation| &derivation.steps);
         for (kind, count) in ExceptionKind::all().zip(&self.requests) {
-            if steps().any(|step| step.by != ChangedBy::Entry && kind_of(&step.change) == Some(kind)) {
+            if steps().any(|step| step.by != ChangedBy::Entry && step.change.kind() == Some(kind)) {
                 count.add(1);
             }
         }
         if steps().any(|step| matches!(step.change, Change::UnknownTier(_))) {
             self.unknown_tiers.add(1);
         }
-    }
-}
-
-/// The kind of a change; `None` for a row that changes nothing.
-fn kind_of(change: &Change) -> Option<ExceptionKind> {
-    match change {
-        Change::Blocked => Some(ExceptionKind::Block),
-        Change::Exempt => Some(ExceptionKind::Exempt),
-        Change::Tier(..) => Some(ExceptionKind::Tier),
-        Change::Number(_) => Some(ExceptionKind::Limit),
-        Change::Multiplied(..) => Some(ExceptionKind::Multiplier),
-        Change::Shadow(_) => Some(ExceptionKind::ShadowMode),
-        Change::UnknownTier(_) | Change::Unfit(_) => None,
     }
 }
 
@@ -111,6 +98,12 @@ impl ExceptionFamilies {
         for (kind, rows) in kinds {
             self.rows.with_label_values(&[FILE, kind.name()]).set(rows.cast_signed());
         }
+    }
+
+    /// The requests that rows of this kind have changed so far.
+    pub(super) fn requests(&self, kind: ExceptionKind) -> u64 {
+        let domains = self.domains.in_force();
+        domains.iter().map(|(_, counts)| counts.requests[kind as usize].get()).sum()
     }
 
     pub(super) fn failed(&self) {

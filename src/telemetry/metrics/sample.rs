@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::ExceptionKind;
 use prometheus::{Histogram, HistogramVec};
 
 use super::Metrics;
@@ -23,6 +24,9 @@ pub struct MetricsSample {
     pub unknown_domains: u64,
     /// Requests that only `shadow_mode` admitted.
     pub shadowed: u64,
+    /// Requests that a row of the exceptions blocked, and those with a limit from which a row exempted them.
+    pub blocked: u64,
+    pub exempt: u64,
     pub calls: DurationBuckets,
     /// Decisions of Redis.
     pub store_calls: DurationBuckets,
@@ -87,6 +91,8 @@ impl Metrics {
             without_limit: families.limits.without_limit(),
             unknown_domains: families.unknown_domains.get(),
             shadowed: families.limits.shadowed(),
+            blocked: families.limits.exceptions.requests(ExceptionKind::Block),
+            exempt: families.limits.exceptions.requests(ExceptionKind::Exempt),
             calls: families.requests.durations(),
             store_calls: families.stores.durations("redis"),
             store_overloads: families.stores.overloads("redis"),

@@ -50,7 +50,8 @@ fn the_classes_of_requests_add_up_and_are_those_of_the_metrics() {
         notices.contains("edge: tenant_id is in no rule; the first level has: tenant, user."),
         "{notices}"
     );
-    assert!(notices.contains("Requests have no decision.") && notices.contains("invalid 3"), "{notices}");
+    let undecided = notices.contains("3 requests of the last minute got no decision.");
+    assert!(undecided && notices.contains("They are not valid."), "{notices}");
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn a_reload_is_a_mark_and_rejected_rules_are_a_notice() {
     std::fs::write(&file, RULES.replace("requests_per_unit: 5", "requests_per_unit: 6"))
         .expect("a rule file");
     let reloaded = state_with(&service, "a mark", |state| !state["marks"][0].is_null());
-    assert_eq!(reloaded["marks"][0]["text"], "generation 2");
+    assert_eq!(reloaded["marks"][0]["text"], "new rules");
     assert_eq!(reloaded["marks"][0]["at"], reloaded["rules"]["loaded_at"]);
     assert!(wait::unix_seconds() - reloaded["marks"][0]["at"].as_u64().expect("a time") < 30);
 
@@ -83,7 +84,7 @@ fn a_reload_is_a_mark_and_rejected_rules_are_a_notice() {
     let title = notice["title"].as_str().expect("a text");
     assert!(title.starts_with("▲ Newer rules rejected at "), "{notice}");
     assert!(notice["text"].as_str().is_some_and(|text| text.contains("rules.yaml:6")), "{notice}");
-    assert!(notice["fix"].as_str().is_some_and(|fix| fix.starts_with("Generation 2 of ")), "{notice}");
+    assert!(notice["fix"].as_str().is_some_and(|fix| fix.starts_with("The rules of ")), "{notice}");
     assert_eq!(rejected["marks"][1]["text"], "rules rejected");
 }
 

@@ -117,6 +117,6 @@ fn a_reload_is_sent_at_once_as_a_state() {
         .take(60)
         .find(|(name, event)| name == "state" && event["rules"]["generation"] == 2);
     let (_, state) = state.expect("a state");
-    assert_eq!(state["marks"][0]["text"], "generation 2");
+    assert_eq!(state["marks"][0]["text"], "new rules");
     assert_eq!(row(&state, &Value::Null), None);
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod actions;
+mod blocked;
 pub mod browser;
 mod data;
 mod events;

@@ -9,8 +9,8 @@ use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Applied, Change, Code, Decision, Descriptor, Effect, Enforcement, ExceptionRow, Exceptions,
-    ExceptionsBuilder, Glob, LimitOverride, Period, Request, RowSource, RowValue, RuleSet, Store, TierRow,
-    Unit,
+    ExceptionsBuilder, Glob, LimitOverride, Period, Request, RetryAfter, RowSource, RowValue, RuleSet, Store,
+    TierRow, Unit,
 };
 
 use crate::rules::{descriptor, request, rules};
@@ -87,8 +87,12 @@ fn full_row(line: u32, tenant: &str, columns: &str) -> ExceptionRow {
 impl<S: Store> Subject<S> {
     /// Decides a request of one descriptor with these rows in force.
     async fn decide(&self, rows: &str, descriptor: Descriptor) -> Decision {
+        self.decide_all(rows, vec![descriptor]).await
+    }
+
+    async fn decide_all(&self, rows: &str, descriptors: Vec<Descriptor>) -> Decision {
         let rules = self.rules.with_exceptions(Arc::new(table(&self.domain, rows)));
-        let request = Request { descriptors: vec![descriptor], ..request(&self.domain, &[]) };
+        let request = Request { descriptors, ..request(&self.domain, &[]) };
         let plan = rules.plan(&request, self.clock.now_us()).expect("a plan");
         let outcomes = self.store.decide(&plan.charges).await.expect("the store answers");
         Decision::merge(plan, outcomes, Enforcement::Enforce)
@@ -135,6 +139,7 @@ pub(crate) async fn known_answers(store: impl Store, clock: Arc<ManualClock>, do
     let subject = Subject { store, clock, domain: domain.to_owned(), rules };
     numbers(&subject).await;
     denials_and_admissions(&subject).await;
+    blocks_with_an_end(&subject).await;
     rows_without_effect(&subject).await;
     the_tier_of_the_request(&subject).await;
 }
@@ -165,6 +170,33 @@ async fn denials_and_admissions<S: Store>(subject: &Subject<S>) {
     subject.start_again();
     assert_eq!(subject.answer("", "x", 60).await, "OK 60 0");
     assert_eq!(subject.answer("x: shadow_mode", "x", 1).await, "OK 60 0 shadow", "row 9");
+    subject.start_again();
+}
+
+async fn blocks_with_an_end<S: Store>(subject: &Subject<S>) {
+    let now = subject.clock.now_us();
+    let rows = format!("evil: block, until {}", now + 90_000_001);
+    for hits in [0, 1] {
+        let decision = subject.decide(&rows, hits_of("evil", hits)).await;
+        assert_eq!(answer(&decision), "OVER 0 0 r90", "row 13, {hits} hits");
+        let result = decision.limit_results().next().expect("a limit");
+        assert_eq!(result.outcome.report.until_reset_us, 90_000_001, "row 13, {hits} hits");
+    }
+    assert_eq!(subject.answer("", "x", 60).await, "OK 60 0");
+    // Beside a limit that only the store can decide; again, which a cache of denials answers.
+    for passed_us in [0, 1] {
+        subject.clock.set(now + passed_us);
+        let both = vec![hits_of("x", 1), hits_of("evil", 1)];
+        let decision = subject.decide_all(&rows, both).await;
+        assert_eq!(
+            decision.retry_after(),
+            RetryAfter::In(90_000_001 - passed_us),
+            "row 14: the longest wait"
+        );
+    }
+    let soon = format!("evil: block, until {}", now + 1_000_001);
+    let decision = subject.decide_all(&soon, vec![hits_of("x", 1), hits_of("evil", 1)]).await;
+    assert_eq!(decision.retry_after(), RetryAfter::In(MINUTE_US - 1), "row 15: that of the other limit");
     subject.start_again();
 }
 

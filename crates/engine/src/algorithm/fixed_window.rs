@@ -1,6 +1,6 @@
 //! Fixed window: a count per epoch-aligned window. An interval that touches m windows admits at most m times the limit.
 
-use super::report::{Attempt, CounterView, Report, Verdict};
+use super::report::{Attempt, CounterView, Report, RetryAfter, Verdict};
 use crate::request::{Cost, MAX_UNITS};
 
 /// `limit` units per window of `window_us`, windows aligned to the epoch.
@@ -118,25 +118,40 @@ impl CounterView for WindowView {
     }
 }
 
-/// Admits nothing and keeps no state. Reports the end of the window of the limit's period, as a fixed window does:
-/// `envoyproxy/ratelimit` answers so.
+/// Admits nothing and keeps no state. Reports the end of the block; without one the end of the window of the limit's
+/// period, as a fixed window does: `envoyproxy/ratelimit` answers so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The start of a window: the epoch unless the windows are those of a calendar.
     start_us: u64,
     window_us: u64,
+    /// The end of the block, microseconds since the epoch. It is told, and ends nothing: who plans the request knows
+    /// whether the limit is blocked.
+    until_us: Option<u64>,
 }
 
 impl Blocked {
     /// `window_us`: the period of the limit, 1 us to 366 days.
     #[must_use]
     pub const fn new(window_us: u64) -> Self {
-        Self { start_us: 0, window_us }
+        Self { start_us: 0, window_us, until_us: None }
     }
 
-    /// `start_us`, `end_us`: a window, microseconds since the epoch.
-    pub(crate) fn within((start_us, end_us): (u64, u64)) -> Self {
-        Self { start_us, window_us: end_us - start_us }
+    /// The same with the end of the block, microseconds since the epoch.
+    #[must_use]
+    pub fn until(self, until_us: Option<u64>) -> Self {
+        Self { until_us, ..self }
+    }
+
+    /// The end of the block; `None` if it has none.
+    #[must_use]
+    pub fn until_us(&self) -> Option<u64> {
+        self.until_us
+    }
+
+    /// The same in a window of a calendar. `start_us`, `end_us`: microseconds since the epoch.
+    pub(crate) fn within(self, (start_us, end_us): (u64, u64)) -> Self {
+        Self { start_us, window_us: end_us - start_us, ..self }
     }
 
     /// The period of the limit in microseconds.
@@ -146,12 +161,22 @@ impl Blocked {
     }
 
     pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {
-        // The process that gave the start may be ahead of the store.
-        let until_reset_us = match attempt.now_us.checked_sub(self.start_us) {
-            Some(passed_us) => self.window_us - passed_us % self.window_us,
-            None => (self.start_us - attempt.now_us - 1) % self.window_us + 1,
+        let report = BlockedView.report(attempt.cost, verdict);
+        let Some(until_us) = self.until_us else {
+            // The process that gave the start may be ahead of the store.
+            let until_reset_us = match attempt.now_us.checked_sub(self.start_us) {
+                Some(passed_us) => self.window_us - passed_us % self.window_us,
+                None => (self.start_us - attempt.now_us - 1) % self.window_us + 1,
+            };
+            return Report { until_reset_us, ..report };
         };
-        Report { until_reset_us, ..BlockedView.report(attempt.cost, verdict) }
+        // The clock of the store may be ahead of the clock by which the block lasts.
+        let wait_us = until_us.saturating_sub(attempt.now_us).max(1);
+        let retry_after = match report.retry_after {
+            RetryAfter::Now => RetryAfter::Now,
+            RetryAfter::In(_) | RetryAfter::Never => RetryAfter::In(wait_us),
+        };
+        Report { retry_after, next_after_us: wait_us, until_reset_us: wait_us, ..report }
     }
 }
 

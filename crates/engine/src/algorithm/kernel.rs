@@ -285,7 +285,8 @@ impl Kernel {
             Self::SlidingWindow(k) => format!("/{}", k.limit()),
             Self::SlidingLog(k) => format!("/{}", k.limit()),
             Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
-            Self::IntervalBucket(_) | Self::Blocked(_) => String::new(),
+            Self::IntervalBucket(_) => String::new(),
+            Self::Blocked(k) => k.until_us().map(|until_us| format!("/{until_us}")).unwrap_or_default(),
         }
     }
 

@@ -43,8 +43,8 @@ pub struct DerivationStep {
 /// What changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Every hit is denied.
-    Blocked,
+    /// Every hit is denied, until that time in microseconds since the epoch if there is one.
+    Blocked { until_us: Option<u64> },
     /// Every hit is admitted, and none is counted.
     Exempt,
     /// The numbers of a tier count.

@@ -18,6 +18,21 @@ pub(crate) struct Changed {
     pub(crate) steps: SmallVec<[DerivationStep; 2]>,
 }
 
+/// What blocks a limit.
+pub(super) struct Block<'x> {
+    row: &'x Arc<ExceptionRow>,
+    /// The end, also if the last row to end is another one; `None` if a row without an end blocks by then.
+    until_us: Option<u64>,
+}
+
+impl Block<'_> {
+    /// The limit, blocked.
+    pub(super) fn apply_to(&self, limit: &Limit) -> Changed {
+        let until_us = self.until_us;
+        Changed::whole(limit.as_blocked(until_us), Change::Blocked { until_us }, self.row)
+    }
+}
+
 /// The rows that are for one limit.
 pub(super) struct RowsOfLimit<'m, 'x>(SmallVec<[&'m MatchedRow<'x>; 4]>);
 
@@ -31,15 +46,23 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
         Self(matched.iter().filter(is_for_limit).collect())
     }
 
-    /// The row that blocks the limit.
-    pub(super) fn blocking(&self) -> Option<&'x Arc<ExceptionRow>> {
-        self.access(|effect| effect.block)
+    /// The block of the limit.
+    pub(super) fn block(&self) -> Option<Block<'x>> {
+        let blocking = |at_us| self.access(|effect| effect.block, at_us);
+        let row = blocking(0)?;
+        // When a row ends, another one may block.
+        let mut until_us = row.until_us;
+        while let Some(next) = until_us.and_then(blocking) {
+            until_us = next.until_us;
+        }
+        Some(Block { row, until_us })
     }
 
-    /// The row that `is_wanted` chooses, of the rows that block or exempt. Of the rows for one entry, those with the
-    /// most precise value count: an exempt office may be a part of a blocked network.
-    fn access(&self, is_wanted: impl Fn(&Effect) -> bool) -> Option<&'x Arc<ExceptionRow>> {
-        let rows = || self.full_rows().filter(|(_, row)| row.effect.block || row.effect.exempt);
+    /// The row that `is_wanted` chooses at a time from now on, of the rows that block or exempt. Of the rows for one
+    /// entry, those with the most precise value count: an exempt office may be a part of a blocked network.
+    fn access(&self, is_wanted: impl Fn(&Effect) -> bool, at_us: u64) -> Option<&'x Arc<ExceptionRow>> {
+        let decides = |row: &ExceptionRow| (row.effect.block || row.effect.exempt) && row.is_in_force(at_us);
+        let rows = || self.full_rows().filter(|(_, row)| decides(row));
         let is_most_precise = |place: &Place| {
             let mut same_entry = rows().filter(|(other, _)| other.entry == place.entry);
             same_entry.all(|(other, _)| other.precision <= place.precision)
@@ -76,10 +99,10 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
 
 /// What `rows`, and the tier of an entry of the request, make of `limit`.
 pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier: Option<&str>) -> Changed {
-    if let Some(row) = rows.blocking() {
-        return Changed::whole(limit.as_blocked(), Change::Blocked, row);
+    if let Some(block) = rows.block() {
+        return block.apply_to(limit);
     }
-    if let Some(row) = rows.access(|effect| effect.exempt) {
+    if let Some(row) = rows.access(|effect| effect.exempt, 0) {
         return Changed::whole(limit.as_exempt(), Change::Exempt, row);
     }
     let mut changed = Changed { limit: Arc::clone(limit), steps: SmallVec::new() };
@@ -113,7 +136,7 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
 
 impl Changed {
     /// A limit that one row has replaced.
-    pub(super) fn whole(limit: Limit, change: Change, row: &Arc<ExceptionRow>) -> Self {
+    fn whole(limit: Limit, change: Change, row: &Arc<ExceptionRow>) -> Self {
         let step = DerivationStep { change, by: ChangedBy::Row(Arc::clone(row)) };
         Self { limit: Arc::new(limit), steps: SmallVec::from_iter([step]) }
     }

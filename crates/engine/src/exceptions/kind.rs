@@ -2,6 +2,7 @@
 
 use strum::{EnumCount, EnumIter, IntoStaticStr};
 
+use super::derivation::Change;
 use super::rows::Effect;
 
 /// One thing that a row changes. A row may change several.
@@ -35,6 +36,22 @@ impl ExceptionKind {
     /// Every kind; the position of a kind is its number.
     pub fn all() -> impl Iterator<Item = Self> {
         <Self as strum::IntoEnumIterator>::iter()
+    }
+}
+
+impl Change {
+    /// What a row has changed; `None` for a row that changes nothing.
+    #[must_use]
+    pub fn kind(&self) -> Option<ExceptionKind> {
+        match self {
+            Self::Blocked { .. } => Some(ExceptionKind::Block),
+            Self::Exempt => Some(ExceptionKind::Exempt),
+            Self::Tier(..) => Some(ExceptionKind::Tier),
+            Self::Number(_) => Some(ExceptionKind::Limit),
+            Self::Multiplied(..) => Some(ExceptionKind::Multiplier),
+            Self::Shadow(_) => Some(ExceptionKind::ShadowMode),
+            Self::UnknownTier(_) | Self::Unfit(_) => None,
+        }
     }
 }
 

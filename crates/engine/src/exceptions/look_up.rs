@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::derivation::Change;
 use super::effect::{self, Changed, RowsOfLimit};
 use super::network::address_of;
 use super::tier_table::{EVERY_DOMAIN, Space};
@@ -180,12 +179,12 @@ impl MatchedRows<'_> {
     /// What the rows make of a limit without a rule: a limit that comes with a request, or the limit of a descriptor
     /// that has none. Only a row that blocks changes it. `rule` is the rule that the descriptor would meet.
     pub(crate) fn block(&self, limit: &Limit, rule: Option<&Rule>) -> Option<Changed> {
-        let blocking = |path, name| RowsOfLimit::new(&self.0, path, name).blocking();
-        let row = match rule {
-            Some(rule) => rule.limits.iter().find_map(|limit| blocking(rule.path_in_domain(), limit.name())),
-            None => blocking("", ""),
+        let block = |path, name| RowsOfLimit::new(&self.0, path, name).block();
+        let block = match rule {
+            Some(rule) => rule.limits.iter().find_map(|limit| block(rule.path_in_domain(), limit.name())),
+            None => block("", ""),
         }?;
-        Some(Changed::whole(limit.as_blocked(), Change::Blocked, row))
+        Some(block.apply_to(limit))
     }
 }
 

@@ -148,7 +148,8 @@ impl fmt::Display for RowSource {
 
 impl ExceptionRow {
     /// Whether the row is in force at this time.
-    pub(super) fn is_in_force(&self, now_us: u64) -> bool {
+    #[must_use]
+    pub fn is_in_force(&self, now_us: u64) -> bool {
         self.until_us.is_none_or(|until_us| now_us < until_us)
     }
 

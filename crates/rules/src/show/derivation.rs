@@ -20,10 +20,16 @@ pub fn derivation_text(derivation: &Derivation) -> String {
         let _ = match by {
             ChangedBy::Entry => write!(text, " (request)"),
             ChangedBy::Tier(tier) => write!(text, " ({})", tier.file),
-            ChangedBy::Row(row) => match row.until_us {
-                Some(until_us) => write!(text, " until {} ({})", time_text(until_us), row.source),
-                None => write!(text, " ({})", row.source),
-            },
+            ChangedBy::Row(row) => {
+                let until_us = match change {
+                    Change::Blocked { until_us } => *until_us,
+                    _ => row.until_us,
+                };
+                match until_us {
+                    Some(until_us) => write!(text, " until {} ({})", time_text(until_us), row.source),
+                    None => write!(text, " ({})", row.source),
+                }
+            }
         };
     }
     text
@@ -31,7 +37,7 @@ pub fn derivation_text(derivation: &Derivation) -> String {
 
 fn change_text(change: &Change) -> String {
     match change {
-        Change::Blocked => "blocked".to_owned(),
+        Change::Blocked { .. } => "blocked".to_owned(),
         Change::Exempt => "exempt".to_owned(),
         Change::Tier(name, amount) => format!("tier {name} {amount}"),
         Change::UnknownTier(Some(name)) => format!("unknown tier {name}"),

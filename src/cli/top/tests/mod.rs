@@ -1,5 +1,6 @@
 //! What `top` makes of the states of consoles.
 
+mod excepted;
 mod screens;
 
 use std::time::Duration;

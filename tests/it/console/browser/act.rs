@@ -40,7 +40,7 @@ fn a_look_changes_nothing_and_a_reset_one_counter() {
 
     let changed = RULES.replace("requests_per_unit: 1,", "requests_per_unit: 2,");
     std::fs::write(service.rules().join("rules.yaml"), changed).expect("a rule file");
-    browser.wait_until(&has_text("#in-force", "2, since"));
+    browser.wait_until(&has_text("#in-force", "changed 1 time since the start"));
     click(&mut browser, "#key-table [data-do=reset]");
     submit(&mut browser, &[("reason", "INC-42")]);
     browser.wait_until(&has_text("dialog [role=alert]", "its rule has changed"));
@@ -69,6 +69,7 @@ fn the_line_for_an_exceptions_file_does_what_its_preview_says() {
     click(&mut browser, "dialog [data-do=value]");
     submit(&mut browser, &[("reason", "INC-42"), ("operator", "token")]);
     browser.wait_until(&has_text("dialog pre", "domain: \"edge\""));
+    assert_eq!(browser.texts("dialog [name=entry] option"), [format!("user={user}")], "as in the field");
     assert!(browser.texts("dialog .note")[0].contains(&*exceptions.path().to_string_lossy()));
     let line = |browser: &mut crate::support::chromium::Chromium, fields: &[(&str, &str)]| {
         // The page copies the line; a browser without a window has no clipboard.
@@ -94,7 +95,7 @@ fn the_line_for_an_exceptions_file_does_what_its_preview_says() {
         post(&service, "/counters/show", &body, "").body.contains("\"max_cost\": 3")
     });
     click(&mut browser, "#key-table [data-do=except]");
-    let blocks = line(&mut browser, &[("effect", "block"), ("scope", "")]);
+    let blocks = line(&mut browser, &[("minutes", "120")]);
     assert!(!blocks.contains("path:") && blocks.contains("block: true, until: \""), "{blocks}");
     std::fs::write(&file, format!("{blocks}\n")).expect("a file");
     wait::expect("the row is in force", || {
@@ -112,7 +113,7 @@ fn without_files_of_exceptions_the_page_says_what_to_set() {
     let mut browser = open(&service);
     browser.wait_until("document.querySelector('#key-table [data-do=reset]')");
     assert_eq!(browser.evaluate("document.querySelector('[data-do=except]')"), json!(null));
-    assert!(browser.texts("#except-note")[0].contains("set exceptions.path"));
+    assert!(browser.texts("#key-note")[0].contains("set exceptions.path"));
     // Values need a token, and this service has none.
     click(&mut browser, "#reveal");
     browser.wait_until(&has_text("dialog", "server.admin.operator_token_file"));

@@ -32,7 +32,7 @@ fn the_numbers_are_those_of_the_state_and_of_the_metrics() {
     browser.wait_until(&has_text("#rule-table tbody tr:nth-child(1)", "edge.tenant"));
     let cells = browser.texts("#rule-table tbody tr:nth-child(1) > *");
     assert_eq!((cells[1].as_str(), cells[6].as_str()), ("700 per dayfixed_window", "300"), "{cells:?}");
-    assert_eq!(cells[8], "one key: 100 %", "{cells:?}");
+    assert_eq!(cells.len(), 8, "{cells:?}");
     let cells = browser.texts("#key-table tbody tr:nth-child(1) > *");
     assert!(cells[0].starts_with("tenant=ac…#") && cells[0].ends_with("edge.tenant"), "{cells:?}");
     assert_eq!(cells[3], "≥ 300", "{cells:?}");
@@ -43,7 +43,7 @@ fn the_numbers_are_those_of_the_state_and_of_the_metrics() {
 fn a_denial_is_on_the_page_within_two_seconds_and_a_reload_is_a_mark() {
     let service = Ratelimitd::start(RULES);
     let mut browser = open(&service);
-    browser.wait_until(&has_text("#verdict", "No requests. Counters are in memory."));
+    browser.wait_until(&has_text("#verdict", "No requests."));
     ask(&service, "edge", &[("user", "ann@example.org")]);
     let denied_at = wait::unix_seconds();
     assert!(ask(&service, "edge", &[("user", "ann@example.org")]));
@@ -60,8 +60,8 @@ fn a_denial_is_on_the_page_within_two_seconds_and_a_reload_is_a_mark() {
 
     let rules = RULES.replace("requests_per_unit: 5", "requests_per_unit: 6");
     std::fs::write(service.rules().join("rules.yaml"), rules).expect("a rule file");
-    browser.wait_until(&has_text("#chart text", "generation 2"));
-    browser.wait_until(&has_text("#in-force", "2, since"));
+    browser.wait_until(&has_text("#chart text", "new rules"));
+    browser.wait_until(&has_text("#in-force", "changed 1 time since the start"));
     let marks = state(&service)["marks"].clone();
     assert!(wait::unix_seconds() - marks[0]["at"].as_u64().expect("a time") <= 10, "{marks}");
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod act;
+mod first_screen;
 mod layout;
 mod live;
 mod pictures;

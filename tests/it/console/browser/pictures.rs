@@ -23,14 +23,14 @@ fn each_story_has_its_picture() {
     for (name, colors) in [("console-light", Colors::Light), ("console-dark", Colors::Dark)] {
         let mut browser = open(&incident, colors, 1_280);
         answer_a_question(&mut browser);
-        browser.wait_until(&has_text("#verdict", "of the denials are by edge.tenant.path_/search"));
+        browser.wait_until(&has_text("#verdict", "by edge.tenant.path_/search"));
         save(&mut browser, is_update, name, 1_280);
     }
     let mut browser = open(&incident, Colors::Light, 390);
     save(&mut browser, is_update, "console-phone", 390);
     for (name, story, words) in [
-        ("console-quiet", Story::Quiet, "none denied. Redis answers."),
-        ("console-away", Story::Outage, "Redis does not answer since"),
+        ("console-quiet", Story::Quiet, ", none denied."),
+        ("console-away", Story::Outage, "requests/s, none denied."),
         ("console-many", Story::ManyRules, "requests/s are denied"),
     ] {
         let scene = Scene::start(story, seconds);

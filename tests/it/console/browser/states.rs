@@ -101,7 +101,7 @@ fn rules_that_cannot_be_used_are_told_with_file_and_line() {
     browser.wait_until(&has_text("#in-force .wait", "newer rules rejected"));
     browser.wait_until(&has_text("#chart text.bad", "rules rejected"));
     std::fs::write(&file, RULES).expect("a file");
-    browser.wait_until(&has_text("#in-force", "the newest"));
+    browser.wait_until(&has_text("#in-force", "up to date"));
     assert_eq!(browser.texts("#notices li"), [""; 0]);
 }
 

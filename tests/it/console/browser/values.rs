@@ -68,9 +68,11 @@ descriptors:
     submit(&mut browser, &[("operator", "operator-token")]);
     browser.wait_until(&has_text("#key-table tbody code", "user=ann@example.org"));
     assert!(!has(&mut browser, "t0p-s3cret") && has(&mut browser, "token=%k"));
+    assert!(browser.texts("#key-note")[0].starts_with("Values are shown in this tab only"));
     assert!(!has(&mut browser, "operator-token"), "the dialog is closed, and the token is not in the page");
     click(&mut browser, "#reveal");
     browser.wait_until(&has_text("#reveal", "Show values"));
+    assert!(browser.texts("#key-note")[0].starts_with("Values are masked"));
     assert!(!has(&mut browser, "ann@example.org"), "hidden again");
     let log = service.log_with("values of denied keys were shown through the admin port");
     assert!(log.contains("reason=\"INC-42\"") && !log.contains("ann@example.org"), "{log}");

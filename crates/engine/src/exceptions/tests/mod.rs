@@ -1,5 +1,6 @@
 //! What rows and tiers make of limits: tables of rows, requests and limits, and a naive model beside them.
 
+mod block_end;
 mod counters;
 mod model;
 

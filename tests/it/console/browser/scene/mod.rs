@@ -14,8 +14,8 @@ use ::rules::{AppliedUpgrades, LoadOptions, describe, load};
 use ::store::clock::{Clock, ManualClock};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
-    Caller, Charges, Descriptor, Enforcement, Entry, HashKey, Outcomes, Request, Reset, Store, StoreError,
-    ValueHashing,
+    Caller, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions, ExceptionsBuilder,
+    Glob, HashKey, Outcomes, Request, Reset, RowSource, RowValue, Store, StoreError, ValueHashing,
 };
 use ratelimitd::console::{Console, ConsoleActions, ConsoleOptions, Instance, Observation, ValuesNeed};
 use ratelimitd::decide::counters::CounterService;
@@ -32,7 +32,7 @@ use ratelimitd::telemetry::metrics::{Metrics, Port};
 use tokio_util::sync::CancellationToken;
 
 pub use story::Story;
-use story::{Added, T_END};
+use story::{Added, BLOCKED_ADDRESS, T_END};
 
 use crate::rules::REFERENCE;
 
@@ -163,6 +163,9 @@ impl Process {
     /// Decides the requests of a second, and observes it. `seconds`: those before the end of the story.
     async fn second(&mut self, seconds: u64) {
         let now = (self.end + 1).saturating_sub(T_END - seconds) as f64 / seconds as f64;
+        if self.story.has_row(now) && self.limiter.rulebook.rules().exceptions().is_none() {
+            drop(self.limiter.rulebook.replace_exceptions(Arc::new(blocked_address())));
+        }
         let requests = self.story.requests(now, &mut self.random);
         let each = MICROSECONDS / (requests.len() as u64 + 1);
         for (index, (domain, entries)) in requests.into_iter().enumerate() {
@@ -214,6 +217,24 @@ impl Process {
         let access = AccessCheck::new(AdminAccess::default(), None, self.metrics.tokens());
         admin_router(Vec::new(), counters, console, access)
     }
+}
+
+/// A row that blocks the address of the story until two hours after its end.
+fn blocked_address() -> Exceptions {
+    let mut builder = ExceptionsBuilder::new(&Exceptions::default());
+    builder.add_row(ExceptionRow {
+        source: RowSource { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
+        domain: Glob::new("edge"),
+        key: "remote_address".into(),
+        value: RowValue::Exact(BLOCKED_ADDRESS.into()),
+        path: Glob::Any,
+        limit_name: Glob::Any,
+        effect: Effect { block: true, ..Effect::default() },
+        until_us: Some((T_END + 7_200) * MICROSECONDS),
+        reason: None,
+        by: None,
+    });
+    builder.build(&Exceptions::default(), |_| {})
 }
 
 fn options() -> ConsoleOptions {

@@ -14,6 +14,8 @@ const AWAY: f64 = 0.395;
 const BACK: f64 = 0.41;
 const REJECTED: f64 = 0.54;
 const ATTACK: f64 = 0.66;
+/// From now on a row blocks [`BLOCKED_ADDRESS`].
+const BLOCKED: f64 = 0.9;
 /// In the story of an outage: Redis has gone away for the second time.
 const AWAY_AGAIN: f64 = 0.93;
 
@@ -23,6 +25,8 @@ const DENYING: usize = 1_600;
 
 /// The upper bounds of the buckets of calls, in seconds.
 const BOUNDS: [f64; 8] = [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025];
+
+pub(super) const BLOCKED_ADDRESS: &str = "203.0.113.9";
 
 type Asked = (String, Vec<(String, String)>);
 
@@ -71,6 +75,11 @@ impl Story {
         }
     }
 
+    /// Whether a row of the exceptions is in force.
+    pub(super) fn has_row(self, now: f64) -> bool {
+        self != Self::Quiet && now >= BLOCKED
+    }
+
     /// The requests of a second.
     pub(super) fn requests(self, now: f64, random: &mut Rng) -> Vec<Asked> {
         if self.is_away(now) {
@@ -103,7 +112,7 @@ impl Story {
             });
             add("edge", 2.0 * force, &|_| vec![("api_key", "sk-4fa0-the-secret".to_owned())]);
         }
-        add("edge", 5.0, &|_| vec![("remote_address", "203.0.113.9".to_owned())]);
+        add("edge", 5.0, &|_| vec![("remote_address", BLOCKED_ADDRESS.to_owned())]);
         add("edge", 2.0, &|random| vec![("remote_address", address(random, 6))]);
         add("edge", 3.0, &|_| vec![("tenant_id", "acme-corp".to_owned())]);
         add("egde", 0.3, &|_| vec![("tenant", "acme-corp".to_owned())]);

@@ -1,0 +1,88 @@
+//! The rows of the exceptions: which one is for a denied key now, so that whoever has added a row sees that it works,
+//! and how many block and exempt.
+
+use engine::algorithm::Kernel;
+use engine::{
+    Caller, Change, ChangedBy, Derivation, Descriptor, ExceptionKind, KeyText, Quantity, Request, RuleSet,
+    parse_key,
+};
+use serde_json::{Value, json};
+
+use super::mask::entries_of;
+use crate::telemetry::metrics::DeniedCharge;
+
+const MICROSECONDS: u64 = 1_000_000;
+/// The label of limits that come with requests.
+const OVERRIDE: &str = "override";
+
+/// What a row makes of the limit of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyException {
+    kind: ExceptionKind,
+    /// File name and line of the row; `None` if only its effect is known.
+    row: Option<String>,
+    /// The end, in seconds since the epoch.
+    until: Option<u64>,
+}
+
+impl KeyException {
+    /// Whether it has ended.
+    pub(super) fn is_over(&self, end: u64) -> bool {
+        self.until.is_some_and(|until| until <= end)
+    }
+
+    /// What the rows in force at `end` make of the limit with this label for a counter key.
+    pub(super) fn find(rules: &RuleSet, key: &str, label: &str, end: u64) -> Option<Self> {
+        rules.exceptions()?;
+        let parsed = parse_key(key)?;
+        let KeyText::Plain(domain) = &parsed.domain else { return None };
+        let descriptor = Descriptor { entries: entries_of(&parsed), ..Descriptor::default() };
+        let request = Request {
+            domain: domain.clone(),
+            hits_addend: 1,
+            descriptors: vec![descriptor],
+            caller: Caller::default(),
+        };
+        let plan = rules.plan(&request, end.saturating_mul(MICROSECONDS)).ok()?;
+        // A row also blocks what has a limit of its own, or none.
+        let is_of_limit = |derivation: &&Derivation| label == OVERRIDE || *derivation.label == *label;
+        let derivation = plan.derivations().iter().find(is_of_limit)?;
+        let of_row = derivation.steps.iter().rev().filter_map(|step| match &step.by {
+            ChangedBy::Row(row) => Some((&step.change, row)),
+            ChangedBy::Entry | ChangedBy::Tier(_) => None,
+        });
+        let mut changes = of_row.filter_map(|(change, row)| Some((change.kind()?, change, row)));
+        // Plans give many keys a tier: that is no exception in an incident.
+        let (kind, change, row) = changes.find(|(kind, ..)| *kind != ExceptionKind::Tier)?;
+        let until_us = match change {
+            Change::Blocked { until_us } => *until_us,
+            _ => row.until_us,
+        };
+        let file = row.source.file.rsplit('/').next().unwrap_or_default();
+        let place = format!("{file}:{}", row.source.line);
+        Some(Self { kind, row: Some(place), until: until_us.map(seconds) })
+    }
+
+    /// What the last denial says: the block of a value that only the request has.
+    pub(super) fn of_denial(charge: &DeniedCharge) -> Option<Self> {
+        let is_blocked_by_rule = matches!(charge.rule, Quantity::Limited(Kernel::Blocked(_)));
+        let Kernel::Blocked(blocked) = charge.kernel else { return None };
+        let until = blocked.until_us().map(seconds);
+        (!is_blocked_by_rule).then_some(Self { kind: ExceptionKind::Block, row: None, until })
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({"kind": self.kind.name(), "row": self.row, "until": self.until})
+    }
+}
+
+/// How many rows of a kind are in force.
+pub(super) fn rows_in_force(rules: &RuleSet, kind: ExceptionKind, end: u64) -> usize {
+    let now_us = end.saturating_mul(MICROSECONDS);
+    let rows = rules.exceptions().into_iter().flat_map(|all| all.rows());
+    rows.filter(|row| row.is_in_force(now_us) && row.effect.kinds().any(|other| other == kind)).count()
+}
+
+fn seconds(us: u64) -> u64 {
+    us.div_ceil(MICROSECONDS)
+}

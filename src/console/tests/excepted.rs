@@ -1,0 +1,142 @@
+//! A row of the exceptions for a denied key is seen at once, and the key stays one row.
+
+use engine::{Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, RowSource, RowValue};
+
+use super::super::excepted::KeyException;
+use super::*;
+
+/// The end of the rows, in the year 2096.
+const UNTIL: u64 = 4_000_000_000;
+
+fn rows(value: &str, effect: Effect) -> Arc<Exceptions> {
+    let mut builder = ExceptionsBuilder::new(&Exceptions::default());
+    builder.add_row(ExceptionRow {
+        source: RowSource { file: "/etc/exceptions/blocks.yaml".into(), line: 7 },
+        domain: Glob::Any,
+        key: "user".into(),
+        value: RowValue::Exact(value.into()),
+        path: Glob::Any,
+        limit_name: Glob::Any,
+        effect,
+        until_us: Some(UNTIL * 1_000_000),
+        reason: None,
+        by: None,
+    });
+    Arc::new(builder.build(&Exceptions::default(), |_| {}))
+}
+
+impl Observed {
+    fn set_rows(&self, value: &str, effect: Effect) {
+        drop(self.limiters[0].rulebook.replace_exceptions(rows(value, effect)));
+    }
+}
+
+fn block() -> Effect {
+    Effect { block: true, ..Effect::default() }
+}
+
+#[tokio::test]
+async fn a_blocked_key_stays_one_row_and_says_which_row_blocks_it() {
+    let mut process = Observed::start(1);
+    for _ in 0..3 {
+        process.ask(0, "d", &[("user", "ann@example.org")]).await;
+    }
+    let before = process.second();
+    assert_eq!(
+        (&before["keys"][0]["exception"], &before["exceptions"]["block"]["rows"]),
+        (&Value::Null, &json!(0))
+    );
+    process.set_rows("ann@example.org", block());
+    let exception = |kind: &str| json!({"kind": kind, "row": "blocks.yaml:7", "until": UNTIL});
+    assert_eq!(process.second()["keys"][0]["exception"], exception("block"), "before the next denial");
+    for _ in 0..4 {
+        process.ask(0, "d", &[("user", "ann@example.org")]).await;
+    }
+    let after = process.second();
+    assert_eq!(after["keys"].as_array().map(Vec::len), Some(1), "one key, one limit: {after}");
+    let key = &after["keys"][0];
+    assert_eq!((&key["id"], &key["denied_15m"]), (&before["keys"][0]["id"], &json!(6)));
+    assert_eq!(key["exception"], exception("block"));
+    assert_eq!(
+        after["exceptions"],
+        json!({
+            "block": {"rows": 1, "requests_15m": 4}, "exempt": {"rows": 0, "requests_15m": 0}
+        })
+    );
+    process.set_rows("ann@example.org", Effect { exempt: true, ..Effect::default() });
+    process.ask(0, "d", &[("user", "ann@example.org")]).await;
+    let exempt = process.second();
+    assert_eq!(exempt["keys"][0]["exception"], exception("exempt"));
+    assert_eq!(exempt["exceptions"]["exempt"], json!({"rows": 1, "requests_15m": 1}));
+    process.set_rows("bob@example.org", block());
+    assert_eq!(process.second()["keys"][0]["exception"], Value::Null, "the row is removed");
+    // Its counter is used up, and it is the same row again.
+    process.ask(0, "d", &[("user", "ann@example.org")]).await;
+    let again = process.second();
+    assert_eq!(
+        (again["keys"].as_array().map(Vec::len), &again["keys"][0]["denied_15m"]),
+        (Some(1), &json!(7))
+    );
+}
+
+#[tokio::test]
+async fn a_key_of_two_limits_has_two_rows_that_say_which() {
+    let two = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits: [{ unit: day, requests_per_unit: 1 }, { unit: hour, requests_per_unit: 1 }]
+";
+    let mut process = Observed::start(1);
+    process.limiters[0].rulebook.replace(rule_set(two));
+    for _ in 0..2 {
+        process.ask(0, "d", &[("user", "ann")]).await;
+    }
+    let limits = |state: &Value| {
+        let keys = state["keys"].as_array().expect("a list").iter();
+        let mut limits: Vec<_> =
+            keys.map(|key| key["limit"].as_str().unwrap_or_default().to_owned()).collect();
+        limits.sort_unstable();
+        limits
+    };
+    assert_eq!(limits(&process.second()), ["1 per day", "1 per hour"]);
+    process.set_rows("ann", block());
+    process.ask(0, "d", &[("user", "ann")]).await;
+    assert_eq!(limits(&process.second()), ["1 per day", "1 per hour"]);
+}
+
+#[test]
+fn a_row_is_that_of_its_time_and_its_limit() {
+    let rules = rule_set(RULES).with_exceptions(rows("ann", block()));
+    let found = |key: &str, label: &str, end: u64| KeyException::find(&rules, key, label, end);
+    let key = "{d|user=ann}#fw:86400000000";
+    assert!(
+        found(key, "per-user", UNTIL - 1).is_some_and(|row| !row.is_over(UNTIL - 1) && row.is_over(UNTIL))
+    );
+    assert_eq!(found(key, "per-user", UNTIL), None);
+    assert_eq!(found(key, "another", 0), None);
+    assert_eq!(found("{d|user=bob}#fw:86400000000", "per-user", 0), None);
+    assert!(found("{d|user=ann}#o:fw:1000000", "override", 0).is_some(), "a limit of the request");
+}
+
+#[test]
+fn requests_without_a_decision_are_told_with_the_cause() {
+    use crate::telemetry::metrics::{RequestFailure, Transport};
+    let mut process = Observed::start(1);
+    process.second();
+    let meter = process.metrics.requests(Transport::Grpc);
+    (0..109).for_each(|_| meter.failed(RequestFailure::Store));
+    let notices = process.second()["notices"].clone();
+    assert_eq!(
+        notices,
+        json!([{
+            "level": "bad",
+            "title": "■ 109 requests of the last minute got no decision.",
+            "text": "Redis did not answer.",
+            "fix": "Envoy admits them unless failure_mode_deny is set.",
+        }])
+    );
+    meter.failed(RequestFailure::Invalid);
+    let notices = process.second()["notices"].clone();
+    assert_eq!(notices[0]["text"], "They are not valid (1). Redis did not answer (109).");
+}
