@@ -149,13 +149,12 @@ impl ExceptionsBuilder {
             spaces.push(TableSpace { domain, key, space, has_addresses: false });
             spaces.len() - 1
         });
-        let TableSpace { space, has_addresses, .. } = &mut spaces[at];
         match row.value.parse::<IpAddr>() {
             Ok(address) => {
-                *has_addresses = true;
-                self.table.add(*space, &address.to_canonical().to_string(), mark);
+                spaces[at].has_addresses = true;
+                self.table.add(at, &address.to_canonical().to_string(), mark);
             }
-            Err(_) => self.table.add(*space, row.value, mark),
+            Err(_) => self.table.add(at, row.value, mark),
         }
         Ok(())
     }

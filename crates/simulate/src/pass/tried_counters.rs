@@ -58,7 +58,7 @@ impl TriedCounters {
     pub fn decide(&mut self, tried: &[Tried], charge: &Charge, now_us: u64) -> OverAt {
         let following = following(tried);
         // An undo gives back what time has left of one grant, which is less at a larger number.
-        if following == Following::Apart || charge.cost.grant_id().is_some() {
+        if following == Following::Apart || charge.cost.grant().is_some() {
             return self.decide_all(tried, slice::from_ref(charge), now_us);
         }
         self.forget_unused(tried, now_us);

@@ -26,7 +26,7 @@ struct Match<'r> {
 
 fn matches<'r>(rows: &'r [ModelRow], entries: &[Entry], path: &str, name: &str) -> Vec<Match<'r>> {
     let mut matches = Vec::new();
-    for (line, ModelRow { row, in_table }) in rows.iter().enumerate() {
+    for (line, ModelRow { row, in_table, .. }) in rows.iter().enumerate() {
         let is_in_force = row.until_us.is_none_or(|until_us| NOW_US < until_us);
         let is_for_limit = row.path.matches(path) && row.limit_name.matches(name);
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry.key == *row.key) {
