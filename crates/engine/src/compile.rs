@@ -102,10 +102,10 @@ impl CompiledRules {
         for (index, limit) in spec.limits.iter().enumerate() {
             let with_same_counter = spec.limits.iter().filter(|other| other.fingerprint == limit.fingerprint);
             let has_own_counter = with_same_counter.count() == 1;
-            let is_same_kind = |kind: &Box<str>| kinds.get(index).is_some_and(|own| own == kind);
-            let place = match kinds.iter().filter(|kind| is_same_kind(kind)).count() {
-                0 | 1 => String::new(),
-                _ => format!("/limit{}", index + 1),
+            let of_same_kind = |own: &_| kinds.iter().filter(|kind| *kind == own).count();
+            let place = match kinds.get(index).map(of_same_kind) {
+                None | Some(1) => String::new(),
+                Some(_) => format!("/limit{}", index + 1),
             };
             let limit = limit.clone().placed(self.next_limit_id(), Arc::clone(&path));
             let limit = if has_own_counter { limit } else { limit.with_numbers() };

@@ -82,8 +82,8 @@ impl LimitSpec {
 
     /// The number that counts where a tier or a row of the exceptions says `number`: at least the reserved units, so
     /// that every check takes the same units, and a charge gives back at most what its check took, whatever the number
-    /// was meanwhile. A smaller number would admit no more: one check uses it up. A bucket has a burst for this, and its
-    /// rate stays what the number says. 0 blocks in any case.
+    /// was meanwhile. A smaller number would admit no more: one check uses it up. A bucket has a burst for this, and
+    /// its rate stays what the number says. 0 blocks in any case.
     pub(super) fn at_least_reserved(&self, number: u64) -> u64 {
         match self.reserve {
             Some(reserve) if number > 0 && !self.algorithm.has_burst() => number.max(reserve),

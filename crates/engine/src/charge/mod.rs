@@ -196,8 +196,8 @@ impl Charges {
         }
     }
 
-    /// The index of the charge that leaves the counter of the charge at `index` as it is after the request: the last one
-    /// with the same key, before which all settles are decided.
+    /// The index of the charge that leaves the counter of the charge at `index` as it is after the request: the last
+    /// one with the same key, before which all settles are decided.
     #[must_use]
     pub fn last_on_counter(&self, index: usize) -> usize {
         if !self.has_repeated_keys {

@@ -63,6 +63,9 @@ fn a_request_known_to_be_denied_is_denied_for_certain() {
     assert!(charges.is_certainly_denied());
 }
 
+/// The key, the role and the units of a charge.
+type Merged<'k> = (&'k str, Role, i64);
+
 #[test]
 fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
     let settle = Charge { charging: Charging::Postpaid, ..charge(five(), Cost::refund(0), Role::Settle) };
@@ -70,7 +73,7 @@ fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
     let booked = Charge { charging: Charging::Postpaid, ..charge(five(), Cost::take(2), Role::Booked) };
     let six = charge(Kernel::FixedWindow(FixedWindow::new(6, 1_000_000)), Cost::take(1), Role::Enforce);
     // Charges on one counter, and the keys, roles and units of what they become.
-    let table: [(&[&Charge], &[(&str, Role, i64)]); 6] = [
+    let table: [(&[&Charge], &[Merged<'_>]); 6] = [
         (&[&take(4), &settle, &take(3)], &[("k", Role::Enforce, 7), ("k", Role::Settle, 0)]),
         (
             &[&settle, &take(4), &settle],

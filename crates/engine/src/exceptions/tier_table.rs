@@ -364,9 +364,8 @@ mod tests {
         /// A full table is the worst case: each bucket overflows to the next one, and the last to the first.
         #[test]
         fn full_buckets_overflow_to_the_next(hashes in prop::collection::vec((0..4_u64, 0..40_u64), 1..60)) {
-            let mut table = TierTable::default();
             // Eight buckets of which half of the hashes choose the last.
-            table.buckets = vec![Bucket([0; SLOTS]); 8];
+            let mut table = TierTable { buckets: vec![Bucket([0; SLOTS]); 8], ..TierTable::default() };
             let mut map = HashMap::new();
             for (number, (upper, lower)) in hashes.into_iter().enumerate() {
                 let hash = ((4 + upper) << 61) | (upper << 6) | lower;

@@ -1,4 +1,4 @@
-//! Of two rows for one value the later one counts, for the service, which keeps tiers in a table, and for one request,
+//! The later one of two rows for one value counts, for the service, which keeps tiers in a table, and for one request,
 //! whose rows keep their lines.
 
 use engine::{
