@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use crate::redis::cluster::cluster_store;
 use crate::redis::patient_options;
 use crate::rules;
-use crate::settle::{ALGORITHMS, check_a_month, check_known_answers, hits};
+use crate::settle::{ALGORITHMS, check_a_month, check_changed_numbers, check_known_answers, hits};
 use crate::support::redis::cluster::Cluster;
 use crate::support::redis::{Redis, parsed};
 
@@ -45,6 +45,13 @@ fn redis_gives_the_known_answers() {
     for algorithm in ALGORITHMS {
         check_known_answers(algorithm, "acme", |charges, now_us| server.decide(charges, now_us));
     }
+}
+
+#[test]
+fn a_receipt_gives_back_in_redis_what_its_estimate_took() {
+    let (redis, runtime) = (Redis::start(), Runtime::new().expect("a runtime"));
+    let mut server = Timed::connect(&runtime, &redis.url());
+    check_changed_numbers(|charges, now_us| server.decide(charges, now_us));
 }
 
 #[test]

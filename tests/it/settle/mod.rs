@@ -8,10 +8,12 @@ use engine::{
 use crate::rules;
 
 mod behaviour;
+mod changed;
 mod doors;
 mod known_answers;
 mod month;
 
+pub(crate) use changed::check_changed_numbers;
 pub(crate) use known_answers::{ALGORITHMS, check_known_answers};
 pub(crate) use month::check_a_month;
 
