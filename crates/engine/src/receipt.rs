@@ -1,9 +1,9 @@
 //! Receipts: what an admitted request recorded, as a short text that its caller returns with the real cost.
 //!
 //! The text is `1.<nonce>.<item>.<item>`, with one item `<check>-<units>-<grant>` for each recorded charge, and in GCRA
-//! `-<limit>` after that. All numbers are in base 36. The check is a part of the hash of the counter's key, so an item never applies to another counter.
-//! A receipt has no key, no value and no secret. It is not signed: whoever can call the service can also give units
-//! back without one.
+//! `-<limit>` after that. All numbers are in base 36. The check is a part of the hash of the counter's key, so an item
+//! never applies to another counter. A receipt has no key, no value and no secret. It is not signed: whoever can call
+//! the service can also give units back without one.
 
 use std::fmt;
 use std::num::NonZeroU32;

@@ -15,7 +15,7 @@ use crate::redis::cluster::cluster_store;
 use crate::redis::patient_options;
 use crate::rules;
 use crate::settle::{
-    ALGORITHMS, check_a_month, check_known_answers, check_one_call, check_random_calls, hits,
+    ALGORITHMS, check_a_month, check_changed_numbers, check_known_answers, check_one_call, check_random_calls, hits,
 };
 use crate::support::redis::cluster::Cluster;
 use crate::support::redis::{Redis, parsed};
@@ -62,6 +62,13 @@ fn redis_and_each_primary_of_a_cluster_add_up_the_takes_of_one_call() {
         let primary = cluster.primary_of(charges.keys().next().expect("a counter"));
         primaries[primary].decide(charges, now_us)
     });
+}
+
+#[test]
+fn a_receipt_gives_back_in_redis_what_its_estimate_took() {
+    let (redis, runtime) = (Redis::start(), Runtime::new().expect("a runtime"));
+    let mut server = Timed::connect(&runtime, &redis.url());
+    check_changed_numbers(|charges, now_us| server.decide(charges, now_us));
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! Settles and the deny cache: a settle always reaches the store, and the layer answers like the store between settles.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use ::store::clock::Clock as _;
+use engine::algorithm::Kernel;
 use engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Grant, Outcomes, Role, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::deny_cache::{Fixture, RequestedCharge, Rules, comparable, one, rules, run};
 
@@ -60,6 +64,16 @@ fn grant(counter: usize, charges: &Charges, outcomes: &Outcomes) -> Option<Grant
     let units = charge.cost.taken();
     let is_granted = outcome.verdict == Verdict::Fits;
     is_granted.then(|| charge.kernel.grant(&reading, units).map(|grant| (counter, grant, units)))?
+}
+
+/// A generator that leaves a kernel out makes the properties blind for it.
+#[test]
+fn the_rules_have_every_kernel() {
+    let mut runner = TestRunner::deterministic();
+    let rules = std::iter::repeat_with(|| rules().new_tree(&mut runner).expect("rules").current());
+    let kernels = rules.take(100).flat_map(|Rules(all)| all.into_iter().map(|(kernel, _)| kernel));
+    let kinds: HashSet<_> = kernels.map(|kernel| std::mem::discriminant(&kernel)).collect();
+    assert_eq!(kinds.len(), Kernel::KINDS);
 }
 
 #[test]
