@@ -67,8 +67,8 @@ pub(super) struct Spelled<'l> {
 }
 
 impl Spelled<'_> {
-    /// Whether `condition` holds in either spelling: a client that spells what is exempt in another way gets a limit, and
-    /// never loses one.
+    /// Whether `condition` holds in either spelling: a client that spells what is exempt in another way gets a limit,
+    /// and never loses one.
     pub fn meets(&self, condition: &Expression) -> bool {
         condition.holds(&self.values)
             || self.as_written.as_ref().is_some_and(|values| condition.holds(values))
