@@ -47,8 +47,8 @@ struct TokenLines {
     wrong: LogThrottle,
 }
 
-/// The tokens that are checked or wait for their answers, by address. Each has a connection, so the bound of connections
-/// is one of the addresses, too.
+/// The tokens that are checked or wait for their answers, by address. Each has a connection, so the bound of
+/// connections is one of the addresses, too.
 #[derive(Debug, Default)]
 struct WrongTokens(Mutex<HashMap<IpAddr, usize>>);
 
