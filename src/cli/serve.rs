@@ -129,7 +129,7 @@ async fn serve_until_signal(
     };
     tokio::select! {
         ended = app.run(stop.cancelled()) => {
-            ended?;
+            ended.map_err(|error| with_origin(error, report))?;
             Ok(ExitCode::SUCCESS)
         }
         () = second_signal => {

@@ -22,8 +22,9 @@ use crate::telemetry::metrics::{TokenMeter, TokenRefusal};
 
 /// How late a wrong token is answered.
 const WRONG_ANSWERED_AFTER: Duration = Duration::from_secs(1);
-/// The tokens of one address that are checked, or are wrong and wait for their answers: an address has this many guesses
-/// a second. Meanwhile it gets no other answer, not even for the right token: it would learn of each guess at once.
+/// The tokens of one address that are checked, or are wrong and wait for their answers: an address has this many
+/// guesses a second. Meanwhile it gets no other answer, not even for the right token: it would learn of each guess at
+/// once.
 const MOST_WRONG: usize = 16;
 
 /// Checks the requests to the admin port.
@@ -46,8 +47,8 @@ struct TokenLines {
     wrong: LogThrottle,
 }
 
-/// The tokens that are checked or wait for their answers, by address. Each has a connection, so the bound of connections is one
-/// of the addresses, too.
+/// The tokens that are checked or wait for their answers, by address. Each has a connection, so the bound of
+/// connections is one of the addresses, too.
 #[derive(Debug, Default)]
 struct WrongTokens(Mutex<HashMap<IpAddr, usize>>);
 

@@ -1,9 +1,10 @@
 //! HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
 //!
-//! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number), then
-//! `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`, which reads the client's request
-//! with `forwarded`), health, metrics. `admin` routes the admin port, after `admin_access` has checked the token
-//! (`token_file`, or `own_token` where the settings have none), which `admin_role` names, and the web page; `console` has the paths of the console.
+//! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number),
+//! then `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`, which reads the client's
+//! request with `forwarded`), health, metrics. `admin` routes the admin port, after `admin_access` has checked the
+//! token (`token_file`, or `own_token` where the settings have none), which `admin_role` names, and the web page;
+//! `console` has the paths of the console.
 
 mod admin;
 mod admin_access;

@@ -1,5 +1,5 @@
-//! The token that a service makes for itself when it starts. The values of denied keys need a token; with this one nobody
-//! has to set one and restart the service while callers get 429. Whoever may read the files of its user has it.
+//! The token that a service makes for itself when it starts. The values of denied keys need a token; with this one
+//! nobody has to set one and restart the service while callers get 429. Whoever may read the files of its user has it.
 //!
 //! It is in a file in memory that only the user of the process and root can read, and stays the same after a restart of
 //! the process.

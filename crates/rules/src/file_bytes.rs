@@ -36,7 +36,7 @@ impl SourceFiles {
 }
 
 impl SourceFile {
-    pub fn read(name: Arc<str>, is_rules: bool, path: &Path) -> Self {
+    pub fn read_from(name: Arc<str>, is_rules: bool, path: &Path) -> Self {
         Self::new(name, is_rules, read_file(path, MAX_FILE_BYTES))
     }
 

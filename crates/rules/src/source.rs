@@ -148,7 +148,7 @@ impl Source {
         let found = self.find_files();
         let read = |path: &PathBuf| {
             let is_rules = self.paths.contains(path) || has_rule_name(path);
-            SourceFile::read(display(path), is_rules, path)
+            SourceFile::read_from(display(path), is_rules, path)
         };
         let files = found.files.iter().map(read).collect();
         SourceFiles { files, problems: found.problems }

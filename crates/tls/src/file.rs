@@ -67,7 +67,7 @@ impl PemFile {
     /// # Errors
     /// When it cannot be read, is too large, or is not a regular file.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
-        Ok(Self { path: path.to_owned(), bytes: read(path)? })
+        Ok(Self { path: path.to_owned(), bytes: read_bytes(path)? })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -126,7 +126,7 @@ pub fn read_secret<T>(
     expected: &str,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T, FileError> {
-    let bytes = read(path)?;
+    let bytes = read_bytes(path)?;
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = std::str::from_utf8(line).ok().filter(|line| line.len() <= MAX_SECRET_BYTES);
@@ -134,7 +134,7 @@ pub fn read_secret<T>(
     parsed.ok_or_else(|| FileError::unusable(path, format_args!("the first line must have {expected}")))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+fn read_bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     let fault = |error: std::io::Error| FileFault::Unreadable(error.to_string());
     read_file(path, MAX_FILE_BYTES).map_err(|error| FileError { path: path.to_owned(), fault: fault(error) })
 }

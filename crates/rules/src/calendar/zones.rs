@@ -51,14 +51,14 @@ impl Zones {
             return Err(self.unknown(zone));
         }
         let name = copy.as_ref().and_then(TimeZone::iana_name).unwrap_or(zone);
-        match self.read(name)? {
+        match self.system_zone(name)? {
             Some(found) => Ok((name.to_owned(), found)),
             None => copy.clone().map(|copy| (name.to_owned(), copy)).ok_or_else(|| self.unknown(zone)),
         }
     }
 
     /// The zone of the system; `None` if it has none of this name.
-    fn read(&self, name: &str) -> Result<Option<TimeZone>, String> {
+    fn system_zone(&self, name: &str) -> Result<Option<TimeZone>, String> {
         let is_part = |part: &str| {
             !part.is_empty()
                 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-+".contains(&byte))
