@@ -246,7 +246,8 @@ fn the_schema_of_the_chart_takes_what_every_variable_is_migrated_to() {
         let (_, from_environment, _) = run(&["settings"], &variables);
         let values = |text: &str| -> Vec<String> {
             let lines = text.lines().filter_map(|line| line.split_once("  # "));
-            let lines = lines.filter(|(line, _)| !line.starts_with('#'));
+            // Lines of a longer value begin with spaces.
+            let lines = lines.filter(|(line, _)| !line.is_empty() && !line.starts_with(['#', ' ']));
             let is_shown = |line: &&str| {
                 let parts = [
                     "password",

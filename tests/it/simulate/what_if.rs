@@ -80,9 +80,15 @@ fn each_point_is_what_a_rule_file_with_this_number_does() {
 #[test]
 fn other_numbers_are_tried_only_for_those_who_ask() {
     let simulation = || Simulation::new(&rules(4, "algorithm: gcra")).map(MAP).log("a.json", log());
-    let page = simulation().path("page.html").display().to_string();
-    for (arguments, tried) in [(&[][..], 0), (&["--recommend"], 14), (&["--report", &page], 14)] {
-        assert_eq!(points(&simulation().with(arguments).succeed()).len(), tried, "{arguments:?}");
+    let with_page = simulation();
+    let page = with_page.path("page.html").display().to_string();
+    let simulations = [
+        (simulation(), 0),
+        (simulation().with(&["--recommend"]), 14),
+        (with_page.with(&["--report", &page]), 14),
+    ];
+    for (place, (simulation, tried)) in simulations.iter().enumerate() {
+        assert_eq!(points(&simulation.succeed()).len(), *tried, "{place}");
     }
     let windows = Simulation::new(&rules(4, "algorithm: fixed_window")).map(MAP).log("a.json", log());
     assert!(points(&windows.succeed()).len() > 10, "they are read off the counts of windows");
