@@ -215,8 +215,13 @@ impl Decision {
                 Role::Shadow | Role::Announced | Role::Booked | Role::NonBinding | Role::Settle => continue,
             };
             // A repeated request is charged to the counter as it is now, one charge after the other.
-            if let Some(outcome) = &self.outcomes.by_charge[charges.last_on_counter(index)] {
-                let again = Charge { cost: charges.cost_so_far(index), ..charge.clone() };
+            // A limit of 0 has no counter that another charge could give units back to.
+            let (last, cost) = match charge.kernel.has_counter() {
+                true => (charges.last_on_counter(index), charges.cost_so_far(index)),
+                false => (index, charge.cost),
+            };
+            if let Some(outcome) = &self.outcomes.by_charge[last] {
+                let again = Charge { cost, ..charge.clone() };
                 *wait = (*wait).max(wait_for_next(&again, outcome));
             }
         }

@@ -222,7 +222,13 @@ fn facts_of(decision: &Decision) -> Vec<Fact> {
 
 /// The names of all kernels.
 pub const KINDS: [&str; 7] = [
-    "fixed window", "calendar window", "sliding window", "sliding log", "gcra", "interval bucket", "blocked",
+    "fixed window",
+    "calendar window",
+    "sliding window",
+    "sliding log",
+    "gcra",
+    "interval bucket",
+    "blocked",
 ];
 
 fn kind_of(kernel: &engine::algorithm::Kernel) -> &'static str {
@@ -300,7 +306,8 @@ fn csv(rows: &[Row]) -> String {
 
 /// YAML: JSON with the end of each row as a time.
 fn yaml(rows: &[Row]) -> String {
-    let mut rows: Vec<Value> = rows.iter().filter_map(|row| serde_json::from_str(&text_of(row)).ok()).collect();
+    let mut rows: Vec<Value> =
+        rows.iter().filter_map(|row| serde_json::from_str(&text_of(row)).ok()).collect();
     for row in &mut rows {
         if let Some(until) = row.get_mut("until") {
             let us = until.as_i64().unwrap_or_default();

@@ -28,9 +28,13 @@ pub fn check_stories(count: u64, check: &mut dyn FnMut(&Story) -> Checked) -> Re
     for seed in first..first + count {
         match outcome(&story(seed), check) {
             Ok(had_something) => checked += u64::from(had_something),
-            Err(Broken::Unplayable(reason)) => return Err(format!("story {seed} cannot be played: {reason}")),
+            Err(Broken::Unplayable(reason)) => {
+                return Err(format!("story {seed} cannot be played: {reason}"));
+            }
             Err(Broken::Differs(_)) => {
-                let smallest = shrink(&story(seed), &mut |smaller| matches!(outcome(smaller, check), Err(Broken::Differs(_))));
+                let smallest = shrink(&story(seed), &mut |smaller| {
+                    matches!(outcome(smaller, check), Err(Broken::Differs(_)))
+                });
                 return Err(report(&format!("story {seed}"), &smallest, check));
             }
         }
@@ -49,7 +53,8 @@ pub fn check_known(lines: &str, check: &mut dyn FnMut(&Story) -> Checked) -> Vec
 }
 
 fn report(name: &str, story: &Story, check: &mut dyn FnMut(&Story) -> Checked) -> String {
-    let reason = outcome(story, check).map_or_else(|broken| broken.to_string(), |_| "it passes now".to_owned());
+    let reason =
+        outcome(story, check).map_or_else(|broken| broken.to_string(), |_| "it passes now".to_owned());
     format!("{name}: {reason}\n{}", story.line())
 }
 

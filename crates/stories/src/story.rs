@@ -27,7 +27,10 @@ pub enum Step {
     /// The clock of the store moves by this many microseconds.
     Clock(i64),
     /// The error of a process's clock, microseconds.
-    Skew { process: usize, by_us: i64 },
+    Skew {
+        process: usize,
+        by_us: i64,
+    },
     /// Other rule files, in place of all.
     Rules(Vec<RuleFile>),
     /// Other exceptions, in place of all.
@@ -140,7 +143,11 @@ pub enum Tier {
     Number(u64),
     /// `unlimited`.
     Word(String),
-    Numbers { requests_per_unit: u64, #[serde(default)] burst: Option<u32> },
+    Numbers {
+        requests_per_unit: u64,
+        #[serde(default)]
+        burst: Option<u32>,
+    },
 }
 
 /// A file of exceptions.
@@ -229,8 +236,10 @@ fn strip(value: &mut Value) {
         Value::Array(elements) => elements.iter_mut().for_each(strip),
         Value::Object(members) => {
             members.values_mut().for_each(strip);
-            members.retain(|_, member| match member {
-                Value::Null | Value::Bool(false) => false,
+            members.retain(|name, member| match member {
+                // A row can say that a rule is not in shadow mode.
+                Value::Bool(false) => name == "shadow_mode",
+                Value::Null => false,
                 Value::Array(elements) => !elements.is_empty(),
                 Value::Object(members) => !members.is_empty(),
                 Value::Number(_) | Value::String(_) | Value::Bool(true) => true,

@@ -21,7 +21,8 @@ fn keeps(relation: Relation) -> impl FnMut(&Story) -> Checked {
 }
 
 fn check(relation: Relation, least: u64) {
-    let checked = check_stories(budget(400), &mut keeps(relation)).unwrap_or_else(|failure| panic!("{relation:?}: {failure}"));
+    let checked = check_stories(budget(400), &mut keeps(relation))
+        .unwrap_or_else(|failure| panic!("{relation:?}: {failure}"));
     assert!(checked >= least, "only {checked} stories had something to change");
 }
 
@@ -88,7 +89,8 @@ fn known_stories() {
         let path = entry.expect("a file").path();
         let lines = std::fs::read_to_string(&path).expect("text");
         let mut add = |what: &str, failed: Vec<String>| {
-            failures.extend(failed.into_iter().map(|failure| format!("{}, {what}, {failure}", path.display())));
+            failures
+                .extend(failed.into_iter().map(|failure| format!("{}, {what}, {failure}", path.display())));
         };
         add("model", check_known(&lines, &mut as_the_model));
         for relation in Relation::ALL {
@@ -121,7 +123,9 @@ fn collect_keys(section: &str, value: &Value, found: &mut BTreeSet<String>) {
         };
         match member {
             Value::Array(elements) => elements.iter().for_each(|element| collect_keys(below, element, found)),
-            Value::Object(tiers) if below == "tier" => tiers.values().for_each(|tier| collect_keys(below, tier, found)),
+            Value::Object(tiers) if below == "tier" => {
+                tiers.values().for_each(|tier| collect_keys(below, tier, found))
+            }
             _ => collect_keys(below, member, found),
         }
     }
@@ -132,7 +136,10 @@ fn a_thousand_stories_have_every_key_and_every_kernel() {
     let (mut found, mut kinds, mut values) = (BTreeSet::new(), HashSet::new(), HashSet::new());
     let mut problems = Vec::new();
     for story in (0..1_000).map(story) {
-        let changed = story.steps.iter().filter_map(|step| if let Step::Rules(files) = step { Some(files) } else { None });
+        let changed = story
+            .steps
+            .iter()
+            .filter_map(|step| if let Step::Rules(files) = step { Some(files) } else { None });
         for file in changed.chain([&story.rules]).flatten() {
             let file: Value = serde_json::from_str(&text_of(file)).expect("JSON");
             collect_keys("file", &file, &mut found);

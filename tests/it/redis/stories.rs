@@ -38,7 +38,9 @@ fn redis_answers_as_the_model_and_as_memory() {
         for ((redis, memory), expected) in on_redis.iter().zip(&on_memory).zip(&expected) {
             if redis.answer != *expected || redis.answer != memory.answer {
                 let (redis, memory) = (&redis.answer, &memory.answer);
-                return Err(Broken::Differs(format!("model, memory, Redis\n  {expected:?}\n  {memory:?}\n  {redis:?}")));
+                return Err(Broken::Differs(format!(
+                    "model, memory, Redis\n  {expected:?}\n  {memory:?}\n  {redis:?}"
+                )));
             }
         }
         Ok(true)

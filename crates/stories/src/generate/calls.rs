@@ -48,7 +48,8 @@ impl Plot {
 
     fn settle(&mut self) -> Ask {
         let recent = self.called.len().saturating_sub(6);
-        let of_call = if self.called.is_empty() { None } else { Some(self.random.pick(&self.called[recent..])) };
+        let of_call =
+            if self.called.is_empty() { None } else { Some(self.random.pick(&self.called[recent..])) };
         let (receipt, mut entries) = match of_call {
             Some((id, entries)) if self.random.chance(80) => (Returned::Of(id), entries),
             _ => (Returned::Text(self.random.pick(&JUNK).to_owned()), self.random.pick(&self.pool)),
@@ -56,7 +57,14 @@ impl Plot {
         if self.random.chance(6) {
             entries = self.random.pick(&self.pool);
         }
-        let hits = self.random.weighted(&[(5, Some(0)), (3, Some(1)), (3, Some(3)), (2, Some(8)), (1, Some(30)), (1, None)]);
+        let hits = self.random.weighted(&[
+            (5, Some(0)),
+            (3, Some(1)),
+            (3, Some(3)),
+            (2, Some(8)),
+            (1, Some(30)),
+            (1, None),
+        ]);
         Ask { entries, limit: None, hits, refund: false, receipt: Some(receipt) }
     }
 

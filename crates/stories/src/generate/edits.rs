@@ -30,7 +30,9 @@ impl Plot {
         match self.random.below(10) {
             0..3 if is_alone => self.change_number(limit),
             3 => limit.tiers.clear(),
-            4 if limit.reserve.is_none() => limit.settle = !limit.settle && limit.mode.as_deref() != Some("queue"),
+            4 if limit.reserve.is_none() => {
+                limit.settle = !limit.settle && limit.mode.as_deref() != Some("queue")
+            }
             5 if is_alone && limit.calendar.is_none() && !limit.has_burst() => {
                 limit.algorithm = Some(self.random.pick(&["sliding_window", "fixed_window"]).to_owned());
                 limit.requests_per_unit = limit.requests_per_unit.map(|number| number.min(10_000));

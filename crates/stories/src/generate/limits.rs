@@ -34,7 +34,8 @@ impl Plot {
             limit.name = Some(format!("limit{}", self.names));
         }
         if self.random.chance(6) {
-            limit.replaces = vec![Replaced { name: format!("limit{}", self.random.between(1, self.names + 2)) }];
+            limit.replaces =
+                vec![Replaced { name: format!("limit{}", self.random.between(1, self.names + 2)) }];
         }
         if self.random.chance(10) {
             limit.on_store_failure = Some(self.random.pick(&["allow", "deny", "local", "error"]).to_owned());
@@ -69,7 +70,10 @@ impl Plot {
         };
         limit.algorithm = Some(algorithm.to_owned());
         if algorithm == "token_bucket" {
-            limit.refill = self.random.pick(&[None, Some("continuous"), Some("interval"), Some("interval")]).map(str::to_owned);
+            limit.refill = self
+                .random
+                .pick(&[None, Some("continuous"), Some("interval"), Some("interval")])
+                .map(str::to_owned);
         }
         if algorithm == "leaky_bucket" {
             limit.mode = self.random.pick(&[None, Some("meter"), Some("queue")]).map(str::to_owned);

@@ -82,8 +82,10 @@ impl Plot {
             78..84 => period_us,
             84..88 => self.random.below(3 * period_us),
             88..92 => 1,
+            // A store knows three boundaries of a calendar: the length of a window further ahead is not among them.
             92..97 => return -self.random.below(period_us / 4 + 1).cast_signed(),
-            _ => return -self.random.below(2 * period_us).cast_signed(),
+            _ if period_us < DAY_US => return -self.random.below(2 * period_us).cast_signed(),
+            _ => 0,
         };
         us.cast_signed()
     }

@@ -68,7 +68,8 @@ impl Plot {
             share_threshold: is_wildcard && chance(self, 60),
             secret: value.is_none() && !is_tier && !key.contains('*') && chance(self, 6),
             tier: is_tier,
-            shard_by: chance(self, 5).then(|| self.random.pick(&["domain", "descriptor", "first_entry"]).to_owned()),
+            shard_by: chance(self, 5)
+                .then(|| self.random.pick(&["domain", "descriptor", "first_entry"]).to_owned()),
             metadata: chance(self, 4).then(|| json!({ "cost": 1.5, "tags": ["a"] })),
             value,
             descriptors: Vec::new(),
@@ -90,7 +91,9 @@ impl Plot {
         let values: Vec<String> = match &node.value {
             _ if node.tier => ["pro", "low", "suspended"].map(str::to_owned).to_vec(),
             Some(value) => vec![text(self, value)],
-            None => (0..self.random.between(1, 2)).map(|_| self.random.weighted(&VALUES).to_owned()).collect(),
+            None => {
+                (0..self.random.between(1, 2)).map(|_| self.random.weighted(&VALUES).to_owned()).collect()
+            }
         };
         for value in values {
             let entries = [parents, &[(key.clone(), value)]].concat();

@@ -26,7 +26,8 @@ impl Calendar {
 
     /// The start and the end of the window at a time.
     pub(super) fn window(&self, now_us: i128) -> (i128, i128) {
-        let known = self.known.borrow().range(..=now_us).next_back().map(|(start_us, end_us)| (*start_us, *end_us));
+        let known =
+            self.known.borrow().range(..=now_us).next_back().map(|(start_us, end_us)| (*start_us, *end_us));
         if let Some(window) = known.filter(|(_, end_us)| *end_us > now_us) {
             return window;
         }
@@ -44,13 +45,15 @@ impl Calendar {
     fn first_day(&self, day: Date, later: i16) -> Date {
         match self.unit.as_str() {
             "week" => {
-                let first = if self.starts.as_deref() == Some("sunday") { Weekday::Sunday } else { Weekday::Monday };
+                let first =
+                    if self.starts.as_deref() == Some("sunday") { Weekday::Sunday } else { Weekday::Monday };
                 let start = day - i64::from(day.weekday().since(first)).days();
                 start + (7 * i64::from(later)).days()
             }
             "month" => {
                 let wanted: i8 = self.starts.as_deref().and_then(|day| day.parse().ok()).unwrap_or(1);
-                let in_month = |month: Date| date(month.year(), month.month(), wanted.min(month.days_in_month()));
+                let in_month =
+                    |month: Date| date(month.year(), month.month(), wanted.min(month.days_in_month()));
                 let month = day.first_of_month();
                 let before = if in_month(month) > day { 1 } else { 0 };
                 in_month(month + (i64::from(later) - before).months())

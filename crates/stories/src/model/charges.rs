@@ -136,21 +136,30 @@ pub(super) struct Limited {
 impl Model<'_> {
     /// `None` if no descriptor is left, because their receipts are missing.
     pub(super) fn plan(&self, call: &Call) -> Option<Planned> {
-        let is_known = |ask: &&Ask| !matches!(&ask.receipt, Some(Returned::Of(id)) if !self.receipts.contains_key(id));
+        let is_known =
+            |ask: &&Ask| !matches!(&ask.receipt, Some(Returned::Of(id)) if !self.receipts.contains_key(id));
         let asks: Vec<&Ask> = call.descriptors.iter().filter(is_known).collect();
         let now_us = (self.now_us + self.skews_us[call.process % 2]).max(0);
         let file = self.rules.iter().find(|file| file.domain == call.domain);
         let of_ask = |ask: &&Ask| file.map_or_else(Met::default, |file| met(file, self.rows, ask, now_us));
         let met: Vec<Met> = asks.iter().map(of_ask).collect();
-        let replaced: HashSet<String> = met.iter().flat_map(|met| &met.limits)
-            .flat_map(|limit| &limit.limit.replaces).map(|replaced| replaced.name.clone()).collect();
+        let replaced: HashSet<String> = met
+            .iter()
+            .flat_map(|met| &met.limits)
+            .flat_map(|limit| &limit.limit.replaces)
+            .map(|replaced| replaced.name.clone())
+            .collect();
         let is_left_out = |limit: &InForce| {
             let is_named = limit.limit.name.as_ref().is_some_and(|name| replaced.contains(name));
             is_named && limit.algorithm.is_some() && !limit.is_blocked
         };
         let is_never_over = |(ask, met): (&&Ask, &Met)| {
-            let mut counted = met.limits.iter().filter(|limit| limit.algorithm.is_some() && !is_left_out(limit)).peekable();
-            met.is_quota && ask.receipt.is_none() && counted.peek().is_some() && counted.all(InForce::never_denies)
+            let mut counted =
+                met.limits.iter().filter(|limit| limit.algorithm.is_some() && !is_left_out(limit)).peekable();
+            met.is_quota
+                && ask.receipt.is_none()
+                && counted.peek().is_some()
+                && counted.all(InForce::never_denies)
         };
         let quota_binds = !asks.iter().zip(&met).any(is_never_over);
         let mut planned = Planned::default();
@@ -168,11 +177,17 @@ impl Model<'_> {
                 };
                 let hits = ask.hits.unwrap_or(u64::from(call.hits_addend.max(1)));
                 let charge = match (&ask.receipt, limit.limit.settle) {
-                    (Some(receipt), true) => self.add_settle(&mut planned, limit, algorithm, (receipt, hits.into())),
+                    (Some(receipt), true) => {
+                        self.add_settle(&mut planned, limit, algorithm, (receipt, hits.into()))
+                    }
                     (Some(_), false) => continue,
                     (None, _) => planned.add(limit, algorithm, ask, (hits.into(), denying)),
                 };
-                described.limits.push(Limited { charge, label: limit.label.clone(), capacity: limit.capacity() });
+                described.limits.push(Limited {
+                    charge,
+                    label: limit.label.clone(),
+                    capacity: limit.capacity(),
+                });
             }
             planned.descriptors.push(described);
         }
@@ -180,7 +195,13 @@ impl Model<'_> {
     }
 
     /// A settle books the difference between the real cost and the estimate of the receipt.
-    fn add_settle(&self, planned: &mut Planned, limit: &InForce, algorithm: Algorithm, (receipt, actual): (&Returned, i128)) -> usize {
+    fn add_settle(
+        &self,
+        planned: &mut Planned,
+        limit: &InForce,
+        algorithm: Algorithm,
+        (receipt, actual): (&Returned, i128),
+    ) -> usize {
         let items = match receipt {
             Returned::Of(id) => self.receipts.get(id),
             Returned::Text(_) => None,
@@ -206,13 +227,25 @@ impl Model<'_> {
             return *charge;
         }
         planned.settles.push((planned.charges.len(), receipt.clone(), actual));
-        planned.charges.push(Charge { algorithm, cost, role: Role::Settle, is_prepaid: false, ..limit.charge() });
+        planned.charges.push(Charge {
+            algorithm,
+            cost,
+            role: Role::Settle,
+            is_prepaid: false,
+            ..limit.charge()
+        });
         planned.charges.len() - 1
     }
 }
 
 impl Planned {
-    fn add(&mut self, limit: &InForce, algorithm: Algorithm, ask: &Ask, (hits, denying): (i128, Role)) -> usize {
+    fn add(
+        &mut self,
+        limit: &InForce,
+        algorithm: Algorithm,
+        ask: &Ask,
+        (hits, denying): (i128, Role),
+    ) -> usize {
         let cost = if ask.refund { Cost::refund(hits) } else { Cost::take(hits) };
         let role = limit.role(denying);
         let mut charge = Charge { algorithm, cost, role, is_prepaid: limit.is_prepaid, ..limit.charge() };
@@ -221,7 +254,11 @@ impl Planned {
             match hits {
                 0 => charge.cost = Cost::take(reserve),
                 _ => {
-                    charge.cost = if hits > reserve { Cost::take(hits - reserve) } else { Cost::refund(reserve - hits) };
+                    charge.cost = if hits > reserve {
+                        Cost::take(hits - reserve)
+                    } else {
+                        Cost::refund(reserve - hits)
+                    };
                     (charge.role, charge.is_prepaid) = (Role::Booked, false);
                 }
             }
@@ -231,7 +268,7 @@ impl Planned {
             charges.iter().rposition(|other| other.counter == counter && other.role != Role::Settle)
         };
         // Costs of different limits on one counter have no sum (decision 49).
-        let numbers = |algorithm: &Algorithm| (algorithm.kind, algorithm.limit, algorithm.burst);
+        let numbers = |algorithm: &Algorithm| (algorithm.kind, algorithm.limit, algorithm.most());
         if let Some(before) = last(&self.charges, &charge.counter)
             && numbers(&self.charges[before].algorithm) != numbers(&charge.algorithm)
         {
@@ -301,7 +338,14 @@ impl InForce {
         Charge {
             label: self.label.clone(),
             counter: self.counter.clone(),
-            algorithm: Algorithm { kind: Kind::Zero, limit: 0, burst: 0, period_us: 1, calendar: None, is_queue: false },
+            algorithm: Algorithm {
+                kind: Kind::Zero,
+                limit: 0,
+                burst: 0,
+                period_us: 1,
+                calendar: None,
+                is_queue: false,
+            },
             cost: Cost::NOTHING,
             role: Role::Enforce,
             is_prepaid: self.is_prepaid,

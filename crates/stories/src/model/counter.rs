@@ -101,7 +101,9 @@ impl Algorithm {
     /// The counter at a time.
     pub(super) fn at(&self, state: Option<&State>, now_us: i128) -> State {
         match (self.kind, state) {
-            (Kind::Window, Some(State::Window(start_us, count))) if *start_us >= self.window(now_us).0 && *count > 0 => {
+            (Kind::Window, Some(State::Window(start_us, count)))
+                if *start_us >= self.window(now_us).0 && *count > 0 =>
+            {
                 State::Window(*start_us, *count)
             }
             (Kind::Window, _) => State::Window(self.window(now_us).0, 0),
@@ -120,7 +122,9 @@ impl Algorithm {
                 State::Log(entries.iter().filter(is_in).copied().collect())
             }
             (Kind::Log, _) => State::Log(Vec::new()),
-            (Kind::Rate, Some(State::Rate(whole_us, fraction))) => self.of_instant(self.instant(*whole_us, *fraction)),
+            (Kind::Rate, Some(State::Rate(whole_us, fraction))) => {
+                self.of_instant(self.instant(*whole_us, *fraction))
+            }
             (Kind::Rate, _) => State::Rate(0, 0),
             (Kind::Interval, Some(State::Interval(tokens, start_us))) => {
                 let passed = (now_us.max(*start_us) - start_us) / self.period_us;
@@ -146,7 +150,8 @@ impl Algorithm {
             State::Window(_, count) => self.limit - count,
             State::Sliding(number, current, previous) => {
                 let passed_us = (now_us - number * self.period_us).max(0);
-                let weighted = (previous * (self.period_us - passed_us) + self.period_us - 1).div_euclid(self.period_us);
+                let weighted =
+                    (previous * (self.period_us - passed_us) + self.period_us - 1).div_euclid(self.period_us);
                 self.limit - current - weighted
             }
             State::Log(entries) => self.limit - entries.iter().map(|(_, units)| units).sum::<i128>(),
@@ -229,9 +234,17 @@ impl Algorithm {
 
     /// The counter after units of a grant come back, less what time has given back since. A bucket gives back the time in
     /// which they drain at the number that took them.
-    pub(super) fn undone(&self, state: Option<&State>, now_us: i128, units: i128, (grant, number): (i128, i128)) -> State {
+    pub(super) fn undone(
+        &self,
+        state: Option<&State>,
+        now_us: i128,
+        units: i128,
+        (grant, number): (i128, i128),
+    ) -> State {
         match self.at(state, now_us) {
-            State::Window(start_us, count) if start_us == grant => State::Window(start_us, (count - units).max(0)),
+            State::Window(start_us, count) if start_us == grant => {
+                State::Window(start_us, (count - units).max(0))
+            }
             State::Sliding(number, current, previous) if number == grant => {
                 State::Sliding(number, (current - units).max(0), previous)
             }

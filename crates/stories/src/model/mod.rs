@@ -67,11 +67,15 @@ impl Model<'_> {
     fn answer(&mut self, call: &Call) -> Option<Answer> {
         let planned = self.plan(call)?;
         let mut outcomes: Vec<Option<Outcome>> = planned.charges.iter().map(|_| None).collect();
-        for (outcome, charge) in outcomes.iter_mut().zip(&planned.charges).filter(|(_, charge)| charge.role == Role::Settle) {
+        for (outcome, charge) in
+            outcomes.iter_mut().zip(&planned.charges).filter(|(_, charge)| charge.role == Role::Settle)
+        {
             *outcome = Some(self.settle(charge));
         }
         let (verdicts, is_denied) = self.decide(&planned.charges, self.now_us);
-        for (index, charge) in planned.charges.iter().enumerate().filter(|(_, charge)| charge.role != Role::Settle) {
+        for (index, charge) in
+            planned.charges.iter().enumerate().filter(|(_, charge)| charge.role != Role::Settle)
+        {
             if charge.is_independent() {
                 continue;
             }
@@ -79,11 +83,18 @@ impl Model<'_> {
                 self.record(charge);
             }
         }
-        for (index, charge) in planned.charges.iter().enumerate().filter(|(_, charge)| charge.role != Role::Settle) {
+        for (index, charge) in
+            planned.charges.iter().enumerate().filter(|(_, charge)| charge.role != Role::Settle)
+        {
             let verdict = &verdicts[index];
-            let after = if charge.is_independent() { verdict.after.clone() } else { self.states.get(&charge.counter).cloned() };
+            let after = if charge.is_independent() {
+                verdict.after.clone()
+            } else {
+                self.states.get(&charge.counter).cloned()
+            };
             let is_recorded = charge.is_recorded(verdict.is_over, is_denied);
-            outcomes[index] = Some(self.outcome(charge, verdict.is_over, is_recorded, (&verdict.before, after)));
+            outcomes[index] =
+                Some(self.outcome(charge, verdict.is_over, is_recorded, (&verdict.before, after)));
         }
         let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
         let retry_after_us = self.retry_after_us(&planned, is_denied);
@@ -94,7 +105,11 @@ impl Model<'_> {
             id: call.id,
             is_over: is_denied,
             retry_after_us,
-            statuses: planned.descriptors.iter().map(|descriptor| planned.status(descriptor, &outcomes)).collect(),
+            statuses: planned
+                .descriptors
+                .iter()
+                .map(|descriptor| planned.status(descriptor, &outcomes))
+                .collect(),
             announced: announced(&planned.charges, &outcomes),
             charges: outcomes.into_iter().map(|outcome| outcome.numbers).collect(),
             has_receipt,
@@ -126,7 +141,8 @@ impl Model<'_> {
                 verdicts.push(Verdict { is_over: false, before: None, after: None });
                 continue;
             }
-            let is_over = charge.cost.needed() > charge.algorithm.room(before.as_ref(), now_us) && !charge.cost.is_refund();
+            let is_over = charge.cost.needed() > charge.algorithm.room(before.as_ref(), now_us)
+                && !charge.cost.is_refund();
             if charge.is_independent() && charge.cost.units != 0 && charge.has_counter() {
                 let after = charge.algorithm.taken(before.as_ref(), now_us, charge.cost.units);
                 self.keep(charge, after, now_us);
@@ -158,7 +174,13 @@ impl Model<'_> {
         self.outcome(&settled, false, false, (&None, after))
     }
 
-    fn outcome(&self, charge: &Charge, is_over: bool, is_recorded: bool, (before, after): (&Option<State>, Option<State>)) -> Outcome {
+    fn outcome(
+        &self,
+        charge: &Charge,
+        is_over: bool,
+        is_recorded: bool,
+        (before, after): (&Option<State>, Option<State>),
+    ) -> Outcome {
         let (algorithm, now_us, state) = (&charge.algorithm, self.now_us, after.as_ref());
         let remaining = algorithm.room(state, now_us).max(0);
         let (most, needed) = (algorithm.most(), charge.cost.needed());
@@ -181,7 +203,8 @@ impl Model<'_> {
             true => algorithm.delay_us(state, now_us),
             false => 0,
         };
-        let next_after_us = if remaining >= most { 0 } else { algorithm.wait_us(state, now_us, remaining + 1) };
+        let next_after_us =
+            if remaining >= most { 0 } else { algorithm.wait_us(state, now_us, remaining + 1) };
         let numbers = Numbers {
             label: charge.label.clone(),
             is_over,
@@ -279,11 +302,17 @@ impl Planned {
         })
     }
 
-    fn is_more_decisive(&self, second: &charges::Limited, first: &charges::Limited, outcomes: &[Outcome]) -> bool {
+    fn is_more_decisive(
+        &self,
+        second: &charges::Limited,
+        first: &charges::Limited,
+        outcomes: &[Outcome],
+    ) -> bool {
         let never_denies = |limited: &charges::Limited| self.charges[limited.charge].role.never_denies();
         let numbers = |limited: &charges::Limited| &outcomes[limited.charge].numbers;
         let wait_us = |limited| numbers(limited).retry_after_us.unwrap_or(u64::MAX);
-        let share = |limited, other: &charges::Limited| i128::from(numbers(limited).remaining) * other.capacity;
+        let share =
+            |limited, other: &charges::Limited| i128::from(numbers(limited).remaining) * other.capacity;
         if never_denies(first) != never_denies(second) {
             return never_denies(first);
         }

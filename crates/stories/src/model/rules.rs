@@ -50,7 +50,8 @@ fn walk<'n>(mut level: &'n [Node], entries: &[(String, String)]) -> Option<Vec<&
     for (key, value) in entries {
         let text = format!("{key}_{value}");
         let exact = level.iter().find(|node| node.composite() == text);
-        let wildcard = || level.iter().find(|node| node.composite().contains('*') && glob(&node.composite(), &text));
+        let wildcard =
+            || level.iter().find(|node| node.composite().contains('*') && glob(&node.composite(), &text));
         let node = exact.or_else(wildcard).or_else(|| level.iter().find(|node| node.composite() == *key))?;
         nodes.push(node);
         level = &node.descriptors;
@@ -91,10 +92,18 @@ fn algorithm(limit: &Limit) -> Option<Algorithm> {
         Some(_) => Kind::Rate,
     };
     let unit = limit.unit.as_deref().unwrap_or_default();
-    let calendar = limit.calendar.as_ref().and_then(|zone| Calendar::new(zone, unit, limit.starts.as_deref()));
+    let calendar =
+        limit.calendar.as_ref().and_then(|zone| Calendar::new(zone, unit, limit.starts.as_deref()));
     let burst = limit.burst.map_or(number, i128::from);
     let is_queue = limit.mode.as_deref() == Some("queue");
-    Some(Algorithm { kind, limit: number, burst, period_us: period_us(limit), calendar: calendar.map(Rc::new), is_queue })
+    Some(Algorithm {
+        kind,
+        limit: number,
+        burst,
+        period_us: period_us(limit),
+        calendar: calendar.map(Rc::new),
+        is_queue,
+    })
 }
 
 /// Whether the algorithm is exact with its numbers.
@@ -188,20 +197,33 @@ pub(super) fn met(file: &RuleFile, row_files: &[RowFile], ask: &Ask, now_us: i12
     let default = file.shard_by.as_deref().unwrap_or("first_entry");
     if let Some(own) = &ask.limit {
         let (unit, unit_multiplier) = (Some(own.unit.clone()), own.unit_multiplier);
-        let limit = Limit { requests_per_unit: Some(own.requests_per_unit.into()), unit, unit_multiplier, ..Limit::default() };
+        let limit = Limit {
+            requests_per_unit: Some(own.requests_per_unit.into()),
+            unit,
+            unit_multiplier,
+            ..Limit::default()
+        };
         let counter = format!("{default}{entries}#own/{}", meaning(&limit));
-        let mut names = end.into_iter().flat_map(|node| node.limits()).map(|limit| limit.name.clone().unwrap_or_default());
-        let is_blocking = |row: &Row, name: &str| row.block && is_for(row, if end.is_some() { &path } else { "" }, name);
+        let mut names = end
+            .into_iter()
+            .flat_map(|node| node.limits())
+            .map(|limit| limit.name.clone().unwrap_or_default());
+        let is_blocking =
+            |row: &Row, name: &str| row.block && is_for(row, if end.is_some() { &path } else { "" }, name);
         let is_blocked = match end {
             Some(_) => names.any(|name| rows.iter().any(|(_, row)| is_blocking(row, &name))),
             None => rows.iter().any(|(_, row)| is_blocking(row, "")),
         };
-        return Met { limits: vec![in_force(limit, "override".to_owned(), counter, is_blocked, false)], is_quota: false };
+        return Met {
+            limits: vec![in_force(limit, "override".to_owned(), counter, is_blocked, false)],
+            is_quota: false,
+        };
     }
     let Some(node) = end else {
         let is_blocked = rows.iter().any(|(_, row)| row.block && is_for(row, "", ""));
         let limit = Limit { requests_per_unit: Some(0), unit: Some("second".to_owned()), ..Limit::default() };
-        let blocked = is_blocked.then(|| in_force(limit, "exception".to_owned(), String::new(), true, false));
+        let blocked = is_blocked
+            .then(|| in_force(limit, "exception".to_owned(), format!("{default}{entries}#"), true, false));
         return Met { limits: blocked.into_iter().collect(), is_quota: false };
     };
     let tier_at = nodes.iter().rposition(|node| node.tier);
@@ -238,7 +260,8 @@ fn changed(limit: &Limit, rows: &Ranked<'_>, entry_tier: Option<&str>) -> Limit 
             tier.map_or_else(|| limit.clone(), |tier| of_tier(limit, tier))
         }
     };
-    if let (Some(multiplier), Some(number)) = (column(rows, |row| row.multiplier), changed.requests_per_unit) {
+    if let (Some(multiplier), Some(number)) = (column(rows, |row| row.multiplier), changed.requests_per_unit)
+    {
         let millionths = format!("{:.0}", multiplier * 1e6).parse::<u128>().unwrap_or(0);
         let product = u128::from(number) * millionths / 1_000_000;
         let number = if number == 0 { 0 } else { u64::try_from(product).unwrap_or(u64::MAX).max(1) };
@@ -257,19 +280,34 @@ fn meaning_in_rule(node: &Node, limit: &Limit, changed: &Limit) -> String {
         let is_like = others().any(|other| meaning(other) == of_rule);
         return if is_like { format!("{own}/{:?}/{:?}", limit.requests_per_unit, limit.burst) } else { own };
     }
-    let of_one = |limit: &Limit| meaning(&Limit { requests_per_unit: Some(1), burst: Some(1), ..limit.clone() });
+    let of_one =
+        |limit: &Limit| meaning(&Limit { requests_per_unit: Some(1), burst: Some(1), ..limit.clone() });
     let could_be_like = others().any(|other| of_one(other) == of_one(limit));
     if could_be_like { format!("{own}/{:?}", limit.name) } else { own }
 }
 
 fn in_force(limit: Limit, label: String, counter: CounterId, is_blocked: bool, is_shadow: bool) -> InForce {
-    let default = if limit.on_over.as_deref() != Some("announce") && limit.algorithm.is_some() { "prepaid" } else { "postpaid" };
+    let default = if limit.on_over.as_deref() != Some("announce") && limit.algorithm.is_some() {
+        "prepaid"
+    } else {
+        "postpaid"
+    };
     let is_prepaid = is_blocked || limit.charging.as_deref().unwrap_or(default) == "prepaid";
+    let is_own = label == "override";
     let mut algorithm = algorithm(&limit);
     if is_blocked {
         let zero = Limit { requests_per_unit: Some(0), burst: None, unlimited: false, ..limit.clone() };
         algorithm = self::algorithm(&zero);
     }
+    // Limits of 0 have no counter of their own.
+    let counter = match (&algorithm, counter.rsplit_once('#')) {
+        (Some(Algorithm { kind: Kind::Zero, period_us, .. }), Some((entries, _)))
+            if !is_own || is_blocked =>
+        {
+            format!("{entries}#Zero/{period_us}")
+        }
+        _ => counter,
+    };
     InForce { limit, label, counter, algorithm, is_blocked, is_shadow: is_shadow && !is_blocked, is_prepaid }
 }
 

@@ -18,7 +18,9 @@ pub(super) fn two_clocks(story: &Story, play: Play<'_>) -> Checked {
         match step {
             Step::Rules(files) => even_windows(files, &mut calendars),
             // The clock of the process decides when a row ends.
-            Step::Rows(files) => files.iter_mut().flat_map(|file| &mut file.rows).for_each(|row| row.until = None),
+            Step::Rows(files) => {
+                files.iter_mut().flat_map(|file| &mut file.rows).for_each(|row| row.until = None)
+            }
             Step::Clock(_) | Step::Skew { .. } | Step::Call(_) => {}
         }
     }
@@ -30,7 +32,8 @@ pub(super) fn two_clocks(story: &Story, play: Play<'_>) -> Checked {
     for step in &right.steps {
         if matches!(step, Step::Call(_)) && random.chance(40) {
             let days = random.pick(&[1, 2, 8, 40, 400]);
-            let by_us = random.below(2 * days * DAY_US.unsigned_abs()).cast_signed() - days.cast_signed() * DAY_US;
+            let by_us =
+                random.below(2 * days * DAY_US.unsigned_abs()).cast_signed() - days.cast_signed() * DAY_US;
             wrong.steps.push(Step::Skew { process: random.pick(&[0, 1]), by_us });
         }
         wrong.steps.push(step.clone());

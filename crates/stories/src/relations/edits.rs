@@ -79,7 +79,12 @@ pub(super) fn neutral_edit(story: &Story, play: Play<'_>) -> Checked {
 }
 
 /// Another number, and the way back.
-fn other_number(story: &Story, at: usize, entries: &[(String, String)], random: &mut Random) -> (Vec<Step>, Vec<Step>) {
+fn other_number(
+    story: &Story,
+    at: usize,
+    entries: &[(String, String)],
+    random: &mut Random,
+) -> (Vec<Step>, Vec<Step>) {
     let (rules, rows) = in_force(story, at);
     let row = match random.below(3) {
         0 => Row { tier: Some(random.pick(&["pro", "low"]).to_owned()), ..Row::default() },
@@ -105,7 +110,8 @@ pub(super) fn returned_estimate(story: &Story, play: Play<'_>) -> Checked {
     let (before, after) = (play(story)?, with_steps(story, at, steps, play)?);
     let added = |id: u32| after.iter().find(|played| played.answer.id == ADDED + id);
     let (Some(estimate), Some(settle)) = (added(0), added(1)) else { return Ok(false) };
-    let is_exact = before.iter().chain(&after).all(|played| played.facts.iter().all(|fact| is_whole(&fact.kernel)));
+    let is_exact =
+        before.iter().chain(&after).all(|played| played.facts.iter().all(|fact| is_whole(&fact.kernel)));
     if !is_exact || !is_returned(estimate, settle) {
         return Ok(false);
     }
@@ -139,13 +145,8 @@ pub(super) fn bounded_reserve(story: &Story, play: Play<'_>) -> Checked {
     let look = Ask { hits: Some(0), refund: true, ..ask.clone() };
     let check = Ask { hits: Some(0), refund: false, ..ask.clone() };
     let charge = Ask { hits: Some(random.between(1, 6)), refund: false, ..ask };
-    let steps = [
-        vec![call(0, look.clone()), call(1, check)],
-        edit,
-        vec![call(2, charge)],
-        back,
-        vec![call(3, look)],
-    ];
+    let steps =
+        [vec![call(0, look.clone()), call(1, check)], edit, vec![call(2, charge)], back, vec![call(3, look)]];
     let played = with_steps(story, at, steps.concat(), play)?;
     let added = |id: u32| played.iter().find(|played| played.answer.id == ADDED + id);
     let (Some(before), Some(check), Some(after)) = (added(0), added(1), added(3)) else { return Ok(false) };

@@ -26,7 +26,8 @@ pub(super) fn frame(story: &Story, play: Play<'_>) -> Checked {
             Step::Clock(_) | Step::Skew { .. } => {}
         }
     }
-    let entries: Vec<_> = calls(story).flat_map(|call| &call.descriptors).map(|ask| ask.entries.clone()).collect();
+    let entries: Vec<_> =
+        calls(story).flat_map(|call| &call.descriptors).map(|ask| ask.entries.clone()).collect();
     if names.is_empty() || entries.is_empty() {
         return Ok(false);
     }

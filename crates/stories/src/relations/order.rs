@@ -37,7 +37,8 @@ fn is_without_turns(facts: &[Fact]) -> bool {
         let fact = &facts[index];
         let mut others = facts[..index].iter().filter(|other| other.is_settle == fact.is_settle);
         let is_booked = fact.has_reserve;
-        !is_booked && !others.any(|other| other.key.starts_with(&fact.key) || fact.key.starts_with(&other.key))
+        !is_booked
+            && !others.any(|other| other.key.starts_with(&fact.key) || fact.key.starts_with(&other.key))
     };
     (0..facts.len()).all(is_alone)
 }

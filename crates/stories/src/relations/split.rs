@@ -45,9 +45,12 @@ pub(super) fn takes(story: &Story, play: Play<'_>) -> Checked {
 /// A reserve books each charge by itself, a quota descriptor is a group by itself, and postpaid charges are told in turn:
 /// refunds and checks among them see a part.
 fn may_split(call: &Call, played: &Played) -> bool {
-    let takes_only = call.descriptors.iter().all(|ask| ask.receipt.is_some() || !ask.refund && ask.hits != Some(0));
+    let takes_only =
+        call.descriptors.iter().all(|ask| ask.receipt.is_some() || !ask.refund && ask.hits != Some(0));
     let mut charges = played.facts.iter().filter(|fact| !fact.is_settle);
-    charges.all(|fact| !fact.has_reserve && (fact.is_prepaid || takes_only && !fact.is_quota && !fact.has_settle))
+    charges.all(|fact| {
+        !fact.has_reserve && (fact.is_prepaid || takes_only && !fact.is_quota && !fact.has_settle)
+    })
 }
 
 pub(super) fn settles(story: &Story, play: Play<'_>) -> Checked {
@@ -81,15 +84,21 @@ fn has_replaces(story: &Story) -> bool {
 /// Two settles with one receipt are one settle, with the larger cost.
 fn may_be_apart(call: &Call) -> bool {
     let receipts: Vec<_> = call.descriptors.iter().filter_map(|ask| ask.receipt.as_ref()).collect();
-    let is_readable = |receipt: &Returned| !matches!(receipt, Returned::Text(text) if text.starts_with("junk"));
+    let is_readable =
+        |receipt: &Returned| !matches!(receipt, Returned::Text(text) if text.starts_with("junk"));
     let readable: Vec<_> = receipts.iter().filter(|receipt| is_readable(receipt)).collect();
     let is_repeated = (1..readable.len()).any(|index| readable[..index].contains(&readable[index]));
     !receipts.is_empty() && call.descriptors.len() > 1 && !is_repeated
 }
 
 fn apart_calls(call: &Call) -> impl Iterator<Item = Call> {
-    let (settles, others): (Vec<_>, Vec<_>) = call.descriptors.iter().cloned().partition(|ask| ask.receipt.is_some());
-    let alone = |(index, ask): (u32, Ask)| Call { id: ADDED + call.id * 100 + index, descriptors: vec![ask], ..call.clone() };
+    let (settles, others): (Vec<_>, Vec<_>) =
+        call.descriptors.iter().cloned().partition(|ask| ask.receipt.is_some());
+    let alone = |(index, ask): (u32, Ask)| Call {
+        id: ADDED + call.id * 100 + index,
+        descriptors: vec![ask],
+        ..call.clone()
+    };
     let settles: Vec<_> = (0..).zip(settles).map(alone).collect();
     let others = Some(others).filter(|others| !others.is_empty());
     settles.into_iter().chain(others.map(|descriptors| Call { descriptors, ..call.clone() }))
@@ -97,7 +106,9 @@ fn apart_calls(call: &Call) -> impl Iterator<Item = Call> {
 
 fn compare_settles(together: &Played, apart: &[Played]) -> Result<(), Broken> {
     let id = together.answer.id;
-    let is_part = |played: &&Played| played.answer.id == id || played.answer.id.checked_sub(ADDED).is_some_and(|added| added / 100 == id);
+    let is_part = |played: &&Played| {
+        played.answer.id == id || played.answer.id.checked_sub(ADDED).is_some_and(|added| added / 100 == id)
+    };
     let parts: Vec<_> = apart.iter().filter(is_part).collect();
     let settles = |played: &Played| -> Vec<_> {
         let charges = played.answer.charges.iter().zip(&played.facts);
@@ -110,5 +121,9 @@ fn compare_settles(together: &Played, apart: &[Played]) -> Result<(), Broken> {
     let alone: Vec<_> = parts.iter().flat_map(|played| settles(played)).collect();
     same(&format!("the settles of call {id}, together and alone"), &settles(together), &alone)?;
     let rest: Vec<_> = parts.iter().flat_map(|played| others(played)).collect();
-    same(&format!("the other charges of call {id}, beside settles and without them"), &others(together), &rest)
+    same(
+        &format!("the other charges of call {id}, beside settles and without them"),
+        &others(together),
+        &rest,
+    )
 }
