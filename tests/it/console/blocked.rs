@@ -1,4 +1,5 @@
-//! A row that blocks a key for some time: its end is the wait in every answer, and console and `top` show that it works.
+//! A row that blocks a key for some time: its end is the wait in every answer, and console and `top` show that it
+//! works.
 
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};

@@ -197,6 +197,7 @@ async fn blocks_with_an_end<S: Store>(subject: &Subject<S>) {
     let soon = format!("evil: block, until {}", now + 1_000_001);
     let decision = subject.decide_all(&soon, vec![hits_of("x", 1), hits_of("evil", 1)]).await;
     assert_eq!(decision.retry_after(), RetryAfter::In(MINUTE_US - 1), "row 15: that of the other limit");
+    subject.clock.set(now);
     subject.start_again();
 }
 
