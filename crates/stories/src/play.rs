@@ -1,5 +1,5 @@
-//! Plays a story: the engine plans each call by the rules in force and by the clock of its process, and a store decides
-//! it at the store's time. A settle is a decision of its own, as in the service.
+//! Plays a story: the engine plans each call by the rules in force and by the clock of its process, and a store
+//! decides it at the store's time. A settle is a decision of its own, as in the service.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

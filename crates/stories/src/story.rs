@@ -1,7 +1,7 @@
 //! A story as data: the rules in force, and what happens, one step after the other. One line of JSON is one story.
 //!
-//! The fields of [`RuleFile`], [`Node`], [`Limit`] and [`Row`] are the keys of rule files and the columns of exceptions,
-//! so a rule file is the JSON of a [`RuleFile`], which is YAML too.
+//! The fields of [`RuleFile`], [`Node`], [`Limit`] and [`Row`] are the keys of rule files and the columns of
+//! exceptions, so a rule file is the JSON of a [`RuleFile`], which is YAML too.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Windows of a calendar, by docs/algorithms.md, "Windows of a calendar": days, weeks, months and years of a time zone,
-//! which start at the first instant of a local date.
+//! Windows of a calendar, by docs/algorithms.md, "Windows of a calendar": days, weeks, months and years of a time
+//! zone, which start at the first instant of a local date.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! What a call charges to which counter: costs on one counter are added up, a settle books a difference, and a limit with
-//! `reserve` takes units for a check.
+//! What a call charges to which counter: costs on one counter are added up, a settle books a difference, and a limit
+//! with `reserve` takes units for a check.
 
 use std::collections::HashSet;
 

@@ -1,10 +1,10 @@
 //! The state of a counter, and what each algorithm makes of it.
 //!
-//! Everything that an answer says of time is searched by its definition (docs/algorithms.md, "Fields of an answer"): the
-//! least wait after which something is true of the counter, if nothing else happens. The states and their changes are
-//! those of docs/algorithms.md: `fixed_window` and its calendars, `sliding_window`, `sliding_log`, `gcra` with its two
-//! other names, and `token_bucket` with `refill: interval`; undoing a grant is its table of "Settling", and what a changed
-//! number keeps is "A changed limit" and decision 49. All numbers are integers of 128 bits.
+//! Everything that an answer says of time is searched by its definition (docs/algorithms.md, "Fields of an answer"):
+//! the least wait after which something is true of the counter, if nothing else happens. The states and their changes
+//! are those of docs/algorithms.md: `fixed_window` and its calendars, `sliding_window`, `sliding_log`, `gcra` with
+//! its two other names, and `token_bucket` with `refill: interval`; undoing a grant is its table of "Settling", and
+//! what a changed number keeps is "A changed limit" and decision 49. All numbers are integers of 128 bits.
 
 use std::rc::Rc;
 
@@ -49,7 +49,8 @@ pub(super) enum State {
     Sliding(i128, i128, i128),
     /// Times and units, oldest first.
     Log(Vec<(i128, i128)>),
-    /// The instant at which the counter is unused again: microseconds, and parts of one by the denominator of the rate.
+    /// The instant at which the counter is unused again: microseconds, and parts of one by the denominator of the
+    /// rate.
     Rate(i128, i128),
     /// Tokens, and the start of the interval.
     Interval(i128, i128),
@@ -217,8 +218,8 @@ impl Algorithm {
         }
     }
 
-    /// What a receipt says of the grant that left this state: its window, the time of its entry or of the last refill, or
-    /// the instant at which the counter was unused before it, in whole microseconds.
+    /// What a receipt says of the grant that left this state: its window, the time of its entry or of the last
+    /// refill, or the instant at which the counter was unused before it, in whole microseconds.
     pub(super) fn grant(&self, state: &State, units: i128) -> i128 {
         match state {
             State::Window(start_us, _) | State::Interval(_, start_us) => *start_us,
@@ -232,8 +233,8 @@ impl Algorithm {
         }
     }
 
-    /// The counter after units of a grant come back, less what time has given back since. A bucket gives back the time in
-    /// which they drain at the number that took them.
+    /// The counter after units of a grant come back, less what time has given back since. A bucket gives back the
+    /// time in which they drain at the number that took them.
     pub(super) fn undone(
         &self,
         state: Option<&State>,

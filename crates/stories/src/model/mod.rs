@@ -1,9 +1,9 @@
-//! The answers to a story, computed without the engine: by docs/rules.md, docs/algorithms.md, docs/configuration.md and
-//! the decisions that they name. It has no type of the engine, and reads the story's own data.
+//! The answers to a story, computed without the engine: by docs/rules.md, docs/algorithms.md, docs/configuration.md
+//! and the decisions that they name. It has no type of the engine, and reads the story's own data.
 //!
-//! `rules` says which limits a descriptor meets, `calendar` and `counter` what each limit makes of its counter, and this
-//! module how the limits of a call are decided together: docs/algorithms.md, "Several limits, one request", "Charging",
-//! "Settling" and "Fields of an answer"; docs/configuration.md, "Soft limits" and "Reserve".
+//! `rules` says which limits a descriptor meets, `calendar` and `counter` what each limit makes of its counter, and
+//! this module how the limits of a call are decided together: docs/algorithms.md, "Several limits, one request",
+//! "Charging", "Settling" and "Fields of an answer"; docs/configuration.md, "Soft limits" and "Reserve".
 
 mod calendar;
 mod charges;
@@ -130,8 +130,8 @@ impl Model<'_> {
         }
     }
 
-    /// The verdict on each charge but settles, and whether the call is denied. Charges that do not depend on the others
-    /// take effect one after the other.
+    /// The verdict on each charge but settles, and whether the call is denied. Charges that do not depend on the
+    /// others take effect one after the other.
     fn decide(&mut self, charges: &[Charge], now_us: i128) -> (Vec<Verdict>, bool) {
         let (mut verdicts, mut over_groups) = (Vec::new(), BTreeMap::new());
         let mut is_denied = false;
@@ -280,8 +280,8 @@ fn announced(charges: &[Charge], outcomes: &[Outcome]) -> BTreeMap<String, Strin
 }
 
 impl Planned {
-    /// What decides a descriptor: of its limits that can deny the one that is over with the longest wait, else the one
-    /// with the smallest share left.
+    /// What decides a descriptor: of its limits that can deny the one that is over with the longest wait, else the
+    /// one with the smallest share left.
     fn status(&self, descriptor: &charges::Described, outcomes: &[Outcome]) -> Option<Status> {
         let unlimited = || {
             let label = descriptor.unlimited.clone()?;

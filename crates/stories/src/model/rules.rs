@@ -1,5 +1,5 @@
-//! Which limits a descriptor meets, and with which numbers: docs/rules.md ("How a request meets a limit", "Keys"), and
-//! docs/configuration.md ("Tiers", "Exceptions").
+//! Which limits a descriptor meets, and with which numbers: docs/rules.md ("How a request meets a limit", "Keys"),
+//! and docs/configuration.md ("Tiers", "Exceptions").
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -45,18 +45,20 @@ pub(super) fn glob(pattern: &str, text: &str) -> bool {
 }
 
 /// The nodes of the entries: at each level the exact one, else the first wildcard, else the key alone.
-fn walk<'n>(mut level: &'n [Node], entries: &[(String, String)]) -> Option<Vec<&'n Node>> {
+/// Ends before an entry that no node matches.
+fn walk<'n>(mut level: &'n [Node], entries: &[(String, String)]) -> Vec<&'n Node> {
     let mut nodes = Vec::new();
     for (key, value) in entries {
         let text = format!("{key}_{value}");
         let exact = level.iter().find(|node| node.composite() == text);
         let wildcard =
             || level.iter().find(|node| node.composite().contains('*') && glob(&node.composite(), &text));
-        let node = exact.or_else(wildcard).or_else(|| level.iter().find(|node| node.composite() == *key))?;
+        let key_alone = || level.iter().find(|node| node.composite() == *key);
+        let Some(node) = exact.or_else(wildcard).or_else(key_alone) else { return nodes };
         nodes.push(node);
         level = &node.descriptors;
     }
-    Some(nodes)
+    nodes
 }
 
 fn secret_keys<'n>(nodes: &'n [Node], keys: &mut HashSet<&'n str>) {
@@ -119,8 +121,8 @@ fn is_in_range(algorithm: &Algorithm) -> bool {
     }
 }
 
-/// What the state of a counter means: the end of its name. The number is no part of it, except for the tokens that are
-/// left in an interval bucket.
+/// What the state of a counter means: the end of its name. The number is no part of it, except for the tokens that
+/// are left in an interval bucket.
 fn meaning(limit: &Limit) -> String {
     let Some(algorithm) = algorithm(limit) else { return String::new() };
     let Algorithm { kind, limit: number, burst, period_us, .. } = &algorithm;
@@ -189,11 +191,12 @@ fn column<T>(rows: &Ranked<'_>, value: impl Fn(&Row) -> Option<T>) -> Option<T> 
 
 /// The limits that a descriptor meets at the time of its process.
 pub(super) fn met(file: &RuleFile, row_files: &[RowFile], ask: &Ask, now_us: i128) -> Met {
-    let nodes = walk(&file.descriptors, &ask.entries).unwrap_or_default();
-    let end = nodes.last().filter(|node| node.limits().next().is_some());
+    let nodes = walk(&file.descriptors, &ask.entries);
+    let is_end = |node: &&&Node| nodes.len() == ask.entries.len() && node.limits().next().is_some();
+    let end = nodes.last().filter(is_end);
     let path = nodes.iter().map(|node| node.composite()).collect::<Vec<_>>().join(".");
     let rows = rows(row_files, &file.domain, ask, now_us);
-    let entries = entries_text(file, &nodes, ask, end.is_some() && ask.limit.is_none());
+    let entries = entries_text(file, &nodes, ask, ask.limit.is_none());
     let default = file.shard_by.as_deref().unwrap_or("first_entry");
     if let Some(own) = &ask.limit {
         let (unit, unit_multiplier) = (Some(own.unit.clone()), own.unit_multiplier);
@@ -270,9 +273,9 @@ fn changed(limit: &Limit, rows: &Ranked<'_>, entry_tier: Option<&str>) -> Limit 
     changed
 }
 
-/// The meaning of a limit's counter. A limit keeps the counter of its rule whatever its number is, except for the tokens
-/// of an interval bucket. Two limits of one rule with one meaning have the numbers of the rule in it, and no limit ever
-/// has the counter of another limit of its rule.
+/// The meaning of a limit's counter. A limit keeps the counter of its rule whatever its number is, except for the
+/// tokens of an interval bucket. Two limits of one rule with one meaning have the numbers of the rule in it, and no
+/// limit ever has the counter of another limit of its rule.
 fn meaning_in_rule(node: &Node, limit: &Limit, changed: &Limit) -> String {
     let (of_rule, own) = (meaning(limit), meaning(changed));
     let others = || node.limits().filter(|other| *other != limit);

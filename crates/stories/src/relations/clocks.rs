@@ -7,8 +7,8 @@ use crate::story::{Limit, RuleFile, Step, Story};
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// All windows of a calendar are equally long in the stories of this relation. Where they are not, only a clock that is
-/// wrong by less than half a window changes nothing.
+/// All windows of a calendar are equally long in the stories of this relation. Where they are not, only a clock that
+/// is wrong by less than half a window changes nothing.
 pub(super) fn two_clocks(story: &Story, play: Play<'_>) -> Checked {
     let mut right = story.clone();
     right.steps.retain(|step| !matches!(step, Step::Skew { .. }));

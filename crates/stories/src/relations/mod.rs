@@ -1,5 +1,5 @@
-//! What must not change the answers of a story. Each relation changes a story, plays both, and compares. None needs to
-//! know what the answers are.
+//! What must not change the answers of a story. Each relation changes a story, plays both, and compares. None needs
+//! to know what the answers are.
 
 mod clocks;
 mod edits;

@@ -29,9 +29,9 @@ pub(super) fn permutation(story: &Story, play: Play<'_>) -> Checked {
     Ok(!changed.is_empty())
 }
 
-/// Whether no two charges are told in turn: postpaid ones of one counter, settles of one counter, and limits with other
-/// numbers on one counter, of which the second gets its numbers into its key. The charges of a limit with `reserve` are
-/// apart unless a check is among them.
+/// Whether no two charges are told in turn: postpaid ones of one counter, settles of one counter, and limits with
+/// other numbers on one counter, of which the second gets its numbers into its key. The charges of a limit with
+/// `reserve` are apart unless a check is among them.
 fn is_without_turns(facts: &[Fact]) -> bool {
     let is_alone = |index: usize| {
         let fact = &facts[index];

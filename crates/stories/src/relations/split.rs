@@ -42,8 +42,8 @@ pub(super) fn takes(story: &Story, play: Play<'_>) -> Checked {
     Ok(!changed.is_empty())
 }
 
-/// A reserve books each charge by itself, a quota descriptor is a group by itself, and postpaid charges are told in turn:
-/// refunds and checks among them see a part.
+/// A reserve books each charge by itself, a quota descriptor is a group by itself, and postpaid charges are told in
+/// turn: refunds and checks among them see a part.
 fn may_split(call: &Call, played: &Played) -> bool {
     let takes_only =
         call.descriptors.iter().all(|ask| ask.receipt.is_some() || !ask.refund && ask.hits != Some(0));
