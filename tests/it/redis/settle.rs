@@ -15,7 +15,8 @@ use crate::redis::cluster::cluster_store;
 use crate::redis::patient_options;
 use crate::rules;
 use crate::settle::{
-    ALGORITHMS, check_a_month, check_changed_numbers, check_known_answers, check_one_call, check_random_calls, hits,
+    ALGORITHMS, check_a_month, check_changed_numbers, check_known_answers, check_one_call,
+    check_random_calls, hits,
 };
 use crate::support::redis::cluster::Cluster;
 use crate::support::redis::{Redis, parsed};

@@ -232,7 +232,7 @@ mod tests {
             for (pause_us, costs) in requests {
                 now_us += pause_us;
                 let charge = |kernel, (cost, ago_us): &(Cost, u64)| {
-                    let undo = || Cost::undo(cost.refunded(), now_us - ago_us);
+                    let undo = || Cost::undo(cost.refunded(), engine::Grant { id: now_us - ago_us, limit: None });
                     let cost = if *ago_us == 0 { *cost } else { undo() };
                     Charge { kernel, cost, charging, role: Role::Enforce, on_store_failure: FailurePolicy::Error }
                 };
