@@ -1,6 +1,6 @@
 //! Lines per second of `simulate`, from a file in Envoy's default text and in Envoy Gateway's JSON, beside programs
-//! that only count lines: one limit per address, 100,000 addresses, an hour. Each report has a row: the table alone, all
-//! numbers as JSON, the page and a recommendation with what other numbers would do, and the limits as every algorithm.
+//! that only count lines: one limit per address, 100,000 addresses, an hour. Each report has a row: the table alone,
+//! all numbers as JSON, the page and a recommendation with what other numbers would do, and every algorithm.
 //!
 //! `cargo bench --bench simulate` measures every row once per round. `-- --lines 100M --keys 10M --rounds 1 --only
 //! envoy` measures memory on a large log; the log is written to the folder for temporary files (`TMPDIR`).

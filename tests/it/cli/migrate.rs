@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use boon::{Compiler, Schemas};
+use boon::{Compiler, SchemaIndex, Schemas};
 use ratelimitd::envoy_ratelimit::ratelimit_variables;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -140,7 +140,7 @@ fn a_timeout_that_envoy_does_not_wait_for_by_default_is_named_with_what_to_set()
     assert!(text.contains("Set timeout of the filter above 100ms, such as 0.15s, or"), "{text}");
 }
 
-/// Values of the variables that do not just have their default of `envoyproxy/ratelimit`, or `true` in place of `false`.
+/// The values of variables that get neither their default of `envoyproxy/ratelimit` nor `true` in place of `false`.
 const VALUES: [(&str, &str); 41] = [
     ("GRPC_UDS", ""),
     ("GRPC_MAX_CONNECTION_AGE", "2h"),
@@ -189,14 +189,19 @@ const VALUES: [(&str, &str); 41] = [
 const LEFT_OUT: [&str; 5] =
     ["DISABLE_STATS", "USE_STATSD", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV", "USE_PROMETHEUS"];
 
-#[test]
-fn the_schema_of_the_chart_takes_what_every_variable_is_migrated_to() {
+fn schema_of_the_chart() -> (Schemas, SchemaIndex) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let schema = std::fs::read_to_string(root.join("deploy/helm/ratelimitd/values.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("the schema")).expect("JSON");
     let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
     compiler.add_resource("values.json", schema).expect("a resource");
     let index = compiler.compile("values.json", &mut schemas).expect("a schema");
+    (schemas, index)
+}
+
+#[test]
+fn the_schema_of_the_chart_takes_what_every_variable_is_migrated_to() {
+    let (schemas, index) = schema_of_the_chart();
     let check = |text: &str| {
         let values = json!({ "settings": yaml::parse(text) });
         schemas.validate(&values, index).map_err(|error| format!("{error:#}\n{text}"))
@@ -217,7 +222,7 @@ fn the_schema_of_the_chart_takes_what_every_variable_is_migrated_to() {
         ("DOG_STATSD_MOGRIFIER_ONE_PATTERN", r"^a\.(.*)'s$"),
         ("DOG_STATSD_MOGRIFIER_ONE_NAME", "b.$1"),
         ("DOG_STATSD_MOGRIFIER_ONE_TAGS", "c:$1"),
-        // Of our own: a number with a zero in front, and a list of several lines.
+        // Variables of ours: a number with a zero in front, and a list of several lines.
         ("RATELIMITD__STORE__REDIS__MAX_BATCH", "010"),
         ("RATELIMITD__UPGRADES", "- domain: a\n  algorithm: gcra\n"),
     ]);
