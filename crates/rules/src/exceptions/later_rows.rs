@@ -1,6 +1,8 @@
 //! The later one of two rows for one value counts, for the service, which keeps tiers in a table, and for one request,
 //! whose rows keep their lines.
 
+use std::fs;
+
 use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitSpec, NodeSpec, Period, Request,
     RuleSet, RuleSpec, Tier, Unit, ValueHashing,
