@@ -310,7 +310,8 @@ mod tests {
             shown.lines().nth(1).and_then(|line| Some(line.split_once(" left, ")?.1.to_owned()))
         };
         let until = "60 -> blocked until 2026-12-01T00:00:00Z (a.yaml:3)";
-        let table: [(Option<&[(&str, &str)]>, &str); 7] = [
+        type Rows<'r> = Option<&'r [(&'r str, &'r str)]>;
+        let table: [(Rows<'_>, &str); 7] = [
             (None, "blocked for at least 1h 30m (rule per-key)"),
             (Some(&[]), "always blocked (rule per-key)"),
             (Some(&[("per-key", until)]), "blocked until 2026-12-01T00:00:00Z (rule per-key)"),

@@ -138,8 +138,8 @@ fn a_client_over_its_limit_is_not_admitted_by_headers_that_are_refused() {
     let (parent, key) = filter.rsplit_once('/').expect("a path");
     configuration.pointer_mut(parent).expect("a filter")[key] = true.into();
     let envoy = Envoy::start_text(&configuration.to_string());
-    let last = (0..20).map(|_| envoy.get("/").status).last();
-    assert_eq!(last, Some(429));
+    let statuses: Vec<_> = (0..20).map(|_| envoy.get("/").status).collect();
+    assert_eq!(statuses.last(), Some(&429));
     for _ in 0..20 {
         for (kib, expected) in [(16, 429), (45, 431), (59, 431)] {
             let long = "x".repeat(kib << 10);
