@@ -44,7 +44,7 @@ const reset = (key) => dialog("Reset this counter?", [el("p", code(shownText(key
 });
 const reveal = (keys, next) => (state.instance.values === "never"
   ? dialog("Values need a token", el("p", "The service has none: set ", code("server.admin.operator_token_file"), " or ", code("server.admin.token_file"), "."))
-  : dialog("Show these values?", [el("p", `${plural(keys.length, "key")}, in this tab only. The service has no secret values.`), audited()], "Show", async ({ reason, operator }) => {
+  : dialog("Show these values?", [el("p", `${plural(keys.length, "key")}, in this tab only. The service has no secret values. Without `, code("server.admin.operator_token_file"), ", ", code("ratelimitd token"), " prints the token."), audited()], "Show", async ({ reason, operator }) => {
     const shown = await call("/console/values", { ids: keys.map((key) => key.id), reason }, operator);
     for (const row of shown.keys) values.set(row.id, row);
     show();

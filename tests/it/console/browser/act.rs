@@ -52,7 +52,7 @@ fn the_line_for_an_exceptions_file_does_what_its_preview_says() {
     std::fs::write(token.path(), "token").expect("room for a token");
     let exceptions = tempfile::TempDir::new().expect("a temporary directory");
     let file = exceptions.path().join("console.yaml");
-    std::fs::write(&file, "").expect("a file");
+    std::fs::write(&file, "[]").expect("a file");
     let service = Plan::new(RULES)
         .set("exceptions.path", exceptions.path().to_string_lossy())
         .set("server.admin.operator_token_file", token.path().to_string_lossy())
@@ -114,8 +114,8 @@ fn without_files_of_exceptions_the_page_says_what_to_set() {
     browser.wait_until("document.querySelector('#key-table [data-do=reset]')");
     assert_eq!(browser.evaluate("document.querySelector('[data-do=except]')"), json!(null));
     assert!(browser.texts("#key-note")[0].contains("set exceptions.path"));
-    // Values need a token, and this service has none.
+    // The settings name no token.
     click(&mut browser, "#reveal");
-    browser.wait_until(&has_text("dialog", "server.admin.operator_token_file"));
-    assert_eq!(browser.texts("dialog button"), ["Close"]);
+    browser.wait_until(&has_text("dialog", "ratelimitd token"));
+    assert_eq!(browser.texts("dialog button"), ["Close", "Show"]);
 }
