@@ -184,9 +184,15 @@ async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: 
 /// tonic turns an error of the connection into a status of its own.
 fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
     let cause = Box::new(status);
-    let is_of_connection = matches!(cause.code(), tonic::Code::Unknown | tonic::Code::Internal);
     // The status of a service has no source.
-    if is_of_connection && cause.source().is_some() {
+    let mut sources = std::iter::successors(cause.source(), |error| error.source());
+    let is_of_connection = match cause.code() {
+        tonic::Code::Unknown | tonic::Code::Internal => sources.next().is_some(),
+        // A connection that ends before the call is sent; the other one is the end of the time.
+        tonic::Code::Cancelled => sources.any(|error| error.is::<hyper::Error>()),
+        _ => false,
+    };
+    if is_of_connection {
         return CheckError::NotGrpc { address: args.address.to_string(), cause };
     }
     CheckError::Refused(cause)
