@@ -3,9 +3,8 @@
 use smallvec::SmallVec;
 
 use super::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
-use super::charge::Charge;
 use super::exceptions::Derivation;
-use super::limit::Limit;
+use super::limit::{Limit, Quantity};
 use super::plan::Plan;
 use super::planned::{ChargedLimit, Planned};
 use super::request::Cost;
@@ -221,8 +220,13 @@ impl Decision {
                 false => (index, charge.cost),
             };
             if let Some(outcome) = &self.outcomes.by_charge[last] {
-                let again = Charge { cost, ..charge.clone() };
-                *wait = (*wait).max(wait_for_next(&again, outcome));
+                let is_alone = last == index && cost == charge.cost;
+                let has_changed = !is_alone || charge.is_recorded(outcome.verdict, true);
+                *wait = (*wait).max(if has_changed {
+                    wait_for_next(charge.kernel, cost, outcome)
+                } else {
+                    outcome.report.retry_after
+                });
             }
         }
         enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
@@ -240,17 +244,15 @@ impl Decision {
     }
 }
 
-/// When the same cost would fit again. A charge that was recorded although the request is denied has used up units, so
-/// its wait is longer than the reported `retry_after`.
-fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
+/// When a cost would fit into a counter as it is after the request. A denied request has used up units where a charge
+/// was recorded, so its wait is longer than the reported `retry_after`.
+fn wait_for_next(kernel: Kernel, cost: Cost, outcome: &Outcome) -> RetryAfter {
     match outcome.decided_by {
         DecidedBy::Store(CounterSnapshot { now_us, reading })
-        | DecidedBy::DenyCache(CounterSnapshot { now_us, reading })
-            if charge.is_recorded(outcome.verdict, true) =>
-        {
-            charge.kernel.wait(&reading, Attempt { now_us, cost: charge.cost })
+        | DecidedBy::DenyCache(CounterSnapshot { now_us, reading }) => {
+            kernel.wait(&reading, Attempt { now_us, cost })
         }
-        DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Policy(_) => outcome.report.retry_after,
+        DecidedBy::Policy(_) => outcome.report.retry_after,
     }
 }
 
@@ -268,10 +270,13 @@ fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitRe
     if second_decides { second } else { first }
 }
 
-/// Whether `a` has the smaller share of its limit left: compares remaining/limit without dividing.
+/// Whether `a` has the smaller share of its limit left: compares remaining/limit without dividing. A limit of 0 has no
+/// share, whatever its burst.
 fn has_less_left(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
+    let capacity =
+        |limit: &Limit| if let Quantity::Limited(kernel) = limit.quantity { kernel.max_cost() } else { 0 };
     let scaled = |result: &LimitResult<'_>, other: &LimitResult<'_>| {
-        u128::from(result.outcome.report.remaining) * u128::from(other.limit.spec.capacity())
+        u128::from(result.outcome.report.remaining) * u128::from(capacity(other.limit))
     };
     scaled(a, b) < scaled(b, a)
 }

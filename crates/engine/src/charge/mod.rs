@@ -154,7 +154,8 @@ impl Charges {
     /// Whether each prepaid charge is the last one on its counter, and charges on one counter have one kernel: the
     /// verdict on a prepaid charge is that on all that the request takes from the counter. For debug builds.
     pub(super) fn are_merged(&self) -> bool {
-        self.iter().enumerate().filter(|(_, (_, charge))| charge.role != Role::Settle).all(
+        let has_counter = |charge: &Charge| charge.role != Role::Settle && charge.kernel.has_counter();
+        self.iter().enumerate().filter(|(_, (_, charge))| has_counter(charge)).all(
             |(index, (key, charge))| {
                 let last = self.last_with_key(key).unwrap_or(index);
                 last == index
@@ -208,7 +209,8 @@ impl Charges {
         last.unwrap_or(index)
     }
 
-    /// The sum of the cost of the charge at `index` and of the costs of all earlier charges on its counter.
+    /// The sum of the cost of the charge at `index` and of the costs of all earlier charges on its counter. A check
+    /// after takes needs one unit more than they take.
     #[must_use]
     pub(crate) fn cost_so_far(&self, index: usize) -> Cost {
         let (key, charge) = self.get(index);
@@ -217,7 +219,9 @@ impl Charges {
         }
         let is_again = |other: &str, charge: &Charge| other == key && charge.role != Role::Settle;
         let earlier = self.iter().take(index).filter(|(other, charge)| is_again(other, charge));
-        earlier.fold(charge.cost, |sum, (_, charge)| sum.plus(charge.cost))
+        let earlier = earlier.fold(Cost::refund(0), |sum, (_, charge)| sum.plus(charge.cost));
+        let asks_for_more = charge.cost == Cost::PEEK && earlier.taken() > 0;
+        earlier.plus(if asks_for_more { Cost::take(1) } else { charge.cost })
     }
 
     fn text_len(&self) -> u32 {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Checked, Play, call_mut, same, same_answers};
+use crate::answer::Answer;
 use crate::play::{Fact, Played};
 use crate::story::Story;
 
@@ -19,14 +20,25 @@ pub(super) fn permutation(story: &Story, play: Play<'_>) -> Checked {
     let after = play(&turned)?;
     for played in after.iter().filter(|played| changed.contains(&played.answer.id)) {
         let Some(before) = by_id.get(&played.answer.id) else { continue };
-        let (mut turned, mut answer) = (played.answer.clone(), before.answer.clone());
+        let (mut turned, answer) = (without_order(played), without_order(before));
         turned.statuses.reverse();
-        turned.charges.sort();
-        answer.charges.sort();
         same(&format!("the answer to call {}, descriptors in reverse", answer.id), &answer, &turned)?;
     }
     same_answers(&before, &after, &changed)?;
     Ok(!changed.is_empty())
+}
+
+/// The answer with its charges in one order. All limits of 0 that stand for one counter are one charge, which has the
+/// label of the first of them: the statuses have the labels of all.
+fn without_order(played: &Played) -> Answer {
+    let mut answer = played.answer.clone();
+    for (numbers, fact) in answer.charges.iter_mut().zip(&played.facts) {
+        if fact.kind == "blocked" {
+            numbers.label.clear();
+        }
+    }
+    answer.charges.sort();
+    answer
 }
 
 /// Whether no two charges are told in turn: postpaid ones of one counter, settles of one counter, and limits with

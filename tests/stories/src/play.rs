@@ -155,15 +155,23 @@ impl Player {
     }
 }
 
+/// The label of a limit, without the digits of hashes of secret values: the model has no key for them.
+fn label_of(limit: &engine::Limit) -> String {
+    let mut parts = limit.label.split("%k");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |label, part| label + "%k" + part.get(HASH_DIGITS..).unwrap_or(part))
+}
+
+/// The digits of a hash in a label.
+const HASH_DIGITS: usize = 32;
+
 fn answer_of(id: u32, decision: &Decision, has_receipt: bool) -> Answer {
     let status = |status: engine::Status<'_>| {
         let is_over = status.code == engine::Code::OverLimit;
         let (label, remaining) = match status.applied {
             Applied::Nothing | Applied::Skipped => return None,
-            Applied::Unlimited(limit) => (limit.label.to_string(), None),
-            Applied::Limited(result) => {
-                (result.limit.label.to_string(), Some(result.outcome.report.remaining))
-            }
+            Applied::Unlimited(limit) => (label_of(limit), None),
+            Applied::Limited(result) => (label_of(result.limit), Some(result.outcome.report.remaining)),
         };
         Some(Status { is_over, label, remaining })
     };
@@ -171,7 +179,7 @@ fn answer_of(id: u32, decision: &Decision, has_receipt: bool) -> Answer {
     let mut announced = BTreeMap::new();
     for result in decision.limit_results() {
         if let Some(found) = result.announced() {
-            let name: &mut String = announced.entry(result.limit.label.to_string()).or_default();
+            let name: &mut String = announced.entry(label_of(result.limit)).or_default();
             // `over` is more severe than `near`.
             *name = std::mem::take(name).max(found.name().to_owned());
         }
@@ -190,7 +198,7 @@ fn answer_of(id: u32, decision: &Decision, has_receipt: bool) -> Answer {
 fn numbers_of(result: &LimitResult<'_>) -> Numbers {
     let report = result.outcome.report;
     Numbers {
-        label: result.limit.label.to_string(),
+        label: label_of(result.limit),
         is_over: result.outcome.verdict == engine::Verdict::Over,
         remaining: report.remaining,
         retry_after_us: report.retry_after.us(),

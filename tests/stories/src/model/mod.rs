@@ -167,7 +167,10 @@ impl Model<'_> {
             None if units != 0 => Some(charge.algorithm.taken(state.as_ref(), now_us, units)),
             None => state,
         };
-        if let Some(after) = after.clone().filter(|_| charge.has_counter()) {
+        // Nothing is given back to an unused counter, and it is not written.
+        let has_effect = units > 0 || !charge.algorithm.is_unused(self.states.get(&charge.counter), now_us);
+        let is_written = charge.has_counter() && units != 0 && has_effect;
+        if let Some(after) = after.clone().filter(|_| is_written) {
             self.keep(charge, after, now_us);
         }
         let settled = Charge { cost: Cost::NOTHING, ..charge.clone() };
@@ -219,17 +222,12 @@ impl Model<'_> {
     }
 
     /// The least wait after which the same call is admitted, if nothing else happens.
-    fn retry_after_us(&mut self, planned: &Planned, is_denied: bool) -> Option<u64> {
+    fn retry_after_us(&self, planned: &Planned, is_denied: bool) -> Option<u64> {
         if !is_denied {
             return Some(0);
         }
         const FOREVER_US: i128 = 1 << 50;
-        let states = self.states.clone();
-        let mut is_denied_in = |us: i128| {
-            let (_, is_denied) = self.decide(&planned.charges, self.now_us + us);
-            self.states.clone_from(&states);
-            is_denied
-        };
+        let is_denied_in = |us: i128| self.is_denied_again(&planned.charges, self.now_us + us);
         if is_denied_in(FOREVER_US) {
             return None;
         }
@@ -240,6 +238,29 @@ impl Model<'_> {
             if is_denied_in(middle) { least = middle + 1 } else { most = middle }
         }
         Some(unsigned(least))
+    }
+}
+
+impl Model<'_> {
+    /// Whether the call is denied when it comes again: the costs on one counter need their sum.
+    fn is_denied_again(&self, charges: &[Charge], now_us: i128) -> bool {
+        let (mut taken, mut is_denied) = (HashMap::<&str, i128>::new(), false);
+        let mut over_groups = BTreeMap::new();
+        for charge in charges.iter().filter(|charge| charge.role != Role::Settle) {
+            let mut nothing = 0;
+            let taken =
+                if charge.has_counter() { taken.entry(&charge.counter).or_default() } else { &mut nothing };
+            let needed = *taken + charge.cost.needed();
+            *taken += charge.cost.units;
+            let room = charge.algorithm.room(self.states.get(&charge.counter), now_us);
+            let is_over = !charge.cost.is_refund() && needed > room.max(0);
+            match charge.role {
+                Role::Enforce => is_denied |= is_over,
+                Role::Quota(group) => *over_groups.entry(group).or_insert(false) |= is_over,
+                _ => {}
+            }
+        }
+        is_denied || !over_groups.is_empty() && over_groups.values().all(|is_over| *is_over)
     }
 }
 

@@ -61,11 +61,16 @@ fn walk<'n>(mut level: &'n [Node], entries: &[(String, String)]) -> Vec<&'n Node
     nodes
 }
 
-fn secret_keys<'n>(nodes: &'n [Node], keys: &mut HashSet<&'n str>) {
-    for node in nodes {
-        keys.extend(node.secret.then_some(node.key.as_str()));
-        secret_keys(&node.descriptors, keys);
-    }
+fn secret_keys(nodes: &[Node]) -> HashSet<&str> {
+    let own = nodes.iter().filter(|node| node.secret).map(|node| node.key.as_str());
+    own.chain(nodes.iter().flat_map(|node| secret_keys(&node.descriptors))).collect()
+}
+
+/// The name of a node in a path: in place of a secret value stands a hash, here without its digits.
+fn shown(node: &Node, secrets: &HashSet<&str>) -> String {
+    let is_hidden =
+        secrets.contains(node.key.as_str()) && node.value.as_ref().is_some_and(|value| !value.contains('*'));
+    if is_hidden { format!("{}_%k", node.key) } else { node.composite() }
 }
 
 fn period_us(limit: &Limit) -> i128 {
@@ -194,10 +199,10 @@ pub(super) fn met(file: &RuleFile, row_files: &[RowFile], ask: &Ask, now_us: i12
     let nodes = walk(&file.descriptors, &ask.entries);
     let is_end = |node: &&&Node| nodes.len() == ask.entries.len() && node.limits().next().is_some();
     let end = nodes.last().filter(is_end);
-    let path = nodes.iter().map(|node| node.composite()).collect::<Vec<_>>().join(".");
+    let secrets = secret_keys(&file.descriptors);
+    let path = nodes.iter().map(|node| shown(node, &secrets)).collect::<Vec<_>>().join(".");
     let rows = rows(row_files, &file.domain, ask, now_us);
-    let entries = entries_text(file, &nodes, ask, ask.limit.is_none());
-    let default = file.shard_by.as_deref().unwrap_or("first_entry");
+    let by_default = counted(file, &nodes, ask, None);
     if let Some(own) = &ask.limit {
         let (unit, unit_multiplier) = (Some(own.unit.clone()), own.unit_multiplier);
         let limit = Limit {
@@ -206,7 +211,7 @@ pub(super) fn met(file: &RuleFile, row_files: &[RowFile], ask: &Ask, now_us: i12
             unit_multiplier,
             ..Limit::default()
         };
-        let counter = format!("{default}{entries}#own/{}", meaning(&limit));
+        let counter = format!("{by_default}#own/{}", meaning(&limit));
         let mut names = end
             .into_iter()
             .flat_map(|node| node.limits())
@@ -226,18 +231,18 @@ pub(super) fn met(file: &RuleFile, row_files: &[RowFile], ask: &Ask, now_us: i12
         let is_blocked = rows.iter().any(|(_, row)| row.block && is_for(row, "", ""));
         let limit = Limit { requests_per_unit: Some(0), unit: Some("second".to_owned()), ..Limit::default() };
         let blocked = is_blocked
-            .then(|| in_force(limit, "exception".to_owned(), format!("{default}{entries}#"), true, false));
+            .then(|| in_force(limit, "exception".to_owned(), format!("{by_default}#"), true, false));
         return Met { limits: blocked.into_iter().collect(), is_quota: false };
     };
     let tier_at = nodes.iter().rposition(|node| node.tier);
     let entry_tier = tier_at.map(|at| ask.entries[at].1.as_str());
-    let shard = node.shard_by.as_deref().unwrap_or(default);
+    let entries = counted(file, &nodes, ask, node.shard_by.as_deref());
     let limits = node.limits().map(|limit| {
         let name = limit.name.clone().unwrap_or_default();
         let rows: Ranked<'_> = rows.iter().filter(|(_, row)| is_for(row, &path, &name)).copied().collect();
         let label = limit.name.clone().unwrap_or_else(|| format!("{}.{path}", file.domain));
         let changed = changed(limit, &rows, entry_tier);
-        let counter = format!("{shard}{entries}#{}", meaning_in_rule(node, limit, &changed));
+        let counter = format!("{entries}#{}", meaning_in_rule(node, limit, &changed));
         let shadow = column(&rows, |row| row.shadow_mode).unwrap_or(node.shadow_mode);
         in_force(changed, label, counter, rows.iter().any(|(_, row)| row.block), shadow)
     });
@@ -314,18 +319,23 @@ fn in_force(limit: Limit, label: String, counter: CounterId, is_blocked: bool, i
     InForce { limit, label, counter, algorithm, is_blocked, is_shadow: is_shadow && !is_blocked, is_prepaid }
 }
 
-/// The entries of a counter's name: an entry with a tier is left out, and the values of a shared wildcard are one.
-fn entries_text(file: &RuleFile, nodes: &[&Node], ask: &Ask, is_walked: bool) -> String {
-    let mut secrets = HashSet::new();
-    secret_keys(&file.descriptors, &mut secrets);
+/// What a counter counts: its entries, and where `shard_by` divides them. An entry with a tier is left out, and the
+/// values of a shared wildcard are one.
+fn counted(file: &RuleFile, nodes: &[&Node], ask: &Ask, shard_by: Option<&str>) -> String {
+    let secrets = secret_keys(&file.descriptors);
     let part = |(at, (key, value)): (usize, &(String, String))| {
         let is_secret = secrets.contains(key.as_str());
-        match nodes.get(at).filter(|_| is_walked) {
+        match nodes.get(at).filter(|_| ask.limit.is_none()) {
             Some(node) if node.tier => None,
             Some(node) if node.share_threshold => Some(format!("{key:?}~{:?}", node.composite())),
             _ => Some(format!("{key:?}={is_secret}{value:?}")),
         }
     };
     let parts: Vec<_> = ask.entries.iter().enumerate().filter_map(part).collect();
-    format!("{}|{}", file.domain, parts.join("|"))
+    let first = match shard_by.or(file.shard_by.as_deref()) {
+        Some("domain") => 0,
+        Some("descriptor") => parts.len(),
+        _ => parts.len().min(1),
+    };
+    format!("{first}|{}|{}", file.domain, parts.join("|"))
 }

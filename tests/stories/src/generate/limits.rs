@@ -150,7 +150,11 @@ impl Plot {
                 2..8 => Tier::Number(number),
                 8 => Tier::Numbers {
                     requests_per_unit: number,
-                    burst: limit.has_burst().then(|| u32::try_from(self.random.between(1, 20)).unwrap_or(1)),
+                    // A bucket refills within ten years, also at one unit per year.
+                    burst: limit.has_burst().then(|| {
+                        let burst = self.random.between(1, 20).min(9 * number.max(1));
+                        u32::try_from(burst).unwrap_or(1)
+                    }),
                 },
                 _ if name == "pro" => Tier::Word("unlimited".to_owned()),
                 _ => Tier::Number(self.random.between(1, 20)),

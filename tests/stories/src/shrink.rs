@@ -20,6 +20,8 @@ pub fn shrink(story: &Story, fails: &mut dyn FnMut(&Story) -> bool) -> Story {
             let value: Value = serde_json::from_str(&smallest.line()).unwrap_or_default();
             for smaller in smaller_at(&value, &path) {
                 let Ok(candidate) = serde_json::from_value::<Story>(smaller) else { continue };
+                // A part without members has no text.
+                let Ok(candidate) = serde_json::from_str::<Story>(&candidate.line()) else { continue };
                 tried += 1;
                 if tried > MOST_TRIED {
                     return smallest;
