@@ -14,7 +14,7 @@ const FAILED: u8 = 2;
 /// Print the token that shows the values of keys in the console of a running service.
 ///
 /// A service whose settings name no token makes one for itself when it starts. Its user and root can read it, on the
-/// host of the service or in its container. It stays the same after a restart, but not after one of the host.
+/// host of the service or in its container. After a restart there may be another one: under systemd there always is.
 ///
 /// Exit code 2: there is no token.
 #[derive(Clone, Debug, Args)]

@@ -49,7 +49,9 @@ pub(super) enum AdminRefusal {
     NoToken(NeededToken),
     #[error("the token is wrong: {}", .0.expected())]
     WrongToken(NeededToken),
-    #[error("wrong tokens of your address wait for their answers: try again in a second")]
+    #[error(
+        "too many wrong tokens came from your address within a second, or from all: try again in a second"
+    )]
     TooManyWrong,
     #[error("this action needs the token of server.admin.operator_token_file")]
     NotOperator,
@@ -157,9 +159,9 @@ impl AdminAccess {
             return Err(AdminRefusal::ForeignPage);
         }
         let has_token = match AdminRole::for_path(request.uri().path()) {
-            AdminRole::Operator | AdminRole::ValueReader => {
-                self.token_file.is_some() || self.operator_token_file.is_some()
-            }
+            // It needs one in every case: that of the settings, or the one that the service has made.
+            AdminRole::ValueReader => true,
+            AdminRole::Operator => self.token_file.is_some() || self.operator_token_file.is_some(),
             AdminRole::Anybody | AdminRole::Viewer => self.token_file.is_some(),
         };
         if !request.method().is_safe() && self.read_by_any_host && !has_token {
@@ -275,6 +277,8 @@ mod tests {
         assert_eq!(check_with(true, "POST", "/counters/reset", &foreign), Err(AdminRefusal::ForeignHost));
         let own = [("host", "localhost"), ("content-type", "application/json")];
         assert_eq!(check_with(true, "POST", "/counters/reset", &own), Err(AdminRefusal::TokenNeeded));
+        assert_eq!(check_with(true, "POST", "/console/values", &own), Ok(()), "it has a token of its own");
+        assert_eq!(check_with(true, "POST", "/console/values", &foreign), Err(AdminRefusal::ForeignHost));
         let page = [("host", "ratelimit:6070"), ("origin", "http://evil.example")];
         assert_eq!(check_with(true, "GET", "/rlconfig", &page), Err(AdminRefusal::ForeignPage));
     }

@@ -1,7 +1,6 @@
 //! Which token a request to the admin port needs, and whether it presents it. A wrong token is counted, logged, and
 //! answered late.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +12,23 @@ use http::{HeaderMap, header};
 use parking_lot::Mutex;
 use store::log_throttle::LogThrottle;
 use tls::{FileError, FileFault, on_blocking_thread};
+use tokio::time::Instant;
 
 use super::admin_access::{AdminAccess, AdminRefusal, NeededToken, OPERATOR_TOKEN_FILE, TOKEN_FILE};
 use super::admin_role::AdminRole;
 use super::server::ClientAddress;
 use super::token_file::{Token, TokenFile};
+use crate::net::admission::network;
 use crate::telemetry::metrics::{TokenMeter, TokenRefusal};
 
 /// How late a wrong token is answered.
 const WRONG_ANSWERED_AFTER: Duration = Duration::from_secs(1);
-/// The tokens of one address that are checked, or are wrong and wait for their answers: an address has this many
+/// The tokens of one address that are checked, or that were wrong within the last second: an address has this many
 /// guesses a second. Meanwhile it gets no other answer, not even for the right token: it would learn of each guess at
 /// once.
 const MOST_WRONG: usize = 16;
+/// Such tokens of all addresses. They are all of the memory that this check needs.
+const MOST_WRONG_OF_ALL: usize = 4_096;
 
 /// Checks the requests to the admin port.
 #[derive(Debug)]
@@ -47,10 +50,18 @@ struct TokenLines {
     wrong: LogThrottle,
 }
 
-/// The tokens that are checked or wait for their answers, by address. Each has a connection, so the bound of
-/// connections is one of the addresses, too.
+/// The places of the tokens that are checked, or that were wrong within the last second.
 #[derive(Debug, Default)]
-struct WrongTokens(Mutex<HashMap<IpAddr, usize>>);
+struct WrongTokens(Mutex<Vec<Place>>);
+
+/// The place of a token. It stays taken when the client leaves before the answer: a right token is answered at once, so
+/// a client that has no answer yet knows that its token is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// The client's IPv4 address, or its IPv6 network.
+    address: IpAddr,
+    end: Instant,
+}
 
 /// The layer around all endpoints of the admin port.
 pub(super) async fn check_access(
@@ -86,12 +97,36 @@ impl AccessCheck {
         client: IpAddr,
     ) -> Result<(), AdminRefusal> {
         let Some(needed) = self.needed(role)? else { return Ok(()) };
-        let has_token = headers.contains_key(header::AUTHORIZATION);
-        let place = if has_token { self.wrong.enter(client) } else { None };
-        if has_token && place.is_none() {
+        if !headers.contains_key(header::AUTHORIZATION) {
+            let answer = self.check_presented(needed, headers).await;
+            return answer.map_err(|refusal| self.without_token(needed, refusal));
+        }
+        let Some(place) = self.wrong.enter(client, Instant::now()) else {
             self.meter.refused(TokenRefusal::TooManyWrong);
             return Err(AdminRefusal::TooManyWrong);
+        };
+        let answer = self.check_presented(needed, headers).await;
+        if answer != Err(AdminRefusal::WrongToken(needed)) {
+            self.wrong.leave(place);
+            return answer;
         }
+        self.meter.refused(TokenRefusal::Wrong);
+        self.lines.wrong_token(client);
+        tokio::time::sleep_until(place.end).await;
+        answer
+    }
+
+    /// The refusal of a request without a token: a file that cannot be used comes first.
+    fn without_token(&self, needed: NeededToken, refusal: AdminRefusal) -> AdminRefusal {
+        if refusal != AdminRefusal::WrongToken(needed) {
+            return refusal;
+        }
+        self.meter.refused(TokenRefusal::Missing);
+        AdminRefusal::NoToken(needed)
+    }
+
+    /// Checks the token that a request presents.
+    async fn check_presented(&self, needed: NeededToken, headers: &HeaderMap) -> Result<(), AdminRefusal> {
         let AdminAccess { token_file, operator_token_file, .. } = &self.access;
         let is_viewer = self.is_presented(TOKEN_FILE, token_file.as_ref(), headers).await?;
         let is_operator =
@@ -108,14 +143,6 @@ impl AccessCheck {
             self.meter.refused(TokenRefusal::NotOperator);
             return Err(self.lines.refused_action());
         }
-        if !has_token {
-            self.meter.refused(TokenRefusal::Missing);
-            return Err(AdminRefusal::NoToken(needed));
-        }
-        self.meter.refused(TokenRefusal::Wrong);
-        self.lines.wrong_token(client);
-        tokio::time::sleep(WRONG_ANSWERED_AFTER).await;
-        drop(place);
         Err(AdminRefusal::WrongToken(needed))
     }
 
@@ -178,38 +205,32 @@ impl TokenLines {
 }
 
 impl WrongTokens {
-    /// A place until the returned value is dropped; `None` if the address has no more.
-    fn enter(&self, client: IpAddr) -> Option<Place<'_>> {
-        let mut all = self.0.lock();
-        let taken = all.entry(client).or_default();
-        (*taken < MOST_WRONG).then(|| {
-            *taken += 1;
-            Place { tokens: self, client }
-        })
+    /// A place for a token that arrives at `now`; `None` if the bounds forbid it.
+    fn enter(&self, client: IpAddr, now: Instant) -> Option<Place> {
+        let mut taken = self.0.lock();
+        taken.retain(|place| place.end > now);
+        let address = network(client);
+        let of_address = taken.iter().filter(|place| place.address == address).count();
+        if of_address >= MOST_WRONG || taken.len() >= MOST_WRONG_OF_ALL {
+            return None;
+        }
+        let place = Place { address, end: now + WRONG_ANSWERED_AFTER };
+        taken.push(place);
+        Some(place)
     }
-}
 
-/// The place of a token.
-struct Place<'w> {
-    tokens: &'w WrongTokens,
-    client: IpAddr,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut all = self.tokens.0.lock();
-        match all.get_mut(&self.client) {
-            Some(1) | None => {
-                all.remove(&self.client);
-            }
-            Some(others) => *others -= 1,
+    /// The token is not wrong. Places that are equal stand for each other.
+    fn leave(&self, place: Place) {
+        let mut taken = self.0.lock();
+        if let Some(index) = taken.iter().rposition(|other| *other == place) {
+            taken.swap_remove(index);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     use http::HeaderValue;
     use tokio::task::JoinSet;
@@ -245,7 +266,7 @@ mod tests {
             check.check_token(AdminRole::ValueReader, &headers, client).await
         };
         tokio::task::yield_now().await;
-        assert_eq!(check.wrong.0.lock().get(&OTHER), Some(&MOST_WRONG));
+        assert_eq!(check.wrong.0.lock().len(), MOST_WRONG);
         assert_eq!(answer(bearer("s3cret"), OTHER).await, Err(AdminRefusal::TooManyWrong));
         let start = tokio::time::Instant::now();
         assert_eq!(answer(bearer("s3cret"), SELF).await, Ok(()));
@@ -256,16 +277,40 @@ mod tests {
         let wrong = AdminRefusal::WrongToken(NeededToken::Own);
         assert_eq!((count(wrong), count(AdminRefusal::TooManyWrong)), (MOST_WRONG, 1_000 - MOST_WRONG));
         assert_eq!(start.elapsed(), WRONG_ANSWERED_AFTER);
-        assert!(check.wrong.0.lock().is_empty(), "nothing is kept of an address");
         assert_eq!(answer(bearer("s3cret"), OTHER).await, Ok(()));
+        assert!(check.wrong.0.lock().is_empty(), "nothing is kept of an address");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_leaves_keeps_no_place() {
+    async fn a_client_that_leaves_has_no_more_guesses() {
         let check = check_of("s3cret");
-        let headers = bearer("guess");
-        let guess = check.check_token(AdminRole::ValueReader, &headers, OTHER);
-        assert!(tokio::time::timeout(Duration::from_millis(1), guess).await.is_err());
-        assert!(check.wrong.0.lock().is_empty());
+        let (right, wrong) = (bearer("s3cret"), bearer("guess"));
+        let start = Instant::now();
+        for _ in 0..MOST_WRONG {
+            let guess = check.check_token(AdminRole::ValueReader, &wrong, OTHER);
+            assert!(tokio::time::timeout(Duration::from_millis(1), guess).await.is_err());
+        }
+        let answer = || check.check_token(AdminRole::ValueReader, &right, OTHER);
+        assert_eq!(answer().await, Err(AdminRefusal::TooManyWrong));
+        // The first place is free when its second is over.
+        tokio::time::sleep_until(start + WRONG_ANSWERED_AFTER).await;
+        assert_eq!(answer().await, Ok(()));
+    }
+
+    #[test]
+    fn places_are_bounded_for_an_address_and_for_all() {
+        let (tokens, start) = (WrongTokens::default(), Instant::now());
+        let client = |net: usize, host| IpAddr::V6(Ipv6Addr::from_bits(((net as u128) << 64) | host));
+        for host in 0..MOST_WRONG {
+            assert!(tokens.enter(client(1, host as u128), start).is_some());
+        }
+        assert_eq!(tokens.enter(client(1, 99), start), None, "another address of the network");
+        for net in MOST_WRONG..MOST_WRONG_OF_ALL {
+            assert!(tokens.enter(client(1 + net, 0), start).is_some());
+        }
+        let last = client(1 + MOST_WRONG_OF_ALL, 0);
+        assert_eq!(tokens.enter(last, start + WRONG_ANSWERED_AFTER / 2), None);
+        assert!(tokens.enter(last, start + WRONG_ANSWERED_AFTER).is_some());
+        assert_eq!(tokens.0.lock().len(), 1);
     }
 }

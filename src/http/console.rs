@@ -119,9 +119,12 @@ impl EventStream {
     }
 }
 
-async fn events<S: Store + Reset + 'static>(State(state): State<Arc<ConsoleState<S>>>) -> Response {
+async fn events<S: Store + Reset + 'static>(
+    State(state): State<Arc<ConsoleState<S>>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+) -> Response {
     let ConsoleEndpoints { actions, stop, .. } = &state.endpoints;
-    let place = state.streams.open(monotonic());
+    let place = state.streams.open(peer, monotonic());
     let events = EventStream { frames: actions.console.frames(), stop: stop.clone(), is_over: false, place };
     let body = Body::from_stream(stream::unfold(events, EventStream::next));
     let mut response = not_stored("text/event-stream", body);

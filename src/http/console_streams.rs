@@ -1,12 +1,15 @@
 //! The streams of events that are open: a bounded number. A new one takes the place of one whose client does not read,
-//! or else of the one that is open for the longest time. So nobody can keep the console full: a page whose stream ends
-//! opens another one.
+//! or else of one of the address with the most. So nobody can keep the console full, and an address that opens streams
+//! again and again ends its own: a page whose stream ends opens another one.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+
+use crate::net::admission::network;
 
 /// Streams that are open at once.
 pub(super) const MOST_STREAMS: usize = 16;
@@ -19,6 +22,8 @@ pub(super) struct Streams(Mutex<Vec<OpenStream>>);
 
 #[derive(Debug)]
 struct OpenStream {
+    /// The client's IPv4 address, or its IPv6 network.
+    address: IpAddr,
     unread_since: Arc<Mutex<Option<Instant>>>,
     displaced: CancellationToken,
 }
@@ -34,21 +39,30 @@ pub(super) struct StreamPlace {
 }
 
 impl Streams {
-    /// Opens a stream at `now`.
-    pub(super) fn open(self: &Arc<Self>, now: Instant) -> StreamPlace {
+    /// Opens a stream of `client` at `now`.
+    pub(super) fn open(self: &Arc<Self>, client: IpAddr, now: Instant) -> StreamPlace {
         let (unread_since, displaced) = (Arc::default(), CancellationToken::new());
+        let address = network(client);
         let mut open = self.0.lock();
         if open.len() == MOST_STREAMS {
             let behind = |stream: &OpenStream| {
                 let since = *stream.unread_since.lock();
                 since.map(|since| now.saturating_duration_since(since)).filter(|behind| *behind >= BEHIND)
             };
-            // Without one that is behind, the first: `max_by_key` returns the last of equal ones.
-            let places = open.iter().map(behind).enumerate().rev();
-            let place = places.max_by_key(|(_, behind)| *behind).map_or(0, |(place, _)| place);
+            // The new one counts, too: an address that opens more than the others displaces its own.
+            let of_address = |of: IpAddr| {
+                open.iter().map(|stream| stream.address).chain([address]).filter(|one| *one == of).count()
+            };
+            // The first of equal ones: `max_by_key` returns the last.
+            let places = open.iter().map(|stream| (behind(stream), of_address(stream.address)));
+            let place = places.enumerate().rev().max_by_key(|(_, rank)| *rank).map_or(0, |(place, _)| place);
             open.remove(place).displaced.cancel();
         }
-        open.push(OpenStream { unread_since: Arc::clone(&unread_since), displaced: displaced.clone() });
+        open.push(OpenStream {
+            address,
+            unread_since: Arc::clone(&unread_since),
+            displaced: displaced.clone(),
+        });
         StreamPlace { streams: Arc::clone(self), unread_since, displaced }
     }
 }
@@ -73,31 +87,48 @@ impl Drop for StreamPlace {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use store::clock::monotonic;
 
     use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn displaced(open: &[StreamPlace]) -> Vec<usize> {
+        (0..open.len()).filter(|place| open[*place].displaced.is_cancelled()).collect()
+    }
 
     #[test]
     fn a_new_stream_takes_the_place_of_one_that_does_not_read_or_of_the_first() {
         let (streams, start) = (Arc::new(Streams::default()), monotonic());
         let after = |seconds| start + Duration::from_secs(seconds);
-        let mut open: Vec<_> = (0..MOST_STREAMS).map(|_| streams.open(start)).collect();
+        let mut open: Vec<_> = (0..MOST_STREAMS).map(|_| streams.open(CLIENT, start)).collect();
         open[3].waits(after(10));
         open[7].waits(after(8));
         open[9].waits(after(5));
         open[9].reads();
-        let displaced = |open: &[StreamPlace]| -> Vec<usize> {
-            (0..open.len()).filter(|place| open[*place].displaced.is_cancelled()).collect()
-        };
         assert_eq!(displaced(&open), [0; 0]);
         // The time; the places that have been displaced.
         let table: [(u64, &[usize]); 4] = [(13, &[7]), (15, &[3, 7]), (16, &[0, 3, 7]), (17, &[0, 1, 3, 7])];
         for (seconds, expected) in table {
-            open.push(streams.open(after(seconds)));
+            open.push(streams.open(CLIENT, after(seconds)));
             assert_eq!(displaced(&open), expected, "after {seconds} s");
         }
         assert_eq!(streams.0.lock().len(), MOST_STREAMS);
         drop(open);
         assert!(streams.0.lock().is_empty());
+    }
+
+    #[test]
+    fn an_address_that_opens_streams_again_and_again_ends_its_own() {
+        let (streams, start) = (Arc::new(Streams::default()), monotonic());
+        let viewer = |host| IpAddr::from([10, 0, 0, host]);
+        let mut open: Vec<_> = (2..17).map(|host| streams.open(viewer(host), start)).collect();
+        open.extend((0..100).map(|_| streams.open(viewer(1), start)));
+        assert_eq!(displaced(&open), (15..114).collect::<Vec<_>>(), "no other viewer loses its stream");
+        // A viewer more takes the place of the oldest: then each has one.
+        open.push(streams.open(viewer(17), start));
+        assert_eq!(displaced(&open)[0], 0);
     }
 }

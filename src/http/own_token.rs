@@ -1,15 +1,13 @@
 //! The token that a service makes for itself when it starts. The values of denied keys need a token; with this one
 //! nobody has to set one and restart the service while callers get 429. Whoever may read the files of its user has it.
 //!
-//! It is in a file in memory that only the user of the process and root can read, and stays the same after a restart of
-//! the process.
+//! It is in a file in memory that only the user of the process and root can read, and is kept for as long as the file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use base::read_file;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
@@ -38,9 +36,15 @@ pub enum OwnTokenError {
 /// # Errors
 /// When there is no folder for it, or what stands there belongs to somebody else.
 pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::Result<Token> {
-    let name = file_name(address);
+    let (name, user) = (file_name(address), geteuid().as_raw());
     let [first, second] = FOLDERS.map(|folder| Path::new(folder).join(&name));
-    let made = make(&first, random).or_else(|_| make(&second, random))?;
+    let made = make(&first, random, user).or_else(|error| {
+        // Without systemd the folder does not exist.
+        if error.kind() != io::ErrorKind::NotFound {
+            tracing::warn!(path = %first.display(), %error, "the service makes its token in another folder");
+        }
+        make(&second, random, user)
+    })?;
     Ok(Token::new(made))
 }
 
@@ -50,16 +54,30 @@ pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::
 /// [`OwnTokenError`]
 pub fn read_own_token(address: &ListenAddress) -> Result<String, OwnTokenError> {
     let name = file_name(address);
-    for path in FOLDERS.map(|folder| Path::new(folder).join(&name)) {
-        match read_file(&path, DIGITS as u64 + 1).map(token_in) {
-            Ok(Some(token)) => return Ok(token),
-            // Something else, which must not be shown.
-            Ok(None) => {}
+    let found = read_first(FOLDERS.map(|folder| Path::new(folder).join(&name)))?;
+    found.ok_or_else(|| OwnTokenError::Missing(address.clone()))
+}
+
+/// The token in the first of these files that has one. Without one, the first problem other than a missing file.
+fn read_first(paths: [PathBuf; 2]) -> Result<Option<String>, OwnTokenError> {
+    let mut problem = None;
+    for path in paths {
+        match read(&path) {
+            Ok(token) => return Ok(Some(token)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(cause) => return Err(OwnTokenError::File { path, cause }),
+            Err(cause) => problem = problem.or(Some(OwnTokenError::File { path, cause })),
         }
     }
-    Err(OwnTokenError::Missing(address.clone()))
+    problem.map_or(Ok(None), Err)
+}
+
+/// The token in a file that a service may have made. What is something else is not shown.
+fn read(path: &Path) -> io::Result<String> {
+    let file = options().read(true).open(path)?;
+    if !is_private(&file.metadata()?) {
+        return Err(io::Error::other("others can read it, or it is no file"));
+    }
+    token_in(&file)?.ok_or_else(|| io::Error::other("it has no token"))
 }
 
 /// A file for each port, or for each socket.
@@ -74,18 +92,16 @@ fn file_name(address: &ListenAddress) -> String {
     format!("ratelimitd-{place}.token")
 }
 
-fn make(path: &Path, random: [u8; DIGITS / 2]) -> io::Result<String> {
+/// `user`: that of the process.
+fn make(path: &Path, random: [u8; DIGITS / 2], user: u32) -> io::Result<String> {
     let mut file = open_or_create(path)?;
     let metadata = file.metadata()?;
-    let is_own = metadata.is_file() && metadata.uid() == geteuid().as_raw() && metadata.nlink() == 1;
     // Everybody may make files in a folder of shared memory.
-    if !is_own || metadata.mode() & 0o077 != 0 {
+    if !is_private(&metadata) || metadata.uid() != user {
         let reason = format!("{} belongs to another user, or others can read it", path.display());
         return Err(io::Error::other(reason));
     }
-    let mut bytes = Vec::new();
-    (&file).take(DIGITS as u64 + 1).read_to_end(&mut bytes)?;
-    if let Some(token) = token_in(bytes) {
+    if let Some(token) = token_in(&file)? {
         return Ok(token);
     }
     let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -96,18 +112,31 @@ fn make(path: &Path, random: [u8; DIGITS / 2]) -> io::Result<String> {
 }
 
 fn open_or_create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    options.read(true).write(true).mode(0o600).custom_flags(flags);
+    let mut options = options();
+    options.read(true).write(true).mode(0o600);
     match options.clone().create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
         opened => opened,
     }
 }
 
-fn token_in(bytes: Vec<u8>) -> Option<String> {
+/// No link is followed, and no pipe waited for.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    options
+}
+
+/// A regular file with one name that nobody but its user can read.
+fn is_private(metadata: &Metadata) -> bool {
+    metadata.is_file() && metadata.nlink() == 1 && metadata.mode() & 0o077 == 0
+}
+
+fn token_in(file: &File) -> io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    file.take(DIGITS as u64 + 1).read_to_end(&mut bytes)?;
     let is_token = bytes.len() == DIGITS && bytes.iter().all(u8::is_ascii_hexdigit);
-    String::from_utf8(bytes).ok().filter(|_| is_token)
+    Ok(String::from_utf8(bytes).ok().filter(|_| is_token))
 }
 
 #[cfg(test)]
@@ -117,32 +146,65 @@ mod tests {
 
     use super::*;
 
+    fn make_own(path: &Path, random: [u8; DIGITS / 2]) -> io::Result<String> {
+        make(path, random, geteuid().as_raw())
+    }
+
+    /// Files that a service never makes.
+    const OTHERS: [&str; 4] = ["link", "shared", "open", "pipe"];
+
+    fn make_others(folder: &Path) {
+        make_own(&folder.join("target"), [1; 32]).expect("a token");
+        std::os::unix::fs::symlink("target", folder.join("link")).expect("a link");
+        make_own(&folder.join("shared"), [1; 32]).expect("a token");
+        fs::hard_link(folder.join("shared"), folder.join("second name")).expect("a link");
+        make_own(&folder.join("open"), [1; 32]).expect("a token");
+        fs::set_permissions(folder.join("open"), fs::Permissions::from_mode(0o640)).expect("an own file");
+        let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(folder.join("pipe")).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfifo is a part of coreutils");
+    }
+
     #[test]
     fn a_token_is_kept_for_the_next_start() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("own");
-        let first = make(&path, [1; 32]).expect("a token");
+        let first = make_own(&path, [1; 32]).expect("a token");
         assert_eq!(first, "01".repeat(32));
         assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
-        assert_eq!(make(&path, [2; 32]).expect("the same token"), first);
+        assert_eq!(make_own(&path, [2; 32]).expect("the same token"), first);
         fs::write(&path, "cut").expect("a file");
-        assert_eq!(make(&path, [3; 32]).expect("a new token"), "03".repeat(32));
+        assert_eq!(make_own(&path, [3; 32]).expect("a new token"), "03".repeat(32));
     }
 
     #[test]
     fn what_others_may_have_written_or_read_is_no_token() {
         let folder = tempfile::tempdir().expect("a folder");
+        make_others(folder.path());
+        for name in OTHERS.into_iter().chain(["no/folder"]) {
+            assert!(make_own(&folder.path().join(name), [2; 32]).is_err(), "{name}");
+        }
+        // The files of this test belong to another user than this process.
+        let (path, other) = (folder.path().join("target"), geteuid().as_raw() + 1);
+        assert!(make(&path, [2; 32], other).is_err(), "it belongs to another user");
+        assert_eq!(read(&path).expect("the token"), "01".repeat(32), "and is as it was");
+    }
+
+    #[test]
+    fn the_command_shows_the_first_file_that_a_service_may_have_made() {
+        let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
-        make(&path("target"), [1; 32]).expect("a token");
-        std::os::unix::fs::symlink("target", path("link")).expect("a link");
-        make(&path("shared"), [1; 32]).expect("a token");
-        fs::hard_link(path("shared"), path("second name")).expect("a link");
-        make(&path("open"), [1; 32]).expect("a token");
-        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o640)).expect("an own file");
-        let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(path("pipe")).status();
-        assert!(made.is_ok_and(|status| status.success()), "mkfifo is a part of coreutils");
-        for name in ["link", "shared", "open", "pipe", "no/folder"] {
-            assert!(make(&path(name), [2; 32]).is_err(), "{name}");
+        make_others(folder.path());
+        fs::write(path("text"), "x".repeat(DIGITS)).expect("a file");
+        fs::set_permissions(path("text"), fs::Permissions::from_mode(0o600)).expect("an own file");
+        make_own(&path("own"), [7; 32]).expect("a token");
+        for name in OTHERS.into_iter().chain(["text", "missing"]) {
+            let found = read_first([path(name), path("own")]).expect("the second file");
+            assert_eq!(found, Some("07".repeat(32)), "{name}");
+            let alone = read_first([path("missing"), path(name)]);
+            match name {
+                "missing" => assert!(matches!(alone, Ok(None)), "{alone:?}"),
+                _ => assert!(alone.expect_err(name).to_string().contains(name), "the path is named"),
+            }
         }
     }
 

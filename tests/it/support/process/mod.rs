@@ -85,9 +85,7 @@ impl Ratelimitd {
 
     /// The file of the token that the service has made for itself.
     pub fn own_token_file(&self) -> Option<PathBuf> {
-        let folders = ["/run/ratelimitd", "/dev/shm"].map(PathBuf::from);
-        let files = folders.map(|folder| folder.join(format!("ratelimitd-{}.token", self.ports.admin)));
-        files.into_iter().find(|file| file.exists())
+        self.plan.own_token_file(&self.ports)
     }
 
     /// Ends the process at once (SIGKILL).
@@ -125,10 +123,7 @@ impl Ratelimitd {
 
 impl Drop for Ratelimitd {
     fn drop(&mut self) {
-        if let Some(file) = self.own_token_file() {
-            // Another test may have the port by now.
-            let _ = std::fs::remove_file(file);
-        }
+        self.plan.remove_own_token(&self.ports);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The setup of a `ratelimitd` under test: settings file, environment, rules and ports.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -119,9 +119,34 @@ impl Plan {
                 Ok(daemon) => {
                     return Ok(Ratelimitd { plan: self, ports, directory, daemon });
                 }
-                Err(problem) if problem.port_was_taken() && attempts < ATTEMPTS => attempts += 1,
-                Err(problem) => return Err(problem),
+                Err(problem) => {
+                    self.remove_own_token(&ports);
+                    if !problem.port_was_taken() || attempts == ATTEMPTS {
+                        return Err(problem);
+                    }
+                    attempts += 1;
+                }
             }
+        }
+    }
+
+    /// The file of the token that a process with these ports has made for itself.
+    pub(super) fn own_token_file(&self, ports: &Ports) -> Option<PathBuf> {
+        let address = self.settings.iter().rfind(|(key, _)| key == "server.admin.address");
+        let socket = address.and_then(|(_, address)| address.as_str()?.strip_prefix("unix:"));
+        let place = match socket {
+            Some(path) => path.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"),
+            None => ports.admin.to_string(),
+        };
+        let files =
+            ["/run/ratelimitd", "/dev/shm"].map(|folder| format!("{folder}/ratelimitd-{place}.token"));
+        files.map(PathBuf::from).into_iter().find(|file| file.exists())
+    }
+
+    pub(super) fn remove_own_token(&self, ports: &Ports) {
+        if let Some(file) = self.own_token_file(ports) {
+            // Another test may have the port by now.
+            let _ = std::fs::remove_file(file);
         }
     }
 
