@@ -47,7 +47,7 @@ pub(super) fn make_console(
 ) -> Result<Arc<Console>, AppError> {
     let secret = secret.or_else(|| own_token.map(Token::key));
     let secret = secret.map_or_else(|| Ok(HashKey::new(&random::<32>()?)), Ok::<_, AppError>)?;
-    let id = random::<ID_BYTES>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = base::hex(&random::<ID_BYTES>()?);
     let admin = &settings.server.admin;
     let needs = match (&admin.access.operator_token_file, &admin.access.token_file) {
         (Some(_), _) => ValuesNeed::OperatorToken,

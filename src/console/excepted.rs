@@ -1,10 +1,12 @@
 //! The rows of the exceptions: which one is for a denied key now, so that whoever has added a row sees that it works,
 //! and how many block and exempt.
 
+use std::collections::BTreeMap;
+
 use engine::algorithm::Kernel;
 use engine::{
-    Caller, Change, ChangedBy, Derivation, Descriptor, ExceptionKind, KeyText, Quantity, Request, RuleSet,
-    parse_key,
+    Caller, Change, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText,
+    Quantity, Request, RuleSet, parse_key,
 };
 use serde_json::{Value, json};
 
@@ -76,11 +78,52 @@ impl KeyException {
     }
 }
 
-/// How many rows of a kind are in force.
-pub(super) fn rows_in_force(rules: &RuleSet, kind: ExceptionKind, end: u64) -> usize {
-    let now_us = end.saturating_mul(MICROSECONDS);
-    let rows = rules.exceptions().into_iter().flat_map(|all| all.rows());
-    rows.filter(|row| row.is_in_force(now_us) && row.effect.kinds().any(|other| other == kind)).count()
+/// How many rows that block or exempt are in force. The rows are counted once; then only their ends are looked at.
+#[derive(Debug, Default)]
+pub(super) struct RowsInForce {
+    now: RowCounts,
+    /// The rows in force that end, by the second of their end.
+    ending: BTreeMap<u64, RowCounts>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RowCounts {
+    pub(super) block: usize,
+    pub(super) exempt: usize,
+}
+
+impl RowsInForce {
+    /// The rows of a rule set in force at `end`.
+    pub(super) fn count(rules: &RuleSet, end: u64) -> Self {
+        let now_us = end.saturating_mul(MICROSECONDS);
+        let mut found = Self::default();
+        let rows = rules.exceptions().into_iter().flat_map(|all| all.rows());
+        for row in rows.filter(|row| row.is_in_force(now_us)) {
+            let ExceptionRow { effect: Effect { block, exempt, .. }, until_us, .. } = row;
+            if !block && !exempt {
+                continue;
+            }
+            let ending = until_us.map(|until_us| found.ending.entry(seconds(until_us)).or_default());
+            for counts in [Some(&mut found.now), ending].into_iter().flatten() {
+                counts.block += usize::from(*block);
+                counts.exempt += usize::from(*exempt);
+            }
+        }
+        found
+    }
+
+    /// Takes away the rows that have ended at `end`.
+    pub(super) fn advance(&mut self, end: u64) {
+        while let Some(first) = self.ending.first_entry().filter(|first| *first.key() <= end) {
+            let ended = first.remove();
+            self.now.block -= ended.block;
+            self.now.exempt -= ended.exempt;
+        }
+    }
+
+    pub(super) fn now(&self) -> RowCounts {
+        self.now
+    }
 }
 
 fn seconds(us: u64) -> u64 {

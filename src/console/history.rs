@@ -8,6 +8,7 @@ use super::ConsoleOptions;
 use super::actions::RowId;
 use super::catalog::Catalog;
 use super::denied::{DeniedRow, DeniedTable};
+use super::excepted::RowsInForce;
 use super::frame::Frame;
 use super::limits::LimitHistories;
 use super::marks::Marks;
@@ -40,6 +41,7 @@ pub(super) struct History {
     pub(super) deny_hits: Steps,
     pub(super) blocked: Steps,
     pub(super) exempt: Steps,
+    pub(super) rows: RowsInForce,
     /// The rows of the last state, which are all that streams know.
     listed_rules: HashSet<u32>,
     listed_keys: HashSet<String>,
@@ -69,6 +71,7 @@ impl History {
             deny_hits: Steps::default(),
             blocked: Steps::default(),
             exempt: Steps::default(),
+            rows: RowsInForce::default(),
             listed_rules: HashSet::new(),
             listed_keys: HashSet::new(),
         }
@@ -79,7 +82,9 @@ impl History {
         let has_new_rules = self.catalog.update(&now.rule_set);
         if has_new_rules {
             self.denied.mask_again(&now.rule_set);
+            self.rows = RowsInForce::count(&now.rule_set, end);
         }
+        self.rows.advance(end);
         let shadow = self.limits.add(&now.limits, end);
         self.catalog.add_missing(self.limits.all().map(|(_, limit)| &limit.name));
         for counted in std::mem::take(&mut now.denied) {

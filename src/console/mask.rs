@@ -3,6 +3,7 @@
 //! A tag is keyed: without the key nobody can try out values. Secret values are hashes already before a counter has a
 //! key, so nobody can see them here.
 
+use base::hex;
 use engine::{Entry, HashKey, KeyText, KeyValue, ParsedKey, RuleSet, Step, parse_key};
 
 /// Values with fewer characters show their tag only.
@@ -28,7 +29,7 @@ pub(super) struct MaskedKey {
 
 /// The id of the row of a key.
 pub(super) fn row_id(tag_key: &HashKey, key: &str) -> String {
-    hex(&tag_key.tag(&["row", key]), ID_DIGITS)
+    hex(&tag_key.tag(&["row", key])[..ID_DIGITS / 2])
 }
 
 /// A counter key as it may be shown, by the rules in force.
@@ -116,13 +117,9 @@ fn shown(tag_key: &HashKey, names: [&str; 2], value: &KeyValue, is_public: bool)
 
 fn tag(tag_key: &HashKey, texts: &[&str]) -> String {
     let texts: Vec<_> = ["value"].iter().chain(texts).copied().collect();
-    format!("#{}", hex(&tag_key.tag(&texts), TAG_DIGITS))
+    format!("#{}", hex(&tag_key.tag(&texts)[..TAG_DIGITS / 2]))
 }
 
 fn shortened(hash: &str) -> String {
     format!("{}…", hash.chars().take(HASH_CHARS).collect::<String>())
-}
-
-fn hex(bytes: &[u8], digits: usize) -> String {
-    bytes[..digits / 2].iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
-use engine::ExceptionKind;
 use serde_json::{Value, json};
 
 use super::catalog::{CatalogRow, RowTexts};
 use super::denied::DeniedKey;
-use super::excepted::rows_in_force;
+use super::excepted::RowCounts;
 use super::history::History;
 use super::limits::LimitHistory;
 use super::marks::Mark;
@@ -201,11 +200,10 @@ impl History {
 
     /// The rows of the exceptions, and the requests that they have blocked or exempted.
     fn exceptions(&self) -> Value {
-        let rows = |kind| self.now.as_ref().map_or(0, |now| rows_in_force(&now.rule_set, kind, self.end()));
-        let of_kind = |kind, requests: &Steps| json!({"rows": rows(kind), "requests_15m": requests.sum()});
+        let RowCounts { block, exempt } = self.rows.now();
         json!({
-            "block": of_kind(ExceptionKind::Block, &self.blocked),
-            "exempt": of_kind(ExceptionKind::Exempt, &self.exempt),
+            "block": {"rows": block, "requests_15m": self.blocked.sum()},
+            "exempt": {"rows": exempt, "requests_15m": self.exempt.sum()},
         })
     }
 

@@ -13,10 +13,20 @@ use tokio::time::Instant;
 use crate::net::admission::{Admission, Admitted, network};
 use crate::telemetry::metrics::CloseReason;
 
-/// The time from which on a connection is idle: its last answer, or the head of a request whose body is not complete.
-/// `None` while a whole request has no answer.
+/// The time from which on a connection is idle. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct IdleSince(Arc<Mutex<Option<Instant>>>);
+pub(super) struct IdleSince(Arc<Mutex<Activity>>);
+
+/// In the order in which connections give their place to new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Activity {
+    /// Its last answer is sent; what the client still sends is dropped.
+    Lingers,
+    /// Since its last answer, or the head of a request whose body is not complete.
+    IdleSince(Instant),
+    /// A whole request has no answer.
+    Busy,
+}
 
 #[derive(Debug)]
 pub(super) struct HttpConnections {
@@ -34,23 +44,27 @@ struct OpenConnection {
 
 impl IdleSince {
     pub(super) fn now() -> Self {
-        Self(Arc::new(Mutex::new(Some(Instant::now()))))
+        Self(Arc::new(Mutex::new(Activity::IdleSince(Instant::now()))))
     }
 
-    pub(super) fn since(&self) -> Option<Instant> {
+    pub(super) fn activity(&self) -> Activity {
         *self.0.lock()
     }
 
     pub(super) fn head_arrived(&self) {
-        *self.0.lock() = Some(Instant::now());
+        *self.0.lock() = Activity::IdleSince(Instant::now());
     }
 
     pub(super) fn request_arrived(&self) {
-        *self.0.lock() = None;
+        *self.0.lock() = Activity::Busy;
     }
 
     pub(super) fn request_ends(&self) {
-        *self.0.lock() = Some(Instant::now());
+        *self.0.lock() = Activity::IdleSince(Instant::now());
+    }
+
+    pub(super) fn lingers(&self) {
+        *self.0.lock() = Activity::Lingers;
     }
 }
 
@@ -85,8 +99,9 @@ impl HttpConnections {
     /// Closes an idle connection, if there is one, of an address that `may_close` accepts.
     fn close_longest_idle(&mut self, may_close: impl Fn(IpAddr) -> bool) -> bool {
         let candidates = self.open.iter().filter(|(_, open)| may_close(open.admitted.address));
-        let idle = candidates.filter_map(|(&id, open)| Some((open.idle.since()?, id)));
-        let Some((_, id)) = idle.min_by_key(|&(since, _)| since) else { return false };
+        let activities = candidates.map(|(&id, open)| (open.idle.activity(), id));
+        let idle = activities.filter(|&(activity, _)| activity != Activity::Busy);
+        let Some((_, id)) = idle.min_by_key(|&(activity, _)| activity) else { return false };
         if let Some(closed) = self.open.remove(&id) {
             closed.task.abort();
         }
@@ -176,5 +191,10 @@ mod tests {
         fourth.head_arrived();
         let sixth = open(&mut connections, b).await.expect("in place of the fifth");
         assert!([&first, &fourth, &sixth].map(|open| is_open(&connections, open)) == [true; 3]);
+        // What lingers is the first to close, though its answer was the last one.
+        first.request_ends();
+        first.lingers();
+        let seventh = open(&mut connections, c).await.expect("in place of the first");
+        assert!([&fourth, &sixth, &seventh].map(|open| is_open(&connections, open)) == [true; 3]);
     }
 }

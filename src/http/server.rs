@@ -39,6 +39,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size limit of the request line and all headers together.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
+/// The most bytes after the last answer that are read and dropped: four times what Go reads as headers.
+const LINGER_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The address of the client, in the extensions of each request.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +113,7 @@ async fn serve_connection(
     let failures = http.failures.clone();
     let has_request = Arc::new(AtomicBool::new(false));
     let first_request = Arc::clone(&has_request);
+    let connection_idle = idle.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         first_request.store(true, Ordering::Relaxed);
         let mut request =
@@ -146,7 +149,8 @@ async fn serve_connection(
             failures.record(refused);
         }
     }
-    stop.run_until_cancelled(linger(stream)).await;
+    connection_idle.lingers();
+    stop.run_until_cancelled(linger(stream, LINGER_BYTES)).await;
 }
 
 /// Why the head of a request was answered 431 or 400 by hyper; `None` for another error of its connection.
@@ -242,23 +246,20 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::Notify;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::http::connections::Activity;
     use crate::net::ConnectionBounds;
+    use crate::net::socket::LINGER;
     use crate::telemetry::metrics::{Metrics, Port};
 
-    #[tokio::test]
-    async fn a_connection_is_busy_from_the_last_byte_of_a_request_to_its_answer() {
-        let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (enter, may_answer) = (Arc::clone(&entered), Arc::clone(&answer));
-        let handle = async move |_body: Bytes| {
-            enter.notify_one();
-            may_answer.notified().await;
-        };
+    /// Serves one connection without TLS. Returns its client, and what ends with the connection.
+    async fn serve_one(router: Router, idle: IdleSince) -> (TcpStream, impl Future<Output = ()>) {
         let metrics = Metrics::new(800_000).expect("different names");
         let bounds = ConnectionBounds { total: 1, per_address: 1 };
         let http = HttpService {
-            router: Router::new().route("/", post(handle)),
+            router,
             admission: Admission::new(Port::Http, bounds, metrics.connections(Port::Http)),
             tls: None,
             unfinished: UnfinishedBytes::new(1_024),
@@ -268,29 +269,53 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let (mut client, (stream, peer)) = (client.expect("a connection"), accepted.expect("a connection"));
+        let (client, (stream, peer)) = (client.expect("a connection"), accepted.expect("a connection"));
+        let served = serve_client(PortStream::Left(stream), peer.ip(), http, idle, CancellationToken::new());
+        (client, served)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_ends_is_closed_a_second_after_its_last_answer() {
         let idle = IdleSince::now();
-        let stream = PortStream::Left(stream);
-        let served = serve_client(stream, peer.ip(), http, idle.clone(), CancellationToken::new());
+        let (mut client, served) = serve_one(Router::new(), idle.clone()).await;
+        client.write_all(b"GET / HTTP/1.1\r\nno header\r\n\r\n").await.expect("open");
+        let start = Instant::now();
+        served.await;
+        assert_eq!((start.elapsed(), idle.activity()), (LINGER, Activity::Lingers));
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("an answer, and the end");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_busy_from_the_last_byte_of_a_request_to_its_answer() {
+        let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (enter, may_answer) = (Arc::clone(&entered), Arc::clone(&answer));
+        let handle = async move |_body: Bytes| {
+            enter.notify_one();
+            may_answer.notified().await;
+        };
+        let idle = IdleSince::now();
+        let (mut client, served) = serve_one(Router::new().route("/", post(handle)), idle.clone()).await;
 
         let talk = async {
-            let at_first = idle.since();
+            let at_first = idle.activity();
             client
                 .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
                 .await
                 .expect("open");
-            while idle.since() == at_first {
+            while idle.activity() == at_first {
                 tokio::task::yield_now().await;
             }
-            assert!(idle.since().is_some(), "half of the request is there");
+            assert!(idle.activity() < Activity::Busy, "half of the request is there");
             client.write_all(b"}").await.expect("open");
             entered.notified().await;
-            assert!(idle.since().is_none(), "the request is whole and has no answer");
+            assert_eq!(idle.activity(), Activity::Busy, "the request is whole and has no answer");
             answer.notify_one();
             let mut head = [0; 15];
             client.read_exact(&mut head).await.expect("an answer");
             assert_eq!(&head, b"HTTP/1.1 200 OK");
-            assert!(idle.since().is_some(), "the answer is written");
+            assert!(idle.activity() < Activity::Busy, "the answer is written");
             drop(client);
         };
         tokio::join!(served, talk);

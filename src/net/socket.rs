@@ -20,8 +20,6 @@ use super::listener::PortStream;
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to read its last answer.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
-/// The most bytes after the last answer that are read and dropped: four times what Go reads as headers.
-const LINGER_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Set when another runtime begins to serve a socket. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -156,11 +154,11 @@ impl<S: AsyncWrite + Register + Unpin> AsyncWrite for ClientSocket<S> {
 
 /// Ends a connection whose last answer is sent: reads and drops what the client still sends, until it closes. If a
 /// socket is closed with unread bytes, the system resets the connection: a client that is still writing then sees an
-/// error in place of the answer, which a proxy takes for a server that is away.
-pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO) {
+/// error in place of the answer, which a proxy takes for a server that is away. Closes after `most_bytes`, too.
+pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO, most_bytes: u64) {
     let until_closed = async {
         stream.shutdown().await?;
-        tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await
+        tokio::io::copy(&mut stream.take(most_bytes), &mut tokio::io::sink()).await
     };
     let ended: io::Result<_> = timeout(LINGER, until_closed).await.unwrap_or(Ok(0));
     // The client has gone, which is all that was waited for.
@@ -193,6 +191,28 @@ mod tests {
         let error = written.expect_err("more than the sockets hold");
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
         drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_end_is_closed_after_a_second_or_the_bytes() {
+        const MOST_BYTES: u64 = 1 << 20;
+        let start = Instant::now();
+        let (silent, server) = connect().await;
+        linger(server, MOST_BYTES).await;
+        assert_eq!(start.elapsed(), LINGER);
+        drop(silent);
+
+        let (mut client, server) = tokio::io::duplex(1_024);
+        let send = async {
+            let mut sent = 0;
+            while client.write_all(&[0; 1_024]).await.is_ok() {
+                sent += 1_024;
+            }
+            sent
+        };
+        let ((), sent) = tokio::join!(linger(server, MOST_BYTES), send);
+        assert_eq!(start.elapsed(), LINGER, "at once");
+        assert!((MOST_BYTES..MOST_BYTES + 16 * 1_024).contains(&sent), "{sent}");
     }
 
     #[test]

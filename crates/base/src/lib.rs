@@ -4,4 +4,4 @@ mod file;
 mod text;
 
 pub use file::{open_file, read_file, read_stream};
-pub use text::{escaped, escaped_json, escaped_lines, is_hostile};
+pub use text::{escaped, escaped_json, escaped_lines, hex, is_hostile};

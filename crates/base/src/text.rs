@@ -10,6 +10,12 @@ pub fn is_hostile(letter: char) -> bool {
     turns || letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')
 }
 
+/// Bytes as hexadecimal digits, two for each.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A text on one line, with `\n` or `\u{202e}` in place of a hostile character.
 #[must_use]
 pub fn escaped(text: String) -> String {

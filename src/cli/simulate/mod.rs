@@ -152,7 +152,7 @@ fn digest(role: &str, file: &Path) -> Result<FileDigest, Failure> {
     let name = file.display().to_string();
     let bytes = base::read_file(file, MAX_DIGESTED_BYTES)
         .map_err(|error| Failure::new(Exit::Log, format_args!("{name}: {error}")))?;
-    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = base::hex(&Sha256::digest(&bytes));
     Ok(FileDigest { role: role.to_owned(), name, sha256 })
 }
 

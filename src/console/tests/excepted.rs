@@ -2,7 +2,7 @@
 
 use engine::{Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, RowSource, RowValue};
 
-use super::super::excepted::KeyException;
+use super::super::excepted::{KeyException, RowCounts, RowsInForce};
 use super::*;
 
 /// The end of the rows, in the year 2096.
@@ -117,6 +117,29 @@ fn a_row_is_that_of_its_time_and_its_limit() {
     assert_eq!(found(key, "another", 0), None);
     assert_eq!(found("{d|user=bob}#fw:86400000000", "per-user", 0), None);
     assert!(found("{d|user=ann}#o:fw:1000000", "override", 0).is_some(), "a limit of the request");
+}
+
+/// The state reads a number. A row is looked at when rules or exceptions change, and no more.
+#[tokio::test]
+async fn rows_are_counted_until_their_end() {
+    let mut process = Observed::start(1);
+    process.set_rows("ann", block());
+    let counts = |state: &Value| {
+        let of_kind = |kind: &str| state["exceptions"][kind]["rows"].clone();
+        (of_kind("block"), of_kind("exempt"))
+    };
+    process.end = UNTIL - 2;
+    assert_eq!(counts(&process.second()), (json!(1), json!(0)), "a second before the end");
+    assert_eq!(counts(&process.second()), (json!(0), json!(0)));
+
+    let rules = rule_set(RULES).with_exceptions(rows("ann", Effect { exempt: true, ..block() }));
+    let mut rows = RowsInForce::count(&rules, UNTIL - 2);
+    drop(rules);
+    let both = RowCounts { block: 1, exempt: 1 };
+    for (end, expected) in [(UNTIL - 1, both), (UNTIL, RowCounts::default()), (UNTIL, RowCounts::default())] {
+        rows.advance(end);
+        assert_eq!(rows.now(), expected, "{end}");
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ const except = (key) => {
   const inputs = form.elements, putValue = () => { inputs.value.value = known?.entries[usable[inputs.entry.value].i][1] ?? ""; };
   form.oninput = (event) => {
     if (event?.target === inputs.entry) putValue();
-    // Who attacks one limit attacks the others next; who is let through needs this limit only.
+    // Whoever attacks one limit attacks the others next; whoever is let through needs this limit only.
     if (event?.target === inputs.effect) inputs.scope.value = inputs.effect.value === "block" ? "" : "rule";
     const { entry, value, effect, scope, minutes, reason, by } = fieldsOf(form), { name, masked } = usable[entry], times = Number(inputs.number.value), isTimes = effect === "multiplier";
     inputs.number.parentElement.hidden = !isTimes;

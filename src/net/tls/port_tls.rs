@@ -25,6 +25,9 @@ use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
 /// From the accepted connection to the end of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The most bytes after an alert that are read and dropped, on the one thread of all handshakes.
+const LINGER_BYTES: u64 = 64 * 1024;
+
 /// TLS on one port. Clones share it.
 #[derive(Clone, Debug)]
 pub struct PortTls(Arc<TlsState>);
@@ -129,7 +132,7 @@ impl Handshake {
                     tls.record(&failure, client);
                     if let Some(stream) = stream {
                         // The client may not have read the alert: in TLS 1.3 it has sent its first request by then.
-                        place.displaced.run_until_cancelled(linger(stream)).await;
+                        place.displaced.run_until_cancelled(linger(stream, LINGER_BYTES)).await;
                     }
                     return None;
                 }
@@ -239,6 +242,25 @@ mod tests {
         let (ended, ()) = tokio::join!(handshake, read);
         assert!(ended.is_none());
         assert_eq!((start.elapsed(), port.handshakes("not_tls")), (LINGER, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_client_that_sends_on_is_closed_after_64_kib() {
+        let port = TestPort::new(BOUNDS);
+        let (stream, mut client) = tokio::io::duplex(1_024);
+        let start = Instant::now();
+        let handshake = port.tls.begin(CLIENT).expect("a place").shake_hands(stream);
+        let send = async {
+            let mut sent = 0;
+            while client.write_all(&[b'x'; 1_024]).await.is_ok() {
+                sent += 1_024;
+            }
+            sent
+        };
+        let (ended, sent) = tokio::join!(handshake, send);
+        assert!(ended.is_none() && start.elapsed() < LINGER);
+        // What was read for the handshake, and what the pipe holds, comes on top.
+        assert!((LINGER_BYTES..2 * LINGER_BYTES).contains(&sent), "{sent}");
     }
 
     /// What the service has done for a client that leaves is what counts: the second one made it sign.

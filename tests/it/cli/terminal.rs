@@ -20,8 +20,7 @@ descriptors: [{ key: user, rate_limit: { name: per-user, unit: year, requests_pe
 const HOSTILE: &str = "\u{202e}\u{9b}31m\u{1b}[31m\u{7}\u{2066}x\u{2028}\u{85}\nnext";
 
 fn is_hostile(letter: char) -> bool {
-    let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || (letter.is_control() && letter != '\n') || matches!(letter, '\u{2028}' | '\u{2029}')
+    base::is_hostile(letter) && letter != '\n'
 }
 
 #[track_caller]

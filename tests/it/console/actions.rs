@@ -37,12 +37,13 @@ fn a_look_changes_nothing_and_a_reset_exactly_one_counter() {
     assert!(look["key"].as_str().is_some_and(|key| key.starts_with("user=#")), "{look}");
     assert_eq!([remaining(&service, "ann", ""), remaining(&service, "bob", "")], [0, 0]);
 
-    let answer = post(&service, "/console/reset", &json!({"id": id, "reason": "a\ntest"}), "");
+    let answer =
+        post(&service, "/console/reset", &json!({"id": id, "reason": "a\u{202e}\u{2028}\ntest"}), "");
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(answer.body.contains("\"had_units\": true"), "{}", answer.body);
     assert_eq!([remaining(&service, "ann", ""), remaining(&service, "bob", "")], [1, 0]);
     let log = service.log_with("counter reset through the admin port");
-    assert!(log.contains("peer=127.0.0.1") && log.contains(r#"reason="a test""#), "{log}");
+    assert!(log.contains("peer=127.0.0.1") && log.contains(r#"reason="a   test""#), "{log}");
     state_with(&service, "the mark of the reset", |state| {
         state["marks"].to_string().contains("counter reset")
     });

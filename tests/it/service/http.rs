@@ -225,10 +225,11 @@ fn a_request_whose_head_is_refused_is_answered_and_counted() {
     };
     for _ in 0..25 {
         assert_eq!((of_length(32 << 10), of_length((32 << 10) + 1)), (200, 431));
-        for kib in [45, 64, 100, 500, 900] {
+        for kib in [45, 64, 100] {
             assert_eq!(of_length(kib << 10), 431, "{kib} KiB");
         }
     }
+    assert_eq!((of_length(500 << 10), of_length(900 << 10)), (431, 431));
     let numbers: Vec<String> = (0..98).map(|number| format!("x-{number}")).collect();
     let headers: Vec<(&str, &str)> = numbers.iter().map(|name| (name.as_str(), "")).collect();
     assert_eq!((get(&headers[..97]).status, get(&headers).status), (200, 431));
@@ -241,7 +242,7 @@ fn a_request_whose_head_is_refused_is_answered_and_counted() {
 
     let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
     let line =
-        format!("ratelimitd_request_errors_total{{kind=\"invalid\",transport=\"http\"}} {}", 25 * 6 + 2);
+        format!("ratelimitd_request_errors_total{{kind=\"invalid\",transport=\"http\"}} {}", 25 * 4 + 2 + 2);
     assert!(metrics.lines().any(|shown| shown == line), "{line} is not in\n{metrics}");
     wait::expect("the refused heads in the log", || {
         service.log().contains("the headers are longer, or more, than this service reads")

@@ -73,25 +73,33 @@ pub(super) enum NumberTest {
 
 impl Expression {
     pub fn holds(&self, line: &Selected<'_>) -> bool {
-        let value = |field: &FieldIndex| line[field.0].as_deref();
+        self.may_be(true, &[line])
+    }
+
+    /// Whether it may be `wanted` if each of its comparisons is free to see any of these readings of a line.
+    pub fn may_be(&self, wanted: bool, readings: &[&Selected<'_>]) -> bool {
         match self {
-            Self::Or(parts) => parts.iter().any(|part| part.holds(line)),
-            Self::And(parts) => parts.iter().all(|part| part.holds(line)),
-            Self::Not(part) => !part.holds(line),
-            Self::Present(field) => value(field).is_some(),
-            Self::Text(field, test, text) => match value(field) {
-                Some(value) => test.holds(value, text),
-                None => *test == TextTest::NotEqual,
-            },
-            Self::Number(field, test, number) => match value(field).and_then(whole_number) {
-                Some(value) => test.holds(value, *number),
-                None => *test == NumberTest::NotEqual,
-            },
+            Self::Or(parts) | Self::And(parts) => {
+                let mut parts = parts.iter().map(|part| part.may_be(wanted, readings));
+                // One true part makes an `or` true, and one false part an `and` false.
+                match matches!(self, Self::Or(_)) == wanted {
+                    true => parts.any(|may_be| may_be),
+                    false => parts.all(|may_be| may_be),
+                }
+            }
+            Self::Not(part) => part.may_be(!wanted, readings),
+            Self::Text(field, test, text) => readings.iter().any(|line| {
+                let value = line[field.0].as_deref();
+                value.map_or(*test == TextTest::NotEqual, |value| test.holds(value, text)) == wanted
+            }),
+            Self::Number(field, test, number) => readings.iter().any(|line| {
+                let value = line[field.0].as_deref().and_then(whole_number);
+                value.map_or(*test == NumberTest::NotEqual, |value| test.holds(value, *number)) == wanted
+            }),
+            Self::Present(field) => readings.iter().any(|line| line[field.0].is_some() == wanted),
         }
     }
-}
 
-impl Expression {
     /// Whether it holds only for lines that have this field.
     pub fn needs(&self, field: FieldIndex) -> bool {
         match self {
@@ -135,4 +143,86 @@ impl NumberTest {
 pub(super) fn whole_number(text: &str) -> Option<u64> {
     let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
     whole.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TESTS: [TextTest; 6] = [
+        TextTest::Equal,
+        TextTest::NotEqual,
+        TextTest::StartsWith,
+        TextTest::EndsWith,
+        TextTest::Contains,
+        TextTest::Has,
+    ];
+
+    /// Conditions on the first field.
+    fn conditions() -> impl Strategy<Value = Expression> {
+        let field = FieldIndex(0);
+        let comparison = prop_oneof![
+            8 => (prop::sample::select(&TESTS[..]), "[/ab]{0,3}")
+                .prop_map(move |(test, text)| Expression::Text(field, test, text)),
+            1 => (0..3_u64).prop_map(move |number| Expression::Number(field, NumberTest::Less, number)),
+            1 => Just(Expression::Present(field)),
+        ];
+        comparison.prop_recursive(3, 8, 3, |part| {
+            prop_oneof![
+                prop::collection::vec(part.clone(), 1..3).prop_map(Expression::Or),
+                prop::collection::vec(part.clone(), 1..3).prop_map(Expression::And),
+                part.prop_map(|part| Expression::Not(Box::new(part))),
+            ]
+        })
+    }
+
+    /// Whether the condition holds if its n-th comparison sees the reading that the n-th bit of `choice` names.
+    fn holds_by(condition: &Expression, choice: &mut u64, readings: [&Selected<'_>; 2]) -> bool {
+        let mut of_parts = |parts: &[Expression]| -> Vec<bool> {
+            parts.iter().map(|part| holds_by(part, choice, readings)).collect()
+        };
+        match condition {
+            Expression::Or(parts) => of_parts(parts).contains(&true),
+            Expression::And(parts) => !of_parts(parts).contains(&false),
+            Expression::Not(part) => !holds_by(part, choice, readings),
+            comparison => {
+                let reading = readings[usize::from(*choice & 1 == 1)];
+                *choice >>= 1;
+                comparison.holds(reading)
+            }
+        }
+    }
+
+    fn comparisons(condition: &Expression) -> u32 {
+        match condition {
+            Expression::Or(parts) | Expression::And(parts) => parts.iter().map(comparisons).sum(),
+            Expression::Not(part) => comparisons(part),
+            _ => 1,
+        }
+    }
+
+    proptest! {
+        /// No choice of readings, comparison by comparison, can make it another one.
+        #[test]
+        fn a_condition_may_be_what_some_choice_of_readings_makes_it(
+            condition in conditions(),
+            texts in prop::array::uniform2(prop::option::of("[/ab1]{0,4}")),
+        ) {
+            let [one, other] = texts.each_ref().map(|text| -> Selected<'_> {
+                [text.as_deref().map(Cow::Borrowed)].into_iter().collect()
+            });
+            let leaves = comparisons(&condition);
+            prop_assume!(leaves <= 12);
+            for wanted in [true, false] {
+                let expected = (0..1_u64 << leaves)
+                    .any(|choice| holds_by(&condition, &mut choice.clone(), [&one, &other]) == wanted);
+                prop_assert_eq!(condition.may_be(wanted, &[&one, &other]), expected);
+                prop_assert_eq!(condition.may_be(wanted, &[&one]), condition.holds(&one) == wanted);
+            }
+        }
+    }
 }

@@ -67,11 +67,14 @@ pub(super) struct Spelled<'l> {
 }
 
 impl Spelled<'_> {
-    /// Whether `condition` holds in either spelling: a client that spells what is exempt in another way gets a limit,
-    /// and never loses one.
+    /// Whether `condition` may hold if each comparison sees either spelling: a client that spells what is exempt in
+    /// another way gets a limit, and never loses one. With one spelling for the whole condition, a path could miss
+    /// what a condition asks for in the one, and what it rules out in the other.
     pub fn meets(&self, condition: &Expression) -> bool {
-        condition.holds(&self.values)
-            || self.as_written.as_ref().is_some_and(|values| condition.holds(values))
+        match &self.as_written {
+            None => condition.holds(&self.values),
+            Some(as_written) => condition.may_be(true, &[&self.values, as_written]),
+        }
     }
 }
 

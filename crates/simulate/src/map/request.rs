@@ -131,7 +131,10 @@ impl RequestMap {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::map::path::one_spelling;
 
     const ENTRY: &str = "domain: d\ndescriptors:\n  - - { key: k, from: ";
 
@@ -243,6 +246,86 @@ mod tests {
         {
             assert_eq!(request(&map, &[("path", path)]), Err(LineFault::DotSegment), "{path}");
         }
+    }
+
+    /// What the client writes in another way may be what a service, or another part of the condition, sees.
+    #[test]
+    fn each_comparison_of_a_condition_sees_both_spellings() {
+        let table: [(&str, &[&str], &[&str]); 7] = [
+            (
+                "path starts_with /api/ and path != /api/health",
+                &["/api/x", "/api//health", "/%61pi//health", "/%61pi/health", "/api;x/health", "//api/x"],
+                &["/api/health", "/api/health?x", "/files", "//files", "/health"],
+            ),
+            (
+                "not (path starts_with /x or path == /y)",
+                &["/a", "//x", "/%78", "/%79", "//y", "/;a/x/b"],
+                &["/x", "/x/a", "/x//a", "/y", "/y?a"],
+            ),
+            ("not (not path == /login)", &["/login", "//login", "/log%69n"], &["/a", "//a"]),
+            (
+                "not (path starts_with /api/ and path != /api/login)",
+                &["/api/login", "/api//login", "/%61pi//login", "/a"],
+                &["/api/x", "/api/x/login"],
+            ),
+            ("path contains // or path ends_with /x", &["//a", "/x", "//x", "/%78"], &["/a", "/%61"]),
+            ("path contains /a/ and not path contains //", &["/a/b", "//a/b", "/%61//b"], &["/b", "//b"]),
+            ("path exists and not path has /a", &["/b", "//a", "/%61"], &["/a"]),
+        ];
+        for (condition, with, without) in table {
+            for map in [
+                format!("{ENTRY}path }}\nkeep: {condition}\nnormalize: path\n"),
+                format!(
+                    "domain: d\ndescriptors: [{{ entries: [{{ key: k, from: path }}], when: {condition} }}]\n\
+                     normalize: path\n"
+                ),
+            ] {
+                let map = for_requests(&map).expect("a valid map");
+                let has_limit =
+                    |path: &&&str| !request(&map, &[("path", **path)]).expect("a request").0.is_empty();
+                assert_eq!(with.iter().find(|path| !has_limit(path)), None, "no limit: {condition}");
+                assert_eq!(without.iter().find(has_limit), None, "a limit: {condition}");
+            }
+        }
+    }
+
+    proptest! {
+        /// A path has at least the limits of its one spelling, and at least those that it has as it is written.
+        #[test]
+        fn another_spelling_has_at_least_the_limits_of_both_spellings(
+            keep in conditions(),
+            when in conditions(),
+            path in "/([ab/]|//|%61|;b){0,6}",
+        ) {
+            let text = |end: &str| {
+                format!(
+                    "domain: d\ndescriptors:\n  - {{ entries: [{{ key: k, value: v }}], when: \"{when}\" }}\n  \
+                     - - {{ key: l, value: v }}\nkeep: \"{keep}\"\n{end}"
+                )
+            };
+            let has = |end: &str, path: &str| {
+                let map = for_requests(&text(end)).expect("a valid map");
+                request(&map, &[("path", path)]).expect("a request").0
+            };
+            let found = has("normalize: path\n", &path);
+            let one_spelling = one_spelling(&path).expect("no segment of dots");
+            for of_one in [has("normalize: path\n", &one_spelling), has("", &path)] {
+                prop_assert!(of_one.iter().all(|entry| found.contains(entry)), "{of_one:?}, {found:?}");
+            }
+        }
+    }
+
+    fn conditions() -> impl Strategy<Value = String> {
+        const TESTS: [&str; 6] = ["==", "!=", "starts_with", "ends_with", "contains", "has"];
+        let comparison = (prop::sample::select(&TESTS[..]), "/[ab/]{0,3}");
+        let comparison = comparison.prop_map(|(test, text)| format!("path {test} {text}"));
+        comparison.prop_recursive(3, 8, 2, |part| {
+            prop_oneof![
+                (part.clone(), part.clone()).prop_map(|(a, b)| format!("({a} or {b})")),
+                (part.clone(), part.clone()).prop_map(|(a, b)| format!("({a} and {b})")),
+                part.prop_map(|part| format!("not ({part})")),
+            ]
+        })
     }
 
     #[test]

@@ -73,5 +73,5 @@ pub(super) fn shown_key(key: &str, shows_keys: bool) -> String {
     if shows_keys {
         return key.to_owned();
     }
-    Sha256::digest(key.as_bytes())[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    base::hex(&Sha256::digest(key.as_bytes())[..8])
 }
