@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use ::simulate::replay::{RedisAccess, RedisReplay};
 use ::store::clock::SystemClock;
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use engine::{Charges, Decision, Descriptor, Enforcement, Outcomes, Receipt, Request, SettleResult};
@@ -15,8 +14,7 @@ use crate::redis::cluster::cluster_store;
 use crate::redis::patient_options;
 use crate::rules;
 use crate::settle::{
-    ALGORITHMS, check_a_month, check_changed_numbers, check_known_answers, check_one_call,
-    check_random_calls, hits,
+    ALGORITHMS, check_changed_numbers, check_known_answers, check_one_call, check_random_calls, hits,
 };
 use crate::support::redis::cluster::Cluster;
 use crate::support::redis::{Redis, parsed};
@@ -86,14 +84,6 @@ fn each_primary_of_a_cluster_gives_the_known_answers() {
         });
     }
     assert_eq!(used, [true; 3]);
-}
-
-#[test]
-fn the_booked_tokens_of_a_month_are_the_real_ones_in_redis() {
-    let redis = Redis::start();
-    let access = RedisAccess { url: redis.url(), ..RedisAccess::default() };
-    let mut store = RedisReplay::connect(access).expect("Redis answers");
-    check_a_month(&mut store);
 }
 
 const RULES: &str = "

@@ -11,12 +11,10 @@ mod behaviour;
 mod changed;
 mod doors;
 mod known_answers;
-mod month;
 mod one_call;
 
 pub(crate) use changed::check_changed_numbers;
 pub(crate) use known_answers::{ALGORITHMS, check_known_answers};
-pub(crate) use month::check_a_month;
 pub(crate) use one_call::{check_one_call, check_random_calls, check_recorded_calls};
 
 /// A minute boundary.

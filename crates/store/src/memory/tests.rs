@@ -43,19 +43,6 @@ fn remaining(outcomes: &Outcomes) -> Vec<u64> {
 }
 
 #[test]
-fn a_denied_limit_keeps_the_others_uncharged() {
-    let store = store(100);
-    let both = request(&[("wide", charge(window(10), 3)), ("narrow", charge(window(4), 3))]);
-    assert_eq!(remaining(&store.decide_at(&both, T0)), [7, 1]);
-    let denied = store.decide_at(&both, T0);
-    assert_eq!(remaining(&denied), [7, 1]);
-    assert_eq!(
-        (denied.by_charge[0].expect("decided").verdict, denied.by_charge[1].expect("decided").verdict),
-        (Verdict::Fits, Verdict::Over)
-    );
-}
-
-#[test]
 fn verdicts_change_nothing() {
     let store = store(100);
     let two = request(&[("a", charge(window(3), 2))]);
@@ -64,32 +51,6 @@ fn verdicts_change_nothing() {
     assert_eq!(store.verdicts_at(&two, T0)[..], [Verdict::Over]);
     assert_eq!(store.verdicts_at(&two, T0 + 60_000_000)[..], [Verdict::Fits]);
     assert_eq!(store.stats().keys, 1);
-}
-
-#[test]
-fn postpaid_limits_record_even_if_the_request_is_denied() {
-    let store = store(100);
-    let postpaid = Charge { charging: Charging::Postpaid, ..charge(window(10), 3) };
-    let both = request(&[("post", postpaid), ("narrow", charge(window(2), 3))]);
-    assert_eq!(remaining(&store.decide_at(&both, T0)), [7, 2]);
-    assert_eq!(remaining(&store.decide_at(&both, T0)), [4, 2]);
-}
-
-#[test]
-fn shadow_limits_deny_nothing() {
-    let store = store(100);
-    let shadow = Charge { role: Role::NonBinding, ..charge(window(2), 3) };
-    let both = request(&[("shadow", shadow), ("real", charge(window(10), 3))]);
-    assert_eq!(remaining(&store.decide_at(&both, T0)), [2, 7]);
-}
-
-#[test]
-fn quota_limits_deny_only_together() {
-    let store = store(100);
-    let quota = |limit, group| Charge { role: Role::Quota(group), ..charge(window(limit), 3) };
-    let request = request(&[("a", quota(2, 0)), ("b", quota(5, 1)), ("c", charge(window(10), 3))]);
-    assert_eq!(remaining(&store.decide_at(&request, T0)), [2, 2, 7], "one of two quotas is over: admitted");
-    assert_eq!(remaining(&store.decide_at(&request, T0)), [2, 2, 7], "both are over: nothing is charged");
 }
 
 #[test]

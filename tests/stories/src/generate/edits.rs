@@ -43,9 +43,9 @@ impl Plot {
 
     fn change_number(&mut self, limit: &mut Limit) {
         let number = self.random.pick(&[0, 1, 2, 5, 10, 20, 40]);
-        if number < 2 && limit.has_burst() {
-            limit.burst = None;
-        }
+        // A bucket refills within ten years, also at one unit per year.
+        let most = u32::try_from(9 * number).unwrap_or(u32::MAX);
+        limit.burst = limit.burst.map(|burst| burst.min(most)).filter(|_| number > 1);
         limit.requests_per_unit = Some(number);
         if limit.reserve.is_some_and(|reserve| reserve > limit.burst.map_or(number, u64::from)) {
             limit.reserve = None;
