@@ -1,4 +1,4 @@
-//! The one way to read a file that a setting or a command names.
+//! The one way to read a file that a setting or a command names. Only a log may be a pipe, and is opened elsewhere.
 //!
 //! Somebody may have put something else in its place: a pipe, whose opening waits for a writer; a device that never
 //! ends; a file that fills the memory. So only regular files of a bounded size are read, and opening one never waits.

@@ -73,6 +73,11 @@ impl Receipt {
         }
     }
 
+    /// Whether the request recorded charges to several counters.
+    pub(crate) fn has_several_items(&self) -> bool {
+        self.items.len() > 1
+    }
+
     /// What was recorded at the counter with this key.
     #[must_use]
     pub fn item(&self, key: &str) -> Option<&ReceiptItem> {

@@ -33,7 +33,7 @@ pub struct Settle {
 pub enum SettleResult {
     /// The real cost is charged: what exceeds the estimate was recorded.
     Charged,
-    /// What the estimate took too much was given back, as far as time had not given it back.
+    /// What the estimate took above the real cost was given back, as far as time had not given it back.
     Returned,
     /// Nothing was given back: the window is over, or time has given all of it back.
     Kept,
@@ -137,9 +137,9 @@ impl Settles {
             role: Role::Settle,
             on_store_failure: limit.spec.on_store_failure,
         };
-        let index = charges.push(charge, write_key);
-        let key = charges.get(index).0;
         let receipt = receipt.as_ref().ok();
+        let index = charges.push(charge, |text| write_settled_key(text, write_key, kernel, receipt));
+        let key = charges.get(index).0;
         let (nonce, item) =
             (receipt.map(|receipt| receipt.nonce), receipt.and_then(|receipt| receipt.item(key)));
         // Two texts that cannot be read are not known to be the same receipt.
@@ -165,6 +165,25 @@ impl Settles {
             if let Some(outcome) = &mut outcomes[settle.charge] {
                 settle.result = settle_outcome(charge, outcome, settle.nonce.is_some());
             }
+        }
+    }
+}
+
+/// Writes the key of the counter that took the estimate. Beside an estimate of another tier on its counter, it is the
+/// key with the numbers of the limit ([`Charges::push`]), and the receipt has an item for each of the two.
+fn write_settled_key(
+    text: &mut String,
+    write_key: impl FnOnce(&mut String),
+    kernel: Kernel,
+    receipt: Option<&Receipt>,
+) {
+    let start = text.len();
+    write_key(text);
+    if let Some(receipt) = receipt.filter(|receipt| receipt.has_several_items()) {
+        let end = text.len();
+        text.push_str(&kernel.numbers());
+        if receipt.item(&text[start..]).is_none() {
+            text.truncate(end);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Says in the log that a load takes long, while it does: files with many thousands of rules or rows, or a file system
-//! that hangs, otherwise look like a change that nobody has noticed.
+//! that hangs while files are read, otherwise look like a change that nobody has noticed.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;

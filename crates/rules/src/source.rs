@@ -19,6 +19,7 @@ use strum::{EnumString, VariantNames};
 
 use super::file_bytes::{SourceFile, SourceFiles};
 use super::problem::{Location, Problem};
+use super::slow_load::told_if_slow;
 
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
@@ -150,7 +151,8 @@ impl Source {
             let is_rules = self.paths.contains(path) || has_rule_name(path);
             SourceFile::read_from(display(path), is_rules, path)
         };
-        let files = found.files.iter().map(read).collect();
+        let names: Vec<_> = found.files.iter().map(|path| display(path)).collect();
+        let files = told_if_slow(&names, || found.files.iter().map(read).collect());
         SourceFiles { files, problems: found.problems }
     }
 

@@ -77,6 +77,7 @@ pub(crate) fn check_one_call(decide: impl FnMut(&Charges, u64) -> Outcomes) {
         }
     }
     check_tiers(&mut story);
+    check_settles_of_two_tiers(&mut story);
 }
 
 /// A settle has the counter of its estimate, whatever tier stands beside it.
@@ -101,6 +102,33 @@ fn check_tiers<D: FnMut(&Charges, u64) -> Outcomes>(story: &mut Story<D>) {
             "the settle comes {}",
             if is_last { "last" } else { "first" }
         );
+    }
+}
+
+/// Estimates of two tiers in one call have two counters. Each settle finds the counter of its estimate, in one call or
+/// alone, and in any order.
+fn check_settles_of_two_tiers<D: FnMut(&Charges, u64) -> Outcomes>(story: &mut Story<D>) {
+    let tiers = |tenant: &str| ["pro", "x"].map(|plan| format!("tenant={tenant},plan={plan}"));
+    for (tenant, order) in [("both", &[&[0, 1][..]][..]), ("turned", &[&[1, 0]]), ("apart", &[&[1], &[0]])] {
+        let [pro, other] = tiers(tenant);
+        let (_, receipt) = story.play(T0, vec![hits(&pro, 600), hits(&other, 100)]);
+        let receipt = receipt.expect("a receipt");
+        for call in order {
+            let settles = call.iter().map(|tier| match tier {
+                0 => settle(&pro, &receipt, 400),
+                _ => settle(&other, &receipt, 500),
+            });
+            let (decision, _) = story.play(T0, settles.collect());
+            for (charge, tier) in call.iter().enumerate() {
+                let expected = [SettleResult::Returned, SettleResult::Charged][*tier];
+                let result = decision.settle(charge).map(|settle| settle.result);
+                assert_eq!(result, Some(expected), "{tenant}: {tier}");
+            }
+        }
+        let refunds = tiers(tenant).map(|tier| Descriptor { is_refund: true, ..hits(&tier, 0) });
+        let (decision, _) = story.play(T0, refunds.to_vec());
+        let left: Vec<_> = decision.limit_results().map(|result| result.outcome.report.remaining).collect();
+        assert_eq!(left, [2_000 - 400, 1_000 - 500], "{tenant}");
     }
 }
 

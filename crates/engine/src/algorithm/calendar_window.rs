@@ -7,7 +7,8 @@ use crate::request::{Cost, MAX_UNITS};
 
 /// `limit` units per window. The process that plans the request gives the three boundaries around its own time, the
 /// nearest one in the middle, and the store takes the window of its own time. So the two clocks may differ by half a
-/// window, and by any time if all windows have the same length.
+/// window, and by any time if all windows have the same length. If not, a window that is stored ends at most by the
+/// difference of two lengths too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarWindow {
     limit: u64,
@@ -91,11 +92,19 @@ impl CalendarWindow {
         }
     }
 
-    /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current.
+    /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current. At a time
+    /// before the first or after the last boundary an earlier window does, too, until it is as long as the windows
+    /// there: windows of another length would begin in its midst.
     pub(super) fn advanced_to(&self, state: Option<CalendarState>, now_us: u64) -> CalendarState {
         let start_us = self.start_us(now_us);
+        let has_begun_earlier = |state| {
+            let is_known = (self.first_us..self.last_us).contains(&now_us);
+            !is_known && self.end_us(state) > now_us
+        };
         match state {
-            Some(state) if state.start_us >= start_us && state.count > 0 => state,
+            Some(state) if state.count > 0 && (state.start_us >= start_us || has_begun_earlier(state)) => {
+                state
+            }
             _ => CalendarState { start_us, count: 0 },
         }
     }
@@ -132,6 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::Kernel;
+    use super::super::state::State;
     use super::super::testing::Counter;
     use super::*;
     use crate::{Calendar, Charging, RetryAfter};
@@ -206,6 +216,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_process_with_a_clock_far_off_begins_no_longer_or_shorter_window_in_the_midst_of_one() {
+        const DAY_US: u64 = 24 * HOUR_US;
+        // The months of 2023 and 2024.
+        let days =
+            [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let starts = days.iter().scan(19_358 * DAY_US, |at_us, days| {
+            let start_us = *at_us;
+            *at_us += days * DAY_US;
+            Some(start_us)
+        });
+        let calendar = Calendar::new("UTC", "month", starts.collect()).expect("rising");
+        let march_us = calendar.window(19_358 * DAY_US + 70 * DAY_US).0;
+        let noon_us = march_us + 9 * DAY_US + 12 * HOUR_US;
+        for days_off in [-60, -40, -1, 1, 40, 60, 100, 300] {
+            let mut counter = Counter::new(window(5, calendar.around(noon_us)));
+            assert_eq!(counter.take(noon_us, 5).0, Verdict::Fits);
+            counter.kernel =
+                window(5, calendar.around(noon_us.saturating_add_signed(days_off * DAY_US as i64)));
+            let (verdict, report) = counter.take(noon_us, 1);
+            assert_eq!(verdict, Verdict::Over, "{days_off} days off");
+            assert!(report.until_reset_us >= 18 * DAY_US, "{days_off} days off: {report:?}");
+            assert!(report.until_reset_us <= 22 * DAY_US, "{days_off} days off: {report:?}");
+            // The true month is over.
+            counter.kernel = window(5, calendar.around(noon_us + 31 * DAY_US));
+            assert_eq!(counter.take(noon_us + 31 * DAY_US, 1).1.remaining, 4, "{days_off} days off");
+        }
+    }
+
     /// Starts of windows of 1 to 40 hours, and a sequence of times of the store, each with the error of the clock of
     /// the process that charges. The error is below `most` thousandths of the shortest window.
     fn story(
@@ -247,7 +286,39 @@ mod tests {
         Ok(())
     }
 
+    /// A stored window is left when a window of the true time begins, or when it is as old as the shortest one. Until
+    /// then at most the limit is admitted in it, however wrong the clocks are.
+    fn check_stored((starts, steps): (Vec<u64>, Vec<(u64, i64, u64)>)) -> Result<(), TestCaseError> {
+        let calendar = Calendar::new("UTC", "test", starts.clone()).expect("rising");
+        let mut counter = Counter::new(window(12, [0, 1, 2]));
+        let shortest = starts.windows(2).map(|pair| pair[1] - pair[0]).min().expect("windows");
+        let (mut now_us, mut stored, mut admitted) = (starts[1], None::<u64>, 0);
+        for (hours, error, units) in steps {
+            now_us += hours * HOUR_US;
+            let skew = i64::try_from(HOUR_US).expect("hours") / 1_000 * error;
+            counter.kernel = window(12, calendar.around(now_us.saturating_add_signed(skew)));
+            if counter.take(now_us, units).0 == Verdict::Fits {
+                let start_us = counter.state.as_ref().and_then(State::calendar).expect("recorded").start_us;
+                if let Some(before_us) = stored.filter(|before_us| *before_us != start_us) {
+                    let is_over = calendar.window(now_us).0 > before_us || now_us >= before_us + shortest;
+                    prop_assert!(is_over, "{before_us} is left for {start_us} at {now_us}");
+                    admitted = 0;
+                }
+                (stored, admitted) = (Some(start_us), admitted + units);
+                prop_assert!(admitted <= 12, "{admitted} in {start_us}");
+            }
+        }
+        Ok(())
+    }
+
     proptest! {
+        #[test]
+        fn windows_of_any_lengths_are_not_begun_anew_in_their_midst(
+            story in story(prop::collection::vec(1..40_u64, 12), 400_000),
+        ) {
+            check_stored(story)?;
+        }
+
         #[test]
         fn clocks_may_differ_by_half_a_window(story in story(prop::collection::vec(1..40_u64, 12), 500)) {
             check(story)?;

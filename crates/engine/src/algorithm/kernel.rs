@@ -286,7 +286,8 @@ impl Kernel {
             Self::SlidingLog(k) => format!("/{}", k.limit()),
             Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
             Self::IntervalBucket(_) => String::new(),
-            Self::Blocked(k) => k.until_us().map(|until_us| format!("/{until_us}")).unwrap_or_default(),
+            // Not empty without an end: such a block is another one than a block with an end.
+            Self::Blocked(k) => format!("/{}", k.until_us().unwrap_or(0)),
         }
     }
 

@@ -33,6 +33,28 @@ impl Block<'_> {
     }
 }
 
+/// The rows for one entry that block or exempt and have values of one precision.
+struct AccessRank {
+    entry: usize,
+    precision: u8,
+    /// The end of the last one.
+    until_us: u64,
+    /// The end of the last one that blocks; 0 if none does.
+    blocks_until_us: u64,
+}
+
+/// The end of a row without one.
+const NO_END: u64 = u64::MAX;
+
+/// The end of a block that is in force at this time: the most precise rows of an entry that are in force then count.
+fn blocked_until(ranks: &[AccessRank], at_us: u64) -> Option<u64> {
+    let counts = |rank: &&AccessRank| {
+        let mut same_entry = ranks.iter().filter(|other| other.entry == rank.entry && other.until_us > at_us);
+        rank.blocks_until_us > at_us && same_entry.all(|other| other.precision <= rank.precision)
+    };
+    ranks.iter().filter(counts).map(|rank| rank.blocks_until_us).max()
+}
+
 /// The rows that are for one limit.
 pub(super) struct RowsOfLimit<'m, 'x>(SmallVec<[&'m MatchedRow<'x>; 4]>);
 
@@ -48,27 +70,50 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
 
     /// The block of the limit.
     pub(super) fn block(&self) -> Option<Block<'x>> {
-        let blocking = |at_us| self.access(|effect| effect.block, at_us);
-        let row = blocking(0)?;
-        // When a row ends, another one may block.
-        let mut until_us = row.until_us;
-        while let Some(next) = until_us.and_then(blocking) {
-            until_us = next.until_us;
+        let row = self.access(|effect| effect.block)?;
+        let ranks = self.ranks();
+        // When rows end, others may block.
+        let mut until_us = 0;
+        while let Some(later_us) = blocked_until(&ranks, until_us) {
+            until_us = later_us;
         }
-        Some(Block { row, until_us })
+        Some(Block { row, until_us: Some(until_us).filter(|until_us| *until_us < NO_END) })
     }
 
-    /// The row that `is_wanted` chooses at a time from now on, of the rows that block or exempt. Of the rows for one
-    /// entry, those with the most precise value count: an exempt office may be a part of a blocked network.
-    fn access(&self, is_wanted: impl Fn(&Effect) -> bool, at_us: u64) -> Option<&'x Arc<ExceptionRow>> {
-        let decides = |row: &ExceptionRow| (row.effect.block || row.effect.exempt) && row.is_in_force(at_us);
-        let rows = || self.full_rows().filter(|(_, row)| decides(row));
+    /// The row that `is_wanted` chooses of the rows that block or exempt. Of the rows for one entry, those with the
+    /// most precise value count: an exempt office may be a part of a blocked network.
+    fn access(&self, is_wanted: impl Fn(&Effect) -> bool) -> Option<&'x Arc<ExceptionRow>> {
+        let ranks = self.ranks();
         let is_most_precise = |place: &Place| {
-            let mut same_entry = rows().filter(|(other, _)| other.entry == place.entry);
-            same_entry.all(|(other, _)| other.precision <= place.precision)
+            let mut same_entry = ranks.iter().filter(|rank| rank.entry == place.entry);
+            same_entry.all(|rank| rank.precision <= place.precision)
         };
-        let counting = rows().filter(|(place, row)| is_wanted(&row.effect) && is_most_precise(place));
+        let counting =
+            self.access_rows().filter(|(place, row)| is_wanted(&row.effect) && is_most_precise(place));
         counting.max_by_key(|(place, row)| (row.names_limits(), *place)).map(|(_, row)| row)
+    }
+
+    /// The ends of the rows that block or exempt, once for each precision: few, however many rows a value has.
+    fn ranks(&self) -> SmallVec<[AccessRank; 2]> {
+        let mut ranks: SmallVec<[AccessRank; 2]> = SmallVec::new();
+        for (Place { entry, precision, .. }, row) in self.access_rows() {
+            let is_same = |rank: &AccessRank| rank.entry == entry && rank.precision == precision;
+            let at = ranks.iter().position(is_same).unwrap_or_else(|| {
+                ranks.push(AccessRank { entry, precision, until_us: 0, blocks_until_us: 0 });
+                ranks.len() - 1
+            });
+            let until_us = row.until_us.unwrap_or(NO_END);
+            let rank = &mut ranks[at];
+            rank.until_us = rank.until_us.max(until_us);
+            if row.effect.block {
+                rank.blocks_until_us = rank.blocks_until_us.max(until_us);
+            }
+        }
+        ranks
+    }
+
+    fn access_rows(&self) -> impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)> {
+        self.full_rows().filter(|(_, row)| row.effect.block || row.effect.exempt)
     }
 
     fn full_rows(&self) -> impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)> {
@@ -102,7 +147,7 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
     if let Some(block) = rows.block() {
         return block.apply_to(limit);
     }
-    if let Some(row) = rows.access(|effect| effect.exempt, 0) {
+    if let Some(row) = rows.access(|effect| effect.exempt) {
         return Changed::whole(limit.as_exempt(), Change::Exempt, row);
     }
     let mut changed = Changed { limit: Arc::clone(limit), steps: SmallVec::new() };

@@ -1,6 +1,8 @@
 //! The rows of a descriptor. A domain knows the keys that have rows, so that an entry with another key costs one
 //! comparison, and a domain without rows costs one branch.
 
+use std::io::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -79,6 +81,17 @@ pub(super) enum AnyRow<'x> {
 /// Above the length of every prefix.
 pub(super) const EXACT: u8 = u8::MAX;
 
+/// The longest text of an address: `0000:0000:0000:0000:0000:ffff:255.255.255.255`.
+const LONGEST_ADDRESS: usize = 45;
+
+/// The text of an address, without an allocation.
+fn written(address: IpAddr, buffer: &mut [u8; LONGEST_ADDRESS]) -> &str {
+    let mut rest = &mut buffer[..];
+    write!(rest, "{address}").expect("no address is longer");
+    let len = LONGEST_ADDRESS - rest.len();
+    str::from_utf8(&buffer[..len]).expect("an address is ASCII")
+}
+
 impl ExceptionsInForce {
     /// `None` if there is no row.
     pub(crate) fn new<'r>(
@@ -128,6 +141,21 @@ impl<'x> DomainLookUp<'x> {
         MatchedRows(rows)
     }
 
+    /// Adds the tiers that the table has for a value.
+    fn add_tiers(
+        &self,
+        rows: &mut SmallVec<[MatchedRow<'x>; 2]>,
+        of_key: &KeyOfDomain,
+        (entry, value): (usize, &str),
+    ) {
+        for space in &of_key.spaces {
+            if let Some(tier) = self.all.table.get(*space, value).and_then(|mark| self.all.tier(mark)) {
+                let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
+                rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
+            }
+        }
+    }
+
     fn add_rows(
         &self,
         rows: &mut SmallVec<[MatchedRow<'x>; 2]>,
@@ -135,15 +163,16 @@ impl<'x> DomainLookUp<'x> {
         (entry, value): (usize, &str),
         now_us: u64,
     ) {
-        let address = if of_key.has_addresses { address_of(value) } else { None };
-        let address = address.map(|address| address.to_string());
-        for space in &of_key.spaces {
-            let find = |value: &str| self.all.table.get(*space, value);
-            // A value with a port may have a row of its own.
-            let mark = find(value).or_else(|| find(address.as_deref()?));
-            if let Some(tier) = mark.and_then(|mark| self.all.tier(mark)) {
-                let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
-                rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
+        self.add_tiers(rows, of_key, (entry, value));
+        if of_key.has_addresses
+            && let Some(address) = address_of(value)
+        {
+            let mut buffer = [0; LONGEST_ADDRESS];
+            let address = written(address, &mut buffer);
+            // A value with a port may have a row of its own. Of rows of one file, its own one counts: the table gives
+            // it the tier of a later row for the address.
+            if address != value {
+                self.add_tiers(rows, of_key, (entry, address));
             }
         }
         let Some(indexed) = of_key.rows.map(|index| &self.all.keys[index]) else { return };

@@ -154,7 +154,11 @@ impl ExceptionsBuilder {
                 spaces[at].has_addresses = true;
                 self.table.add(at, &address.to_canonical().to_string(), mark);
             }
-            Err(_) => self.table.add(at, row.value, mark),
+            Err(_) => match address_of(row.value) {
+                // With a port: other than the address alone, whose rows are for it, too.
+                Some(address) => self.table.add_spelling(at, row.value, &address.to_string(), mark),
+                None => self.table.add(at, row.value, mark),
+            },
         }
         Ok(())
     }

@@ -9,6 +9,7 @@
 //! The hash is SipHash-1-3 with a random key, as the standard library has it, so nobody can choose values that fill
 //! one bucket.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::mem::size_of;
 use std::num::NonZeroU16;
@@ -47,12 +48,14 @@ pub struct TierTable {
 }
 
 /// Collects the values of a table.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TierTableBuilder {
     hashing: RandomState,
     /// Each space, with that of the same key in every domain.
     spaces: Vec<(Space, Space)>,
     chunks: Vec<Vec<AddedRow>>,
+    /// By the hash of a value for which rows of another value are, too: what makes it the hash of the other one.
+    spellings: HashMap<u64, u64>,
 }
 
 /// One row of a builder.
@@ -171,7 +174,7 @@ impl TierTableBuilder {
     /// Starts a table whose hashes have these keys.
     #[must_use]
     pub fn new(hashing: &RandomState) -> Self {
-        Self { hashing: hashing.clone(), spaces: Vec::new(), chunks: Vec::new() }
+        Self { hashing: hashing.clone(), ..Self::default() }
     }
 
     /// Adds a space, for the values of `key` in `domain`, where `*` is every domain. Its number is that of the spaces
@@ -195,6 +198,14 @@ impl TierTableBuilder {
                 self.chunks.push(chunk);
             }
         }
+    }
+
+    /// Adds a row for a value for which the rows of `other` are, too: it gets the mark of a later row of its file for
+    /// `other`.
+    pub fn add_spelling(&mut self, space: usize, value: &str, other: &str, mark: TierMark) {
+        let [own, of_other] = [value, other].map(|value| hash(&self.hashing, self.spaces[space].0, value));
+        self.spellings.insert(own, own ^ of_other);
+        self.add(space, value, mark);
     }
 
     /// The number of values added, repeated ones included.
@@ -235,9 +246,16 @@ impl TierTableBuilder {
         for AddedRow { hash, space, mark } in
             self.chunks.into_iter().rev().flat_map(|chunk| chunk.into_iter().rev())
         {
+            let of_file = |later: &TierMark| are_of_one_file(mark, *later);
+            let to_every_domain = to_every_domain[space as usize];
             let for_every_domain =
-                to_every_domain[space as usize].and_then(|mask| table.mark_of(hash ^ mask));
-            let mark = for_every_domain.filter(|later| are_of_one_file(mark, *later)).unwrap_or(mark);
+                |hash: u64| to_every_domain.and_then(|mask| table.mark_of(hash ^ mask)).filter(of_file);
+            let for_spelling = |mask: &u64| {
+                let other = hash ^ mask;
+                table.mark_of(other).filter(of_file).or_else(|| for_every_domain(other))
+            };
+            let spelling = || self.spellings.get(&hash).and_then(for_spelling);
+            let mark = for_every_domain(hash).or_else(spelling).unwrap_or(mark);
             let replaced_by = table.insert(hash, mark);
             let before = previous.and_then(|previous| previous.mark_of(hash));
             on_added(Added { mark, replaced_by, before });
@@ -262,8 +280,6 @@ fn mark_in(slot: u64) -> Option<TierMark> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use proptest::prelude::*;
 
     use super::*;

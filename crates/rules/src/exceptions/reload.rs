@@ -10,7 +10,8 @@ use std::time::Instant;
 use super::{ExceptionScope, LoadedExceptions, load_source, open_bounded};
 use crate::file_watch::{FileWatch, Seen};
 use crate::problem::{Problem, Problems};
-use crate::source::Source;
+use crate::slow_load::told_if_slow;
+use crate::source::{Source, display};
 
 /// The result of one check of the files.
 #[derive(Debug)]
@@ -48,7 +49,9 @@ impl ContentPrint {
             let content = hash_file(&path).map_err(|error| error.to_string());
             (path, content)
         };
-        Self { files: paths.into_iter().map(print).collect(), problems }
+        let names: Vec<_> = paths.iter().map(|path| display(path)).collect();
+        let files = told_if_slow(&names, || paths.into_iter().map(print).collect());
+        Self { files, problems }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Windows of a calendar while the boundaries of the calls move on with the time of a process, whose clock may be
-//! wrong: by any amount if all windows have the same length, else by half of the shortest one. In no window of the true
-//! time are more units admitted than the limit.
+//! wrong by any amount. In no stored window are more units admitted than the limit, and none is left in the midst of a
+//! window of the true time before it is as old as the shortest one. If all windows have the same length, or the clock
+//! is wrong by less than half of the shortest one, no window of the true time admits more units than the limit.
 
 use engine::Calendar;
-use engine::algorithm::CalendarWindow;
-use engine::{Charging, Role};
+use engine::algorithm::{CalendarWindow, CounterReading};
+use engine::{Charging, CounterSnapshot, DecidedBy, Role};
 use proptest::collection::vec;
 
 use super::sequence::{Amount, RandomCharge};
@@ -41,7 +42,8 @@ fn story() -> impl Strategy<Value = Story> {
         let shortest = hours.iter().copied().min().unwrap_or(1);
         (hours, 0.49 * shortest as f64)
     });
-    prop_oneof![equal, different].prop_flat_map(|(hours, most)| {
+    let far_off = vec(1..48_u64, 2..60).prop_map(|hours| (hours, 400.0));
+    prop_oneof![equal, different, far_off].prop_flat_map(|(hours, most)| {
         let error = move || prop_oneof![Just(0.0), -most..most];
         let forward = || prop_oneof![6 => 0.0..12.0, 2 => 12.0..60.0];
         let also_back = prop_oneof![8 => forward(), 1 => -20.0..0.0];
@@ -51,6 +53,39 @@ fn story() -> impl Strategy<Value = Story> {
         ];
         (Just(hours), charges)
     })
+}
+
+/// The window that is stored.
+#[derive(Default)]
+struct Stored {
+    start_us: u64,
+    count: u64,
+}
+
+impl Stored {
+    /// `begun_us` is the start of the window of the true time.
+    fn check(
+        &mut self,
+        now_us: u64,
+        (begun_us, shortest_us): (u64, u64),
+        outcomes: &Outcomes,
+        taken: u64,
+    ) -> Result<(), TestCaseError> {
+        let outcome = outcomes.by_charge[0].expect("decided");
+        let DecidedBy::Store(CounterSnapshot { reading: CounterReading::Calendar(state), .. }) =
+            outcome.decided_by
+        else {
+            return Err(TestCaseError::fail("a counter of a calendar"));
+        };
+        if state.start_us != self.start_us {
+            let is_over = begun_us > self.start_us || now_us >= self.start_us + shortest_us;
+            prop_assert!(self.count == 0 || is_over, "{} is left at {now_us}", self.start_us);
+        }
+        let is_admitted = outcome.verdict == Verdict::Fits && taken > 0;
+        prop_assert!(!is_admitted || state.count <= LIMIT, "{} units at {now_us}", state.count);
+        (self.start_us, self.count) = (state.start_us, state.count);
+        Ok(())
+    }
 }
 
 fn later(now_us: u64, hours: f64) -> u64 {
@@ -68,6 +103,10 @@ fn steps((hours, charges): &Story, case: u64) -> Result<Vec<Step>, TestCaseError
     // the latest window with units.
     let (mut admitted, steps_back) =
         (HashMap::<u64, u64>::new(), charges.iter().any(|(passed, ..)| *passed < 0.0));
+    let shortest = hours.iter().copied().min().unwrap_or(1);
+    let is_little = |(_, error, _): &Charged| error.abs() < shortest as f64 / 2.0;
+    let is_exact = charges.iter().all(is_little) || hours.iter().all(|hours| *hours == shortest);
+    let mut stored = Stored::default();
     for (passed, error, random) in charges {
         now_us = later(now_us, *passed);
         let window = CalendarWindow::new(LIMIT, calendar.around(later(now_us, *error)));
@@ -80,7 +119,12 @@ fn steps((hours, charges): &Story, case: u64) -> Result<Vec<Step>, TestCaseError
         let (cost, verdict) = (request.charge(0).cost, expected.by_charge[0].expect("decided").verdict);
         *units = units.saturating_sub(cost.refunded());
         *units += if verdict == Verdict::Fits { cost.taken() } else { 0 };
-        prop_assert!(steps_back || *units <= LIMIT, "{units} units at {now_us}, {error} hours: {request:?}");
+        let is_bound = steps_back || !is_exact || *units <= LIMIT;
+        prop_assert!(is_bound, "{units} units at {now_us}, {error} hours: {request:?}");
+        if !steps_back {
+            let begun_us = calendar.window(now_us).0;
+            stored.check(now_us, (begun_us, shortest * HOUR_US), &expected, cost.taken())?;
+        }
         steps.push(Step { now_us, requests: vec![request], expected: vec![expected] });
     }
     Ok(steps)

@@ -96,6 +96,15 @@ fn of_several_rows_the_last_end_counts() {
 }
 
 #[test]
+fn thousands_of_rows_for_one_value_have_the_last_end() {
+    const ROWS: u64 = 4_000;
+    // The row that counts ends first, so every row is the next one to block.
+    let rows = (0..ROWS).map(|index| blocked_until("ip", "10.0.0.7", NOW + (ROWS - index) * SECOND));
+    let rules = with(&rules(), rows.collect::<Vec<_>>());
+    assert_eq!(waits(&rules, &[&[("ip", "10.0.0.7")]], NOW).0, RetryAfter::In(ROWS * SECOND));
+}
+
+#[test]
 fn of_several_limits_that_deny_the_longest_wait_counts() {
     let rules = with(
         &rules(),
@@ -117,6 +126,11 @@ fn of_several_limits_that_deny_the_longest_wait_counts() {
     let [x, y]: [Pairs<'_>; 2] = [&[("tenant", "a"), ("tier", "x")], &[("tenant", "a"), ("tier", "y")]];
     assert_eq!(waits(&by_tier, &[x, y], NOW).0, RetryAfter::In(90 * SECOND));
     assert_eq!(waits(&by_tier, &[y, x], NOW).0, RetryAfter::In(90 * SECOND));
+    let one_without_end =
+        with(&self::rules(), [blocked_until("tier", "x", NOW + 90 * SECOND), row("tier", "y", block())]);
+    assert_eq!(waits(&one_without_end, &[x, y], NOW).0, RetryAfter::Never);
+    assert_eq!(waits(&one_without_end, &[y, x], NOW).0, RetryAfter::Never);
+    assert_eq!(waits(&one_without_end, &[x, x], NOW).0, RetryAfter::In(90 * SECOND));
 }
 
 #[test]

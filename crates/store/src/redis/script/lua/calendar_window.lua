@@ -2,16 +2,19 @@
 -- Numbers  start of the window in us, units in it
 -- units, limit in units; first, middle, last: boundaries between windows in us, rising
 local now_start = NOW < middle and first or middle
+local earliest = now_start -- a stored window that has begun earlier is over
 if NOW >= last then -- this clock is ahead by more than half a window: windows as long as the later one follow
   now_start = NOW - (NOW - last) % (last - middle)
+  earliest = math.max(last, NOW - (last - middle) + 1)
 elseif NOW < first then -- the process is ahead by more than half a window: windows as long as the earlier one before it
   now_start = math.max(NOW - (NOW - first) % (middle - first), 0)
+  earliest = NOW - (middle - first) + 1
 end
 if not start then
   if text and #text == 16 then
     start, count = unpack_from('<dd', text)
   end
-  if start and start >= now_start and start + last - middle < EXACT and start % 1 == 0
+  if start and start >= earliest and start + last - middle < EXACT and start % 1 == 0
     and count >= 0 and count < EXACT and count % 1 == 0 then
     stored_unused_from = start < first and start + middle - first or start < middle and middle
       or start < last and last or start + last - middle
@@ -19,7 +22,7 @@ if not start then
     start, count = now_start, 0
   end
 end
-if count == 0 and start > now_start then -- an unused window equals a missing counter, even if it is in the future
+if count == 0 then -- an unused window equals a missing counter, even if it is in the future
   start = now_start
 end
 local after
