@@ -225,7 +225,8 @@ fn required_reason(body: &Value) -> Result<String, ConsoleRefusal> {
     reason_of(body).filter(|reason| !reason.is_empty()).ok_or(ConsoleRefusal::Malformed(EXPECTED))
 }
 
-/// Why an operator acts, as it is logged: without characters that change a line or its direction. `None` if it is no text or too long.
+/// Why an operator acts, as it is logged: without characters that change a line or its direction. `None` if it is no
+/// text or too long.
 pub(super) fn reason_of(body: &Value) -> Option<String> {
     let reason = body["reason"].as_str()?.trim();
     let is_short = reason.chars().count() <= MOST_REASON_CHARS;
