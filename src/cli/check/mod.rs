@@ -2,7 +2,7 @@
 
 mod format;
 
-use std::error::Error as _;
+use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -185,17 +185,26 @@ async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: 
 fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
     let cause = Box::new(status);
     // The status of a service has no source.
-    let mut sources = std::iter::successors(cause.source(), |error| error.source());
     let is_of_connection = match cause.code() {
-        tonic::Code::Unknown | tonic::Code::Internal => sources.next().is_some(),
-        // A connection that ends before the call is sent; the other one is the end of the time.
-        tonic::Code::Cancelled => sources.any(|error| error.is::<hyper::Error>()),
+        tonic::Code::Unknown | tonic::Code::Internal => cause.source().is_some(),
+        // A connection that ends before the call is sent. The other source is the end of the time.
+        tonic::Code::Cancelled => is_of_hyper(cause.source()),
         _ => false,
     };
     if is_of_connection {
         return CheckError::NotGrpc { address: args.address.to_string(), cause };
     }
     CheckError::Refused(cause)
+}
+
+fn is_of_hyper(mut source: Option<&(dyn Error + 'static)>) -> bool {
+    while let Some(error) = source {
+        if error.is::<hyper::Error>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
