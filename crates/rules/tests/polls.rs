@@ -35,7 +35,11 @@ fn checks_without_a_change_start_no_thread() {
     let before = threads_started();
     let (mut reloader, loaded) = Reloader::start(std::slice::from_ref(&path), OPTIONS);
     loaded.expect("good rules");
-    assert_eq!(threads_started() - before, 3, "one loads, one tells if that takes long, and counting takes one");
+    assert_eq!(
+        threads_started() - before,
+        3,
+        "one loads, one tells if that takes long, and counting takes one"
+    );
 
     #[expect(
         clippy::disallowed_methods,
