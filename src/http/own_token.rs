@@ -62,7 +62,7 @@ pub fn read_own_token(address: &ListenAddress) -> Result<String, OwnTokenError> 
 fn read_first(paths: [PathBuf; 2]) -> Result<Option<String>, OwnTokenError> {
     let mut problem = None;
     for path in paths {
-        match read(&path) {
+        match read_token(&path) {
             Ok(token) => return Ok(Some(token)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => problem = problem.or(Some(OwnTokenError::File { path, cause })),
@@ -72,7 +72,7 @@ fn read_first(paths: [PathBuf; 2]) -> Result<Option<String>, OwnTokenError> {
 }
 
 /// The token in a file that a service may have made. What is something else is not shown.
-fn read(path: &Path) -> io::Result<String> {
+fn read_token(path: &Path) -> io::Result<String> {
     let file = options().read(true).open(path)?;
     if !is_private(&file.metadata()?) {
         return Err(io::Error::other("others can read it, or it is no file"));
@@ -186,7 +186,7 @@ mod tests {
         // The files of this test belong to another user than this process.
         let (path, other) = (folder.path().join("target"), geteuid().as_raw() + 1);
         assert!(make(&path, [2; 32], other).is_err(), "it belongs to another user");
-        assert_eq!(read(&path).expect("the token"), "01".repeat(32), "and is as it was");
+        assert_eq!(read_token(&path).expect("the token"), "01".repeat(32), "and is as it was");
     }
 
     #[test]

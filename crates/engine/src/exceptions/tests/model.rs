@@ -170,7 +170,7 @@ fn model_row() -> impl Strategy<Value = ModelRow> {
     let in_table =
         (key, address, tier, domain, starts_file).prop_map(|(key, value, tier, domain, starts_file)| {
             let has_port = self::address(value).is_some() && value.parse::<IpAddr>().is_err();
-            // Of rows for every domain with a port, and for one domain without, the file does not tell the later one.
+            // A file does not tell which row is later: one for every domain with a port, or one for a domain without.
             let domain = if has_port && domain == "*" { "d" } else { domain };
             let (domain, value) = (Glob::new(domain), RowValue::Exact(value.into()));
             let row = ExceptionRow { domain, value, ..row(key, "", self::tier(tier)) };
