@@ -33,7 +33,7 @@ pub const CORPORA: [Corpus; 3] = [
         settings: "{}\n",
         merges_domains: false,
         digest: "9a3255f1a7af4f342e66727f35165d130a3d9899eba9752823eed997d7e88b6f",
-        answers: "26157f2cd730e6d1498846e787410febc537d6435060a54fa08ee6e7b69ab6b8",
+        answers: "0770f64b22f82a25062eb64859573e6d1babde9af29afc369e2a2b9515fef5bf",
     },
     Corpus {
         name: "gcra_prepaid",
