@@ -104,6 +104,14 @@ impl Charge {
     }
 }
 
+fn numbers(algorithm: &Algorithm) -> (Kind, i128, i128) {
+    (algorithm.kind, algorithm.limit, algorithm.most())
+}
+
+fn numbered(counter: &str, algorithm: &Algorithm) -> CounterId {
+    format!("{counter}+{:?}", numbers(algorithm))
+}
+
 fn capacity(limit: &Limit) -> i128 {
     let number = limit.requests_per_unit.unwrap_or(0);
     if number == 0 { 0 } else { limit.burst.map_or(i128::from(number), i128::from) }
@@ -114,6 +122,8 @@ pub(super) type Receipt = Vec<(CounterId, i128, (i128, i128))>;
 
 #[derive(Default)]
 pub(super) struct Planned {
+    /// By the clock of the process.
+    now_us: i128,
     pub(super) charges: Vec<Charge>,
     pub(super) descriptors: Vec<Described>,
     gives_receipt: bool,
@@ -162,7 +172,7 @@ impl Model<'_> {
                 && counted.all(InForce::never_denies)
         };
         let quota_binds = !asks.iter().zip(&met).any(is_never_over);
-        let mut planned = Planned::default();
+        let mut planned = Planned { now_us, ..Planned::default() };
         for (index, (ask, met)) in asks.iter().zip(&met).enumerate() {
             let denying = match met.is_quota {
                 true if quota_binds => Role::Quota(index),
@@ -206,11 +216,17 @@ impl Model<'_> {
             Returned::Of(id) => self.receipts.get(id),
             Returned::Text(_) => None,
         };
-        let item = items.into_iter().flatten().find(|(counter, ..)| *counter == limit.counter);
+        // Beside an estimate of another tier the counter of an estimate has the numbers of its limit.
+        let numbered = numbered(&limit.counter, &algorithm);
+        let is_numbered =
+            |items: &&Receipt| items.len() > 1 && items.iter().any(|(counter, ..)| *counter == numbered);
+        let counter =
+            if items.filter(is_numbered).is_some() { numbered.clone() } else { limit.counter.clone() };
+        let item = items.into_iter().flatten().find(|(known, ..)| *known == counter);
         let is_readable = !matches!(receipt, Returned::Text(text) if !text.starts_with("1."));
         let charges = &planned.charges;
         let is_same = |(charge, other, _): &&mut (usize, Returned, i128)| {
-            is_readable && other == receipt && charges[*charge].counter == limit.counter
+            is_readable && other == receipt && charges[*charge].counter == counter
         };
         let same = planned.settles.iter_mut().find(is_same);
         let actual = same.as_ref().map_or(actual, |(_, _, before)| actual.max(*before));
@@ -230,6 +246,7 @@ impl Model<'_> {
         planned.charges.push(Charge {
             algorithm,
             cost,
+            counter,
             role: Role::Settle,
             is_prepaid: false,
             ..limit.charge()
@@ -268,11 +285,17 @@ impl Planned {
             charges.iter().rposition(|other| other.counter == counter && other.role != Role::Settle)
         };
         // Costs of different limits on one counter have no sum (decision 49).
-        let numbers = |algorithm: &Algorithm| (algorithm.kind, algorithm.limit, algorithm.most());
+        // A limit of 0 tells the end of its window, which another one on this path need not have.
+        let told = |algorithm: &Algorithm| {
+            let window = algorithm.calendar.as_ref().map(|calendar| calendar.window(self.now_us));
+            (algorithm.kind == Kind::Zero).then(|| window.unwrap_or((0, algorithm.period_us)))
+        };
+        let is_other =
+            |one: &Algorithm, other: &Algorithm| numbers(one) != numbers(other) || told(one) != told(other);
         if let Some(before) = last(&self.charges, &charge.counter)
-            && numbers(&self.charges[before].algorithm) != numbers(&charge.algorithm)
+            && is_other(&self.charges[before].algorithm, &charge.algorithm)
         {
-            charge.counter = format!("{}+{:?}", charge.counter, numbers(&charge.algorithm));
+            charge.counter = numbered(&charge.counter, &charge.algorithm);
         }
         if let Some(index) = last(&self.charges, &charge.counter) {
             let before = &mut self.charges[index];
