@@ -21,7 +21,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Writes to standard output as it is: a text with colours, whose other parts are harmless.
 ///
 /// # Errors
-/// See [`print`].
+/// See [`print()`].
 pub(crate) fn print_painted(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
