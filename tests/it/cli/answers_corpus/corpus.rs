@@ -51,7 +51,7 @@ pub const CORPORA: [Corpus; 3] = [
         settings: "defaults: { algorithm: sliding_window, charging: postpaid }\n",
         merges_domains: false,
         digest: "b2b9c6af5f6fc0d2eccb4d909329c321371896b0addffa1bcc2f6ac919ba26f3",
-        answers: "a3c860ef4deaf0cae771c5af967f8d618f6baa8de515b0dc21ba60191def0863",
+        answers: "eb96ab56b219bb4de1f7468c0630a0c75001cbff767b5c5d24be5a6c988dc4fa",
     },
 ];
 
