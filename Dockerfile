@@ -13,8 +13,8 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     target="$(uname -m)-unknown-linux-musl" \
-    && CC=musl-gcc cargo build --release --locked --target "$target" --bin ratelimitd \
-    && scripts/image-root /out "target/$target/release/ratelimitd"
+    && CC=musl-gcc cargo build --profile dist --locked --target "$target" --bin ratelimitd \
+    && scripts/image-root /out "target/$target/dist/ratelimitd"
 
 FROM scratch AS prebuilt
 ARG TARGETARCH
