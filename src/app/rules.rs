@@ -6,10 +6,7 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use engine::ValueHashing;
-use rules::{
-    self, CalendarOptions, CalendarYears, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems,
-    Reloader,
-};
+use rules::{self, CalendarOptions, CalendarYears, Change, LoadOptions, LoadedRules, Problems, Reloader};
 use store::clock::{Clock as _, SystemClock, monotonic};
 use tls::poll_blocking;
 
@@ -35,7 +32,7 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
         defaults: settings.defaults,
         upgrades: settings.upgrades.clone(),
         hashing,
-        directory: DirectoryOptions { files: settings.rules.directory, dot_files: settings.rules.dot_files },
+        directory: settings.rules.directory,
         calendars: CalendarOptions {
             years: CalendarYears::around(SystemClock.now_us()),
             month_zone: settings.month_zone.clone(),

@@ -17,8 +17,6 @@ pub struct Rules {
     /// `rules.path`: a file, or a directory of files. Relative to the directory the process was started in.
     pub path: PathBuf,
     pub directory: RuleDirectory,
-    /// `rules.dot_files`: whether files are read whose names begin with one dot.
-    pub dot_files: bool,
     /// `rules.merge_domains`: whether several files may add to one domain.
     pub merge_domains: bool,
     /// `rules.watch`: whether changes of files take effect while the process runs.
@@ -37,7 +35,6 @@ impl Rules {
         Self {
             path: reader.take("rules.path", "config/rules", path),
             directory: reader.take("rules.directory", "yaml_files", named()),
-            dot_files: reader.take("rules.dot_files", "false", flag()),
             merge_domains: reader.take("rules.merge_domains", "false", flag()),
             watch: reader.take("rules.watch", "true", flag()),
             require_domain: reader.take("rules.require_domain", "false", flag()),

@@ -51,5 +51,5 @@ pub use reload::{Change, Reloader};
 pub use show::{
     Description, decimal_seconds, derivation_text, describe, readable_duration, rlconfig, schema,
 };
-pub use source::{DirectoryOptions, RuleDirectory};
+pub use source::RuleDirectory;
 pub use upgrade::{Upgrade, UpgradedLimit};

@@ -15,7 +15,7 @@ use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
 use super::slow_load::told_if_slow;
-use super::source::{DirectoryOptions, Source};
+use super::source::{RuleDirectory, Source};
 use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
 use crate::yaml;
@@ -31,7 +31,7 @@ pub struct LoadOptions {
     pub upgrades: Vec<Upgrade>,
     /// The key of the hashes of secret values.
     pub hashing: ValueHashing,
-    pub directory: DirectoryOptions,
+    pub directory: RuleDirectory,
     pub calendars: CalendarOptions,
 }
 
@@ -239,11 +239,11 @@ fn read_drafts(
 }
 
 /// Whether the file is to be read as rules, so that its mistakes are errors.
-fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
+fn holds_rules(file: &SourceFile, directory: RuleDirectory) -> bool {
     match &file.bytes {
         Ok(bytes) => file.is_rules || looks_like_rules(bytes),
         // Like envoyproxy/ratelimit, which leaves out a dangling link.
-        Err(_) => !options.reads_any_name(),
+        Err(_) => !directory.reads_any_name(),
     }
 }
 
