@@ -249,8 +249,7 @@ static XDS: [RatelimitVariable; 15] = [
         Whole,
         "",
         Sets(&["rules.xds.max_message_bytes"]),
-    )
-    .but("32 MiB unless set, not 4 MiB"),
+    ),
 ];
 
 const DOT_FILES: &str =

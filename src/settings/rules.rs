@@ -59,7 +59,7 @@ fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
     let connect_timeout = reader.take("rules.xds.connect_timeout", "5s", duration("100ms", "1m"));
     let backoff = backoff(reader);
     let max_message_bytes = count(1_024..=1_073_741_824);
-    let max_message_bytes = reader.take("rules.xds.max_message_bytes", "33554432", max_message_bytes);
+    let max_message_bytes = reader.take("rules.xds.max_message_bytes", "4194304", max_message_bytes);
     let start_without_rules = reader.take("rules.xds.start_without_rules", "false", flag());
     let address = address?;
     if reader.is_written("rules.path") {

@@ -19,8 +19,8 @@ use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
 
-use super::codec::DiscoveryCodec;
 use super::connect::with_causes;
 use super::options::XdsOptions;
 use super::pace::RefusalPace;
@@ -250,8 +250,9 @@ pub(super) async fn open(
         .ready()
         .await
         .map_err(|error| Status::unavailable(format!("the connection has ended: {}", with_causes(&error))))?;
+    let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
     let answers =
-        client.streaming(request, PathAndQuery::from_static(METHOD), DiscoveryCodec).await?.into_inner();
+        client.streaming(request, PathAndQuery::from_static(METHOD), codec).await?.into_inner();
     Ok(OpenStream { requests, answers })
 }
 
