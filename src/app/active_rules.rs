@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use base::clock::{Clock, SystemClock};
 use engine::RuleSet;
 use parking_lot::Mutex;
 use rules::{AppliedUpgrades, ChangedLimit, DomainDocuments, LoadedRules, Problems, changed_limits};
-use store::clock::{Clock, SystemClock};
 
 use super::load_status::LoadStatus;
 use crate::decide::limiter::Rulebook;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::clock::{Clock, SystemClock, monotonic};
 use engine::ExceptionKind;
 use parking_lot::Mutex;
 use rules::{
     ExceptionChange, ExceptionReloader, ExceptionScope, FileSummary, LoadedExceptions, Problems,
     check_against_rules, load_exceptions,
 };
-use store::clock::{Clock, SystemClock, monotonic};
 use tls::poll_blocking;
 
 use super::load_status::LoadStatus;

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
 
+use base::clock::{Clock as _, SystemClock, monotonic};
 use engine::ValueHashing;
 use rules::{self, CalendarOptions, CalendarYears, Change, LoadOptions, LoadedRules, Problems, Reloader};
-use store::clock::{Clock as _, SystemClock, monotonic};
 use tls::poll_blocking;
 
 use super::active_rules::ActiveRules;

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::clock::{Clock, SystemClock};
 use parking_lot::Mutex;
-use store::clock::{Clock, SystemClock};
 use tls::{
     CertificateFacts, FileError, LoadedTls, Protocol, ServerTls, TlsFileError, TlsFileSetting, WatchedFiles,
     poll_blocking,

@@ -2,8 +2,8 @@
 
 use std::future::{Future, pending};
 
-use store::clock::{Clock as _, SystemClock};
-use store::log_throttle::LogThrottle;
+use base::clock::{Clock as _, SystemClock};
+use base::log_throttle::LogThrottle;
 use tls::{ClientConnector, ClientTls, Protocol, WatchedFiles, poll_blocking};
 
 use super::connect::{LoadedFiles, connect, load};

@@ -5,13 +5,13 @@ use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use base::clock::{Clock as _, SystemClock};
 use base::escaped;
 use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
 use http::uri::PathAndQuery;
 use prost_types::Any;
 use rules::RuleResource;
-use store::clock::{Clock as _, SystemClock};
 use tls::on_blocking_thread;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -251,8 +251,7 @@ pub(super) async fn open(
         .await
         .map_err(|error| Status::unavailable(format!("the connection has ended: {}", with_causes(&error))))?;
     let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
-    let answers =
-        client.streaming(request, PathAndQuery::from_static(METHOD), codec).await?.into_inner();
+    let answers = client.streaming(request, PathAndQuery::from_static(METHOD), codec).await?.into_inner();
     Ok(OpenStream { requests, answers })
 }
 
