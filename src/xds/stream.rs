@@ -6,13 +6,12 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use base::clock::{Clock as _, SystemClock};
-use base::escaped;
+use base::{escaped, on_blocking_thread};
 use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
 use http::uri::PathAndQuery;
 use prost_types::Any;
 use rules::RuleResource;
-use tls::on_blocking_thread;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::client::Grpc;

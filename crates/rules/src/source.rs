@@ -11,16 +11,15 @@
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::escaped;
+use base::{FindFiles, escaped};
 use strum::{EnumString, VariantNames};
 
-use super::file_bytes::{SourceFile, SourceFiles};
+use super::exceptions;
+use super::file_bytes::{self, SourceFile, SourceFiles};
 use super::problem::{Location, Problem};
-use super::slow_load::told_if_slow;
 
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
@@ -79,25 +78,6 @@ impl RuleDirectory {
     }
 }
 
-/// The state of the rule files as far as the file system shows it without reading them: the paths, and for each file
-/// its resolved path, inode, length and times. It changes when a symbolic link is swapped, when a file is replaced by
-/// a rename or written in place, and when a file is added or removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceState {
-    files: Vec<(PathBuf, Result<FileStamp, String>)>,
-    problems: Vec<Problem>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FileStamp {
-    resolved: PathBuf,
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified_ns: (i64, i64),
-    changed_ns: (i64, i64),
-}
-
 impl Source {
     /// Files are read in the order of `paths`.
     #[must_use]
@@ -111,39 +91,16 @@ impl Source {
         Self { paths: vec![path.to_path_buf()], directory, purpose: Purpose::Exceptions }
     }
 
-    /// The paths of the files, and the problems of looking for them.
-    pub(super) fn list_files(&self) -> (Vec<PathBuf>, Vec<Problem>) {
-        let FileSearch { files, problems, .. } = self.find_files();
-        (files, problems)
-    }
-
-    /// The current state of the files.
-    #[must_use]
-    pub fn state(&self) -> SourceState {
-        let found = self.find_files();
-        let files = found
-            .files
-            .into_iter()
-            .map(|path| {
-                let stamp = stamp(&path).map_err(|error| error.to_string());
-                (path, stamp)
-            })
-            .collect();
-        SourceState { files, problems: found.problems }
-    }
-
     pub(super) fn read_files(&self) -> SourceFiles {
-        let found = self.find_files();
+        let found = self.search();
         let read = |path: &PathBuf| {
             let is_rules = self.paths.contains(path) || has_rule_name(path);
             SourceFile::read_from(display(path), is_rules, path)
         };
-        let names: Vec<_> = found.files.iter().map(|path| display(path)).collect();
-        let files = told_if_slow(&names, || found.files.iter().map(read).collect());
-        SourceFiles { files, problems: found.problems }
+        SourceFiles { files: found.files.iter().map(read).collect(), problems: found.problems }
     }
 
-    fn find_files(&self) -> FileSearch {
+    fn search(&self) -> FileSearch {
         let mut found =
             FileSearch { directory: self.directory, purpose: self.purpose, ..FileSearch::default() };
         if self.paths.is_empty() {
@@ -154,6 +111,23 @@ impl Source {
         }
         found.report_unread();
         found
+    }
+}
+
+impl FindFiles for Source {
+    /// The problems of looking for the files.
+    type Notes = Vec<Problem>;
+
+    fn find_files(&self) -> (Vec<PathBuf>, Vec<Problem>) {
+        let FileSearch { files, problems, .. } = self.search();
+        (files, problems)
+    }
+
+    fn max_file_bytes(&self) -> u64 {
+        match self.purpose {
+            Purpose::Rules => file_bytes::MAX_FILE_BYTES,
+            Purpose::Exceptions => exceptions::MAX_FILE_BYTES,
+        }
     }
 }
 
@@ -340,18 +314,6 @@ fn is_left_by_an_editor(path: &Path) -> bool {
         || name.starts_with(b".#")
         || name == b"4913"
         || [b".swp", b".swo", b".swx"].iter().any(|end| ends(*end))
-}
-
-fn stamp(path: &Path) -> io::Result<FileStamp> {
-    let metadata = fs::metadata(path)?;
-    Ok(FileStamp {
-        resolved: fs::canonicalize(path)?,
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        length: metadata.len(),
-        modified_ns: (metadata.mtime(), metadata.mtime_nsec()),
-        changed_ns: (metadata.ctime(), metadata.ctime_nsec()),
-    })
 }
 
 /// The name of a file in messages.

@@ -62,9 +62,7 @@ impl Watched {
     pub(super) fn settle(&mut self) {
         for _ in 0..3 {
             self.now += std::time::Duration::from_millis(250);
-            if let Change::Loaded(result) = self.reloader.check_files(self.now)
-                && let Ok(loaded) = *result
-            {
+            if let Change::Loaded(Ok(loaded)) = self.reloader.check_files(self.now) {
                 self.served = lines(&rlconfig(&loaded.rules));
             }
         }
