@@ -9,8 +9,8 @@ use engine::{
     Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
 };
 use rules::{
-    AppliedUpgrades, CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, LoadedRules, describe,
-    load, rlconfig,
+    AppliedUpgrades, CalendarOptions, CalendarYears, LoadOptions, LoadedRules, RuleDirectory, describe, load,
+    rlconfig,
 };
 use simulate::replay::{MemoryReplay, ReplayStore};
 
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     }
     for merge_domains in [false, true] {
         let hashing = ValueHashing { key: Some(HashKey::new(b"fuzz")), all_values: merge_domains };
-        let (defaults, directory) = (Defaults::ENVOY_RATELIMIT, DirectoryOptions::YAML_FILES);
+        let (defaults, directory) = (Defaults::ENVOY_RATELIMIT, RuleDirectory::YamlFiles);
         let calendars = CalendarOptions::new(CalendarYears { first: 2020, last: 2031 });
         let upgrades = Vec::new();
         check(&paths, LoadOptions { merge_domains, defaults, hashing, directory, upgrades, calendars });

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use base::clock::{Clock, SystemClock};
 use engine::RuleSet;
 use parking_lot::Mutex;
 use rules::{AppliedUpgrades, ChangedLimit, DomainDocuments, LoadedRules, Problems, changed_limits};
-use store::clock::{Clock, SystemClock};
 
 use super::load_status::LoadStatus;
 use crate::decide::limiter::Rulebook;
@@ -23,8 +23,6 @@ const MAX_CHANGED_LISTED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RulesStatus {
     pub(super) load: LoadStatus<Problems>,
-    /// Whether the files changed and are not read yet: a writer may not have finished.
-    pub(super) has_unread_change: bool,
     /// The number of files, or of resources.
     pub(super) files: usize,
     /// The number of rules.
@@ -75,23 +73,17 @@ pub(super) struct UpgradeUse {
 impl RulesStatus {
     /// Whether the newest rules are in force, as far as the last check of the files tells.
     pub(super) fn is_in_force(&self) -> bool {
-        self.load.loads_ok > 0 && self.load.last_error.is_none() && !self.has_unread_change
+        self.load.loads_ok > 0 && self.load.is_newest()
     }
 
     fn record_loaded(&mut self, loaded: &LoadedRules, now_us: u64) {
         self.load.record_loaded(now_us);
-        self.has_unread_change = false;
         self.files = loaded.files;
         self.rules = loaded.rules.rules().len();
         self.domains.clone_from(&loaded.documents);
         self.warnings = loaded.warnings.clone();
         self.upgrades = upgrade_uses(loaded);
         self.applied = Arc::new(loaded.upgrades.clone());
-    }
-
-    fn record_failed(&mut self, problems: Problems, now_us: u64) {
-        self.load.record_failed(problems, now_us);
-        self.has_unread_change = false;
     }
 }
 
@@ -164,7 +156,7 @@ impl ActiveRules {
             self.readiness.set_with_detail(NotReadyReason::NoRules, first);
         }
         self.metrics.rules_failed();
-        self.status.lock().record_failed(problems, SystemClock.now_us());
+        self.status.lock().load.record_failed(problems, SystemClock.now_us());
     }
 
     /// Says why there are no rules yet. `fault`: why there is no connection to the xDS server; `None`: there is one.

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::clock::{Clock as _, SystemClock};
 use engine::StoreError;
 use futures_util::future::OptionFuture;
-use store::clock::{Clock as _, SystemClock};
 use store::redis::{RedisStore, ServerReport, StoreFailure};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;

@@ -1,11 +1,12 @@
 //! The map of `/check`: loads its file, and applies changes while the process runs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use base::clock::monotonic;
+use base::{Change, Watched, check_forever};
 use simulate::map::{Map, MapError, RequestMap};
-use tls::{WatchedFiles, poll_blocking};
 
 use crate::decide::limiter::Rulebook;
 use crate::http::CheckOptions;
@@ -24,7 +25,7 @@ pub fn load_check_map(path: &Path) -> Result<RequestMap, MapError> {
 pub(super) struct CheckMapWatcher {
     settings: Check,
     map: Arc<ArcSwap<RequestMap>>,
-    file: WatchedFiles,
+    file: Watched<PathBuf>,
     rulebook: Arc<Rulebook>,
 }
 
@@ -34,9 +35,8 @@ impl CheckMapWatcher {
     /// # Errors
     /// When it cannot be used.
     pub(super) fn start(settings: &Check, rulebook: &Arc<Rulebook>) -> Result<Self, MapError> {
-        // Opened first, so that a change between the two readings is noticed.
-        let (file, _) = WatchedFiles::open(vec![settings.map.clone()]);
-        let map = load_check_map(&settings.map)?;
+        let (file, map) = Watched::start(settings.map.clone(), |path| load_check_map(path));
+        let map = map?;
         warn_of(&map, rulebook);
         let (map, rulebook) = (Arc::new(ArcSwap::from_pointee(map)), Arc::clone(rulebook));
         Ok(Self { settings: settings.clone(), map, file, rulebook })
@@ -49,20 +49,16 @@ impl CheckMapWatcher {
     /// Applies changes. Never returns.
     pub(super) async fn watch(self) {
         let Self { settings, map, mut file, rulebook } = self;
-        poll_blocking(move || {
-            if file.check().is_some() {
-                match load_check_map(&settings.map) {
-                    Ok(changed) => {
-                        warn_of(&changed, &rulebook);
-                        map.store(Arc::new(changed));
-                        tracing::info!(file = %settings.map.display(), "the changed map of /check is in force");
-                    }
-                    Err(error) => {
-                        tracing::error!("the changed map of /check cannot be used, the old one stays in force: server.http.check.map: {error}");
-                    }
-                }
+        check_forever(move || match file.check(monotonic(), |path| load_check_map(path)) {
+            Change::Unchanged | Change::Unsettled { .. } => {}
+            Change::Loaded(Ok(changed)) => {
+                warn_of(&changed, &rulebook);
+                map.store(Arc::new(changed));
+                tracing::info!(file = %settings.map.display(), "the changed map of /check is in force");
             }
-            None::<()>
+            Change::Loaded(Err(error)) => {
+                tracing::error!("the changed map of /check cannot be used, the old one stays in force: server.http.check.map: {error}");
+            }
         })
         .await;
     }

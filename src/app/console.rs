@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use base::clock::{Clock as _, SystemClock};
 use engine::{Enforcement, HashKey};
-use store::clock::{Clock as _, SystemClock};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 
 use super::AppError;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use base::clock::{Clock as _, SystemClock};
 use parking_lot::Mutex;
 use rules::{describe, rlconfig};
 use serde_json::{Value, json};
-use store::clock::{Clock as _, SystemClock};
 
 use super::active_rules::ActiveRules;
 use super::exceptions::ExceptionWatcher;

@@ -1,20 +1,19 @@
 //! The exceptions in force: loads their files, applies changes while the process runs, and tells the log, the metrics
 //! and the admin page about them. Rules and exceptions are replaced apart: each keeps the other.
 
-use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::check_forever;
+use base::clock::{Clock, SystemClock, monotonic};
 use engine::ExceptionKind;
 use parking_lot::Mutex;
 use rules::{
-    ExceptionChange, ExceptionReloader, ExceptionScope, FileSummary, LoadedExceptions, Problems,
-    check_against_rules, load_exceptions,
+    Change, ExceptionReloader, ExceptionScope, FileSummary, LoadedExceptions, Problems, check_against_rules,
+    load_exceptions,
 };
-use store::clock::{Clock, SystemClock, monotonic};
-use tls::poll_blocking;
 
 use super::load_status::LoadStatus;
 use crate::decide::limiter::Rulebook;
@@ -41,8 +40,6 @@ pub fn read_exceptions(path: &Path, scope: ExceptionScope<'_>) -> Result<LoadedE
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExceptionsStatus {
     pub(super) load: LoadStatus<Problems>,
-    /// Whether the files changed and are not read yet: a writer may not have finished.
-    pub(super) has_unread_change: bool,
     pub(super) loaded: Arc<LoadedExceptions>,
     /// What the rows name and the rules in force do not have, and other probable mistakes.
     pub(super) warnings: Problems,
@@ -109,47 +106,43 @@ impl ExceptionWatcher {
         let Self { active, reloader } = self;
         let watched = async {
             let Some(mut reloader) = reloader else { return pending().await };
-            let never_found: Infallible = poll_blocking(move || {
+            check_forever(move || {
                 active.apply(reloader.check_files(monotonic(), SystemClock.now_us()), &on_change);
-                None
             })
-            .await;
-            match never_found {}
+            .await
         };
         tokio::select! {
             () = end => {}
-            () = watched => {}
+            never = watched => match never {},
         }
     }
 }
 
 impl ActiveExceptions {
-    fn apply(&self, change: ExceptionChange, on_change: &impl Fn()) {
+    fn apply(&self, change: Change<Result<Arc<LoadedExceptions>, Problems>>, on_change: &impl Fn()) {
         match change {
-            ExceptionChange::Unchanged => {
+            Change::Unchanged => {
                 let mut status = self.status.lock();
-                status.has_unread_change = false;
+                status.load.has_unread_change = false;
                 if status.load.last_error.is_none() {
                     self.confirm();
                 }
             }
-            ExceptionChange::Unsettled { is_overdue } => {
-                self.status.lock().has_unread_change = true;
+            Change::Unsettled { is_overdue } => {
+                self.status.lock().load.has_unread_change = true;
                 if is_overdue {
                     tracing::warn!(
                         "the files of exceptions keep changing, so the rows before the change stay in force"
                     );
                 }
             }
-            ExceptionChange::Loaded(Ok(loaded)) => self.replace(loaded, on_change),
-            ExceptionChange::Loaded(Err(problems)) => {
+            Change::Loaded(Ok(loaded)) => self.replace(loaded, on_change),
+            Change::Loaded(Err(problems)) => {
                 tracing::error!(
                     "the changed exceptions cannot be used, the old ones stay in force: exceptions.path:\n{problems}"
                 );
                 self.metrics.exceptions_failed();
-                let mut status = self.status.lock();
-                status.load.record_failed(problems, SystemClock.now_us());
-                status.has_unread_change = false;
+                self.status.lock().load.record_failed(problems, SystemClock.now_us());
             }
         }
     }
@@ -173,7 +166,6 @@ impl ActiveExceptions {
         {
             let mut status = self.status.lock();
             status.load.record_loaded(SystemClock.now_us());
-            status.has_unread_change = false;
             status.loaded = loaded;
             status.warnings = warnings;
         }

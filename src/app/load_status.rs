@@ -1,5 +1,4 @@
-//! What became of the attempts to load files that change while the process runs: rules,
-//! exceptions and certificates.
+//! What became of the attempts to load files that change while the process runs: rules, exceptions and certificates.
 
 /// The attempts to load something. `E` says why an attempt failed. Times are microseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +9,8 @@ pub(super) struct LoadStatus<E> {
     pub(super) last_error: Option<LoadError<E>>,
     pub(super) loads_ok: u64,
     pub(super) loads_failed: u64,
+    /// Whether the files changed and are not read yet: a writer may not have finished.
+    pub(super) has_unread_change: bool,
 }
 
 /// A failed attempt.
@@ -21,22 +22,29 @@ pub(super) struct LoadError<E> {
 
 impl<E> Default for LoadStatus<E> {
     fn default() -> Self {
-        Self { loaded_at_us: 0, last_error: None, loads_ok: 0, loads_failed: 0 }
+        Self { loaded_at_us: 0, last_error: None, loads_ok: 0, loads_failed: 0, has_unread_change: false }
     }
 }
 
 impl<E> LoadStatus<E> {
+    /// Whether the newest version is in force, as far as the last check of the files tells.
+    pub(super) fn is_newest(&self) -> bool {
+        self.last_error.is_none() && !self.has_unread_change
+    }
+
     /// Records that a new version was put in force.
     pub(super) fn record_loaded(&mut self, now_us: u64) {
         self.loaded_at_us = now_us;
         self.last_error = None;
         self.loads_ok += 1;
+        self.has_unread_change = false;
     }
 
     /// Records that a new version cannot be used.
     pub(super) fn record_failed(&mut self, reason: E, now_us: u64) {
         self.last_error = Some(LoadError { at_us: now_us, reason });
         self.loads_failed += 1;
+        self.has_unread_change = false;
     }
 }
 
@@ -46,12 +54,17 @@ mod tests {
 
     #[test]
     fn an_error_lasts_until_the_next_version_is_in_force() {
-        let mut status = LoadStatus::default();
+        let mut status = LoadStatus { has_unread_change: true, ..LoadStatus::default() };
         status.record_failed("first", 7);
         status.record_failed("second", 8);
         let last_error = Some(LoadError { at_us: 8, reason: "second" });
-        assert_eq!(status, LoadStatus { loaded_at_us: 0, last_error, loads_ok: 0, loads_failed: 2 });
+        assert_eq!(status, LoadStatus { last_error, loads_failed: 2, ..LoadStatus::default() });
+        assert!(!status.is_newest());
         status.record_loaded(9);
-        assert_eq!(status, LoadStatus { loaded_at_us: 9, last_error: None, loads_ok: 1, loads_failed: 2 });
+        let loaded = LoadStatus { loaded_at_us: 9, loads_ok: 1, loads_failed: 2, ..LoadStatus::default() };
+        assert_eq!(status, loaded);
+        assert!(status.is_newest());
+        status.has_unread_change = true;
+        assert!(!status.is_newest());
     }
 }

@@ -1,17 +1,13 @@
 //! Where the rules come from: files that are watched, or an xDS server. Applies changes while the process runs.
 //! Commands read once the rules that a service with the same settings would use.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
 
+use base::check_forever;
+use base::clock::{Clock as _, SystemClock, monotonic};
 use engine::ValueHashing;
-use rules::{
-    self, CalendarOptions, CalendarYears, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems,
-    Reloader,
-};
-use store::clock::{Clock as _, SystemClock, monotonic};
-use tls::poll_blocking;
+use rules::{self, CalendarOptions, CalendarYears, Change, LoadOptions, LoadedRules, Problems, Reloader};
 
 use super::active_rules::ActiveRules;
 use super::xds_rules::{XdsRules, XdsSource};
@@ -35,7 +31,7 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
         defaults: settings.defaults,
         upgrades: settings.upgrades.clone(),
         hashing,
-        directory: DirectoryOptions { files: settings.rules.directory, dot_files: settings.rules.dot_files },
+        directory: settings.rules.directory,
         calendars: CalendarOptions {
             years: CalendarYears::around(SystemClock.now_us()),
             month_zone: settings.month_zone.clone(),
@@ -110,13 +106,11 @@ impl RuleWatcher {
         match source {
             RuleSource::Files { is_watched: false, .. } => {}
             RuleSource::Files { mut reloader, is_watched: true } => {
-                let never_found = poll_blocking(move || {
-                    apply(&active, reloader.check_files(monotonic()), &on_change);
-                    None::<Infallible>
-                });
+                let watched =
+                    check_forever(move || apply(&active, reloader.check_files(monotonic()), &on_change));
                 tokio::select! {
                     () = end => {}
-                    never = never_found => match never {},
+                    never = watched => match never {},
                 }
             }
             RuleSource::Xds(source) => source.run(XdsRules { active, on_change }, end).await,
@@ -124,19 +118,17 @@ impl RuleWatcher {
     }
 }
 
-fn apply(active: &ActiveRules, change: Change, on_change: &impl Fn()) {
+fn apply(active: &ActiveRules, change: Change<Result<LoadedRules, Problems>>, on_change: &impl Fn()) {
     match change {
-        Change::Unchanged => active.status.lock().has_unread_change = false,
+        Change::Unchanged => active.status.lock().load.has_unread_change = false,
         Change::Unsettled { is_overdue } => {
-            active.status.lock().has_unread_change = true;
+            active.status.lock().load.has_unread_change = true;
             if is_overdue {
                 tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
             }
         }
-        Change::Loaded(result) => match *result {
-            Ok(loaded) => active.replace(loaded, on_change),
-            Err(problems) => record_failure(active, problems),
-        },
+        Change::Loaded(Ok(loaded)) => active.replace(loaded, on_change),
+        Change::Loaded(Err(problems)) => record_failure(active, problems),
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use base::clock::SystemClock;
 use engine::Enforcement;
 use futures_util::future::OptionFuture;
-use store::clock::SystemClock;
 use store::redis::RedisStore;
 use tokio_util::sync::CancellationToken;
 

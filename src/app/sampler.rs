@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::clock::{Clock as _, SystemClock};
 use parking_lot::Mutex;
 use store::breaker::BreakerState;
-use store::clock::{Clock as _, SystemClock};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::active_rules::{ActiveRules, RulesStatus};

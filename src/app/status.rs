@@ -128,7 +128,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "source": source,
         "xds": xds.map(xds_section),
         "in_force": status.is_in_force(),
-        "unread_change": status.has_unread_change,
+        "unread_change": status.load.has_unread_change,
         "generation": status.load.loads_ok,
         "loaded_at": has_rules.then(|| timestamp(status.load.loaded_at_us)),
         documents_name: status.files,
@@ -163,8 +163,8 @@ pub(super) fn exceptions_page(status: Option<&ExceptionsStatus>) -> Value {
     let loaded = &status.loaded;
     json!({
         "source": "file",
-        "in_force": status.load.last_error.is_none() && !status.has_unread_change,
-        "unread_change": status.has_unread_change,
+        "in_force": status.load.is_newest(),
+        "unread_change": status.load.has_unread_change,
         "generation": status.load.loads_ok,
         "loaded_at": timestamp(status.load.loaded_at_us),
         "rows": loaded.files.iter().map(|file| file.rows).sum::<u64>(),

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::clock::{Clock, MonotonicClock, SystemClock};
 use parking_lot::Mutex;
 use store::availability::Availability;
 use store::breaker::BreakerState;
-use store::clock::{Clock, MonotonicClock, SystemClock};
 use store::deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 use store::fallback::{Fallback, Local};
 use store::memory::{MemoryStats, MemoryStore};

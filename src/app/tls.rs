@@ -1,16 +1,13 @@
 //! TLS of the ports: loads the certificates, puts changed files in force while the process runs, and records the result
 //! of each attempt.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::clock::{Clock, SystemClock, monotonic};
+use base::{Change, Watched, check_forever};
 use parking_lot::Mutex;
-use store::clock::{Clock, SystemClock};
-use tls::{
-    CertificateFacts, FileError, LoadedTls, Protocol, ServerTls, TlsFileError, TlsFileSetting, WatchedFiles,
-    poll_blocking,
-};
+use tls::{CertificateFacts, FileError, LoadedTls, Protocol, ServerTls, TlsFileError, TlsFileSetting};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -61,7 +58,7 @@ pub(super) struct TlsStatus {
 #[derive(Debug)]
 struct TlsPort {
     protocol: Protocol,
-    files: WatchedFiles,
+    files: Watched<ServerTls>,
     tls: PortTls,
     meter: TlsMeter,
     status: Arc<Mutex<TlsStatus>>,
@@ -109,11 +106,8 @@ impl TlsPorts {
             return;
         }
         let mut ports = self.ports;
-        let never_found = poll_blocking(move || {
-            ports.iter_mut().for_each(TlsPort::check_files);
-            None::<Infallible>
-        });
-        stop.run_until_cancelled(never_found).await;
+        let watched = check_forever(move || ports.iter_mut().for_each(TlsPort::check_files));
+        stop.run_until_cancelled(watched).await;
     }
 }
 
@@ -126,8 +120,7 @@ impl TlsPort {
         handshakes: Handle,
     ) -> Result<Self, TlsStartError> {
         let port = meter.port();
-        let (files, contents) = WatchedFiles::open(settings.paths());
-        let loaded = settings.load(contents, protocol);
+        let (files, loaded) = Watched::start(settings.clone(), |tls| tls.load(protocol));
         let loaded = loaded
             .map_err(|error| TlsStartError::File { setting: setting_of(port, &error), cause: error.cause })?;
         if settings.client_ca_file.is_none() && !settings.client_names.is_empty() {
@@ -154,10 +147,11 @@ impl TlsPort {
 
     /// Puts changed files in force. Blocks on the file system.
     fn check_files(&mut self) {
-        let Some(contents) = self.files.check() else { return };
+        let Change::Loaded(loaded) = self.files.check(monotonic(), |tls| tls.load(self.protocol)) else {
+            return;
+        };
         let now_us = SystemClock.now_us();
         let mut status = self.status.lock();
-        let loaded = status.settings.load(contents, self.protocol);
         match loaded.and_then(|loaded| status.unless_worse(loaded, now_us / 1_000_000)) {
             Ok(loaded) => {
                 self.tls.replace(&loaded);

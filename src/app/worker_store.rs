@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use base::clock::{Clock, MonotonicClock, SystemClock};
 use engine::{Charges, Outcomes, Reset, Store, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use store::clock::{Clock, MonotonicClock, SystemClock};
 use store::deny_cache::{DenyCache, DenyCached};
 use store::fallback::Fallback;
 use store::memory::MemoryStore;

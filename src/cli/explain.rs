@@ -4,11 +4,11 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use base::clock::{Clock as _, SystemClock};
 use clap::Args;
 use engine::{Caller, Descriptor, Entry, Request, RuleSet};
 use rules::{Description, describe, load};
 use serde_json::{Value, json};
-use store::clock::{Clock as _, SystemClock};
 
 use super::admin_call::AdminCallArgs;
 use super::descriptor::DescriptorArg;

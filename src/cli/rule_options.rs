@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
+use base::clock::{Clock as _, SystemClock};
 use clap::Args;
 use engine::Entry;
 use rules::{CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions};
-use store::clock::{Clock as _, SystemClock};
 
 use super::load_settings::load_settings;
 use super::service_connection::block_on;

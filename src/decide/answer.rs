@@ -31,8 +31,6 @@ pub struct ResponseOptions {
     /// Facts about the decision for Envoy's access log. The delay of a queue and a receipt are sent without this option
     /// too.
     pub dynamic_metadata: bool,
-    /// Durations in microseconds instead of whole seconds. Not for Envoy, which rounds fractions down.
-    pub exact_durations: bool,
 }
 
 /// The names of the three headers of envoyproxy/ratelimit, in the spelling in which they are sent.
@@ -112,7 +110,7 @@ impl<'d> Answer<'d> {
             announced.and_then(|name| Some(Header { name, value: announcements.header_value()? }));
         Self {
             overall: decision.overall,
-            statuses: decision.statuses().map(|status| descriptor_status(status, options)).collect(),
+            statuses: decision.statuses().map(descriptor_status).collect(),
             headers: headers_for(decision, options),
             request_headers: announced.into_iter().collect(),
             metadata,
@@ -131,7 +129,7 @@ impl<'d> Answer<'d> {
     }
 }
 
-fn descriptor_status<'d>(status: Status<'d>, options: &ResponseOptions) -> DescriptorStatus<'d> {
+fn descriptor_status(status: Status<'_>) -> DescriptorStatus<'_> {
     let no_limit = DescriptorStatus { code: status.code, limit: None, remaining: 0, until_reset: None };
     match status.applied {
         Applied::Nothing | Applied::Skipped => no_limit,
@@ -139,19 +137,15 @@ fn descriptor_status<'d>(status: Status<'d>, options: &ResponseOptions) -> Descr
         Applied::Limited(result) => DescriptorStatus {
             limit: Some(result.limit),
             remaining: result.outcome.report.remaining,
-            until_reset: Some(until_reset(&result, status.code, options)),
+            until_reset: Some(until_reset(&result, status.code)),
             ..no_limit
         },
     }
 }
 
-fn until_reset(result: &LimitResult<'_>, code: Code, options: &ResponseOptions) -> Duration {
-    let us = result.outcome.report.until_reset_us;
-    if options.exact_durations {
-        Duration::from_micros(us)
-    } else {
-        Duration::from_secs(reset_seconds(us, code))
-    }
+/// In whole seconds, because Envoy rounds fractions down.
+fn until_reset(result: &LimitResult<'_>, code: Code) -> Duration {
+    Duration::from_secs(reset_seconds(result.outcome.report.until_reset_us, code))
 }
 
 /// A number of units in the 32 bits that the protocol has for it: a larger number is sent as the largest one.

@@ -42,8 +42,6 @@ fn translate_directory(draft: &mut Draft) {
     draft.set("rules.path", path.display().to_string(), &DIRECTORY);
     variables.push(WATCH_ROOT);
     draft.set("rules.directory", directory(draft), &variables);
-    let ignore_dot_files = draft.values.flag("RUNTIME_IGNOREDOTFILES");
-    draft.set("rules.dot_files", (!ignore_dot_files).to_string(), &["RUNTIME_IGNOREDOTFILES"]);
 }
 
 /// Which files of the directory are read.

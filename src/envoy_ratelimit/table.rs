@@ -117,8 +117,8 @@ static RULES: [RatelimitVariable; 10] = [
     RatelimitVariable::own("RUNTIME_SUBDIRECTORY", Text, "", Sets(PATH))
         .but("if it is empty and `RUNTIME_WATCH_ROOT` true, the rules of `RUNTIME_APPDIRECTORY` are read, not ignored"),
     RatelimitVariable::own("RUNTIME_APPDIRECTORY", Text, "config", Sets(PATH)),
-    RatelimitVariable::own("RUNTIME_IGNOREDOTFILES", Flag, "false", Sets(&["rules.dot_files"]))
-        .but("names that start with two dots (ConfigMaps) are never read; a file with several names is read once"),
+    RatelimitVariable::own("RUNTIME_IGNOREDOTFILES", Flag, "false", Meaningless(DOT_FILES))
+        .but("a file with several names is read once"),
     RatelimitVariable::own("RUNTIME_WATCH_ROOT", Flag, "true", Sets(PATH)).but(
         "every kind of change takes effect within a second, in place and by links, whether true or false; if true, \
          files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as well, like there",
@@ -249,8 +249,9 @@ static XDS: [RatelimitVariable; 15] = [
         Whole,
         "",
         Sets(&["rules.xds.max_message_bytes"]),
-    )
-    .but("32 MiB unless set, not 4 MiB"),
+    ),
 ];
 
+const DOT_FILES: &str =
+    "a file or directory whose name begins with a dot is never read, and a warning names it";
 const FILES: &str = "one of the two alone is not used, like there; read again when it changes";

@@ -8,10 +8,11 @@ use std::time::Duration;
 use axum::extract::{Extension, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base::on_blocking_thread;
 use http::{HeaderMap, header};
 use parking_lot::Mutex;
 use store::log_throttle::LogThrottle;
-use tls::{FileError, FileFault, on_blocking_thread};
+use tls::{FileError, FileFault};
 use tokio::time::Instant;
 
 use super::admin_access::{AdminAccess, AdminRefusal, NeededToken, OPERATOR_TOKEN_FILE, TOKEN_FILE};

@@ -13,13 +13,6 @@ use super::file::{Contents, Layer, read_file};
 const PREFIX: &str = "RATELIMITD";
 const SEPARATOR: &str = "__";
 
-/// Settings of earlier versions, each with what holds instead.
-const WITHOUT_EFFECT: [(&str, &str); 1] = [(
-    "metrics.mapping_file",
-    "names and labels of the metrics stay those of the default mapping, and metrics.response_time sets the unit of the \
-     response times",
-)];
-
 /// One setting, as the documentation lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -85,9 +78,8 @@ impl Written {
         for setting in catalogue {
             builder = builder.set_default(setting.key, setting.default)?;
         }
-        let Self { file, environment, derived, mut problems, mut warnings, .. } = self;
+        let Self { file, environment, derived, mut problems, warnings, .. } = self;
         for mut layer in [file, environment, derived] {
-            warnings.extend(take_without_effect(&mut layer));
             problems.extend(take_misplaced(&mut layer, catalogue));
             builder = builder.add_source(KnownKeys(layer));
         }
@@ -216,15 +208,6 @@ pub(crate) fn is_service_link(name: &str, value: &str) -> bool {
     let (_, after_port) = name.rsplit_once("_PORT_").unwrap_or_default();
     let is_of_port = after_port.starts_with(|first: char| first.is_ascii_digit());
     has_parts || is_of_port || (name.ends_with("_PORT") && value.contains("://"))
-}
-
-/// Takes the settings without an effect out of a layer, and returns a warning for each.
-fn take_without_effect(layer: &mut Layer) -> Vec<String> {
-    let warn = |(key, instead): &(&str, &str)| {
-        let value = layer.remove(*key)?;
-        Some(format!("{}: {key} has no effect: {instead}", value.origin().unwrap_or_default()))
-    };
-    WITHOUT_EFFECT.iter().filter_map(warn).collect()
 }
 
 /// Takes the keys that are no settings out of a layer, and the settings that are null, which is no text. Each is a

@@ -173,7 +173,6 @@ fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
         ),
         retry_after: reader.take("response.retry_after", "false", flag()),
         dynamic_metadata: reader.take("response.dynamic_metadata", "false", flag()),
-        exact_durations: reader.take("response.exact_durations", "false", flag()),
     }
 }
 

@@ -17,8 +17,6 @@ pub struct Rules {
     /// `rules.path`: a file, or a directory of files. Relative to the directory the process was started in.
     pub path: PathBuf,
     pub directory: RuleDirectory,
-    /// `rules.dot_files`: whether files are read whose names begin with one dot.
-    pub dot_files: bool,
     /// `rules.merge_domains`: whether several files may add to one domain.
     pub merge_domains: bool,
     /// `rules.watch`: whether changes of files take effect while the process runs.
@@ -37,7 +35,6 @@ impl Rules {
         Self {
             path: reader.take("rules.path", "config/rules", path),
             directory: reader.take("rules.directory", "yaml_files", named()),
-            dot_files: reader.take("rules.dot_files", "false", flag()),
             merge_domains: reader.take("rules.merge_domains", "false", flag()),
             watch: reader.take("rules.watch", "true", flag()),
             require_domain: reader.take("rules.require_domain", "false", flag()),
@@ -62,7 +59,7 @@ fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
     let connect_timeout = reader.take("rules.xds.connect_timeout", "5s", duration("100ms", "1m"));
     let backoff = backoff(reader);
     let max_message_bytes = count(1_024..=1_073_741_824);
-    let max_message_bytes = reader.take("rules.xds.max_message_bytes", "33554432", max_message_bytes);
+    let max_message_bytes = reader.take("rules.xds.max_message_bytes", "4194304", max_message_bytes);
     let start_without_rules = reader.take("rules.xds.start_without_rules", "false", flag());
     let address = address?;
     if reader.is_written("rules.path") {

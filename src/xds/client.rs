@@ -2,9 +2,10 @@
 
 use std::future::{Future, pending};
 
-use store::clock::{Clock as _, SystemClock};
-use store::log_throttle::LogThrottle;
-use tls::{ClientConnector, ClientTls, Protocol, WatchedFiles, poll_blocking};
+use base::clock::{Clock as _, SystemClock, monotonic};
+use base::log_throttle::LogThrottle;
+use base::{Change, Watched, check_until};
+use tls::{ClientConnector, ClientTls, Protocol};
 
 use super::connect::{LoadedFiles, connect, load};
 use super::options::XdsOptions;
@@ -99,7 +100,7 @@ impl<S: ResourceSink> XdsClient<S> {
         };
         self.set_connected(true);
         self.session.connection_changed(None);
-        let renewed = until_renewed(self.options.tls.clone().zip(files), self.meter.clone());
+        let renewed = until_renewed(files, self.meter.clone());
         let (end, answers) = self.session.run(channel, renewed).await;
         if answers > 0 {
             self.backoff.reset();
@@ -111,7 +112,7 @@ impl<S: ResourceSink> XdsClient<S> {
     }
 
     /// Reads the files of TLS, and returns them to be watched. Fails if they cannot be used and none could be before.
-    async fn load_tls(&mut self) -> Result<Option<WatchedFiles>, Ended> {
+    async fn load_tls(&mut self) -> Result<Option<Watched<ClientTls>>, Ended> {
         let Some(tls) = &self.options.tls else { return Ok(None) };
         let LoadedFiles { files, connector } = load(tls).await;
         match connector {
@@ -136,10 +137,11 @@ impl<S: ResourceSink> XdsClient<S> {
 }
 
 /// Waits until the files of TLS have changed and can be used. Files that cannot be used change nothing.
-async fn until_renewed(watched: Option<(ClientTls, WatchedFiles)>, meter: XdsMeter) {
-    let Some((tls, mut files)) = watched else { return pending().await };
-    poll_blocking(move || {
-        let loaded = tls.load(files.check()?, Some(Protocol::Http2));
+async fn until_renewed(files: Option<Watched<ClientTls>>, meter: XdsMeter) {
+    let Some(mut files) = files else { return pending().await };
+    check_until(move || {
+        let change = files.check(monotonic(), |tls| tls.read_files(Some(Protocol::Http2)));
+        let Change::Loaded(loaded) = change else { return None };
         meter.certificates_changed(loaded.is_ok());
         if let Err(fault) = &loaded {
             tracing::warn!(

@@ -6,11 +6,10 @@ use std::io;
 use std::iter::successors;
 use std::time::Duration;
 
+use base::{Watched, on_blocking_thread};
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use tls::{
-    ClientConnector, ClientTls, ClientTlsError, DialError, Protocol, WatchedFiles, dial, on_blocking_thread,
-};
+use tls::{ClientConnector, ClientTls, ClientTlsError, DialError, Protocol, dial};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
@@ -56,7 +55,7 @@ impl ConnectError {
 
 /// What the files of TLS contain at one time.
 pub(super) struct LoadedFiles {
-    pub files: WatchedFiles,
+    pub files: Watched<ClientTls>,
     pub connector: Result<ClientConnector, ClientTlsError>,
 }
 
@@ -64,8 +63,8 @@ pub(super) struct LoadedFiles {
 pub(super) async fn load(tls: &ClientTls) -> LoadedFiles {
     let tls = tls.clone();
     on_blocking_thread(move || {
-        let (files, contents) = WatchedFiles::open(tls.paths());
-        LoadedFiles { files, connector: tls.load(contents, Some(Protocol::Http2)) }
+        let (files, connector) = Watched::start(tls, |tls| tls.read_files(Some(Protocol::Http2)));
+        LoadedFiles { files, connector }
     })
     .await
 }

@@ -4,11 +4,9 @@
 //! [`ResourceSink`], which checks them and puts them in force, and reports the result to the server. Decides nothing.
 //!
 //! One stream at a time: `connect` makes a connection, `stream` exchanges requests and answers on it, `client` repeats
-//! both for ever. `subscription` builds the requests, `codec` bounds the answers, `pace` says when to wait. `fetch`
-//! asks once, for commands.
+//! both for ever. `subscription` builds the requests, `pace` says when to wait. `fetch` asks once, for commands.
 
 mod client;
-mod codec;
 mod connect;
 mod fetch;
 mod options;

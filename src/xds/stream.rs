@@ -5,22 +5,21 @@ use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use base::escaped;
+use base::clock::{Clock as _, SystemClock};
+use base::{escaped, on_blocking_thread};
 use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
 use http::uri::PathAndQuery;
 use prost_types::Any;
 use rules::RuleResource;
-use store::clock::{Clock as _, SystemClock};
-use tls::on_blocking_thread;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
 
-use super::codec::DiscoveryCodec;
 use super::connect::with_causes;
 use super::options::XdsOptions;
 use super::pace::RefusalPace;
@@ -250,8 +249,8 @@ pub(super) async fn open(
         .ready()
         .await
         .map_err(|error| Status::unavailable(format!("the connection has ended: {}", with_causes(&error))))?;
-    let answers =
-        client.streaming(request, PathAndQuery::from_static(METHOD), DiscoveryCodec).await?.into_inner();
+    let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
+    let answers = client.streaming(request, PathAndQuery::from_static(METHOD), codec).await?.into_inner();
     Ok(OpenStream { requests, answers })
 }
 

@@ -121,7 +121,7 @@ fn numbers(limit: &Limit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions};
+    use crate::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory};
     use engine::{Defaults, ValueHashing};
 
     fn rules(limits: &str) -> RuleSet {
@@ -133,7 +133,7 @@ mod tests {
             defaults: Defaults::ENVOY_RATELIMIT,
             upgrades: Vec::new(),
             hashing: ValueHashing::NONE,
-            directory: DirectoryOptions::default(),
+            directory: RuleDirectory::default(),
             calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
         };
         crate::load_stream("rules", text.as_bytes(), options).expect("valid rules").into_rules()

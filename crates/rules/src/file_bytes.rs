@@ -9,17 +9,17 @@ use base::{read_file, read_stream};
 use super::problem::Problem;
 
 /// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
-const MAX_FILE_BYTES: u64 = 8 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 8 << 20;
 
 /// The bytes of all files of a source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct SourceFiles {
     pub files: Vec<SourceFile>,
     /// Problems with paths and directories. A file that cannot be read is in `files`.
     pub problems: Vec<Problem>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct SourceFile {
     pub name: Arc<str>,
     pub bytes: Result<Vec<u8>, String>,

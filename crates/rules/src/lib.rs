@@ -18,7 +18,6 @@ mod changed_limits;
 mod credentials;
 mod exceptions;
 mod file_bytes;
-mod file_watch;
 mod keys;
 mod lint;
 mod load;
@@ -28,18 +27,18 @@ mod problem;
 mod read;
 mod reload;
 mod show;
-mod slow_load;
 mod source;
 mod text;
 mod upgrade;
 pub mod yaml;
 
+pub use base::Change;
 pub use calendar::{CalendarOptions, CalendarYears, local_time, time_zone_name};
 pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use exceptions::{
-    ExceptionChange, ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LoadedExceptions,
-    RowChanges, check_against_rules, load_exceptions,
+    ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LoadedExceptions, RowChanges,
+    check_against_rules, load_exceptions,
 };
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
@@ -47,9 +46,9 @@ pub use load::{
 pub use nearest::nearest_name;
 pub use problem::{Problem, Problems};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
-pub use reload::{Change, Reloader};
+pub use reload::Reloader;
 pub use show::{
     Description, decimal_seconds, derivation_text, describe, readable_duration, rlconfig, schema,
 };
-pub use source::{DirectoryOptions, RuleDirectory};
+pub use source::RuleDirectory;
 pub use upgrade::{Upgrade, UpgradedLimit};

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
+use base::told_if_slow;
 use engine::{Calendar, Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
 use super::calendar::{CalendarOptions, Calendars};
@@ -14,8 +15,7 @@ use super::file_bytes::{SourceFile, SourceFiles};
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
-use super::slow_load::told_if_slow;
-use super::source::{DirectoryOptions, Source};
+use super::source::{RuleDirectory, Source};
 use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
 use crate::yaml;
@@ -31,7 +31,7 @@ pub struct LoadOptions {
     pub upgrades: Vec<Upgrade>,
     /// The key of the hashes of secret values.
     pub hashing: ValueHashing,
-    pub directory: DirectoryOptions,
+    pub directory: RuleDirectory,
     pub calendars: CalendarOptions,
 }
 
@@ -89,7 +89,7 @@ impl LoadedRules {
 /// # Errors
 /// All problems of all files, warnings included, if at least one is an error.
 pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Problems> {
-    compile(&Source::new(paths, options.directory).read_files(), &options, &[])
+    told_if_slow(paths, || compile(&Source::new(paths, options.directory).read_files(), &options, &[]))
 }
 
 /// Loads the rules of one file that is read from `stream`; messages call it `name`.
@@ -97,7 +97,7 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
 /// # Errors
 /// Like [`load`].
 pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Result<LoadedRules, Problems> {
-    compile(&SourceFiles::from_stream(name, stream), &options, &[])
+    told_if_slow(&[name], || compile(&SourceFiles::from_stream(name, stream), &options, &[]))
 }
 
 /// Loads the rules of `resources`, one domain each, in the order of their names: the first of several wildcards counts,
@@ -137,15 +137,12 @@ pub(super) fn compile(
     options: &LoadOptions,
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
-    let names: Vec<_> = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
-    told_if_slow(&names, || {
-        let finished = on_own_thread(|| {
-            let calendars = Calendars::new(options.calendars.years);
-            let drafts = read_drafts(sources, options, &calendars, in_force);
-            finish_drafts(drafts, options, &calendars, Warnings::Kept)
-        })?;
-        compile_finished(finished, options)
-    })
+    let finished = on_own_thread(|| {
+        let calendars = Calendars::new(options.calendars.years);
+        let drafts = read_drafts(sources, options, &calendars, in_force);
+        finish_drafts(drafts, options, &calendars, Warnings::Kept)
+    })?;
+    compile_finished(finished, options)
 }
 
 /// Runs `work`, which needs many times the memory of the rules, on a thread that ends with it, and waits for it.
@@ -239,11 +236,11 @@ fn read_drafts(
 }
 
 /// Whether the file is to be read as rules, so that its mistakes are errors.
-fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
+fn holds_rules(file: &SourceFile, directory: RuleDirectory) -> bool {
     match &file.bytes {
         Ok(bytes) => file.is_rules || looks_like_rules(bytes),
         // Like envoyproxy/ratelimit, which leaves out a dangling link.
-        Err(_) => !options.reads_any_name(),
+        Err(_) => !directory.reads_any_name(),
     }
 }
 

@@ -5,21 +5,21 @@
 //! `..data` link of a Kubernetes ConfigMap volume would load every file twice, and editors keep hidden copies. Each
 //! other file that is not read is a warning: it may be a rule file with a misspelt name. Symbolic links are followed.
 //!
-//! [`DirectoryOptions`] can relax this to what `envoyproxy/ratelimit` reads: every file, whatever its name.
+//! [`RuleDirectory`] can relax this to what `envoyproxy/ratelimit` reads: every file, whatever its name, unless it
+//! starts with a dot.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::escaped;
+use base::{FindFiles, escaped};
 use strum::{EnumString, VariantNames};
 
-use super::file_bytes::{SourceFile, SourceFiles};
+use super::exceptions;
+use super::file_bytes::{self, SourceFile, SourceFiles};
 use super::problem::{Location, Problem};
-use super::slow_load::told_if_slow;
 
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
@@ -32,7 +32,7 @@ const MAX_UNREAD_LISTED: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     paths: Vec<PathBuf>,
-    options: DirectoryOptions,
+    directory: RuleDirectory,
     purpose: Purpose,
 }
 
@@ -66,98 +66,43 @@ impl RuleDirectory {
     /// Whether a service starts without rules, not ready, when its first rules are not valid.
     #[must_use]
     pub fn may_start_without_rules(self) -> bool {
-        self != Self::YamlFiles
+        self.reads_any_name()
     }
-}
-
-/// How a directory is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DirectoryOptions {
-    pub files: RuleDirectory,
-    /// Whether files and directories are read whose names begin with one dot. Two dots begin the names that Kubernetes
-    /// gives to the inside of a ConfigMap volume: they are never read.
-    pub dot_files: bool,
-}
-
-/// The state of the rule files as far as the file system shows it without reading them: the paths, and for each file
-/// its resolved path, inode, length and times. It changes when a symbolic link is swapped, when a file is replaced by
-/// a rename or written in place, and when a file is added or removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceState {
-    files: Vec<(PathBuf, Result<FileStamp, String>)>,
-    problems: Vec<Problem>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FileStamp {
-    resolved: PathBuf,
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified_ns: (i64, i64),
-    changed_ns: (i64, i64),
-}
-
-impl DirectoryOptions {
-    /// Only `*.yaml` and `*.yml` files are read, and there must be one.
-    pub const YAML_FILES: Self = Self { files: RuleDirectory::YamlFiles, dot_files: false };
 
     pub(super) fn reads_any_name(self) -> bool {
-        self.files != RuleDirectory::YamlFiles
+        self != Self::YamlFiles
     }
 
     fn reads_beside(self) -> bool {
-        matches!(self.files, RuleDirectory::AnyFilesAndBeside | RuleDirectory::Optional)
+        matches!(self, Self::AnyFilesAndBeside | Self::Optional)
     }
 }
 
 impl Source {
     /// Files are read in the order of `paths`.
     #[must_use]
-    pub fn new(paths: &[PathBuf], options: DirectoryOptions) -> Self {
-        Self { paths: paths.to_vec(), options, purpose: Purpose::Rules }
+    pub fn new(paths: &[PathBuf], directory: RuleDirectory) -> Self {
+        Self { paths: paths.to_vec(), directory, purpose: Purpose::Rules }
     }
 
     /// The files of exceptions at `path`.
     pub(super) fn of_exceptions(path: &Path) -> Self {
-        let options = DirectoryOptions::YAML_FILES;
-        Self { paths: vec![path.to_path_buf()], options, purpose: Purpose::Exceptions }
-    }
-
-    /// The paths of the files, and the problems of looking for them.
-    pub(super) fn list_files(&self) -> (Vec<PathBuf>, Vec<Problem>) {
-        let FileSearch { files, problems, .. } = self.find_files();
-        (files, problems)
-    }
-
-    /// The current state of the files.
-    #[must_use]
-    pub fn state(&self) -> SourceState {
-        let found = self.find_files();
-        let files = found
-            .files
-            .into_iter()
-            .map(|path| {
-                let stamp = stamp(&path).map_err(|error| error.to_string());
-                (path, stamp)
-            })
-            .collect();
-        SourceState { files, problems: found.problems }
+        let directory = RuleDirectory::YamlFiles;
+        Self { paths: vec![path.to_path_buf()], directory, purpose: Purpose::Exceptions }
     }
 
     pub(super) fn read_files(&self) -> SourceFiles {
-        let found = self.find_files();
+        let found = self.search();
         let read = |path: &PathBuf| {
             let is_rules = self.paths.contains(path) || has_rule_name(path);
             SourceFile::read_from(display(path), is_rules, path)
         };
-        let names: Vec<_> = found.files.iter().map(|path| display(path)).collect();
-        let files = told_if_slow(&names, || found.files.iter().map(read).collect());
-        SourceFiles { files, problems: found.problems }
+        SourceFiles { files: found.files.iter().map(read).collect(), problems: found.problems }
     }
 
-    fn find_files(&self) -> FileSearch {
-        let mut found = FileSearch { options: self.options, purpose: self.purpose, ..FileSearch::default() };
+    fn search(&self) -> FileSearch {
+        let mut found =
+            FileSearch { directory: self.directory, purpose: self.purpose, ..FileSearch::default() };
         if self.paths.is_empty() {
             found.error(Path::new("rules"), "no path to rule files is given");
         }
@@ -169,9 +114,26 @@ impl Source {
     }
 }
 
+impl FindFiles for Source {
+    /// The problems of looking for the files.
+    type Notes = Vec<Problem>;
+
+    fn find_files(&self) -> (Vec<PathBuf>, Vec<Problem>) {
+        let FileSearch { files, problems, .. } = self.search();
+        (files, problems)
+    }
+
+    fn max_file_bytes(&self) -> u64 {
+        match self.purpose {
+            Purpose::Rules => file_bytes::MAX_FILE_BYTES,
+            Purpose::Exceptions => exceptions::MAX_FILE_BYTES,
+        }
+    }
+}
+
 #[derive(Default)]
 struct FileSearch {
-    options: DirectoryOptions,
+    directory: RuleDirectory,
     purpose: Purpose,
     files: Vec<PathBuf>,
     /// The resolved paths found so far. A file with several names is read once, and a circle of links ends.
@@ -187,10 +149,10 @@ impl FileSearch {
             Ok(metadata) if metadata.is_dir() && self.is_new(path) => {
                 let before = self.files.len();
                 self.add_directory(path, 0);
-                if self.options.reads_beside() {
+                if self.directory.reads_beside() {
                     self.add_files_beside(path);
                 }
-                let must_have_files = self.purpose == Purpose::Rules && !self.options.reads_any_name();
+                let must_have_files = self.purpose == Purpose::Rules && !self.directory.reads_any_name();
                 if self.files.len() == before && must_have_files {
                     self.error(path, "no rule files (*.yaml, *.yml) in this directory");
                 }
@@ -200,8 +162,7 @@ impl FileSearch {
             Ok(metadata) if !metadata.is_file() => self.error(path, "neither a regular file nor a directory"),
             Ok(_) => self.add_file(path.to_path_buf()),
             Err(error)
-                if self.options.files == RuleDirectory::Optional
-                    && error.kind() == io::ErrorKind::NotFound =>
+                if self.directory == RuleDirectory::Optional && error.kind() == io::ErrorKind::NotFound =>
             {
                 let location = Location::file(display(path));
                 self.problems.push(Problem::warning(location, "this directory does not exist"));
@@ -214,7 +175,7 @@ impl FileSearch {
     fn add_directory(&mut self, directory: &Path, depth: usize) {
         // Some programs make a directory where a file is missing.
         let is_csv = self.purpose == Purpose::Exceptions && is_csv(directory);
-        if !self.options.reads_any_name() && (has_rule_name(directory) || is_csv) {
+        if !self.directory.reads_any_name() && (has_rule_name(directory) || is_csv) {
             self.error(directory, "a directory with the name of a file");
             return;
         }
@@ -222,7 +183,7 @@ impl FileSearch {
             self.error(directory, &format!("directories nest deeper than {MAX_DIRECTORY_DEPTH} levels"));
             return;
         }
-        let entries = match sorted_entries(directory, self.options.dot_files) {
+        let entries = match sorted_entries(directory, self.directory) {
             Ok(entries) => entries,
             Err(error) => {
                 self.error(directory, &format!("cannot list the directory: {error}"));
@@ -236,7 +197,7 @@ impl FileSearch {
 
     fn add_entry(&mut self, path: PathBuf, depth: usize) {
         let metadata = fs::metadata(&path).ok();
-        if metadata.as_ref().is_some_and(Metadata::is_dir) {
+        if metadata.as_ref().is_some_and(Metadata::is_dir) && !starts_with_dot(&path) {
             if self.is_new(&path) {
                 self.add_directory(&path, depth + 1);
             }
@@ -252,7 +213,7 @@ impl FileSearch {
         let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return };
         let prefix = [name.as_encoded_bytes(), b"."].concat();
         // A parent that cannot be listed has no files beside the directory, which was listed.
-        for path in sorted_entries(parent, true).unwrap_or_default() {
+        for path in sorted_entries(parent, self.directory).unwrap_or_default() {
             let is_beside = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(&prefix));
             if is_beside && fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
                 self.add_entry(path, 0);
@@ -274,11 +235,12 @@ impl FileSearch {
     /// Why an entry of a directory is not read; `None` for a file to read. A dangling link (without metadata) is judged
     /// by its name alone, so that it is reported like an unreadable file.
     fn unread_reason(&self, path: &Path, metadata: Option<&Metadata>) -> Option<&'static str> {
-        let any_name = self.options.reads_any_name();
+        let any_name = self.directory.reads_any_name();
         match self.purpose {
             _ if any_name && is_left_by_an_editor(path) => {
                 return Some("not read, because editors give such names to their own copies");
             }
+            _ if starts_with_dot(path) => return Some("not read, because its name begins with a dot"),
             Purpose::Rules if !any_name && !has_rule_name(path) => {
                 return Some("not read, because its name does not end in .yaml or .yml");
             }
@@ -313,18 +275,24 @@ impl FileSearch {
     }
 }
 
-fn sorted_entries(directory: &Path, dot_files: bool) -> io::Result<Vec<PathBuf>> {
+/// The entries of a directory. Where any name is read, a name that begins with one dot may be that of a rule file, so
+/// it is told; two dots begin the names that Kubernetes gives to the inside of a ConfigMap volume.
+fn sorted_entries(directory: &Path, read: RuleDirectory) -> io::Result<Vec<PathBuf>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
-        let hidden: &[u8] = if dot_files { b".." } else { b"." };
+        let hidden: &[u8] = if read.reads_any_name() { b".." } else { b"." };
         if !name.as_encoded_bytes().starts_with(hidden) {
             entries.push(entry.path());
         }
     }
     entries.sort();
     Ok(entries)
+}
+
+fn starts_with_dot(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 fn has_rule_name(path: &Path) -> bool {
@@ -346,18 +314,6 @@ fn is_left_by_an_editor(path: &Path) -> bool {
         || name.starts_with(b".#")
         || name == b"4913"
         || [b".swp", b".swo", b".swx"].iter().any(|end| ends(*end))
-}
-
-fn stamp(path: &Path) -> io::Result<FileStamp> {
-    let metadata = fs::metadata(path)?;
-    Ok(FileStamp {
-        resolved: fs::canonicalize(path)?,
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        length: metadata.len(),
-        modified_ns: (metadata.mtime(), metadata.mtime_nsec()),
-        changed_ns: (metadata.ctime(), metadata.ctime_nsec()),
-    })
 }
 
 /// The name of a file in messages.

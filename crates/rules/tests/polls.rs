@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::{Defaults, ValueHashing};
-use ratelimitd_rules::{CalendarOptions, CalendarYears, Change, DirectoryOptions, LoadOptions, Reloader};
+use ratelimitd_rules::{CalendarOptions, CalendarYears, Change, LoadOptions, Reloader, RuleDirectory};
 
 const OPTIONS: LoadOptions = LoadOptions {
     merge_domains: false,
@@ -13,7 +13,7 @@ const OPTIONS: LoadOptions = LoadOptions {
     upgrades: Vec::new(),
     calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
     hashing: ValueHashing::NONE,
-    directory: DirectoryOptions::YAML_FILES,
+    directory: RuleDirectory::YamlFiles,
 };
 
 const RULES: &str =

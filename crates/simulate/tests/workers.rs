@@ -8,13 +8,13 @@ use std::path::Path;
 
 use engine::{Caller, Defaults, Descriptor, Entry, Request, RetryAfter, RuleSet, ValueHashing, Verdict};
 use ratelimitd_simulate::replay::{MemoryReplay, ReplayStore};
-use rules::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, load};
+use rules::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load};
 
 const OPTIONS: LoadOptions = LoadOptions {
     merge_domains: false,
     defaults: Defaults::ENVOY_RATELIMIT,
     hashing: ValueHashing::NONE,
-    directory: DirectoryOptions::YAML_FILES,
+    directory: RuleDirectory::YamlFiles,
     upgrades: Vec::new(),
     calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
 };

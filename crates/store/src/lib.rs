@@ -7,10 +7,10 @@
 
 pub mod availability;
 pub mod breaker;
-pub mod clock;
 pub mod deny_cache;
 pub mod fallback;
-pub mod log_throttle;
 pub mod memory;
 pub mod observer;
 pub mod redis;
+
+pub use base::{clock, log_throttle};

@@ -1,16 +1,17 @@
-//! TLS of a client: from its settings and the contents of its files to a connector.
+//! TLS of a client: from its settings and its files to a connector.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base::FindFiles;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::file::{FileError, PemFile};
+use super::file::PemFile;
 use super::server_trust::{Authorities, ClientTlsError, ServerCheck, ServerTrust};
 use super::{Protocol, crypto_provider, pair_error};
 
@@ -35,38 +36,27 @@ pub struct ClientConnector {
     server_name: Option<ServerName<'static>>,
 }
 
-impl ClientTls {
-    /// The files, in the order that [`Self::load`] expects.
-    #[must_use]
-    pub fn paths(&self) -> Vec<PathBuf> {
-        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
-        self.authorities_file().into_iter().chain(identity).cloned().collect()
-    }
+impl FindFiles for ClientTls {
+    type Notes = ();
 
-    /// Reads the files. Connections speak `protocol`; `None`: they do not ask for one by ALPN.
+    fn find_files(&self) -> (Vec<PathBuf>, ()) {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        (self.authorities_file().into_iter().chain(identity).cloned().collect(), ())
+    }
+}
+
+impl ClientTls {
+    /// Reads the files. Connections speak `protocol`; `None`: they do not ask for one by ALPN. Blocks as long as the
+    /// file system does.
     ///
     /// # Errors
     /// [`ClientTlsError`]: the first file that cannot be used, or that the system has no authorities.
     pub fn read_files(&self, protocol: Option<Protocol>) -> Result<ClientConnector, ClientTlsError> {
-        self.load(self.paths().iter().map(|path| PemFile::open(path)).collect(), protocol)
-    }
-
-    /// Like [`Self::read_files`], from the contents of the [files](Self::paths).
-    ///
-    /// # Errors
-    /// See [`Self::read_files`].
-    pub fn load(
-        &self,
-        contents: Vec<Result<PemFile, FileError>>,
-        protocol: Option<Protocol>,
-    ) -> Result<ClientConnector, ClientTlsError> {
-        let mut contents = contents.into_iter();
-        let mut next = || contents.next().expect("one for each of the paths");
         let authorities = match self.authorities_file() {
             _ if self.check == ServerCheck::Nothing => None,
             None => Some(Authorities::of_system()?),
-            Some(_) => {
-                let mut authorities = Authorities::of_file(&next()?)?;
+            Some(path) => {
+                let mut authorities = Authorities::of_file(&PemFile::open(path)?)?;
                 if self.trust_system {
                     authorities.add_system()?;
                 }
@@ -80,10 +70,10 @@ impl ClientTls {
             .map_err(|error| ClientTlsError::Setup(error.to_string()))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(trust));
-        let mut config = match self.identity {
+        let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
-            Some(_) => {
-                let (certificate, key) = (next()?, next()?);
+            Some((certificate, key)) => {
+                let (certificate, key) = (PemFile::open(certificate)?, PemFile::open(key)?);
                 builder
                     .with_client_auth_cert(certificate.certificates()?, key.private_key()?)
                     .map_err(|error| pair_error(&certificate, &key, &error))?

@@ -74,10 +74,6 @@ impl PemFile {
         &self.path
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
     /// An error about the content of this file.
     pub(super) fn unusable(&self, reason: impl ToString) -> FileError {
         FileError::unusable(&self.path, reason)

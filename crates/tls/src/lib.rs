@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `file` | reads PEM files, and the first line of a file with a secret; [`FileError`] has the file and the reason |
 //! | `facts` | what a certificate says about itself, for logs, metrics and pages |
-//! | `watch` | notices that files have changed, without blocking a thread of the runtime |
 //! | `port` | [`ServerTls`]: the settings of a port and what is loaded from its files |
 //! | `client_verifier` | which certificates of clients a port accepts |
 //! | `client` | [`ClientTls`]: the settings of a client and the [`ClientConnector`] that is loaded from its files |
@@ -22,7 +21,6 @@ mod facts;
 mod file;
 mod port;
 mod server_trust;
-mod watch;
 
 use std::sync::Arc;
 
@@ -38,7 +36,6 @@ pub use facts::CertificateFacts;
 pub use file::{FileError, FileFault, MAX_SECRET_BYTES, read_secret};
 pub use port::{LoadedTls, ServerTls, TlsFileError, TlsFileSetting};
 pub use server_trust::{ClientTlsError, ServerCheck};
-pub use watch::{WatchedFiles, on_blocking_thread, poll_blocking};
 
 /// What is spoken over TLS (ALPN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
-//! TLS of a port: from its settings and the contents of its files to the configuration of rustls.
+//! TLS of a port: from its settings and its files to the configuration of rustls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base::FindFiles;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::NoServerSessionStorage;
@@ -66,31 +67,26 @@ impl TlsFileSetting {
     }
 }
 
-impl ServerTls {
-    /// The files, in the order that [`Self::load`] expects.
-    #[must_use]
-    pub fn paths(&self) -> Vec<PathBuf> {
-        let authorities = self.client_ca_file.clone();
-        [self.cert_file.clone(), self.key_file.clone()].into_iter().chain(authorities).collect()
-    }
+impl FindFiles for ServerTls {
+    type Notes = ();
 
-    /// Makes the configuration of a port of the contents of the [files](Self::paths).
+    fn find_files(&self) -> (Vec<PathBuf>, ()) {
+        let authorities = self.client_ca_file.clone();
+        ([self.cert_file.clone(), self.key_file.clone()].into_iter().chain(authorities).collect(), ())
+    }
+}
+
+impl ServerTls {
+    /// Reads the files, and makes the configuration of a port of them. Blocks as long as the file system does.
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub fn load(
-        &self,
-        contents: Vec<Result<PemFile, FileError>>,
-        protocol: Protocol,
-    ) -> Result<LoadedTls, TlsFileError> {
+    pub fn load(&self, protocol: Protocol) -> Result<LoadedTls, TlsFileError> {
         use TlsFileSetting::{CertFile, ClientCaFile, KeyFile};
-        let mut contents = contents.into_iter();
-        let mut next = |setting: TlsFileSetting| {
-            contents.next().expect("one for each of the paths").map_err(setting.fault())
-        };
-        let cert_file = next(CertFile)?;
-        let key_file = next(KeyFile)?;
-        let ca_file = self.client_ca_file.as_ref().map(|_| next(ClientCaFile)).transpose()?;
+        let open = |setting: TlsFileSetting, path| PemFile::open(path).map_err(setting.fault());
+        let cert_file = open(CertFile, &self.cert_file)?;
+        let key_file = open(KeyFile, &self.key_file)?;
+        let ca_file = self.client_ca_file.as_ref().map(|path| open(ClientCaFile, path)).transpose()?;
 
         let chain = cert_file.certificates().map_err(CertFile.fault())?;
         let key = key_file.private_key().map_err(KeyFile.fault())?;

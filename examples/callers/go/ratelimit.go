@@ -104,18 +104,17 @@ func (c *Client) Ask(ctx context.Context, domain string, hits uint64, entries ..
 		}
 		return Answer{Wait: pause}
 	}
+	fields := answer.GetDynamicMetadata().GetFields()
 	if answer.OverallCode != rls.RateLimitResponse_OVER_LIMIT {
-		fields := answer.GetDynamicMetadata().GetFields()
 		// The delay of a queue (mode: queue); no other limit sends one.
 		delay := fields["delay_ms"].GetNumberValue() * float64(time.Millisecond)
 		receipt := fields["receipt"].GetStringValue()
 		return Answer{Admitted: true, Wait: time.Duration(delay), Decided: true, Receipt: receipt}
 	}
-	var wait time.Duration
-	for _, status := range answer.Statuses {
-		if status.Code == rls.RateLimitResponse_OVER_LIMIT {
-			wait = max(wait, status.DurationUntilReset.AsDuration())
-		}
+	wait := pause
+	// Without response.dynamic_metadata, and for a cost that never fits, there is no time.
+	if retryAfter, ok := fields["retry_after_ms"]; ok {
+		wait = time.Duration(retryAfter.GetNumberValue() * float64(time.Millisecond))
 	}
 	return Answer{Wait: wait, Decided: true}
 }

@@ -113,14 +113,11 @@ export class RateLimit {
 }
 
 function decision({ status, answer }) {
-  if (status === 200) {
-    // The delay is that of a queue (`mode: queue`); no other limit sends one.
-    const { delay_ms = 0, receipt = "" } = answer.dynamicMetadata ?? {};
-    return { admitted: true, seconds: delay_ms / 1000, decided: true, receipt };
-  }
-  const over = (answer.statuses ?? []).filter(({ code }) => code === "OVER_LIMIT");
-  const waits = over.map(({ durationUntilReset = "1s" }) => parseFloat(durationUntilReset));
-  return { admitted: false, seconds: waits.length > 0 ? Math.max(...waits) : 1, decided: true, receipt: "" };
+  // The delay is that of a queue (`mode: queue`); no other limit sends one. Without `response.dynamic_metadata`, and for
+  // a cost that never fits, a denial has no time.
+  const { delay_ms = 0, retry_after_ms = 1000, receipt = "" } = answer.dynamicMetadata ?? {};
+  const admitted = status === 200;
+  return { admitted, seconds: (admitted ? delay_ms : retry_after_ms) / 1000, decided: true, receipt };
 }
 
 // A timer of Node may fire up to a millisecond early, and a call that comes too early is denied again. One of more than

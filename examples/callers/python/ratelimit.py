@@ -71,9 +71,8 @@ class RateLimit:
         if status == 200:
             # The delay is that of a queue (`mode: queue`); no other limit sends one.
             return Answer(True, metadata.get("delay_ms", 0) / 1000, receipt=metadata.get("receipt", ""))
-        over = [each for each in answer.get("statuses", []) if each["code"] == "OVER_LIMIT"]
-        waits = (float(each.get("durationUntilReset", "1s").removesuffix("s")) for each in over)
-        return Answer(False, max(waits, default=AWAY))
+        # Without `response.dynamic_metadata`, and for a cost that never fits, there is no time.
+        return Answer(False, metadata["retry_after_ms"] / 1000 if "retry_after_ms" in metadata else AWAY)
 
     def undecided(self):
         allow = self.on_failure == "allow"

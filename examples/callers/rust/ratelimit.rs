@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code as Overall, DescriptorStatus,
-};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
@@ -181,27 +179,24 @@ fn request(domain: &str, entries: Entries<'_>, hits: u64) -> RateLimitRequest {
 
 fn decision(answer: &RateLimitResponse) -> Answer {
     if answer.overall_code() == Overall::OverLimit {
-        let over = answer.statuses.iter().filter(|status| status.code() == Overall::OverLimit);
-        let wait = over.map(until_reset).max().unwrap_or(AWAY);
+        // Without `response.dynamic_metadata`, and for a cost that never fits, there is no time.
+        let wait = milliseconds(answer, "retry_after_ms").unwrap_or(AWAY);
         return Answer { admitted: false, wait, decided: true, receipt: String::new() };
     }
     // The delay is that of a queue (`mode: queue`); no other limit sends one.
-    let wait = match field(answer, "delay_ms") {
-        Some(Kind::NumberValue(milliseconds)) => Duration::try_from_secs_f64(milliseconds / 1000.0),
-        _ => Ok(Duration::ZERO),
-    };
+    let wait = milliseconds(answer, "delay_ms").unwrap_or_default();
     let receipt = match field(answer, "receipt") {
         Some(Kind::StringValue(text)) => text.clone(),
         _ => String::new(),
     };
-    Answer { admitted: true, wait: wait.unwrap_or_default(), decided: true, receipt }
+    Answer { admitted: true, wait, decided: true, receipt }
 }
 
 fn field<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a Kind> {
     answer.dynamic_metadata.as_ref()?.fields.get(name)?.kind.as_ref()
 }
 
-fn until_reset(status: &DescriptorStatus) -> Duration {
-    let wait = status.duration_until_reset.unwrap_or_default();
-    Duration::new(wait.seconds.unsigned_abs(), wait.nanos.unsigned_abs())
+fn milliseconds(answer: &RateLimitResponse, name: &str) -> Option<Duration> {
+    let Kind::NumberValue(milliseconds) = field(answer, name)? else { return None };
+    Duration::try_from_secs_f64(milliseconds / 1000.0).ok()
 }

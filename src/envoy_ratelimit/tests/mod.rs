@@ -269,7 +269,6 @@ fn the_environment_of_the_example_of_envoyproxy_ratelimit_is_taken_over() {
         ("server.admin.read_by_any_host", "true"),
         ("rules.path", "/data/ratelimit/config"),
         ("rules.directory", "any_files"),
-        ("rules.dot_files", "true"),
         ("store.kind", "redis"),
         ("store.redis.topology", "standalone"),
         ("store.redis.url", "redis://redis:6379"),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tls::{ClientConnector, ClientTls, LoadedTls, Protocol, ServerTls, WatchedFiles};
+use tls::{ClientConnector, ClientTls, LoadedTls, Protocol, ServerTls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio_rustls::client::TlsStream;
@@ -60,6 +60,5 @@ fn ends() -> (LoadedTls, ClientConnector) {
         client_names: Vec::new(),
     };
     let client = ClientTls { ca_file: Some(port.cert_file.clone()), ..ClientTls::default() };
-    let (_, contents) = WatchedFiles::open(port.paths());
-    (port.load(contents, Protocol::Http2).expect("a pair"), client.read_files(None).expect("an authority"))
+    (port.load(Protocol::Http2).expect("a pair"), client.read_files(None).expect("an authority"))
 }

@@ -79,8 +79,8 @@ fn rust() -> Caller {
 /// The service with the settings and rules of the examples.
 fn service() -> Ratelimitd {
     let settings = document(&read("examples/callers/settings.yaml"));
-    assert_eq!(settings["response"]["exact_durations"], true);
-    Plan::new(&read("examples/callers/rules.yaml")).set("response.exact_durations", true).start()
+    assert_eq!(settings["response"]["dynamic_metadata"], true);
+    Plan::new(&read("examples/callers/rules.yaml")).set("response.dynamic_metadata", true).start()
 }
 
 impl Caller {

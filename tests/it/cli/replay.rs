@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
 use engine::{Defaults, RuleSet, ValueHashing};
-use rules::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, load};
+use rules::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load};
 use tempfile::NamedTempFile;
 
 /// A minute boundary.
@@ -62,7 +62,7 @@ pub(crate) fn rules_of(text: &str) -> RuleSet {
         merge_domains: false,
         defaults: Defaults::ENVOY_RATELIMIT,
         hashing: ValueHashing::NONE,
-        directory: DirectoryOptions::YAML_FILES,
+        directory: RuleDirectory::YamlFiles,
         upgrades: Vec::new(),
         calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
     };

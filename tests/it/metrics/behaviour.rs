@@ -87,7 +87,6 @@ impl Behaviour {
             "SHADOW_MODE" => plan.set("shadow_mode", true),
             "NEAR_LIMIT_RATIO" => plan.set("near_limit_ratio", value.as_str()),
             "EXTRA_TAGS" => plan.set("metrics.extra_tags", value.as_str()),
-            "PROMETHEUS_MAPPER_YAML" => plan.set("metrics.mapping_file", value.as_str()),
             "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" => plan.set("metrics.response_time", "milliseconds"),
             _ => plan,
         })

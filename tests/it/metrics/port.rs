@@ -33,17 +33,3 @@ fn a_port_for_metrics_that_is_taken_ends_the_start_with_its_setting() {
     };
     assert!(problem.log.contains(&format!("metrics.address: cannot listen on {address}")), "{problem:?}");
 }
-
-#[test]
-fn a_mapping_file_is_not_read_and_a_warning_says_so() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let fifo = folder.path().join("conf.yaml");
-    // A reader of a FIFO waits until a writer opens it.
-    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
-    assert!(made.expect("mkfifo is installed").success());
-    let mapping = fifo.display().to_string();
-    let service = Plan::new(RULES).set("metrics.mapping_file", mapping).start();
-    service.log_with(
-        "metrics.mapping_file has no effect: names and labels of the metrics stay those of the default",
-    );
-}

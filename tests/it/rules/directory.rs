@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use rules::{Change, DirectoryOptions, LoadOptions, Reloader, RuleDirectory, rlconfig};
+use rules::{Change, LoadOptions, Reloader, RuleDirectory, rlconfig};
 use serde_json::Value;
 use store::clock::monotonic;
 use tempfile::TempDir;
@@ -41,12 +41,11 @@ pub(super) struct Watched {
     pub(super) now: std::time::Instant,
 }
 
-pub(super) fn options(directory: DirectoryOptions) -> LoadOptions {
+pub(super) fn options(directory: RuleDirectory) -> LoadOptions {
     LoadOptions { directory, ..super::REFERENCE }
 }
 
-pub(super) const ANY: DirectoryOptions =
-    DirectoryOptions { files: RuleDirectory::AnyFiles, dot_files: false };
+pub(super) const ANY: RuleDirectory = RuleDirectory::AnyFiles;
 
 impl Watched {
     /// `path` is below the root, which `prepare` fills.
@@ -63,9 +62,7 @@ impl Watched {
     pub(super) fn settle(&mut self) {
         for _ in 0..3 {
             self.now += std::time::Duration::from_millis(250);
-            if let Change::Loaded(result) = self.reloader.check_files(self.now)
-                && let Ok(loaded) = *result
-            {
+            if let Change::Loaded(Ok(loaded)) = self.reloader.check_files(self.now) {
                 self.served = lines(&rlconfig(&loaded.rules));
             }
         }
@@ -284,26 +281,24 @@ pub(super) fn config_map(root: &Path, version: &str, files: &[(&str, u32)]) {
 }
 
 #[test]
-fn config_maps_work_with_and_without_dot_files() {
+fn config_maps_are_updated() {
     let first = |root: &Path| config_map(root, "1", &[("a", 1)]);
-    for dot_files in [false, true] {
-        let mut watched = Watched::start("c", options(DirectoryOptions { dot_files, ..ANY }), first);
-        let update = |root: &Path| config_map(root, "2", &[("a", 2), ("b", 2)]);
-        watched.play(&same("ConfigMap update: WATCH_ROOT=false IGNOREDOTFILES=true", update));
-        watched.play(&same(
-            "ConfigMap second update, file removed: WATCH_ROOT=false IGNOREDOTFILES=true",
-            |root| {
-                config_map(root, "3", &[("b", 3)]);
-                fs::remove_file(root.join("c/a.yaml")).expect("a link");
-                fs::remove_dir_all(root.join("c/..1")).expect("a directory");
-            },
-        ));
-    }
+    let mut watched = Watched::start("c", options(ANY), first);
+    let update = |root: &Path| config_map(root, "2", &[("a", 2), ("b", 2)]);
+    watched.play(&same("ConfigMap update: WATCH_ROOT=false IGNOREDOTFILES=true", update));
+    watched.play(&same(
+        "ConfigMap second update, file removed: WATCH_ROOT=false IGNOREDOTFILES=true",
+        |root| {
+            config_map(root, "3", &[("b", 3)]);
+            fs::remove_file(root.join("c/a.yaml")).expect("a link");
+            fs::remove_dir_all(root.join("c/..1")).expect("a directory");
+        },
+    ));
 }
 
 #[test]
 fn swapped_links_are_followed() {
-    let beside = DirectoryOptions { files: RuleDirectory::AnyFilesAndBeside, ..ANY };
+    let beside = RuleDirectory::AnyFilesAndBeside;
     let prepare = |root: &Path| {
         write(root, "v1/sub/config/a.yaml", &rules("a", 1));
         write(root, "v2/sub/config/a.yaml", &rules("a", 2));

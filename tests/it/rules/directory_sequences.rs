@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use rules::{Change, DirectoryOptions, RuleDirectory};
+use rules::{Change, RuleDirectory};
 use serde_json::Value;
 
 use super::directory::{
@@ -14,7 +14,7 @@ use super::directory::{
 };
 
 const BROKEN: &str = "domain: a\ndescriptors: [\n";
-const WITH_ROOT: DirectoryOptions = DirectoryOptions { files: RuleDirectory::AnyFilesAndBeside, ..ANY };
+const WITH_ROOT: RuleDirectory = RuleDirectory::AnyFilesAndBeside;
 
 #[test]
 fn a_file_that_is_still_being_written_is_not_read() {
@@ -94,8 +94,7 @@ fn mistakes_are_mended_and_the_rules_may_go() {
 
 #[test]
 fn files_of_editors_whose_names_start_with_a_dot_are_passed_over() {
-    let with_dot_files = DirectoryOptions { dot_files: true, ..ANY };
-    let mut watched = Watched::start("c", options(with_dot_files), with_a);
+    let mut watched = Watched::start("c", options(ANY), with_a);
     watched.play(&same("the same with RUNTIME_IGNOREDOTFILES=false", |root| {
         write(root, "c/.a.yaml.swp", "b0VIM");
         rename(root, "c/a.yaml", "c/a.yaml~");
@@ -132,7 +131,7 @@ fn config_maps_work_with_every_setting() {
     const NOT_WATCHED: &str = "every change is noticed; there only a swap of RUNTIME_ROOT";
     let cases = [
         (
-            DirectoryOptions { dot_files: true, ..ANY },
+            ANY,
             config_map_updates(
                 [
                     "ConfigMap update: WATCH_ROOT=false IGNOREDOTFILES=false",
@@ -152,7 +151,7 @@ fn config_maps_work_with_every_setting() {
             ),
         ),
         (
-            DirectoryOptions { dot_files: true, ..WITH_ROOT },
+            WITH_ROOT,
             config_map_updates(
                 [
                     "ConfigMap update: WATCH_ROOT=true IGNOREDOTFILES=false (defaults)",

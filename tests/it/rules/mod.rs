@@ -19,13 +19,13 @@ pub mod soft_limits;
 use std::path::{Path, PathBuf};
 
 use engine::{Caller, Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
-use rules::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, LoadedRules, Problems, load};
+use rules::{CalendarOptions, CalendarYears, LoadOptions, LoadedRules, Problems, RuleDirectory, load};
 
 pub const REFERENCE: LoadOptions = LoadOptions {
     merge_domains: false,
     defaults: Defaults::ENVOY_RATELIMIT,
     hashing: ValueHashing::NONE,
-    directory: DirectoryOptions::YAML_FILES,
+    directory: RuleDirectory::YamlFiles,
     upgrades: Vec::new(),
     calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
 };

@@ -57,13 +57,13 @@ impl Watched {
     }
 
     /// Checks the files a quarter of a second after the last check.
-    fn check_once(&mut self) -> Change {
+    fn check_once(&mut self) -> Change<Result<LoadedRules, Problems>> {
         self.now += Duration::from_millis(250);
         self.reloader.check_files(self.now)
     }
 
     /// Checks until the files are settled.
-    fn check(&mut self) -> Change {
+    fn check(&mut self) -> Change<Result<LoadedRules, Problems>> {
         loop {
             match self.check_once() {
                 Change::Unsettled { .. } => {}
@@ -82,7 +82,7 @@ impl Watched {
 
     fn load(&mut self) -> Result<LoadedRules, Problems> {
         match self.check() {
-            Change::Loaded(result) => *result,
+            Change::Loaded(result) => result,
             other => panic!("{other:?}"),
         }
     }
@@ -312,7 +312,7 @@ async fn polled_files_are_loaded_once_they_have_changed_and_are_settled() {
     let (mut reloader, loaded) = Reloader::start(std::slice::from_ref(&path), OPTIONS);
     loaded.expect("rules");
     fs::write(&path, text("d", 6)).expect("a file");
-    let changed = tls::poll_blocking(move || match reloader.check_files(monotonic()) {
+    let changed = base::check_until(move || match reloader.check_files(monotonic()) {
         Change::Loaded(result) => Some(result),
         Change::Unchanged | Change::Unsettled { .. } => None,
     });

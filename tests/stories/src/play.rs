@@ -12,7 +12,7 @@ use engine::{
 };
 use jiff::Timestamp;
 use rules::{
-    CalendarOptions, CalendarYears, DirectoryOptions, ExceptionScope, LoadOptions, LoadedExceptions,
+    CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions, RuleDirectory,
     load_exceptions, load_stream,
 };
 use serde_json::Value;
@@ -281,7 +281,7 @@ fn loaded(file: &RuleFile, years: CalendarYears) -> Result<RuleSet, Unplayable> 
                 defaults: Defaults::ENVOY_RATELIMIT,
                 upgrades: Vec::new(),
                 hashing: ValueHashing { key: Some(HashKey::new(b"a key of stories")), all_values: false },
-                directory: DirectoryOptions::default(),
+                directory: RuleDirectory::default(),
                 calendars: CalendarOptions::new(years),
             };
             let loaded = load_stream("rules.yaml", text.as_bytes(), options);

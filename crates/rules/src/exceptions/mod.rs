@@ -17,24 +17,23 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use base::open_file;
+use base::{FindFiles as _, open_file, told_if_slow};
 use engine::{Entry, Exceptions, ExceptionsBuilder, RowValue, address_of};
 
 use crate::load::on_own_thread;
 use crate::problem::{Location, Problem, ProblemCollector, Problems};
 use crate::read::FileReport;
-use crate::slow_load::told_if_slow;
 use crate::source::{Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
 pub use mentions::check_against_rules;
-pub use reload::{ExceptionChange, ExceptionReloader};
+pub use reload::ExceptionReloader;
 
 use changes::ChangeCounts;
 use mentions::Mentions;
 
 /// The size limit of a file: more than three million rows of a CSV file.
-const MAX_FILE_BYTES: u64 = 128 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 128 << 20;
 /// Rows with all columns, in all files. A row takes about 250 bytes.
 const MAX_YAML_ROWS: usize = 100_000;
 /// Rows of CSV files, in all files: a table of 107 MB.
@@ -73,7 +72,7 @@ pub fn load_exceptions(
     scope: ExceptionScope<'_>,
     previous: &LoadedExceptions,
 ) -> Result<LoadedExceptions, Problems> {
-    load_source(&Source::of_exceptions(path), scope, previous)
+    told_if_slow(&[path], || load_source(&Source::of_exceptions(path), scope, previous))
 }
 
 fn load_source(
@@ -81,7 +80,7 @@ fn load_source(
     scope: ExceptionScope<'_>,
     previous: &LoadedExceptions,
 ) -> Result<LoadedExceptions, Problems> {
-    let (paths, problems) = source.list_files();
+    let (paths, problems) = source.find_files();
     let names: Vec<_> = paths.iter().map(|path| display(path)).collect();
     let load = || {
         let mut loader = Loader::new(scope, previous);
@@ -91,7 +90,7 @@ fn load_source(
         }
         loader.finish(&names)
     };
-    told_if_slow(&names, || on_own_thread(load))
+    on_own_thread(load)
 }
 
 /// Collects the rows of all files.

@@ -120,7 +120,7 @@ fn map_tier(fields: &Fields<'_>, limit: &LimitSpec, report: &mut FileReport) -> 
 mod tests {
     use engine::{Defaults, ValueHashing};
 
-    use crate::{CalendarOptions, CalendarYears, DirectoryOptions, LoadOptions, load_stream};
+    use crate::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load_stream};
 
     /// The problems of a limit with these keys, on line 4.
     fn problems(keys: &str) -> String {
@@ -132,7 +132,7 @@ mod tests {
             defaults: Defaults::ENVOY_RATELIMIT,
             upgrades: Vec::new(),
             hashing: ValueHashing::NONE,
-            directory: DirectoryOptions::default(),
+            directory: RuleDirectory::default(),
             calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
         };
         match load_stream("rules", text.as_bytes(), options) {

@@ -86,16 +86,6 @@ async fn a_denied_request_charges_no_other_prepaid_limit() {
 }
 
 #[tokio::test]
-async fn durations_are_exact_if_the_setting_says_so() {
-    let service = plan().set("response.exact_durations", true).start();
-    let mut rls = Rls::connect(service.grpc_port()).await;
-    decide_one(&mut rls, descriptor(&[("slow", "a")])).await;
-    let answer = rls.send(request_for(vec![descriptor(&[("slow", "a")])])).await.expect("an answer");
-    let (seconds, nanos) = reset(&answer.statuses[0]);
-    assert!((3_590..3_600).contains(&seconds) && nanos > 0 && nanos % 1_000 == 0, "{seconds} s {nanos} ns");
-}
-
-#[tokio::test]
 async fn shadow_rules_never_deny_and_quota_rules_deny_together() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;

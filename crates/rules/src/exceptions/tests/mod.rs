@@ -6,7 +6,7 @@ use std::path::Path;
 use engine::{Defaults, Glob};
 
 use super::*;
-use crate::source::DirectoryOptions;
+use crate::source::RuleDirectory;
 use crate::{CalendarOptions, CalendarYears, LoadOptions, load};
 
 mod values;
@@ -322,7 +322,7 @@ fn what_the_rules_do_not_have_is_a_warning() {
         defaults: Defaults::ENVOY_RATELIMIT,
         upgrades: Vec::new(),
         hashing: engine::ValueHashing::NONE,
-        directory: DirectoryOptions::YAML_FILES,
+        directory: RuleDirectory::YamlFiles,
         calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
     };
     let rules = load(&[folder.path().join("rules.txt")], options).expect("valid rules").rules;

@@ -4,11 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::on_blocking_thread;
 use engine::StoreError;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
-use tls::{
-    ClientConnector, ClientTls, ClientTlsError, MAX_SECRET_BYTES, dial_unix, on_blocking_thread, read_secret,
-};
+use tls::{ClientConnector, ClientTls, ClientTlsError, MAX_SECRET_BYTES, dial_unix, read_secret};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::dial::{self, ConnectTimeouts, RawConnection};

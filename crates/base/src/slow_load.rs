@@ -1,20 +1,23 @@
 //! Says in the log that a load takes long, while it does: files with many thousands of rules or rows, or a file system
 //! that hangs while files are read, otherwise look like a change that nobody has noticed.
 
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
+
+use crate::text::escaped;
 
 const SLOW: Duration = Duration::from_secs(10);
 /// Names of files in the line.
 const MOST_NAMES: usize = 3;
 
 /// Does the work of a load of these files, or directories.
-pub(super) fn told_if_slow<T>(names: &[impl AsRef<str> + Sync], load: impl FnOnce() -> T) -> T {
+pub fn told_if_slow<T>(paths: &[impl AsRef<Path> + Sync], load: impl FnOnce() -> T) -> T {
     let tell = || {
-        let shown: Vec<_> = names.iter().take(MOST_NAMES).map(AsRef::as_ref).collect();
-        let files = shown.join(", ");
-        let more = names.len().saturating_sub(MOST_NAMES);
+        let shown = paths.iter().take(MOST_NAMES).map(|path| path.as_ref().display().to_string());
+        let files = escaped(shown.collect::<Vec<_>>().join(", "));
+        let more = paths.len().saturating_sub(MOST_NAMES);
         tracing::warn!(
             files,
             more,

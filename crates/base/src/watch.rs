@@ -1,0 +1,386 @@
+//! Files that are loaded again when they change: rules, exceptions, maps and certificates.
+//!
+//! The owner of a [`Watched`] calls [`Watched::check`] at intervals, as long as changes should take effect.
+//! Notifications (inotify) would be faster on a local disk, but they behave differently for renames, swapped links,
+//! overlays and network file systems. Names, inodes and times show a change on all of them. A check that finds no
+//! change starts no thread.
+
+use std::collections::hash_map::DefaultHasher;
+use std::convert::Infallible;
+use std::fmt;
+use std::fs;
+use std::future::pending;
+use std::hash::Hasher as _;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::file::open_file;
+use crate::slow_load::told_if_slow;
+
+/// A change takes effect with the second check after it: within half a second and the time to load the files.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+
+/// Files that keep changing for this long are reported once. They are still not loaded: half of a rule file is valid
+/// YAML in most cases, and would put some rules in force without the others.
+const REPORT_AFTER: Duration = Duration::from_secs(5);
+
+/// The result of one check of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// The files are those loaded last.
+    Unchanged,
+    /// The files changed since the last check, so a writer may not have finished. They are loaded by the first check
+    /// that finds no further change, however long that takes. `is_overdue` is true once: when the files have kept
+    /// changing for five seconds.
+    Unsettled { is_overdue: bool },
+    /// The files changed and were loaded. A state of the files is loaded once, also if it has errors.
+    Loaded(T),
+}
+
+/// Which files belong together.
+pub trait FindFiles {
+    /// What the search tells beside the paths. A change of it is a change of the files.
+    type Notes: Clone + fmt::Debug + PartialEq;
+
+    fn find_files(&self) -> (Vec<PathBuf>, Self::Notes);
+
+    /// The bound of the size of a file. What is beyond it is an error of the file.
+    fn max_file_bytes(&self) -> u64 {
+        1 << 20
+    }
+}
+
+/// One file.
+impl FindFiles for PathBuf {
+    type Notes = ();
+
+    fn find_files(&self) -> (Vec<PathBuf>, ()) {
+        (vec![self.clone()], ())
+    }
+}
+
+/// Files that are watched.
+#[derive(Debug)]
+pub struct Watched<F: FindFiles> {
+    files: F,
+    /// The state of the last check.
+    last_seen: FileStates<F::Notes>,
+    /// `None` if the last check found no change.
+    unsettled: Option<Unsettled>,
+    /// The state that was loaded last. `None` after the start: a change within the same tick of the file system's clock
+    /// leaves the state as it was, so the first check compares the content.
+    last_loaded: Option<FileStates<F::Notes>>,
+    /// The content that was loaded last.
+    content: ContentPrint<F::Notes>,
+}
+
+/// The state of files as far as the file system shows it without reading them: the paths, and for each file its
+/// resolved path, inode, length and times. It changes when a symbolic link is swapped, when a file is replaced by a
+/// rename or written in place, and when a file is added or removed.
+#[derive(Debug, PartialEq)]
+struct FileStates<N> {
+    files: Vec<(PathBuf, Result<FileStamp, String>)>,
+    notes: N,
+}
+
+#[derive(Debug, PartialEq)]
+struct FileStamp {
+    resolved: PathBuf,
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified_ns: (i64, i64),
+    changed_ns: (i64, i64),
+}
+
+/// The files and a hash of the bytes of each, by which a change is recognised. The text of an error stands for a file
+/// that cannot be read.
+#[derive(Debug, PartialEq)]
+struct ContentPrint<N> {
+    files: Vec<(PathBuf, Result<u64, String>)>,
+    notes: N,
+}
+
+/// A series of checks of which each found a change.
+#[derive(Clone, Copy, Debug)]
+struct Unsettled {
+    since: Instant,
+    is_reported: bool,
+}
+
+impl<F: FindFiles> Watched<F> {
+    /// Loads the files for the first time, whatever comes of it. Blocks on the file system.
+    pub fn start<T>(files: F, load: impl FnOnce(&F) -> T) -> (Self, T) {
+        // Before the files are loaded, so that a change meanwhile is one.
+        let last_seen = FileStates::of_files(&files);
+        let (content, loaded) = told_if_slow(&last_seen.paths(), || {
+            let content = last_seen.read(files.max_file_bytes());
+            (content, load(&files))
+        });
+        (Self { files, last_seen, unsettled: None, last_loaded: None, content }, loaded)
+    }
+
+    /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the
+    /// file system. What was loaded while the files changed once more is dropped.
+    pub fn check<T>(&mut self, now: Instant, load: impl FnOnce(&F) -> T) -> Change<T> {
+        let state = FileStates::of_files(&self.files);
+        if state != self.last_seen {
+            return self.wait_for_writer(state, now);
+        }
+        if self.last_loaded.as_ref() == Some(&state) {
+            self.unsettled = None;
+            return Change::Unchanged;
+        }
+        let loaded = told_if_slow(&state.paths(), || {
+            let content = state.read(self.files.max_file_bytes());
+            (content != self.content).then(|| (content, load(&self.files)))
+        });
+        let state = FileStates::of_files(&self.files);
+        if state != self.last_seen {
+            return self.wait_for_writer(state, now);
+        }
+        self.unsettled = None;
+        self.last_loaded = Some(state);
+        let Some((content, loaded)) = loaded else { return Change::Unchanged };
+        self.content = content;
+        Change::Loaded(loaded)
+    }
+
+    fn wait_for_writer<T>(&mut self, state: FileStates<F::Notes>, now: Instant) -> Change<T> {
+        self.last_seen = state;
+        let unsettled = self.unsettled.get_or_insert(Unsettled { since: now, is_reported: false });
+        let is_overdue = !unsettled.is_reported && now.duration_since(unsettled.since) >= REPORT_AFTER;
+        unsettled.is_reported |= is_overdue;
+        Change::Unsettled { is_overdue }
+    }
+}
+
+impl<N: Clone> FileStates<N> {
+    fn of_files<F: FindFiles<Notes = N>>(files: &F) -> Self {
+        let (paths, notes) = files.find_files();
+        let state = |path: PathBuf| {
+            let stamp = FileStamp::of_file(&path).map_err(|error| error.to_string());
+            (path, stamp)
+        };
+        Self { files: paths.into_iter().map(state).collect(), notes }
+    }
+
+    fn paths(&self) -> Vec<&Path> {
+        self.files.iter().map(|(path, _)| path.as_path()).collect()
+    }
+
+    fn read(&self, max_file_bytes: u64) -> ContentPrint<N> {
+        let print = |path: &Path| {
+            let content = hash_file(path, max_file_bytes).map_err(|error| error.to_string());
+            (path.to_owned(), content)
+        };
+        ContentPrint { files: self.paths().into_iter().map(print).collect(), notes: self.notes.clone() }
+    }
+}
+
+impl FileStamp {
+    fn of_file(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
+            resolved: fs::canonicalize(path)?,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified_ns: (metadata.mtime(), metadata.mtime_nsec()),
+            changed_ns: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+fn hash_file(path: &Path, max_bytes: u64) -> io::Result<u64> {
+    // It may grow while it is read.
+    let mut stream = open_file(path, max_bytes)?.take(max_bytes);
+    let mut hasher = DefaultHasher::new();
+    let mut chunk = vec![0; 256 << 10];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(hasher.finish()),
+            Ok(bytes) => hasher.write(&chunk[..bytes]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Runs `check` at once and then four times a second, on a thread that may block: a file system may hang.
+pub async fn check_forever(mut check: impl FnMut() + Send + 'static) -> Infallible {
+    check_until(move || {
+        check();
+        None
+    })
+    .await
+}
+
+/// Like [`check_forever`], until `check` finds something.
+pub async fn check_until<T, C>(mut check: C) -> T
+where
+    T: Send + 'static,
+    C: FnMut() -> Option<T> + Send + 'static,
+{
+    let mut ticks = interval(CHECK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let checked = on_blocking_thread(move || {
+            let found = check();
+            (check, found)
+        });
+        let found;
+        (check, found) = checked.await;
+        if let Some(found) = found {
+            return found;
+        }
+    }
+}
+
+/// Does `work` on a thread that may block. A panic of the work is one of the caller.
+pub async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // Cancelled: the runtime is shutting down, and the caller's task with it.
+            Err(_) => pending().await,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::clock::monotonic;
+
+    struct Folder {
+        folder: tempfile::TempDir,
+        files: Watched<Pair>,
+        now: Instant,
+    }
+
+    #[derive(Debug)]
+    struct Pair([PathBuf; 2]);
+
+    impl FindFiles for Pair {
+        type Notes = ();
+
+        fn find_files(&self) -> (Vec<PathBuf>, ()) {
+            (self.0.to_vec(), ())
+        }
+    }
+
+    /// The texts of the files; `-` for a file that cannot be read.
+    fn read(pair: &Pair) -> Vec<String> {
+        pair.0.iter().map(|path| fs::read_to_string(path).unwrap_or("-".to_owned())).collect()
+    }
+
+    impl Folder {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let paths = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
+            for path in &paths {
+                fs::write(path, "old").expect("room for a file");
+            }
+            let (files, texts) = Watched::start(Pair(paths), read);
+            assert_eq!(texts, ["old", "old"]);
+            Self { folder, files, now: monotonic() }
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.folder.path().join(name), text).expect("room for a file");
+        }
+
+        /// What a check has loaded.
+        fn check(&mut self) -> Option<Vec<String>> {
+            self.now += CHECK_EVERY;
+            match self.files.check(self.now, read) {
+                Change::Loaded(texts) => Some(texts),
+                Change::Unchanged | Change::Unsettled { .. } => None,
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_is_loaded_once_when_two_checks_agree() {
+        let mut folder = Folder::new();
+        assert_eq!(folder.check(), None);
+        folder.write("tls.crt", "new");
+        assert_eq!(folder.check(), None, "the writer may not have finished");
+        folder.write("tls.key", "newer");
+        assert_eq!(folder.check(), None, "it had not");
+        assert_eq!(folder.check().as_deref(), Some(&["new".to_owned(), "newer".to_owned()][..]));
+        assert_eq!(folder.check(), None);
+        folder.write("tls.key", "newer");
+        assert_eq!((folder.check(), folder.check()), (None, None), "the same bytes");
+        folder.write("tls.key", "newest");
+        folder.check();
+        folder.write("tls.key", "newer");
+        assert_eq!((folder.check(), folder.check()), (None, None), "as it was");
+    }
+
+    #[test]
+    fn what_was_loaded_while_a_writer_went_on_is_dropped() {
+        let mut folder = Folder::new();
+        folder.write("tls.key", "new");
+        folder.check();
+        let path = folder.folder.path().join("tls.key");
+        let change = folder.files.check(folder.now, |_| fs::write(&path, "newer").expect("room for a file"));
+        assert_eq!(change, Change::Unsettled { is_overdue: false });
+        assert_eq!(folder.check().expect("a change")[1], "newer");
+    }
+
+    #[test]
+    fn files_that_keep_changing_are_reported_once() {
+        let mut folder = Folder::new();
+        let mut reported = Vec::new();
+        for seconds in 0..12 {
+            folder.write("tls.key", &"x".repeat(seconds + 4));
+            folder.now += Duration::from_secs(1);
+            if folder.files.check(folder.now, read) == (Change::Unsettled { is_overdue: true }) {
+                reported.push(seconds);
+            }
+        }
+        assert_eq!(reported, [5]);
+        assert!(folder.check().is_some());
+    }
+
+    #[test]
+    fn renames_removals_and_swapped_links_are_changes() {
+        let mut folder = Folder::new();
+        let path = |name: &str| folder.folder.path().join(name);
+        let [key, beside] = [path("tls.key"), path(".tls.key")];
+        fs::write(&beside, "moved").expect("room for a file");
+        fs::rename(&beside, &key).expect("a rename");
+        folder.check();
+        assert_eq!(folder.check().expect("a change")[1], "moved");
+        fs::remove_file(&key).expect("a file");
+        folder.check();
+        assert_eq!(folder.check().expect("a change")[1], "-");
+        // As in a Secret of Kubernetes.
+        for (version, text) in [("..1", "first"), ("..2", "second")] {
+            let target = folder.folder.path().join(version);
+            fs::create_dir(&target).expect("a folder");
+            fs::write(target.join("tls.key"), text).expect("room for a file");
+        }
+        let data = folder.folder.path().join("..data");
+        symlink("..1", &data).expect("a link");
+        symlink("..data/tls.key", &key).expect("a link");
+        folder.check();
+        assert_eq!(folder.check().expect("a change")[1], "first");
+        let swapped = folder.folder.path().join("..tmp");
+        symlink("..2", &swapped).expect("a link");
+        fs::rename(&swapped, &data).expect("a rename");
+        folder.check();
+        assert_eq!(folder.check().expect("a change")[1], "second");
+    }
+}
