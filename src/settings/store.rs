@@ -138,7 +138,6 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Setti
         timeout: reader.take("store.redis.timeout", "15ms", duration("100us", "10s")),
         connections: reader.take("store.redis.connections", "2", positive(64)),
         max_batch: reader.take("store.redis.max_batch", "128", positive(1_024)),
-        linger: reader.take("store.redis.linger", "0s", duration("0s", "500us")),
         max_queue: reader.take("store.redis.max_queue", "8192", positive(1_000_000)),
         breaker: breaker(reader),
     };

@@ -36,9 +36,6 @@ pub struct RedisOptions {
     pub connections: u32,
     /// The most counters of one batch, at least 1. A request with more counters goes alone.
     pub max_batch: usize,
-    /// How long a batch waits for more requests before it is sent, at most 500 µs, while requests come often
-    /// enough for another one within this time. Zero: not at all.
-    pub linger: Duration,
     /// The most requests that wait for a batch, at least 1. Further requests are refused at once.
     pub max_queue: usize,
     /// `None`: no breaker.
@@ -120,7 +117,6 @@ impl Default for RedisOptions {
             timeout: Duration::from_millis(15),
             connections: 2,
             max_batch: 128,
-            linger: Duration::ZERO,
             max_queue: 8192,
             breaker: Some(BreakerOptions::default()),
         }
