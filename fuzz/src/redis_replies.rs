@@ -101,7 +101,6 @@ async fn decide(socket: &Path) {
         urls: vec![url.parse().expect("a URL")],
         timeout: TIMEOUT,
         connections: 1,
-        breaker: None,
         ..RedisOptions::default()
     };
     let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("valid options");

@@ -242,15 +242,13 @@ fn tls(reader: &mut Reader) -> ClientTls {
     }
 }
 
-fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
-    let enabled = reader.take("store.redis.breaker.enabled", "true", flag());
-    let breaker = BreakerOptions {
+fn breaker(reader: &mut Reader) -> BreakerOptions {
+    BreakerOptions {
         failures: reader.take("store.redis.breaker.failures", "5", positive(1_000)),
         error_percent: reader.take("store.redis.breaker.error_percent", "50", positive(100)),
         window: reader.take("store.redis.breaker.window", "1s", duration("100ms", "1m")),
         pause: reader.take("store.redis.breaker.pause", "100ms", duration("10ms", "10s")),
-    };
-    enabled.then_some(breaker)
+    }
 }
 
 fn urls(may_be_none: bool) -> Parser<Vec<RedisUrl>> {

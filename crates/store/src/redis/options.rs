@@ -38,8 +38,7 @@ pub struct RedisOptions {
     pub max_batch: usize,
     /// The most requests that wait for a batch, at least 1. Further requests are refused at once.
     pub max_queue: usize,
-    /// `None`: no breaker.
-    pub breaker: Option<BreakerOptions>,
+    pub breaker: BreakerOptions,
 }
 
 /// Servers, and how to log in there. The fields are as in [`RedisOptions`].
@@ -118,7 +117,7 @@ impl Default for RedisOptions {
             connections: 2,
             max_batch: 128,
             max_queue: 8192,
-            breaker: Some(BreakerOptions::default()),
+            breaker: BreakerOptions::default(),
         }
     }
 }
@@ -148,7 +147,7 @@ impl RedisOptions {
             ("connections", self.connections > 0),
             ("max_batch", self.max_batch > 0),
             ("max_queue", self.max_queue > 0),
-            ("breaker.failures", self.breaker.is_none_or(|breaker| breaker.failures > 0)),
+            ("breaker.failures", self.breaker.failures > 0),
         ];
         match at_least_one.iter().find(|(_, holds)| !holds) {
             Some((name, _)) => Err(OptionsError::Zero(name)),

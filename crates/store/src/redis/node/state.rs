@@ -88,8 +88,7 @@ impl NodeState {
         taken.items
     }
 
-    /// Records the result of a call that was sent at `sent`. If it opens a breaker that refuses calls, all waiting
-    /// requests fail.
+    /// Records the result of a call that was sent at `sent`. If it opens the breaker, all waiting requests fail.
     pub(super) fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
         if let Err(open) = self.breaker.record(sent, result) {
             fail_unsent(self.drain(), &open);
