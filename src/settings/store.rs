@@ -63,8 +63,6 @@ fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOpti
     let options = DenyCacheOptions {
         max_age: reader.take("store.redis.deny_cache.max_age", "1s", duration("1ms", "60s")),
         max_keys: reader.take("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
-        // `response.*`, which is read later, may require the other limits.
-        skip_other_limits: reader.take("store.redis.deny_cache.skip_other_limits", "false", flag()),
         store_reserves,
     };
     enabled.then_some(options)
