@@ -101,7 +101,6 @@ async fn decide(socket: &Path) {
         urls: vec![url.parse().expect("a URL")],
         timeout: TIMEOUT,
         connections: 1,
-        breaker: None,
         ..RedisOptions::default()
     };
     let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("valid options");
@@ -115,7 +114,7 @@ async fn decide(socket: &Path) {
 
 fn check(charges: &Charges, outcomes: &Outcomes) {
     assert_eq!(outcomes.by_charge.len(), charges.len());
-    for (charge, outcome) in charges.values().zip(outcomes.decided()) {
+    for (charge, outcome) in charges.values().zip(&outcomes.by_charge) {
         let DecidedBy::Store(snapshot) = outcome.decided_by else { panic!("not from Redis: {outcome:?}") };
         let attempt = Attempt { now_us: snapshot.now_us, cost: charge.cost };
         // Answers of the deny cache are computed at later times.

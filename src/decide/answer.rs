@@ -132,7 +132,7 @@ impl<'d> Answer<'d> {
 fn descriptor_status(status: Status<'_>) -> DescriptorStatus<'_> {
     let no_limit = DescriptorStatus { code: status.code, limit: None, remaining: 0, until_reset: None };
     match status.applied {
-        Applied::Nothing | Applied::Skipped => no_limit,
+        Applied::Nothing => no_limit,
         Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX.into(), ..no_limit },
         Applied::Limited(result) => DescriptorStatus {
             limit: Some(result.limit),
@@ -194,7 +194,7 @@ fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     let over = decision.statuses().filter(|status| status.code == Code::OverLimit);
     let limits = over.filter_map(|status| match status.applied {
         Applied::Limited(result) => Some(result),
-        Applied::Nothing | Applied::Unlimited(_) | Applied::Skipped => None,
+        Applied::Nothing | Applied::Unlimited(_) => None,
     });
     let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
     limits.reduce(|longest, other| if wait(&other) > wait(&longest) { other } else { longest })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::algorithm::Kernel;
 use engine::{
     Charge, ChargedLimit, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy,
-    LimitResult, Period, Plan, PlanError, Report, Request, Reset, Role, Store, StoreError,
+    LimitResult, Period, Plan, PlanError, Report, Request, Reset, Role, Store,
 };
 use rules::derivation_text;
 use store::clock::Clock;
@@ -57,14 +57,14 @@ impl<S: Store + Reset> CounterService<S> {
         let keys = keys(&plan);
         let outcomes = self.store.decide(&plan.charges).await?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-        // One result per key: this store has no layer that skips charges, and peeks on one counter are one charge.
+        // One result per key: peeks on one counter are one charge.
         let results = decision.charges().zip(keys);
-        let status = |((charged, result), key): ((ChargedLimit<'_>, Option<LimitResult<'_>>), String)| {
+        let status = |((charged, result), key): ((ChargedLimit<'_>, LimitResult<'_>), String)| {
             let mut derivations = decision.derivations().iter();
             let derivation = derivations.find(|derivation| derivation.charge == Some(charged.index));
-            Some(status(&result?, key, derivation.map(derivation_text)))
+            status(&result, key, derivation.map(derivation_text))
         };
-        Ok(results.filter_map(status).collect())
+        Ok(results.map(status).collect())
     }
 
     /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key, and
@@ -90,9 +90,7 @@ impl<S: Store + Reset> CounterService<S> {
     /// [`NoDecision`] if the store gives no answer.
     pub async fn show_counter(&self, key: &str, kernel: Kernel) -> Result<Report, NoDecision> {
         let outcomes = self.store.decide(&peek_at(key, kernel)).await?;
-        // This store has no layer that skips charges.
-        let outcome = outcomes.by_charge.first().and_then(Option::as_ref);
-        outcome.map(|outcome| outcome.report).ok_or(NoDecision::Store(StoreError::Timeout))
+        Ok(outcomes.by_charge[0].report)
     }
 
     /// Removes one counter by its key. Returns whether it existed.

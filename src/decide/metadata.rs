@@ -185,7 +185,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
 fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
     match decision.statuses().nth(index)?.applied {
         Applied::Limited(result) => result.limit.spec.calendar.as_deref(),
-        Applied::Nothing | Applied::Skipped | Applied::Unlimited(_) => None,
+        Applied::Nothing | Applied::Unlimited(_) => None,
     }
 }
 

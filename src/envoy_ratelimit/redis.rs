@@ -1,7 +1,5 @@
 //! The Redis servers: addresses and credentials.
 
-use std::time::Duration;
-
 use store::redis::RedisUrl;
 
 use super::draft::Draft;
@@ -45,9 +43,6 @@ const USE_PER_SECOND: &str = "REDIS_PERSECOND";
 /// would fail calls to a distant Redis that succeed with `envoyproxy/ratelimit`.
 const TIMEOUT: &str = "100ms";
 
-/// The longest `store.redis.linger`.
-const MAX_LINGER: Duration = Duration::from_micros(500);
-
 /// What Go connects to where an address has no host.
 const LOOPBACK: &str = "127.0.0.1";
 
@@ -71,21 +66,9 @@ pub(super) fn translate(draft: &mut Draft) {
     }
     let has_tls = draft.values.flag(MAIN.tls) || (has_second && draft.values.flag(PER_SECOND.tls));
     tls::translate_redis(draft, has_tls);
-    translate_window(draft);
     let needed = draft.values.flag("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
     let ready = (!needed).to_string();
     draft.set_if_given("store.redis.ready_in_outage", ready, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
-}
-
-/// A window of `envoyproxy/ratelimit` may be longer than the longest wait here.
-fn translate_window(draft: &mut Draft) {
-    const WINDOW: &str = "REDIS_PIPELINE_WINDOW";
-    let window = draft.values.duration(WINDOW);
-    if window > MAX_LINGER {
-        draft.values.warn(format!("{WINDOW} is longer than a batch may wait: it is {MAX_LINGER:?}"));
-    }
-    let linger = humantime::format_duration(window.min(MAX_LINGER)).to_string();
-    draft.set_if_given("store.redis.linger", linger, WINDOW);
 }
 
 fn translate_group(draft: &mut Draft, names: &ServerNames) {

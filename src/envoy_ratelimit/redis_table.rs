@@ -51,8 +51,7 @@ pub(super) static REDIS: [RatelimitVariable; 20] = [
         "false",
         Sets(&["store.redis.tls.verify_name"]),
     ),
-    RatelimitVariable::own("REDIS_PIPELINE_WINDOW", Duration, "0", Sets(&["store.redis.linger"]))
-        .but("on all topologies, at most 500us, and only while requests come often"),
+    RatelimitVariable::own("REDIS_PIPELINE_WINDOW", Duration, "0", Meaningless(WINDOW)),
     RatelimitVariable::own("REDIS_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
     RatelimitVariable::own("REDIS_CLUSTER_PIPELINE_PARALLELISM", Whole, "1", Meaningless(PARALLELISM)),
     RatelimitVariable::own("REDIS_PERSECOND", Flag, "false", Sets(PER_SECOND_SERVERS))
@@ -126,7 +125,8 @@ pub(super) static REDIS_PER_SECOND: [RatelimitVariable; 12] = [
 ];
 
 const POOL_SIZE: &str = "requests share calls, so `store.redis.connections` (2 for each worker) is enough";
-const WINDOW: &str = "`store.redis.linger` is for all servers: set `REDIS_PIPELINE_WINDOW`";
+const WINDOW: &str =
+    "requests that arrive while a call is in flight share the next one; a wait would save nothing";
 const PIPELINE_LIMIT: &str = "it has no effect there either; `store.redis.max_batch` bounds a batch";
 const PARALLELISM: &str = "the nodes of a cluster are always asked at the same time";
 const DIAL_TIMEOUT: &str =

@@ -99,7 +99,7 @@ impl Settings {
         // `envoy_ratelimit` has decided by it already; here it is checked, and listed.
         let is_checked = one_of(["auto", "on", "off"].map(|name| (name, ())));
         reader.take("envoy_ratelimit_environment", "auto", is_checked);
-        let mut settings = Self {
+        Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
             exceptions: reader.take("exceptions.path", "", path_or_none()),
@@ -115,12 +115,7 @@ impl Settings {
             enforcement: enforcement_from_reader(reader),
             response: response_from_reader(reader),
             log: Log::from_reader(reader),
-        };
-        if let Some(deny_cache) = &mut settings.store.deny_cache {
-            let is_any_reported = settings.server.check.is_some() || reports_every_limit(&settings.response);
-            deny_cache.skip_other_limits &= !is_any_reported;
         }
-        settings
     }
 }
 
@@ -128,11 +123,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self::from_reader(&mut Reader::default())
     }
-}
-
-/// Whether an answer describes every limit of the request, and not only the one that denies it.
-fn reports_every_limit(response: &ResponseOptions) -> bool {
-    response.retry_after || response.dynamic_metadata || response.headers == HeaderStyle::Ietf
 }
 
 fn defaults_from_reader(reader: &mut Reader) -> Defaults {

@@ -63,8 +63,6 @@ fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOpti
     let options = DenyCacheOptions {
         max_age: reader.take("store.redis.deny_cache.max_age", "1s", duration("1ms", "60s")),
         max_keys: reader.take("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
-        // `response.*`, which is read later, may require the other limits.
-        skip_other_limits: reader.take("store.redis.deny_cache.skip_other_limits", "false", flag()),
         store_reserves,
     };
     enabled.then_some(options)
@@ -138,7 +136,6 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Setti
         timeout: reader.take("store.redis.timeout", "15ms", duration("100us", "10s")),
         connections: reader.take("store.redis.connections", "2", positive(64)),
         max_batch: reader.take("store.redis.max_batch", "128", positive(1_024)),
-        linger: reader.take("store.redis.linger", "0s", duration("0s", "500us")),
         max_queue: reader.take("store.redis.max_queue", "8192", positive(1_000_000)),
         breaker: breaker(reader),
     };
@@ -243,15 +240,13 @@ fn tls(reader: &mut Reader) -> ClientTls {
     }
 }
 
-fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
-    let enabled = reader.take("store.redis.breaker.enabled", "true", flag());
-    let breaker = BreakerOptions {
+fn breaker(reader: &mut Reader) -> BreakerOptions {
+    BreakerOptions {
         failures: reader.take("store.redis.breaker.failures", "5", positive(1_000)),
         error_percent: reader.take("store.redis.breaker.error_percent", "50", positive(100)),
         window: reader.take("store.redis.breaker.window", "1s", duration("100ms", "1m")),
         pause: reader.take("store.redis.breaker.pause", "100ms", duration("10ms", "10s")),
-    };
-    enabled.then_some(breaker)
+    }
 }
 
 fn urls(may_be_none: bool) -> Parser<Vec<RedisUrl>> {

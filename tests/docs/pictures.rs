@@ -95,7 +95,7 @@ fn decide(limit: &LimitSpec) -> Vec<Hit> {
     let store = MemoryStore::new(MemoryOptions::default(), ManualClock::default());
     let max = limit.capacity();
     let hits = traffic().into_iter().map(|at_ms| {
-        let outcome = store.decide_at(&plan.charges, T0 + at_ms * 1_000).by_charge[0].expect("decided");
+        let outcome = store.decide_at(&plan.charges, T0 + at_ms * 1_000).by_charge[0];
         let delay_ms = outcome.report.delay_us / 1_000;
         let proceeds_ms = (outcome.verdict == Verdict::Fits).then_some(at_ms + delay_ms);
         Hit { at_ms, proceeds_ms, used: max - outcome.report.remaining }

@@ -65,8 +65,6 @@ pub enum Applied<'d> {
     Nothing,
     /// A limit that never denies.
     Unlimited(&'d Limit),
-    /// Every charge of the descriptor was skipped: another charge denies the request whatever they would say.
-    Skipped,
     /// The deciding limit, of those that can deny: of the limits that are over, the one with the longest wait; if none
     /// is over, the one with the smallest share left. If none can deny, it is chosen among all in the same way.
     Limited(LimitResult<'d>),
@@ -105,7 +103,6 @@ impl Decision {
     pub fn merge(mut plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
         let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
         for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
-            let Some(outcome) = outcome else { continue };
             // A hit that is not recorded does not wait, so its delay is 0.
             if charge.cost.changes_counter() && !charge.is_recorded(outcome.verdict, is_denied) {
                 outcome.report.delay_us = 0;
@@ -129,20 +126,18 @@ impl Decision {
     }
 
     fn limited<'d>(&'d self, planned: &'d Planned) -> Status<'d> {
-        let decided = self.plan.charged_limits(planned).filter_map(|charged| self.result(charged));
-        let Some(deciding) = decided.reduce(more_decisive) else {
-            return Status { code: Code::Ok, applied: Applied::Skipped };
+        let results = self.plan.charged_limits(planned).map(|charged| self.result(charged));
+        let Some(deciding) = results.reduce(more_decisive) else {
+            return Status { code: Code::Ok, applied: Applied::Nothing };
         };
         let is_over = deciding.outcome.verdict == Verdict::Over && !deciding.never_denies();
         let code = if is_over { Code::OverLimit } else { Code::Ok };
         Status { code, applied: Applied::Limited(deciding) }
     }
 
-    /// The result of a limit; `None` if its charge was skipped.
-    fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
+    fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> LimitResult<'d> {
         let ChargedLimit { rule, limit, cost, role, reserve, index, .. } = charged;
-        let outcome = self.outcomes.by_charge[index].as_ref()?;
-        Some(LimitResult { rule, limit, cost, role, reserve, outcome })
+        LimitResult { rule, limit, cost, role, reserve, outcome: &self.outcomes.by_charge[index] }
     }
 
     /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
@@ -158,9 +153,8 @@ impl Decision {
         self.plan.derivations()
     }
 
-    /// Every charge once, with the limit of the first descriptor that it belongs to. The result is `None` if the charge
-    /// was skipped: nothing is known of the counter.
-    pub fn charges(&self) -> impl Iterator<Item = (ChargedLimit<'_>, Option<LimitResult<'_>>)> {
+    /// Every charge once, with the limit of the first descriptor that it belongs to.
+    pub fn charges(&self) -> impl Iterator<Item = (ChargedLimit<'_>, LimitResult<'_>)> {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
@@ -192,8 +186,8 @@ impl Decision {
     pub(crate) fn counter_results<'d>(&'d self) -> impl Iterator<Item = (&'d str, LimitResult<'d>)> {
         let charges = &self.plan.charges;
         let is_last = |charged: &ChargedLimit<'_>| charges.last_on_counter(charged.index) == charged.index;
-        let keyed = |charged: ChargedLimit<'d>| Some((charges.get(charged.index).0, self.result(charged)?));
-        self.plan.charged().filter(is_last).filter_map(keyed)
+        let keyed = |charged: ChargedLimit<'d>| (charges.get(charged.index).0, self.result(charged));
+        self.plan.charged().filter(is_last).map(keyed)
     }
 
     /// Shortest wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it
@@ -219,15 +213,14 @@ impl Decision {
                 true => (charges.last_on_counter(index), charges.cost_so_far(index)),
                 false => (index, charge.cost),
             };
-            if let Some(outcome) = &self.outcomes.by_charge[last] {
-                let is_alone = last == index && cost == charge.cost;
-                let has_changed = !is_alone || charge.is_recorded(outcome.verdict, true);
-                *wait = (*wait).max(if has_changed {
-                    wait_for_next(charge.kernel, cost, outcome)
-                } else {
-                    outcome.report.retry_after
-                });
-            }
+            let outcome = &self.outcomes.by_charge[last];
+            let is_alone = last == index && cost == charge.cost;
+            let has_changed = !is_alone || charge.is_recorded(outcome.verdict, true);
+            *wait = (*wait).max(if has_changed {
+                wait_for_next(charge.kernel, cost, outcome)
+            } else {
+                outcome.report.retry_after
+            });
         }
         enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
     }

@@ -85,15 +85,10 @@ impl Charges {
 impl Outcomes {
     /// The outcomes of a request whose parts were decided one by one: each part of [`Charges::parts`] once.
     pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
-        let mut all = Self::default();
-        for (part, outcomes) in decided {
-            let largest = part.indices.iter().copied().max().map_or(0, |index| index + 1);
-            all.by_charge.resize(all.by_charge.len().max(largest), None);
-            for (&index, outcome) in part.indices.iter().zip(outcomes.by_charge) {
-                all.by_charge[index] = outcome;
-            }
-        }
-        all
+        let indexed = |(part, outcomes): (&'p ChargesPart, Self)| part.indices.iter().zip(outcomes.by_charge);
+        let mut all: Vec<(&usize, Outcome)> = decided.flat_map(indexed).collect();
+        all.sort_by_key(|&(index, _)| index);
+        all.into_iter().map(|(_, outcome)| outcome).collect()
     }
 }
 
@@ -159,12 +154,10 @@ impl Settles {
     }
 
     /// Fills in the results of the settles. Their outcomes become those of a decision that denies nothing.
-    pub(super) fn finish(&mut self, charges: &Charges, outcomes: &mut [Option<Outcome>]) {
+    pub(super) fn finish(&mut self, charges: &Charges, outcomes: &mut [Outcome]) {
         for settle in &mut self.0 {
             let charge = charges.charge(settle.charge);
-            if let Some(outcome) = &mut outcomes[settle.charge] {
-                settle.result = settle_outcome(charge, outcome, settle.nonce.is_some());
-            }
+            settle.result = settle_outcome(charge, &mut outcomes[settle.charge], settle.nonce.is_some());
         }
     }
 }
@@ -226,9 +219,7 @@ impl Decision {
         let mut receipt = Receipt::new(nonce());
         for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
             let (key, charge) = self.plan.charges.get(charged.index);
-            if let Some(grant) =
-                self.outcomes.by_charge[charged.index].and_then(|granted| self.grant(charge, &granted))
-            {
+            if let Some(grant) = self.grant(charge, &self.outcomes.by_charge[charged.index]) {
                 receipt.add(key, charge.cost.taken(), grant);
             }
         }

@@ -33,7 +33,7 @@ pub trait Store: Send + Sync {
     ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
     /// * Settles: a charge with [`Role::Settle`](super::Role::Settle) comes alone, see [`Charges::parts`].
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the reading of the counter after
-    ///   this charge ([`CounterSnapshot`]). Only a layer that answers without the store skips charges.
+    ///   this charge ([`CounterSnapshot`]).
     /// * Expiry: a counter may be removed once it equals an unused one
     ///   ([`Kernel::unused_from_us`](super::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.
@@ -82,28 +82,20 @@ pub struct Outcome {
 /// The outcomes of all charges of a request, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Outcomes {
-    /// One per charge. `None` if the charge was skipped: another charge denies the request in any case, and this one
-    /// would not be recorded. Nothing is known of its counter.
-    pub by_charge: SmallVec<[Option<Outcome>; 2]>,
+    pub by_charge: SmallVec<[Outcome; 2]>,
 }
 
 impl Outcomes {
-    /// The outcomes of the charges that were decided.
-    pub fn decided(&self) -> impl Iterator<Item = &Outcome> {
-        self.by_charge.iter().flatten()
-    }
-
-    /// Whether the charge at `index` was decided to be over its limit.
+    /// Whether the charge at `index` is over its limit.
     #[must_use]
     pub fn is_over(&self, index: usize) -> bool {
-        self.by_charge[index].is_some_and(|outcome| outcome.verdict == Verdict::Over)
+        self.by_charge[index].verdict == Verdict::Over
     }
 }
 
-/// The outcomes of a store that decides every charge.
 impl FromIterator<Outcome> for Outcomes {
     fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
-        Self { by_charge: outcomes.into_iter().map(Some).collect() }
+        Self { by_charge: outcomes.into_iter().collect() }
     }
 }
 
@@ -183,7 +175,7 @@ impl<T: Into<String>> From<T> for NoConnection {
 #[derive(Clone, Debug)]
 pub struct PartialOutcomes {
     /// One per charge, in order: the same as in [`Outcomes`], or why there is no outcome.
-    by_charge: Vec<Result<Option<Outcome>, StoreError>>,
+    by_charge: Vec<Result<Outcome, StoreError>>,
     /// The failure that came first.
     failure: StoreError,
     /// `None` if nothing is recorded that the verdict could undo.
@@ -203,11 +195,11 @@ impl PartialOutcomes {
     /// # Errors
     /// The first failure, or [`StoreError::Partial`].
     pub fn collect(
-        by_charge: Vec<Result<Option<Outcome>, StoreError>>,
+        by_charge: Vec<Result<Outcome, StoreError>>,
         reservation: Option<Arc<dyn Reservation>>,
     ) -> Result<Outcomes, StoreError> {
         let Some(failure) = by_charge.iter().find_map(|result| result.as_ref().err()).cloned() else {
-            return Ok(Outcomes { by_charge: by_charge.into_iter().flatten().collect() });
+            return Ok(by_charge.into_iter().flatten().collect());
         };
         if by_charge.iter().all(Result::is_err) {
             return Err(failure);
@@ -255,7 +247,7 @@ impl StoreError {
     ///
     /// # Errors
     /// Why the charge has no answer.
-    pub fn outcome(&self, index: usize) -> Result<Option<Outcome>, &Self> {
+    pub fn outcome(&self, index: usize) -> Result<Outcome, &Self> {
         match self {
             Self::Partial(partial) => partial.by_charge[index].as_ref().copied(),
             _ => Err(self),
@@ -265,9 +257,7 @@ impl StoreError {
     /// Whether the charge at `index` is over its limit; `unknown` if it has no answer.
     #[must_use]
     pub fn is_over(&self, index: usize, unknown: bool) -> bool {
-        let is_over =
-            |outcome: Option<Outcome>| outcome.is_some_and(|outcome| outcome.verdict == Verdict::Over);
-        self.outcome(index).map_or(unknown, is_over)
+        self.outcome(index).map_or(unknown, |outcome| outcome.verdict == Verdict::Over)
     }
 
     /// The cause for endpoints that everybody may read: without addresses, files, users or arguments of commands. For

@@ -49,7 +49,7 @@ fn work(rules: &RuleSet) -> (usize, Vec<u64>) {
         asks += 1;
         let plan = rules.plan(&request, now_us).expect("a plan");
         let outcomes = store.decide(&[(now_us, &plan.charges)]).expect("memory decides").remove(0);
-        let outcome = outcomes.by_charge[0].expect("decided");
+        let outcome = outcomes.by_charge[0];
         if outcome.verdict == Verdict::Fits {
             let turn_us = now_us + outcome.report.delay_us;
             starts.push(turn_us);

@@ -99,11 +99,7 @@ impl LimitFamilies {
     pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
         let limits = self.decisions.in_force();
         let used = || limits.iter().filter(|(_, counts)| counts.is_used());
-        exposition.family(
-            DECISIONS,
-            "counter",
-            "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
-        );
+        exposition.family(DECISIONS, "counter", "Decisions by limit and outcome");
         for (limit, counts) in used() {
             for (outcome, count) in counts.outcomes() {
                 exposition.sample(DECISIONS, &limit.labels(("outcome", outcome)), count);
@@ -219,12 +215,11 @@ impl LimitCounts {
         self.outcomes().iter().any(|&(_, count)| count > 0)
     }
 
-    fn outcomes(&self) -> [(&'static str, u64); 6] {
+    fn outcomes(&self) -> [(&'static str, u64); 5] {
         [
             ("ok", self.ok.get()),
             ("near_limit", self.near_limit.get()),
             ("over_limit", self.over_limit.get()),
-            ("unasked", self.unasked.get()),
             ("shadow", self.shadow.get()),
             ("error", self.error.get()),
         ]

@@ -50,8 +50,6 @@ pub(super) struct LimitCounts {
     pub(super) ok: Count,
     pub(super) near_limit: Count,
     pub(super) over_limit: Count,
-    /// The limit was skipped, because another limit denied the request.
-    pub(super) unasked: Count,
     pub(super) shadow: Count,
     pub(super) error: Count,
     /// In the order of [`FailurePolicy::ALL`].
@@ -81,26 +79,18 @@ impl LimitMeters {
                 meter.record_settle(decision.settle(charged.index));
                 continue;
             }
-            match result {
-                Some(result) => {
-                    let near_above = self.near_above(charged.limit);
-                    is_by_policy |= meter.record(&result, near_above);
-                    if let Some(announced) = result.announced() {
-                        meter.counts.announced.record(announced);
-                    }
-                    if result.reserve.is_some_and(|kind| meter.counts.reserved.record(kind)) {
-                        warn_of_unchecked_charges(&charged);
-                    }
-                    if result.outcome.verdict == Verdict::Over {
-                        denied.count(meter, decision, &charged);
-                    }
-                    meter.hits.record(&charged, &result, near_above);
-                }
-                None => {
-                    meter.counts.unasked.add(1);
-                    meter.hits.record_undecided(&charged);
-                }
+            let near_above = self.near_above(charged.limit);
+            is_by_policy |= meter.record(&result, near_above);
+            if let Some(announced) = result.announced() {
+                meter.counts.announced.record(announced);
             }
+            if result.reserve.is_some_and(|kind| meter.counts.reserved.record(kind)) {
+                warn_of_unchecked_charges(&charged);
+            }
+            if result.outcome.verdict == Verdict::Over {
+                denied.count(meter, decision, &charged);
+            }
+            meter.hits.record(&charged, &result, near_above);
         }
         self.results.count(match decision.overall {
             Code::OverLimit => RequestResult::Denied,

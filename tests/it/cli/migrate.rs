@@ -174,7 +174,6 @@ const VALUES: [(&str, &str); 41] = [
     ("REDIS_TLS_CACERT", "/tls/ca.crt"),
     ("REDIS_TLS_CLIENT_CERT", "/tls/tls.crt"),
     ("REDIS_TLS_CLIENT_KEY", "/tls/tls.key"),
-    ("REDIS_PIPELINE_WINDOW", "300us"),
     ("REDIS_PERSECOND_SOCKET_TYPE", "tcp"),
     ("REDIS_PERSECOND_URL", "second:6379"),
     ("REDIS_PERSECOND_AUTH", "hunter2"),

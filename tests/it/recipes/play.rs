@@ -127,7 +127,7 @@ fn compare(step: &Step, decision: &Decision) -> Vec<String> {
 
 fn left(status: &Status<'_>) -> String {
     match status.applied {
-        Applied::Nothing | Applied::Skipped => "none".to_owned(),
+        Applied::Nothing => "none".to_owned(),
         Applied::Unlimited(_) => "unlimited".to_owned(),
         Applied::Limited(result) => result.outcome.report.remaining.to_string(),
     }

@@ -66,7 +66,7 @@ async fn a_request_that_never_fits_holds_no_unit_while_a_server_is_slow() {
                 other.signal("CONT");
                 5 - left
             });
-            assert_eq!(outcomes.expect("both decide").by_charge[2].expect("decided").verdict, Verdict::Over);
+            assert_eq!(outcomes.expect("both decide").by_charge[2].verdict, Verdict::Over);
             assert_eq!(5 - held, expected, "{shared}: while the other server is slow");
             assert_eq!(remaining(&store, kernel, &shared).await, expected, "{shared}");
         }
@@ -95,7 +95,7 @@ async fn attackers_that_are_denied_for_certain_take_nothing_from_a_limit_that_th
                 loop {
                     for answer in join_all(attacks.iter().map(|charges| store.decide(charges))).await {
                         let outcomes = answer.expect("the cluster decides");
-                        assert_eq!(outcomes.by_charge[2].expect("decided").verdict, Verdict::Over);
+                        assert_eq!(outcomes.by_charge[2].verdict, Verdict::Over);
                     }
                 }
             };

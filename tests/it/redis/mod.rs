@@ -112,7 +112,7 @@ async fn decide_one(
     key: &str,
     cost: Cost,
 ) -> Result<Outcome, StoreError> {
-    store.decide(&one_charge(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
+    store.decide(&one_charge(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0])
 }
 
 async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
@@ -125,7 +125,7 @@ async fn count_admitted(store: &RedisStore, charges: &Charges, count: usize) -> 
     let answers = join_all((0..count).map(|_| store.decide(charges))).await;
     let fits = |answer: &Result<_, _>| {
         let outcomes: &engine::Outcomes = answer.as_ref().expect("Redis answers");
-        outcomes.decided().all(|outcome| outcome.verdict == Verdict::Fits)
+        outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits)
     };
     answers.iter().filter(|answer| fits(answer)).count()
 }

@@ -298,10 +298,7 @@ async fn no_request_is_decided_after_the_shutdown() {
     let (_, kernel) = kernels(3)[0];
     let charges = one_charge(kernel, "last", Cost::take(1));
     let (last, ended) = tokio::join!(store.decide(&charges), store.shutdown());
-    assert_eq!(
-        last.expect("a waiting request is answered").by_charge[0].expect("decided").verdict,
-        Verdict::Fits
-    );
+    assert_eq!(last.expect("a waiting request is answered").by_charge[0].verdict, Verdict::Fits);
     ended.expect("no batcher died");
     assert!(matches!(store.decide(&charges).await, Err(StoreError::Unreachable(_))));
 }

@@ -124,7 +124,7 @@ impl Counter<'_> {
         let charges = one_charge(self.kernel, &self.key, cost);
         let batch = TimedBatch { now_us, requests: &[&charges] };
         let decided = self.fixture.runtime.block_on(self.fixture.client.borrow_mut().decide(&[batch]));
-        decided.expect("Redis decides")[0][0].by_charge[0].expect("decided")
+        decided.expect("Redis decides")[0][0].by_charge[0]
     }
 
     pub(super) fn undo(&self, now_us: u64, cost: Cost, granted: Outcome) -> Outcome {
@@ -132,7 +132,7 @@ impl Counter<'_> {
         let granted = Outcomes::from_iter([granted]);
         let undone =
             self.fixture.runtime.block_on(self.fixture.client.borrow_mut().undo(now_us, &charges, &granted));
-        undone.expect("Redis undoes").by_charge[0].expect("decided")
+        undone.expect("Redis undoes").by_charge[0]
     }
 
     pub(super) fn step_us(&self, step: &TimeStep) -> u64 {

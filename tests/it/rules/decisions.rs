@@ -76,12 +76,11 @@ pub(super) fn hits(entries: &[(&str, &str)], hits: u64) -> Descriptor {
 }
 
 /// The decision as text: the overall code, `O` (OK) or `X` (over limit), then one status per descriptor: its code and
-/// the remaining units, `-` if no limit applies, `?` if the limit was skipped, `*` if it is unlimited.
+/// the remaining units, `-` if no limit applies, `*` if it is unlimited.
 fn summary(decision: &Decision) -> String {
     let code = |code| if code == Code::Ok { "O" } else { "X" };
     let status = |status: engine::Status<'_>| match status.applied {
         Applied::Nothing => "-".to_owned(),
-        Applied::Skipped => "?".to_owned(),
         Applied::Unlimited(_) => "*".to_owned(),
         Applied::Limited(limited) => format!("{}{}", code(status.code), limited.outcome.report.remaining),
     };

@@ -67,7 +67,7 @@ impl<S: Store> Subject<S> {
         let mut charges = Charges::default();
         charges.push(charge, |keys| keys.extend([&self.prefix, name]));
         let outcomes = self.store.decide(&charges).await.expect("the store answers");
-        outcomes.by_charge[0].expect("decided")
+        outcomes.by_charge[0]
     }
 
     async fn prepaid(&self, at_us: u64, name: &str, kernel: Kernel, cost: Cost) -> String {

@@ -127,7 +127,7 @@ fn answer(decision: &Decision) -> String {
             format!("{code} {number} {left}{wait}{shadow}")
         }
         Applied::Unlimited(_) => format!("{code} unlimited"),
-        Applied::Nothing | Applied::Skipped => format!("{code} no limit"),
+        Applied::Nothing => format!("{code} no limit"),
     }
 }
 
@@ -247,7 +247,6 @@ pub(crate) fn with_deny_cache<S: Store>(
     let cache = DenyCache::new(DenyCacheOptions {
         max_keys: 100,
         max_age: Duration::from_secs(60),
-        skip_other_limits: false,
         store_reserves: false,
     });
     DenyCached::new(store, Some((Arc::new(cache), Arc::clone(clock))))

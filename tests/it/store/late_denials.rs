@@ -48,7 +48,6 @@ impl Fixture {
         let cache = Arc::new(DenyCache::new(DenyCacheOptions {
             max_age: Duration::from_millis(500),
             max_keys: 10,
-            skip_other_limits: true,
             store_reserves: false,
         }));
         let layered = DenyCached::new(Arc::clone(&below), Some((Arc::clone(&cache), Arc::clone(&clock))));
@@ -60,7 +59,7 @@ impl Fixture {
     fn verdict(&self, cost: Cost) -> Verdict {
         self.clock.set(self.clock.now_us() + 1);
         let answer = self.layered.decide(&one(cost)).now_or_never().expect("an answer at once");
-        answer.expect("memory always answers").by_charge[0].expect("decided").verdict
+        answer.expect("memory always answers").by_charge[0].verdict
     }
 
     /// A denial is decided, then units are given back, then the denial arrives.
@@ -75,7 +74,7 @@ impl Fixture {
         self.clock.set(self.clock.now_us() + 1);
         self.below.released.notify_one();
         let outcomes = late.now_or_never().expect("released").expect("memory always answers");
-        assert_eq!(outcomes.by_charge[0].expect("decided").verdict, Verdict::Over);
+        assert_eq!(outcomes.by_charge[0].verdict, Verdict::Over);
     }
 }
 

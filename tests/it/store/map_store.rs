@@ -63,29 +63,23 @@ impl Store for MapStore {
             let reading = charge.kernel.reading(states.get(&counter(key)), attempt(charge));
             let report = charge.kernel.report(&reading, attempt(charge), verdict);
             let decided_by = DecidedBy::Store(CounterSnapshot { now_us, reading });
-            Some(Outcome { verdict, report, decided_by })
+            Outcome { verdict, report, decided_by }
         };
         let mut verdicts = Vec::new();
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = Vec::new();
         for (key, charge) in charges.iter() {
             let verdict = charge.kernel.verdict(states.get(&counter(key)), attempt(charge));
             verdicts.push(verdict);
             let is_decided = charge.is_independent();
-            outcomes.by_charge.push(if is_decided {
-                finish(&mut states, key, charge, verdict, false)
-            } else {
-                None
-            });
+            outcomes.push(is_decided.then(|| finish(&mut states, key, charge, verdict, false)));
         }
         let is_denied = self.is_denied(charges, &verdicts);
-        for ((outcome, (key, charge)), verdict) in
-            outcomes.by_charge.iter_mut().zip(charges.iter()).zip(verdicts)
-        {
+        for ((outcome, (key, charge)), verdict) in outcomes.iter_mut().zip(charges.iter()).zip(verdicts) {
             if !charge.is_independent() {
-                *outcome = finish(&mut states, key, charge, verdict, is_denied);
+                *outcome = Some(finish(&mut states, key, charge, verdict, is_denied));
             }
         }
-        Ok(outcomes)
+        Ok(outcomes.into_iter().flatten().collect())
     }
 }
 

@@ -19,7 +19,6 @@ fn reserving(max_age_us: u64) -> Fixture {
     Fixture::with(DenyCacheOptions {
         max_age: Duration::from_micros(max_age_us),
         max_keys: 10,
-        skip_other_limits: false,
         store_reserves: true,
     })
 }
@@ -68,7 +67,7 @@ fn the_other_limits_of_a_denied_request_are_only_asked() {
         let fixture = reserving(1_000);
         let decide = |units| {
             let (outcomes, called) = fixture.decide_through_layer(&two(tight(charging), wide, units));
-            let outcomes = [0, 1].map(|index| outcomes.by_charge[index].expect("decided"));
+            let outcomes = [0, 1].map(|index| outcomes.by_charge[index]);
             (called, outcomes.map(|outcome| (outcome.verdict, outcome.report.remaining)))
         };
         assert_eq!(decide(2), (true, [(Verdict::Fits, 0), (Verdict::Fits, 7)]));
@@ -108,18 +107,14 @@ fn a_cached_denial_stands_if_the_store_does_not_answer() {
 
 /// It is known without the cache, and each new value of an attacker would displace another denial.
 #[test]
-fn the_denial_of_a_limit_of_0_is_kept_only_where_it_saves_a_call() {
+fn the_denial_of_a_limit_of_0_is_not_kept() {
     let blocked = (Kernel::Blocked(Blocked::new(1_000_000)), Charging::Prepaid);
     let wide = (Kernel::FixedWindow(FixedWindow::new(9, 1_000_000)), Charging::Prepaid);
-    for (skip_other_limits, expected) in [(false, (0, 5)), (true, (1, 1))] {
-        let max_age = Duration::from_millis(1);
-        let options = DenyCacheOptions { max_age, max_keys: 10, skip_other_limits, store_reserves: false };
-        let fixture = Fixture::with(options);
-        for _ in 0..5 {
-            let (outcomes, _) = fixture.decide_through_layer(&two(blocked, wide, 1));
-            assert_eq!(outcomes.by_charge[0].expect("decided").verdict, Verdict::Over);
-        }
-        let calls = fixture.below.calls.load(Ordering::Relaxed);
-        assert_eq!((fixture.cache.stats().keys, calls), expected, "skips: {skip_other_limits}");
+    let fixture = Fixture::new(1_000, 10);
+    for _ in 0..5 {
+        let (outcomes, _) = fixture.decide_through_layer(&two(blocked, wide, 1));
+        assert_eq!(outcomes.by_charge[0].verdict, Verdict::Over);
     }
+    let calls = fixture.below.calls.load(Ordering::Relaxed);
+    assert_eq!((fixture.cache.stats().keys, calls), (0, 5));
 }

@@ -169,13 +169,13 @@ fn answer_of(id: u32, decision: &Decision, has_receipt: bool) -> Answer {
     let status = |status: engine::Status<'_>| {
         let is_over = status.code == engine::Code::OverLimit;
         let (label, remaining) = match status.applied {
-            Applied::Nothing | Applied::Skipped => return None,
+            Applied::Nothing => return None,
             Applied::Unlimited(limit) => (label_of(limit), None),
             Applied::Limited(result) => (label_of(result.limit), Some(result.outcome.report.remaining)),
         };
         Some(Status { is_over, label, remaining })
     };
-    let results = decision.charges().filter_map(|(_, result)| result);
+    let results = decision.charges().map(|(_, result)| result);
     let mut announced = BTreeMap::new();
     for result in decision.limit_results() {
         if let Some(found) = result.announced() {
@@ -210,7 +210,7 @@ fn numbers_of(result: &LimitResult<'_>) -> Numbers {
 }
 
 fn facts_of(decision: &Decision) -> Vec<Fact> {
-    let charges = decision.charges().filter(|(_, result)| result.is_some());
+    let charges = decision.charges();
     let fact = |charged: engine::ChargedLimit<'_>| {
         let (key, kernel) = decision.charged_counter(charged.index);
         let spec = &charged.limit.spec;

@@ -117,7 +117,7 @@ fn announcements(decision: &Decision) -> BTreeMap<&str, &'static str> {
 
 fn status_json<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
     match status.applied {
-        Applied::Nothing | Applied::Skipped => None,
+        Applied::Nothing => None,
         Applied::Unlimited(limit) => Some(unlimited_json(limit)),
         Applied::Limited(result) => Some(limited_json(status.code, &result)),
     }

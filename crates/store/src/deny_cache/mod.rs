@@ -35,9 +35,6 @@ pub struct DenyCacheOptions {
     pub max_age: Duration,
     /// Maximum number of denials. A full cache evicts denials that are seldom used.
     pub max_keys: usize,
-    /// Whether a cached denial skips the other limits of its request. Otherwise the cache answers only if it has a
-    /// denial of every limit that can deny, because the response reports all of them.
-    pub skip_other_limits: bool,
     /// Whether the store records charges that it may undo: a cluster, or two backends. A denial may then be
     /// due to units that are returned a moment later. It is used for as long as the store has been denying
     /// without a pause, `max_age` at most. Denials of charges that have to be recorded are kept too, so that nothing is
@@ -51,7 +48,6 @@ pub struct DenyCache {
     denials: Cache<Box<str>, Denial, UnitWeighter, RandomState>,
     forgotten: ForgottenDenials,
     max_age_us: u64,
-    skip_other_limits: bool,
     store_reserves: bool,
     /// When the newest denial is forgotten. A process that denies nothing reads this number and never `denials`.
     expires_us: AtomicU64,
@@ -88,7 +84,6 @@ impl DenyCache {
             denials: Cache::with_options(bounds, UnitWeighter, hasher, DefaultLifecycle::default()),
             forgotten: ForgottenDenials::new(),
             max_age_us: u64::try_from(options.max_age.as_micros()).unwrap_or(u64::MAX),
-            skip_other_limits: options.skip_other_limits,
             store_reserves: options.store_reserves,
             expires_us: AtomicU64::new(0),
             hits: AtomicU64::new(0),
@@ -174,18 +169,11 @@ impl DenyCache {
         if found == 0 || !charges.is_denied(|index| denials[index].is_some()) {
             return None;
         }
-        let by_charge = denials.iter().map(|denial| denial.and_then(Repeated::outcome)).collect();
-        let outcomes = Outcomes { by_charge };
-        // A charge that is recorded although the request is denied has to reach the store.
-        let is_asked = |index: usize, charge: &Charge| {
-            let is_needed = !self.skip_other_limits || charge.is_recorded(Verdict::Fits, true);
-            outcomes.by_charge[index].is_none() && is_needed
-        };
-        let mut asked = charges.filter_map(|index, charge| is_asked(index, charge).then(|| charge.clone()));
+        let known: SmallVec<[Option<Outcome>; 2]> =
+            denials.iter().map(|denial| denial.and_then(Repeated::outcome)).collect();
+        let mut asked = charges.filter_map(|index, charge| known[index].is_none().then(|| charge.clone()));
         asked.set_denied();
-        let asked_indices = charges.values().enumerate().filter(|(index, charge)| is_asked(*index, charge));
-        let asked_indices = asked_indices.map(|(index, _)| index).collect();
-        Some(CachedAnswer { outcomes, asked, asked_indices })
+        Some(CachedAnswer { known, asked })
     }
 
     fn denied(&self, key: &str, charge: &Charge, now_us: u64) -> Option<Repeated> {
@@ -214,10 +202,10 @@ impl DenyCache {
         let has_denials = self.has_denials(sent_us);
         for (index, (key, charge)) in charges.iter().enumerate() {
             let outcome = match result {
-                Ok(outcomes) => outcomes.by_charge[index],
-                Err(error) => error.outcome(index).unwrap_or(None),
+                Ok(outcomes) => Ok(outcomes.by_charge[index]),
+                Err(error) => error.outcome(index),
             };
-            let Some(outcome) = outcome else { continue };
+            let Ok(outcome) = outcome else { continue };
             if charge.role == Role::Settle {
                 // Its outcome is no denial, and a denial from before it has another number of units left.
                 self.denials.remove(key);
@@ -226,11 +214,9 @@ impl DenyCache {
             if outcome.verdict == Verdict::Fits && has_denials {
                 self.denials.remove(key);
             }
-            // A limit of 0 denies without the cache. A cached denial of it saves a call only if it may answer the
-            // request alone.
-            let is_of_use = charge.kernel.has_counter() || self.skip_other_limits;
+            // A limit of 0 denies without the cache.
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
-                && is_of_use
+                && charge.kernel.has_counter()
                 && (self.store_reserves || denial::is_repeatable(charge, &snapshot.reading))
             {
                 let (needed, max_cost) = (charge.cost.needed(), charge.kernel.max_cost());
@@ -276,35 +262,36 @@ impl<C: Clock> Drop for RefundGuard<'_, C> {
 
 /// What the denials say about a request that they deny.
 struct CachedAnswer {
-    outcomes: Outcomes,
-    /// The charges that the store has to answer, and their indices in the request.
+    /// One per charge. `None` if the store has to answer it.
+    known: SmallVec<[Option<Outcome>; 2]>,
+    /// The charges that the store has to answer.
     asked: Charges,
-    asked_indices: SmallVec<[usize; 2]>,
 }
 
 impl CachedAnswer {
     /// The result of the request, completed with the store's result for the charges in `asked`. `known_denial` returns
     /// the denial of a charge that has no outcome from the store.
     fn completed(
-        mut self,
+        self,
         result: Result<Outcomes, StoreError>,
         known_denial: impl Fn((&str, &Charge)) -> Option<Outcome>,
     ) -> Result<Outcomes, StoreError> {
         match result {
             Ok(answered) => {
-                for (&index, outcome) in self.asked_indices.iter().zip(answered.by_charge) {
-                    self.outcomes.by_charge[index] = outcome;
-                }
-                Ok(self.outcomes)
+                let mut answered = answered.by_charge.into_iter();
+                Ok(self.known.into_iter().filter_map(|known| known.or_else(|| answered.next())).collect())
             }
             Err(error) => {
-                let mut by_charge: Vec<_> = self.outcomes.by_charge.into_iter().map(Ok).collect();
-                for (place, &index) in self.asked_indices.iter().enumerate() {
-                    by_charge[index] = error.outcome(place).or_else(|cause| {
-                        known_denial(self.asked.get(place)).map(Some).ok_or_else(|| cause.clone())
-                    });
-                }
-                PartialOutcomes::collect(by_charge, None)
+                let mut asked = self.asked.iter().enumerate();
+                let answer = |(place, charge)| {
+                    let denial = |cause: &StoreError| known_denial(charge).ok_or_else(|| cause.clone());
+                    error.outcome(place).or_else(denial)
+                };
+                let by_charge = self.known.iter().filter_map(|known| match known {
+                    Some(outcome) => Some(Ok(*outcome)),
+                    None => asked.next().map(answer),
+                });
+                PartialOutcomes::collect(by_charge.collect(), None)
             }
         }
     }
@@ -353,7 +340,7 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
             None => None,
             Some(answer) if answer.asked.is_empty() => {
                 cache.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(answer.outcomes);
+                return Ok(answer.known.into_iter().flatten().collect());
             }
             // This rare future is boxed, because it would make the future of every decision larger. For the same reason
             // the answer is moved into it before the await.

@@ -76,14 +76,14 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
 #[derive(Clone, Copy)]
 enum ChargeAnswer {
     /// By the store, or by a policy that needs no counter.
-    Known(Option<Outcome>),
+    Known(Outcome),
     /// By the process's own memory.
     Local,
 }
 
 impl ChargeAnswer {
     fn is_over(self) -> bool {
-        matches!(self, Self::Known(Some(Outcome { verdict: Verdict::Over, .. })))
+        matches!(self, Self::Known(Outcome { verdict: Verdict::Over, .. }))
     }
 }
 
@@ -107,9 +107,9 @@ impl<S: Store, C: Clock> Fallback<S, C> {
             // `local_charges` has a charge for each denial too; its outcome is not needed.
             let decided =
                 if answer.is_over() || matches!(answer, ChargeAnswer::Local) { local.next() } else { None };
-            outcomes.by_charge.push(match answer {
-                ChargeAnswer::Known(outcome) => outcome,
-                ChargeAnswer::Local => decided.flatten().map(|outcome| decided_locally(charge, outcome)),
+            outcomes.by_charge.extend(match answer {
+                ChargeAnswer::Known(outcome) => Some(outcome),
+                ChargeAnswer::Local => decided.map(|outcome| decided_locally(charge, outcome)),
             });
         }
         if charges.is_denied(|index| outcomes.is_over(index)) {
@@ -138,19 +138,19 @@ fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
 }
 
 /// How a charge is answered, given what the store says about it.
-fn charge_answer(charge: &Charge, by_store: Result<Option<Outcome>, &StoreError>) -> ChargeAnswer {
+fn charge_answer(charge: &Charge, by_store: Result<Outcome, &StoreError>) -> ChargeAnswer {
     if let Ok(outcome) = by_store {
         return ChargeAnswer::Known(outcome);
     }
     // A charge with `error` counts as admitted until the answers of the other charges are known.
     let policy = charge.on_store_failure.for_non_binding();
     if charge.role == Role::Settle {
-        return ChargeAnswer::Known(Some(lost_settle(charge, policy)));
+        return ChargeAnswer::Known(lost_settle(charge, policy));
     }
     if !charge.kernel.has_counter() || policy == FailurePolicy::Local {
         return ChargeAnswer::Local;
     }
-    ChargeAnswer::Known(Some(policy_outcome(charge, policy)))
+    ChargeAnswer::Known(policy_outcome(charge, policy))
 }
 
 /// The outcome of a settle that no store has recorded. It denies nothing whatever the policy, and a policy's own memory

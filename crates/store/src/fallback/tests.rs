@@ -47,7 +47,7 @@ async fn decide_one(
     layer: &Fallback<FailingStore, ManualClock>,
     charge: Charge,
 ) -> Result<Outcome, StoreError> {
-    layer.decide(&charges([charge])).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
+    layer.decide(&charges([charge])).await.map(|outcomes| outcomes.by_charge[0])
 }
 
 #[tokio::test]
@@ -94,9 +94,9 @@ async fn a_limit_of_0_asks_no_store_and_no_policy() {
     let layer = layer(1);
     let mixed = charges([blocked(Error), charge(window(10), Cost::take(1), Local)]);
     let outcomes = layer.decide(&mixed).await.expect("the other policy answers");
-    let remaining: Vec<_> = outcomes.decided().map(|outcome| outcome.report.remaining).collect();
+    let remaining: Vec<_> = outcomes.by_charge.iter().map(|outcome| outcome.report.remaining).collect();
     assert_eq!(remaining, [0, 10], "the request is denied, so the other limit is not charged");
-    let decided_by: Vec<_> = outcomes.decided().map(|outcome| outcome.decided_by).collect();
+    let decided_by: Vec<_> = outcomes.by_charge.iter().map(|outcome| outcome.decided_by).collect();
     assert!(matches!(decided_by[..], [DecidedBy::Store(_), DecidedBy::Policy(Local)]), "{decided_by:?}");
 }
 
@@ -118,7 +118,7 @@ async fn limits_of_one_request_keep_their_own_policies() {
     let layer = layer(1);
     let mixed = charges([hit(FailurePolicy::Allow), hit(FailurePolicy::Local)]);
     let outcomes = layer.decide(&mixed).await.expect("both answer");
-    let decided_by: Vec<_> = outcomes.decided().map(|outcome| outcome.decided_by).collect();
+    let decided_by: Vec<_> = outcomes.by_charge.iter().map(|outcome| outcome.decided_by).collect();
     assert_eq!(
         decided_by,
         [DecidedBy::Policy(FailurePolicy::Allow), DecidedBy::Policy(FailurePolicy::Local)]
@@ -127,12 +127,11 @@ async fn limits_of_one_request_keep_their_own_policies() {
     let denied = charges([hit(FailurePolicy::Deny), hit(FailurePolicy::Local)]);
     let outcomes = layer.decide(&denied).await.expect("both answer");
     assert_eq!(
-        (outcomes.by_charge[0].expect("decided").verdict, outcomes.by_charge[1].expect("decided").verdict),
+        (outcomes.by_charge[0].verdict, outcomes.by_charge[1].verdict),
         (Verdict::Over, Verdict::Fits)
     );
     assert_eq!(
-        outcomes.by_charge[1].expect("decided").report.remaining,
-        9,
+        outcomes.by_charge[1].report.remaining, 9,
         "the local one is not charged for a denied request"
     );
 
@@ -286,7 +285,7 @@ async fn only_the_unanswered_part_of_a_request_is_left_to_its_policy() {
         let asked = charges([known, unknown]);
         let answer = layer.decide(&asked).await;
         let row = format!("{left} {known_role:?} {policy:?} {role:?}");
-        let verdicts = answer.map(|outcomes| [0, 1].map(|i| outcomes.by_charge[i].expect("decided").verdict));
+        let verdicts = answer.map(|outcomes| [0, 1].map(|i| outcomes.by_charge[i].verdict));
         assert_eq!(verdicts, expected, "{row}");
         assert_eq!(kept.load(Ordering::Relaxed), u32::from(is_kept), "{row}");
     }
@@ -299,7 +298,7 @@ async fn a_local_limit_is_not_charged_for_a_request_that_the_store_denies() {
         let layer = Fallback::new(HalfStore { memory, kept: Arc::default() }, layer(1).local);
         let hit = |kernel| charge(kernel, Cost::take(1), FailurePolicy::Local);
         let outcomes = layer.decide(&charges([hit(window(left)), hit(window(10))])).await.expect("an answer");
-        outcomes.by_charge[1].expect("decided").report.remaining
+        outcomes.by_charge[1].report.remaining
     };
     assert_eq!((local_after(5).await, local_after(0).await), (9, 10));
 }

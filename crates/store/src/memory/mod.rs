@@ -85,21 +85,21 @@ impl<C: Clock> MemoryStore<C> {
     pub fn decide_at(&self, charges: &Charges, now_us: u64) -> Outcomes {
         let shard_indices: SmallVec<[usize; 2]> = charges.keys().map(|key| self.shard_index(key)).collect();
         let mut shards = self.lock(&shard_indices);
-        let mut outcomes = Outcomes::default();
         let mut pending: SmallVec<[PendingCharge<'_>; 2]> = SmallVec::new();
         for (charge, &shard_index) in charges.iter().zip(&shard_indices) {
-            let charge = PendingCharge::new(charge, shard_index, &mut shards, now_us);
+            let mut charge = PendingCharge::new(charge, shard_index, &mut shards, now_us);
             // A charge that does not depend on the others takes effect before the next one is decided.
-            let outcome = charge.charge.is_independent().then(|| charge.finish(false, &mut shards));
-            outcomes.by_charge.push(outcome);
+            if charge.charge.is_independent() {
+                charge.outcome = Some(charge.finish(false, &mut shards));
+            }
             pending.push(charge);
         }
         let is_denied = charges.is_denied(|index| pending[index].verdict == Verdict::Over);
-        for (charge, outcome) in pending.iter().zip(&mut outcomes.by_charge) {
-            if outcome.is_none() {
-                *outcome = Some(charge.finish(is_denied, &mut shards));
-            }
-        }
+        let outcomes = pending.iter().map(|charge| match charge.outcome {
+            Some(outcome) => outcome,
+            None => charge.finish(is_denied, &mut shards),
+        });
+        let outcomes = outcomes.collect();
         for (_, shard) in &mut shards {
             shard.maintain(now_us);
         }
@@ -171,6 +171,8 @@ struct PendingCharge<'c> {
     entry: Option<EntryIndex>,
     attempt: Attempt,
     verdict: Verdict,
+    /// `None` until the charge is finished.
+    outcome: Option<Outcome>,
 }
 
 impl<'c> PendingCharge<'c> {
@@ -184,7 +186,7 @@ impl<'c> PendingCharge<'c> {
         let shard = locked_shard(shards, shard_index);
         let entry = shard.find(key);
         let verdict = charge.kernel.verdict(entry.and_then(|entry| shard.state(entry)), attempt);
-        Self { charge, key, shard_index, entry, attempt, verdict }
+        Self { charge, key, shard_index, entry, attempt, verdict, outcome: None }
     }
 
     /// Records the charge if it must be recorded, and reports.

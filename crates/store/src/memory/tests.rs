@@ -39,7 +39,7 @@ fn store(max_keys: usize) -> MemoryStore<ManualClock> {
 }
 
 fn remaining(outcomes: &Outcomes) -> Vec<u64> {
-    outcomes.decided().map(|outcome| outcome.report.remaining).collect()
+    outcomes.by_charge.iter().map(|outcome| outcome.report.remaining).collect()
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn costs_on_one_counter_are_added_up() {
     let store = store(100);
     let twice = request(&[("k", charge(window(5), 3)), ("k", charge(window(5), 3))]);
     assert_eq!(twice.len(), 1);
-    assert_eq!(store.decide_at(&twice, T0).by_charge[0].expect("decided").verdict, Verdict::Over);
+    assert_eq!(store.decide_at(&twice, T0).by_charge[0].verdict, Verdict::Over);
 }
 
 #[test]
@@ -74,10 +74,10 @@ fn blocked_values_leave_the_store_as_it_was() {
             ..charge(Kernel::Blocked(Blocked::new(86_400_000_000)), 1)
         };
         let blocked = store.decide_at(&request(&[(&format!("path{n}"), postpaid)]), T0);
-        assert_eq!(blocked.by_charge[0].expect("decided").verdict, Verdict::Over);
+        assert_eq!(blocked.by_charge[0].verdict, Verdict::Over);
     }
     assert_eq!((store.stats().keys, store.stats().evictions), (1, 0));
-    assert_eq!(store.decide_at(&login, T0).by_charge[0].expect("decided").verdict, Verdict::Over);
+    assert_eq!(store.decide_at(&login, T0).by_charge[0].verdict, Verdict::Over);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_flood_of_values_of_a_long_limit_does_not_lift_a_used_up_short_limit() {
         }
         flood(0..5_000, T0);
         assert_eq!(store.stats().keys, 512, "{name}");
-        let verdict = store.decide_at(&login, T0).by_charge[0].expect("decided").verdict;
+        let verdict = store.decide_at(&login, T0).by_charge[0].verdict;
         assert_eq!(verdict, Verdict::Over, "{name}");
         // Once the window has passed, nothing keeps the counter.
         flood(5_000..6_000, T0 + 60_000_000);
@@ -239,7 +239,7 @@ fn threads_admit_exactly_the_limit() {
                     let both = request(&[(one, charge(kernel, 1)), (two, charge(kernel, 1))]);
                     for _ in 0..250 {
                         let outcomes = store.decide_at(&both, store.clock.now_us());
-                        let fits = outcomes.decided().all(|outcome| outcome.verdict == Verdict::Fits);
+                        let fits = outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits);
                         admitted.fetch_add(u64::from(fits), Ordering::Relaxed);
                     }
                 })
@@ -267,7 +267,7 @@ fn fixed(limit: u64, period_us: u64) -> Kernel {
 fn ask(store: &MemoryStore<ManualClock>, (name, kernel): (&str, Kernel), value: u32, units: u64) -> Verdict {
     let key = format!("{{site|{name}=value{value}}}#limit");
     let outcomes = store.decide_at(&request(&[(&key, charge(kernel, units))]), T0);
-    outcomes.by_charge[0].expect("decided").verdict
+    outcomes.by_charge[0].verdict
 }
 
 /// The requests of each value in a flood.

@@ -162,8 +162,7 @@ impl RedisStore {
         self.handle.backends.nodes()
     }
 
-    /// One entry for each backend: whether the breakers of all its servers are open. Calls are still sent if the
-    /// breakers are switched off.
+    /// One entry for each backend: whether the breakers of all its servers are open.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendStatus> {
         self.handle.backends.status()
@@ -210,6 +209,7 @@ mod tests {
 
     use super::testing::{FakeServer, PanickingObserver, Reply};
     use super::*;
+    use crate::breaker::BreakerOptions;
     use crate::observer::NoopObserver;
 
     fn store(observer: impl Observer) -> RedisStore {
@@ -241,7 +241,13 @@ mod tests {
             _ => None,
         });
         let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
-        let options = RedisOptions { urls, breaker: None, ..RedisOptions::default() };
+        // No window has 20 attempts, and no row this many: the breaker stays closed.
+        let breaker = BreakerOptions {
+            failures: u32::MAX,
+            window: Duration::from_micros(10),
+            ..BreakerOptions::default()
+        };
+        let options = RedisOptions { urls, breaker, ..RedisOptions::default() };
         let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options");
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(1) {

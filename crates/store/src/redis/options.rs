@@ -36,13 +36,9 @@ pub struct RedisOptions {
     pub connections: u32,
     /// The most counters of one batch, at least 1. A request with more counters goes alone.
     pub max_batch: usize,
-    /// How long a batch waits for more requests before it is sent, at most 500 µs, while requests come often
-    /// enough for another one within this time. Zero: not at all.
-    pub linger: Duration,
     /// The most requests that wait for a batch, at least 1. Further requests are refused at once.
     pub max_queue: usize,
-    /// `None`: no breaker.
-    pub breaker: Option<BreakerOptions>,
+    pub breaker: BreakerOptions,
 }
 
 /// Servers, and how to log in there. The fields are as in [`RedisOptions`].
@@ -120,9 +116,8 @@ impl Default for RedisOptions {
             timeout: Duration::from_millis(15),
             connections: 2,
             max_batch: 128,
-            linger: Duration::ZERO,
             max_queue: 8192,
-            breaker: Some(BreakerOptions::default()),
+            breaker: BreakerOptions::default(),
         }
     }
 }
@@ -152,7 +147,7 @@ impl RedisOptions {
             ("connections", self.connections > 0),
             ("max_batch", self.max_batch > 0),
             ("max_queue", self.max_queue > 0),
-            ("breaker.failures", self.breaker.is_none_or(|breaker| breaker.failures > 0)),
+            ("breaker.failures", self.breaker.failures > 0),
         ];
         match at_least_one.iter().find(|(_, holds)| !holds) {
             Some((name, _)) => Err(OptionsError::Zero(name)),

@@ -130,8 +130,7 @@ impl ReplayClient {
     ) -> Result<Outcomes, StoreError> {
         let mut outcomes = Outcomes::default();
         for ((key, charge), before) in charges.iter().zip(&granted.by_charge) {
-            let undo = before.and_then(|before| EncodedRequest::undo(key, charge, &before, &self.key_prefix));
-            let Some(undo) = undo else {
+            let Some(undo) = EncodedRequest::undo(key, charge, before, &self.key_prefix) else {
                 outcomes.by_charge.push(*before);
                 continue;
             };
@@ -140,7 +139,7 @@ impl ReplayClient {
             let deadline = Instant::now() + REPLY_TIMEOUT;
             let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
             for answer in plan.split_reply(std::iter::once(&undo), &numbers)? {
-                outcomes.by_charge.push(Some(script::outcome(charge, &answer.numbers, answer.now_us)?));
+                outcomes.by_charge.push(script::outcome(charge, &answer.numbers, answer.now_us)?);
             }
         }
         Ok(outcomes)

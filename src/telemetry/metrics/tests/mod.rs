@@ -169,7 +169,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     let meters = metrics.limit_meters(&set);
     let plan = set.plan(&request("tenant", 1), 0).expect("the request is valid");
     let mut outcomes = memory().decide_at(&plan.charges, 1_700_000_000_000_000);
-    let denied = outcomes.by_charge[0].as_mut().expect("decided");
+    let denied = &mut outcomes.by_charge[0];
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
     denied.verdict = engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);

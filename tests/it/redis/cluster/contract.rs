@@ -42,7 +42,7 @@ fn charges(random_charges: &[RandomCharge], kernels: &[Kernel], case: u64) -> Ch
 
 /// The parts of outcomes that do not depend on the time.
 fn verdicts_and_remaining(outcomes: &Outcomes) -> Vec<(Verdict, u64)> {
-    outcomes.decided().map(|outcome| (outcome.verdict, outcome.report.remaining)).collect()
+    outcomes.by_charge.iter().map(|outcome| (outcome.verdict, outcome.report.remaining)).collect()
 }
 
 async fn compare_with_memory(

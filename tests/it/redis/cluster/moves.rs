@@ -52,7 +52,7 @@ async fn load(store: &RedisStore, places: &[String; 3], progress: &Progress) -> 
         let answers = join_all(requests.enumerate().map(async |(at, (n, charges))| {
             let outcomes =
                 store.decide(&charges).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
-            (n, at % 3, outcomes.decided().all(|outcome| outcome.verdict == Verdict::Fits))
+            (n, at % 3, outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits))
         }));
         for (n, kind, fits) in answers.await {
             admitted[n][kind] += usize::from(fits);

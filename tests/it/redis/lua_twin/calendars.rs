@@ -71,7 +71,7 @@ impl Stored {
         outcomes: &Outcomes,
         cost: Cost,
     ) -> Result<(), TestCaseError> {
-        let outcome = outcomes.by_charge[0].expect("decided");
+        let outcome = outcomes.by_charge[0];
         let DecidedBy::Store(CounterSnapshot { reading: CounterReading::Calendar(state), .. }) =
             outcome.decided_by
         else {
@@ -118,7 +118,7 @@ fn steps((hours, charges): &Story, case: u64) -> Result<Vec<Step>, TestCaseError
         });
         let expected = model.decide(&request, now_us);
         let units = admitted.entry(calendar.window(now_us).0).or_default();
-        let (cost, verdict) = (request.charge(0).cost, expected.by_charge[0].expect("decided").verdict);
+        let (cost, verdict) = (request.charge(0).cost, expected.by_charge[0].verdict);
         *units = units.saturating_sub(cost.refunded());
         *units += if verdict == Verdict::Fits { cost.taken() } else { 0 };
         let is_bound = steps_back || !is_exact || *units <= LIMIT;

@@ -5,7 +5,7 @@ use engine::{Charges, CounterSnapshot, DecidedBy, Outcomes, Report, RetryAfter, 
 
 /// The observable part of outcomes. Expired counters with different states are equal.
 pub(super) fn observable(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
-    let each = charges.values().zip(outcomes.decided());
+    let each = charges.values().zip(&outcomes.by_charge);
     each.map(|(charge, outcome)| {
         let DecidedBy::Store(CounterSnapshot { now_us, reading }) = outcome.decided_by else {
             panic!("not from a store")

@@ -200,7 +200,7 @@ impl Sequence {
 }
 
 pub(crate) fn due_us(last: &Outcomes) -> u64 {
-    let Some(outcome) = last.decided().next() else {
+    let Some(outcome) = last.by_charge.first() else {
         return 0;
     };
     match outcome.report.retry_after {

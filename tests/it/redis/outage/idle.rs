@@ -26,8 +26,10 @@ fn times_logged(service: &Ratelimitd, words: &str) -> usize {
 }
 
 /// Redis is killed and started again, twice. No call is made.
-fn notices_two_restarts(plan: Plan, mut redis: Redis) {
-    let service = start(plan.redis(&redis.url()));
+#[test]
+fn a_killed_redis_is_noticed_without_a_call_and_so_are_its_lost_counters() {
+    let mut redis = Redis::start();
+    let service = start(Plan::new(RULES).redis(&redis.url()));
     let store = || page(&service)["redis"].clone();
     wait::expect("the description of the server", || store()["servers"][0].is_object());
     for kill in 1..=2 {
@@ -48,17 +50,6 @@ fn notices_two_restarts(plan: Plan, mut redis: Redis) {
     }
     assert_eq!(times_logged(&service, "Redis answers again"), 2);
     assert!(service.log().contains("calls=0"), "no call was touched: {}", service.log());
-}
-
-#[test]
-fn a_killed_redis_is_noticed_without_a_call_and_so_are_its_lost_counters() {
-    notices_two_restarts(Plan::new(RULES), Redis::start());
-}
-
-#[test]
-fn the_same_with_the_breaker_switched_off() {
-    let plan = Plan::new(RULES).set("store.redis.breaker.enabled", false);
-    notices_two_restarts(plan, Redis::start());
 }
 
 /// Its memory is gone before any breaker opens.

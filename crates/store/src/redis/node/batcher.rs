@@ -2,8 +2,8 @@
 //!
 //! Before a batcher sends, it lets the other tasks of its worker run until they add no more requests: the worker has
 //! then read all that has arrived. The batcher takes all waiting requests, sends them as one batch, and answers each
-//! from its part of the reply. It does not wait for a request that has not arrived, unless `store.redis.linger` is set.
-//! So an idle worker adds no delay, and a busy one forms batches by itself. A call that may have run is not repeated.
+//! from its part of the reply. It does not wait for a request that has not arrived, so an idle worker adds no delay, and
+//! a busy one forms batches by itself. A call that may have run is not repeated.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -122,25 +122,10 @@ async fn gather(node: &NodeState) {
     }
 }
 
-/// Waits for more requests if `store.redis.linger` says so. The thread of the worker sleeps: the timers of the runtime
-/// have a resolution of 1 ms, and requests that arrive meanwhile are read together.
-fn linger(node: &NodeState) {
-    let oldest = node.queue.of_next(|request| request.deadline);
-    if let Some(wait) = node.linger.wait(Instant::now(), node.queue.len(), oldest) {
-        std::thread::sleep(wait);
-    }
-}
-
 async fn send_batch(node: &NodeState, connection: &mut Connection) {
-    if node.linger.is_set() {
-        linger(node);
-    }
     gather(node).await;
     let requests = node.take_batch();
     if !requests.is_empty() {
-        if node.linger.is_set() {
-            node.linger.record_batch(Instant::now(), requests.len());
-        }
         node.observer.batch(requests.len());
         let calls = measured_send(node, connection, requests).await;
         calls::answer_calls(calls);

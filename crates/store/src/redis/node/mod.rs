@@ -7,7 +7,6 @@
 
 mod batcher;
 mod calls;
-mod linger;
 mod probe;
 mod queue;
 mod queue_control;
@@ -28,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::calls::QueuedRequest;
 pub(crate) use self::calls::{CallError, CallMode, Cause, NotExecuted};
-use self::linger::Linger;
 pub(crate) use self::probe::check_writes;
 use self::queue::Queue;
 pub(crate) use self::queue::QueueDepth;
@@ -84,7 +82,6 @@ impl Node {
             },
             observer,
             queue_depth,
-            linger: Linger::new(options.linger),
             max_batch: options.max_batch,
             max_queue: options.max_queue,
             timeout: options.timeout,

@@ -168,11 +168,6 @@ impl<T> Queue<T> {
         self.waiting.lock().len
     }
 
-    /// A fact about the item that is taken next; `None` if the queue is empty.
-    pub(super) fn of_next<F>(&self, fact: impl Fn(&T) -> F) -> Option<F> {
-        self.waiting.lock().next().map(fact)
-    }
-
     /// Waits until there is something to take. False when the queue is closed and empty.
     pub(super) async fn ready(&self) -> bool {
         loop {

@@ -11,14 +11,11 @@ use tokio::time::{Instant, sleep_until};
 use crate::breaker::{Breaker, BreakerOptions, BreakerState};
 use crate::observer::{BreakerTransition, Observer};
 
-/// Lets calls through, or says why not. A breaker that the settings switch off opens and closes like any other, but
-/// lets every call through.
+/// Lets calls through, or says why not.
 pub(super) struct SharedBreaker {
     /// The name of the server, for the observer.
     node: String,
     breaker: Mutex<Breaker>,
-    /// False if the settings switch the breaker off.
-    may_refuse: bool,
     /// Whether calls are refused. A copy of the breaker's state that every call can read without its lock.
     refuses_calls: AtomicBool,
     /// The node left the cluster: late results change nothing.
@@ -28,12 +25,10 @@ pub(super) struct SharedBreaker {
 }
 
 impl SharedBreaker {
-    /// `options`: `None` where the breaker is switched off.
-    pub(super) fn new(node: String, options: Option<BreakerOptions>, observer: Arc<dyn Observer>) -> Self {
+    pub(super) fn new(node: String, options: BreakerOptions, observer: Arc<dyn Observer>) -> Self {
         Self {
             node,
-            breaker: Mutex::new(Breaker::new(options.unwrap_or_default(), fastrand::Rng::new())),
-            may_refuse: options.is_some(),
+            breaker: Mutex::new(Breaker::new(options, fastrand::Rng::new())),
             refuses_calls: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
             opened: Notify::new(),
@@ -44,7 +39,7 @@ impl SharedBreaker {
     /// Whether a call may be made.
     ///
     /// # Errors
-    /// [`StoreError::Open`] with the cause while the breaker is open, unless the settings switch it off.
+    /// [`StoreError::Open`] with the cause while the breaker is open.
     pub(super) fn admit(&self) -> Result<(), StoreError> {
         if !self.refuses_calls.load(Ordering::Relaxed) {
             return Ok(());
@@ -56,7 +51,7 @@ impl SharedBreaker {
     /// Records the result of a call that was sent at `sent`.
     ///
     /// # Errors
-    /// [`StoreError::Open`] if this result opened the breaker, unless the settings switch it off.
+    /// [`StoreError::Open`] if this result opened the breaker.
     pub(super) fn record(&self, sent: Instant, result: Result<(), &StoreError>) -> Result<(), StoreError> {
         if self.is_retired.load(Ordering::Relaxed) {
             return Ok(());
@@ -117,7 +112,7 @@ impl SharedBreaker {
     }
 
     fn change(&self, from: BreakerState, to: BreakerState, cause: Option<&StoreError>) {
-        self.refuses_calls.store(self.may_refuse && to != BreakerState::Closed, Ordering::Relaxed);
+        self.refuses_calls.store(to != BreakerState::Closed, Ordering::Relaxed);
         self.observer.breaker(BreakerTransition { node: &self.node, from, to, cause });
     }
 }
@@ -142,7 +137,7 @@ mod tests {
     fn breaker() -> SharedBreaker {
         SharedBreaker::new(
             String::new(),
-            Some(BreakerOptions { failures: 2, ..BreakerOptions::default() }),
+            BreakerOptions { failures: 2, ..BreakerOptions::default() },
             Arc::new(NoopObserver),
         )
     }
@@ -185,19 +180,6 @@ mod tests {
         };
         let (due, opened) = tokio::join!(waiting, opening);
         assert!(due - opened >= 12 * MS && due - opened <= 26 * MS, "{:?}", due - opened);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_breaker_that_is_switched_off_notices_an_outage_and_refuses_no_call() {
-        let breaker = SharedBreaker::new(String::new(), None, Arc::new(NoopObserver));
-        for _ in 0..100 {
-            assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
-        }
-        assert_eq!((breaker.admit(), breaker.state()), (Ok(()), BreakerState::Open));
-        breaker.probe_due().await;
-        assert_eq!(breaker.admit(), Ok(()));
-        breaker.record_probe(Ok(()));
-        assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::calls::{CallError, CallMode, QueuedRequest, fail_unsent};
-use super::linger::Linger;
 use super::queue::{Queue, QueueDepth, Refusal};
 use super::queue_control::QueueControl;
 use super::shared_breaker::SharedBreaker;
@@ -37,7 +36,6 @@ pub(super) struct NodeState {
     pub(super) probe_mode: CallMode,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) queue_depth: QueueDepth,
-    pub(super) linger: Linger,
     pub(super) max_batch: usize,
     pub(super) max_queue: usize,
     /// The longest that a decision may take.
@@ -90,8 +88,7 @@ impl NodeState {
         taken.items
     }
 
-    /// Records the result of a call that was sent at `sent`. If it opens a breaker that refuses calls, all waiting
-    /// requests fail.
+    /// Records the result of a call that was sent at `sent`. If it opens the breaker, all waiting requests fail.
     pub(super) fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
         if let Err(open) = self.breaker.record(sent, result) {
             fail_unsent(self.drain(), &open);

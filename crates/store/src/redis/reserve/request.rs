@@ -134,7 +134,7 @@ impl<P: Places> SplitRequest<P> {
             .collect();
         while let Some((index, result)) = refunds.next().await {
             sent.charges[index].result = match result {
-                Ok(outcomes) => outcomes.by_charge.first().copied().flatten().map(Ok),
+                Ok(outcomes) => outcomes.by_charge.first().copied().map(Ok),
                 Err(error) => {
                     let error = StoreError::from(error);
                     tracing::debug!(%error, "a refund may be lost");
@@ -196,10 +196,10 @@ impl SentCharges {
             outcomes.is_ok_and(|outcomes| !part.charges.is_denied(|index| outcomes.is_over(index)));
         for (place, index) in part.indices().enumerate() {
             let result = match outcomes {
-                Ok(outcomes) => outcomes.by_charge[place].map(Ok),
-                Err(failure) => Some(Err(failure.clone())),
+                Ok(outcomes) => Ok(outcomes.by_charge[place]),
+                Err(failure) => Err(failure.clone()),
             };
-            self.charges[index] = SentCharge { result, is_recorded };
+            self.charges[index] = SentCharge { result: Some(result), is_recorded };
         }
     }
 
@@ -216,7 +216,7 @@ impl SentCharges {
     /// The result of the request.
     fn result(&self, reservation: Option<Arc<dyn Reservation>>) -> Result<Outcomes, StoreError> {
         let by_charge = self.charges.iter().map(|charge| match &charge.result {
-            Some(result) => result.clone().map(Some),
+            Some(result) => result.clone(),
             None => Err(StoreError::Malformed("a charge without an outcome".to_owned())),
         });
         PartialOutcomes::collect(by_charge.collect(), reservation)

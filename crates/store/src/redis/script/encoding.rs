@@ -292,7 +292,7 @@ impl RequestReply {
             let Some((numbers, after)) = rest.split_at_checked(width) else {
                 return Err(malformed("too few numbers"));
             };
-            outcomes.by_charge.push(Some(outcome(charge, numbers, self.now_us)?));
+            outcomes.by_charge.push(outcome(charge, numbers, self.now_us)?);
             rest = after;
         }
         if rest.is_empty() { Ok(outcomes) } else { Err(malformed("too many numbers")) }

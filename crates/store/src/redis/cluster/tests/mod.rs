@@ -160,9 +160,9 @@ impl TestCluster {
 }
 
 fn verdicts(outcomes: &Outcomes) -> Vec<Verdict> {
-    outcomes.decided().map(|outcome| outcome.verdict).collect()
+    outcomes.by_charge.iter().map(|outcome| outcome.verdict).collect()
 }
 
 fn remaining(outcomes: &Outcomes) -> Vec<u64> {
-    outcomes.decided().map(|outcome| outcome.report.remaining).collect()
+    outcomes.by_charge.iter().map(|outcome| outcome.report.remaining).collect()
 }

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::probe::probe_request;
 use super::*;
+use crate::breaker::BreakerOptions;
 use crate::observer::{BreakerTransition, NoopObserver, Observer};
 use crate::redis::address::Address;
 use crate::redis::error::Redirect;
@@ -316,7 +317,7 @@ async fn a_server_that_creates_counters_and_cannot_change_them_does_not_close_th
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_when_the_breaker_opens_are_not_sent() {
     let server = deciding(|_| Reply::Silence);
-    let breaker = Some(crate::breaker::BreakerOptions { failures: 1, ..Default::default() });
+    let breaker = BreakerOptions { failures: 1, ..BreakerOptions::default() };
     let case = case(&RedisOptions { breaker, ..options() }, NoopObserver);
     let waiting = async {
         sleep(10 * MS).await;
@@ -332,7 +333,8 @@ async fn requests_that_wait_when_the_breaker_opens_are_not_sent() {
 async fn requests_that_are_dropped_without_a_connection_leave_the_queue_depth() {
     let server = deciding(|_| Reply::Silence);
     let events = Events::default();
-    let case = case(&RedisOptions { max_batch: 1, breaker: None, ..options() }, events.clone());
+    let breaker = BreakerOptions { failures: 100, ..BreakerOptions::default() };
+    let case = case(&RedisOptions { max_batch: 1, breaker, ..options() }, events.clone());
     for answer in join_all((0..3).map(|_| case.decide())).await {
         assert_eq!(answer, Err(StoreError::Timeout));
     }
