@@ -14,12 +14,11 @@ use http::Request;
 use hyper::body::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::answering::{send, spawn_decision};
+use super::answering::{DEADLINE, send, spawn_decision};
 use super::call::{CallHead, CallServer, CallStarter, StartedCall};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
 use super::routed_calls::spawn_routed;
-use crate::decide::NoDecision;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
 pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
@@ -133,7 +132,7 @@ impl<S: Store + 'static> AcceptedCalls<S> {
                 self.start_call(cx, request, respond, left);
             }
             None => {
-                send(respond, open.record(NoDecision::Deadline).into(), &self.counts);
+                send(respond, open.record(DEADLINE).into(), &self.counts);
             }
         }
     }

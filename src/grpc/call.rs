@@ -17,17 +17,20 @@ use engine::{Caller, Store};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use h2::RecvStream;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Bytes;
+use tonic::Status;
+use tonic::metadata::MetadataValue;
 use tonic::service::Routes;
 
 use super::answering::{CALL_TIMEOUT, Reply};
-use super::convert::{decode, http_status};
+use super::convert::decode;
 use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
 use crate::decide::{Handler, NoDecision};
-use crate::net::sending_page::{SEC_FETCH_SITE, SendingPage};
+use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
+use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
 
 /// The path of the decision call.
@@ -44,6 +47,11 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The most digits that the protocol allows in a timeout.
 const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
+
+const MANY_CALLS: NoDecision = NoDecision::refused(RequestFailure::Overloaded, "too many calls are open");
+/// The panic hook has written the reason to the log.
+const PANIC: NoDecision =
+    NoDecision::refused(RequestFailure::Panic, "the decision ended by an error of the service");
 
 /// A call, and what is left to do.
 pub(super) enum StartedCall {
@@ -74,7 +82,7 @@ impl<S: Store + 'static> CallStarter<S> {
     /// Reads the head of a call, before anything else is done with the call. The error is the reply to a call that is
     /// refused because of its head.
     pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Reply> {
-        read_head(request).map_err(|error| self.refuse_head(request, error))
+        read_head(request).map_err(|refused| self.refuse_head(request, refused))
     }
 
     /// Starts a call whose headers have arrived. Does not wait.
@@ -94,20 +102,28 @@ impl<S: Store + 'static> CallStarter<S> {
     }
 
     #[cold]
-    fn refuse_head(&self, request: &Request<RecvStream>, error: NoDecision) -> Reply {
+    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> Reply {
         if !self.counts.has_room() {
             return self.many_calls();
         }
         let failures = &self.decisions.handler.failures;
-        match http_status(&error) {
-            Some(code) => Reply::HttpRefusal(code, failures.record(error).into()),
+        let RefusedHead { error, http_status } = refused;
+        match http_status {
+            Some(code) => {
+                let mut status = Status::from(failures.record(error));
+                if code == StatusCode::METHOD_NOT_ALLOWED {
+                    // HTTP demands that the client is told the method that it may use.
+                    status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
+                }
+                Reply::HttpRefusal(code, status)
+            }
             None if request.uri().path() == PATH => self.decisions.refuse(error, request.headers()),
             None => failures.record(error).into(),
         }
     }
 
     fn many_calls(&self) -> Reply {
-        self.decisions.handler.failures.record(NoDecision::ManyCalls).into()
+        self.decisions.handler.failures.record(MANY_CALLS).into()
     }
 }
 
@@ -143,7 +159,7 @@ impl<S: Store + 'static> DecisionCalls<S> {
         mut span: CallSpan,
     ) -> Reply {
         let decided = AssertUnwindSafe(self.decide(message, caller, &mut span)).catch_unwind().await;
-        let decided = decided.unwrap_or_else(|_| self.handler.refuse(NoDecision::Panic, &mut span));
+        let decided = decided.unwrap_or_else(|_| self.handler.refuse(PANIC, &mut span));
         decided.unwrap_or_else(Reply::from)
     }
 
@@ -168,11 +184,36 @@ pub(super) struct CallHead {
     pub(super) is_long: bool,
 }
 
+/// Why the port does not serve a call, by its head.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RefusedHead {
+    error: NoDecision,
+    /// For a call that is not one of gRPC.
+    http_status: Option<StatusCode>,
+}
+
+const NO_POST: RefusedHead = RefusedHead::not_grpc(StatusCode::METHOD_NOT_ALLOWED, "the method is not POST");
+const OTHER_TYPE: RefusedHead =
+    RefusedHead::not_grpc(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content type is not application/grpc");
+const OF_PAGE: RefusedHead = RefusedHead::not_grpc(StatusCode::FORBIDDEN, NO_PAGES);
+
+impl RefusedHead {
+    const fn not_grpc(code: StatusCode, text: &'static str) -> Self {
+        Self { error: NoDecision::invalid(text), http_status: Some(code) }
+    }
+
+    fn long(bytes: usize) -> Self {
+        let max = MAX_HEADER_LIST_BYTES;
+        let text = format!("{bytes} bytes in the headers, more than the {max} allowed");
+        Self { error: NoDecision::TooLong(text.into()), http_status: None }
+    }
+}
+
 /// Reads the head of a call.
 ///
 /// # Errors
 /// Why the port does not serve the call.
-pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, NoDecision> {
+pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, RefusedHead> {
     let (mut bytes, mut timeout, mut is_grpc, mut may_be_of_page) = (uri_bytes(request), None, false, false);
     for (name, value) in request.headers() {
         bytes += name.as_str().len() + value.len() + HEADER_OVERHEAD_BYTES;
@@ -185,16 +226,16 @@ pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, NoDecision>
         }
     }
     if request.method() != Method::POST {
-        return Err(NoDecision::Method);
+        return Err(NO_POST);
     }
     if !is_grpc {
-        return Err(NoDecision::ContentType);
+        return Err(OTHER_TYPE);
     }
     if may_be_of_page && SendingPage::of_request(request.headers(), None) != SendingPage::None {
-        return Err(NoDecision::WebPage);
+        return Err(OF_PAGE);
     }
     if bytes > MAX_HEADER_LIST_BYTES {
-        return Err(NoDecision::LongHeaders { bytes, max: MAX_HEADER_LIST_BYTES });
+        return Err(RefusedHead::long(bytes));
     }
     Ok(CallHead { time_limit: time_limit(timeout), is_long: bytes > LONG_HEADER_LIST_BYTES })
 }
@@ -264,13 +305,9 @@ mod tests {
         ];
         for (value, is_grpc) in table {
             let read = read_head(&request(&[("content-type", value)]));
-            assert_eq!(
-                read.map_err(|error| assert_eq!(error, NoDecision::ContentType)).is_ok(),
-                is_grpc,
-                "{value}"
-            );
+            assert_eq!(read.map_err(|error| assert_eq!(error, OTHER_TYPE)).is_ok(), is_grpc, "{value}");
         }
-        assert_eq!(read_head(&request(&[])).err(), Some(NoDecision::ContentType));
+        assert_eq!(read_head(&request(&[])).err(), Some(OTHER_TYPE));
     }
 
     #[test]
@@ -286,7 +323,7 @@ mod tests {
         for (name, value, is_served) in table {
             let read = read_head(&request(&[("content-type", "application/grpc"), (name, value)]));
             assert_eq!(
-                read.map_err(|error| assert_eq!(error, NoDecision::WebPage)).is_ok(),
+                read.map_err(|error| assert_eq!(error, OF_PAGE)).is_ok(),
                 is_served,
                 "{name}: {value}"
             );
@@ -305,8 +342,8 @@ mod tests {
         assert_eq!(read(LONG_HEADER_LIST_BYTES), Ok(false));
         assert_eq!(read(LONG_HEADER_LIST_BYTES + 1), Ok(true));
         assert_eq!(read(MAX_HEADER_LIST_BYTES), Ok(true));
-        let (bytes, max) = (MAX_HEADER_LIST_BYTES + 1, MAX_HEADER_LIST_BYTES);
-        assert_eq!(read(bytes), Err(NoDecision::LongHeaders { bytes, max }));
+        let bytes = MAX_HEADER_LIST_BYTES + 1;
+        assert_eq!(read(bytes), Err(RefusedHead::long(bytes)));
     }
 
     #[test]

@@ -19,10 +19,11 @@ use tonic::Status;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-use super::answering::{CALL_TIMEOUT, ClientGone, in_time, send_data, send_head, spawn_call, unless_reset};
+use super::answering::{
+    CALL_TIMEOUT, ClientGone, UNTAKEN, in_time, send_data, send_head, spawn_call, unless_reset,
+};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
-use crate::decide::NoDecision;
 
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
@@ -80,7 +81,7 @@ pub(super) fn spawn_routed(
     spawn_call(async move {
         // A stream has its response as soon as its first message has arrived.
         let Ok(response) = timeout(CALL_TIMEOUT, unless_reset(&mut respond, response)).await else {
-            return drop(open.record(NoDecision::Untaken));
+            return drop(open.record(UNTAKEN));
         };
         let Some(response) = response else { return };
         let sent = send_response(respond, response);
