@@ -1,5 +1,5 @@
 //! Reads the head of a call, and starts the call. The decision call, `ShouldRateLimit`, goes directly to its handler:
-//! its message is read (`message.rs`) and decoded (`convert.rs`), and `Handler::decide` decides it. Every other call
+//! its message is read (`message.rs`), and `decisions.rs` decides it. Every other call
 //! goes through tonic's router (axum), which would add about 3,800 instructions to a decision call (callgrind, tonic
 //! 0.14). tonic's own server also decodes and encodes through a stream of messages, with a codec and a timer for each
 //! call. A call with a single message needs neither. And calls that tonic's server refuses would not be counted.
@@ -9,29 +9,25 @@
 //! it asks with OPTIONS; it sends other content types without asking. All headers are read in one pass. With a lookup
 //! for each, a call would take 500 instructions more (callgrind).
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Caller, Store};
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use h2::RecvStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
-use hyper::body::Bytes;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic::service::Routes;
 
 use super::answering::{CALL_TIMEOUT, Reply};
-use super::convert::decode;
+use super::decisions::Decisions;
 use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
-use crate::decide::{Handler, NoDecision};
+use crate::decide::NoDecision;
 use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
 use crate::telemetry::metrics::RequestFailure;
-use crate::telemetry::traces::{CallSpan, SpannedCall};
+use crate::telemetry::traces::{CallSpan, SpannedCall, Tracer};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -49,9 +45,6 @@ const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
 const MANY_CALLS: NoDecision = NoDecision::refused(RequestFailure::Overloaded, "too many calls are open");
-/// The panic hook has written the reason to the log.
-const PANIC: NoDecision =
-    NoDecision::refused(RequestFailure::Panic, "the decision ended by an error of the service");
 
 /// A call, and what is left to do.
 pub(super) enum StartedCall {
@@ -65,20 +58,22 @@ pub(super) enum StartedCall {
 }
 
 /// What the calls of one worker share.
-pub(super) struct CallServer<S> {
-    pub(super) decisions: Arc<DecisionCalls<S>>,
+pub(super) struct CallServer {
+    pub(super) decisions: Arc<dyn Decisions>,
+    pub(super) tracer: Tracer,
+    pub(super) bounds: MessageBounds,
     pub(super) routes: Routes,
     pub(super) counts: Arc<WorkerCounts>,
 }
 
 /// Starts the calls of one connection.
-pub(super) struct CallStarter<S> {
-    pub(super) decisions: Arc<DecisionCalls<S>>,
+pub(super) struct CallStarter {
+    pub(super) server: Arc<CallServer>,
     pub(super) routed: RoutedCalls,
     pub(super) counts: Arc<ConnectionCounts>,
 }
 
-impl<S: Store + 'static> CallStarter<S> {
+impl CallStarter {
     /// Reads the head of a call, before anything else is done with the call. The error is the reply to a call that is
     /// refused because of its head.
     pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Reply> {
@@ -91,14 +86,32 @@ impl<S: Store + 'static> CallStarter<S> {
             return StartedCall::Answered(self.many_calls());
         }
         if request.uri().path() == PATH {
-            let tracer = &self.decisions.handler.tracer;
-            let span = tracer.start_call(SpannedCall::ShouldRateLimit, request.headers());
-            return Arc::clone(&self.decisions).start(request.into_body(), self.counts.caller(), span);
+            return self.start_decision(request);
         }
-        match self.routed.start(request) {
+        match self.routed.start(request, &self.server.routes, &self.counts) {
             Some(call) => StartedCall::Routed(call),
             None => StartedCall::Answered(self.many_calls()),
         }
+    }
+
+    fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
+        let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
+        match Arrival::take(request.into_body(), &self.server.bounds) {
+            Arrival::Whole(message) => {
+                StartedCall::Deciding(Arc::clone(&self.server.decisions).answer(message, caller, span))
+            }
+            Arrival::Part(part) => {
+                let server = Arc::clone(&self.server);
+                StartedCall::Reading(Box::pin(async move {
+                    let message = part.complete(&server.bounds).await;
+                    Arc::clone(&server.decisions).answer(message, caller, span).await
+                }))
+            }
+        }
+    }
+
+    fn start_span(&self, headers: &HeaderMap) -> CallSpan {
+        self.server.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
     }
 
     #[cold]
@@ -106,73 +119,25 @@ impl<S: Store + 'static> CallStarter<S> {
         if !self.counts.has_room() {
             return self.many_calls();
         }
-        let failures = &self.decisions.handler.failures;
         let RefusedHead { error, http_status } = refused;
         match http_status {
             Some(code) => {
-                let mut status = Status::from(failures.record(error));
+                let mut status = Status::from(self.counts.record(error));
                 if code == StatusCode::METHOD_NOT_ALLOWED {
                     // HTTP demands that the client is told the method that it may use.
                     status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
                 }
                 Reply::HttpRefusal(code, status)
             }
-            None if request.uri().path() == PATH => self.decisions.refuse(error, request.headers()),
-            None => failures.record(error).into(),
+            None if request.uri().path() == PATH => {
+                self.server.decisions.refuse(error, self.start_span(request.headers()))
+            }
+            None => self.counts.record(error).into(),
         }
     }
 
     fn many_calls(&self) -> Reply {
-        self.decisions.handler.failures.record(MANY_CALLS).into()
-    }
-}
-
-/// What the decision calls of one worker share.
-#[derive(Debug)]
-pub(super) struct DecisionCalls<S> {
-    pub(super) handler: Handler<S>,
-    pub(super) bounds: MessageBounds,
-}
-
-impl<S: Store + 'static> DecisionCalls<S> {
-    fn start(self: Arc<Self>, body: RequestBody, caller: Caller, span: CallSpan) -> StartedCall {
-        match Arrival::take(body, &self.bounds) {
-            Arrival::Whole(message) => StartedCall::Deciding(Box::pin(self.answer(message, caller, span))),
-            Arrival::Part(part) => StartedCall::Reading(Box::pin(async move {
-                let message = part.complete(&self.bounds).await;
-                self.answer(message, caller, span).await
-            })),
-        }
-    }
-
-    /// Answers a call whose message is not read.
-    fn refuse(&self, error: NoDecision, headers: &HeaderMap) -> Reply {
-        let mut span = self.handler.tracer.start_call(SpannedCall::ShouldRateLimit, headers);
-        self.handler.refuse(error, &mut span).unwrap_or_else(Reply::from)
-    }
-
-    /// A panic ends this call only: other calls are polled by the same task.
-    async fn answer(
-        self: Arc<Self>,
-        message: Result<Bytes, NoDecision>,
-        caller: Caller,
-        mut span: CallSpan,
-    ) -> Reply {
-        let decided = AssertUnwindSafe(self.decide(message, caller, &mut span)).catch_unwind().await;
-        let decided = decided.unwrap_or_else(|_| self.handler.refuse(PANIC, &mut span));
-        decided.unwrap_or_else(Reply::from)
-    }
-
-    async fn decide(
-        &self,
-        message: Result<Bytes, NoDecision>,
-        caller: Caller,
-        span: &mut CallSpan,
-    ) -> Result<Reply, NoDecision> {
-        match message.and_then(decode) {
-            Ok(request) => self.handler.decide(|| Ok(request), caller, span).await,
-            Err(error) => self.handler.refuse(error, span),
-        }
+        self.counts.record(MANY_CALLS).into()
     }
 }
 
