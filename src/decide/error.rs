@@ -1,9 +1,10 @@
-//! Why a decision call gets no decision, by gRPC, as JSON or from a proxy: the error, what the caller reads of it, how
-//! it is counted, and its line in the log. The log has at most one line a minute for each kind, because a client can
+//! Why a decision call gets no decision: the error, what the caller reads of it, how it is counted, and its line in the
+//! log. The log has at most one line a minute for each kind, because a client can
 //! cause any number of errors.
 
+use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::wire::RequestError;
 use engine::{PlanError, StoreError};
@@ -15,55 +16,18 @@ use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 /// contains no value of the request; [`for_caller`](Self::for_caller) is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoDecision {
-    #[error("the method is not POST")]
-    Method,
-    #[error("the content type is not application/grpc")]
-    ContentType,
-    #[error("the port does not answer web pages (Origin or Sec-Fetch-Site header)")]
-    WebPage,
-    #[error("{bytes} bytes in the headers, more than the {max} allowed")]
-    LongHeaders { bytes: usize, max: usize },
-    /// The HTTP library refuses them.
-    #[error("the headers are longer, or more, than this service reads")]
-    UnreadHeaders,
-    #[error("the trailers of a call are too long")]
-    LongTrailers,
-    #[error("the message is compressed, which is not supported")]
-    Compressed,
-    #[error("{bytes} bytes in the message, more than the {max} allowed")]
-    LongMessage { bytes: usize, max: usize },
-    /// The length of a body of HTTP is not always known.
-    #[error("the body has more than the {max} bytes allowed")]
-    LongBody { max: usize },
-    /// `cause` names the field.
-    #[error("the message is malformed: {cause}")]
-    Malformed { cause: String },
-    /// A header of the caller may have the cost, so only the caller gets the cause.
-    #[error("the cost of the request is not a whole number")]
-    Cost { cause: String },
-    #[error(
-        "the headers {first} and {second} contradict each other: the proxy must set one, and remove the other"
-    )]
-    Contradiction { first: &'static str, second: &'static str },
-    #[error("the request has no X-Forwarded-*, X-Original-* or X-Envoy-* header, so no proxy has sent it")]
-    Unforwarded,
-    /// serde_json's reason may quote the request, so only the caller gets it.
-    #[error("the body is not a request in JSON")]
-    Json { cause: String },
-    #[error("the call has no message")]
-    Missing,
-    #[error("the message ends too early")]
-    Truncated,
-    #[error("the call has more than one message")]
-    Several,
-    #[error("the request did not arrive completely within {0:?}")]
-    Late(Duration),
-    #[error("the client ended the request before it was complete")]
-    Aborted,
-    #[error("unfinished requests hold too many bytes")]
-    ManyBytes,
-    #[error("too many calls are open")]
-    ManyCalls,
+    /// A door does not pass the request on, or its answer back. The door says why.
+    #[error("{1}")]
+    Refused(RequestFailure, Cow<'static, str>),
+    /// A part of the request is longer than its door allows.
+    #[error("{0}")]
+    TooLong(Cow<'static, str>),
+    /// The request is written in a way that its door does not read.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// The cause may quote the request, so only the caller gets it.
+    #[error("{text}")]
+    Quoting { text: &'static str, cause: Box<str> },
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
@@ -73,44 +37,44 @@ pub enum NoDecision {
     Store(#[from] StoreError),
     #[error("no rate limit configuration loaded")]
     NoRules,
-    #[error("the time of the call is over")]
-    Deadline,
-    #[error("the client does not take the answer")]
-    Untaken,
-    /// The panic hook has written the reason to the log.
-    #[error("the decision ended by an error of the service")]
-    Panic,
 }
 
 impl NoDecision {
+    /// Each door waits for this time (`net::unfinished`).
+    pub(crate) const LATE: Self =
+        Self::refused(RequestFailure::Incomplete, "the request did not arrive completely within 2s");
+    pub(crate) const ABORTED: Self =
+        Self::refused(RequestFailure::Incomplete, "the client ended the request before it was complete");
+    pub(crate) const MANY_BYTES: Self =
+        Self::refused(RequestFailure::Overloaded, "unfinished requests hold too many bytes");
+
+    /// The HTTP library refuses them.
+    pub(crate) const UNREAD_HEADERS: Self =
+        Self::invalid("the headers are longer, or more, than this service reads");
+
+    pub(crate) const fn refused(failure: RequestFailure, text: &'static str) -> Self {
+        Self::Refused(failure, Cow::Borrowed(text))
+    }
+
+    pub(crate) const fn invalid(text: &'static str) -> Self {
+        Self::refused(RequestFailure::Invalid, text)
+    }
+
+    /// `cause` names the field.
+    pub(crate) fn malformed(cause: impl Display) -> Self {
+        Self::Refused(RequestFailure::Invalid, format!("the message is malformed: {cause}").into())
+    }
+
     /// The kind under which metrics and traces count the error.
     #[must_use]
     pub fn failure(&self) -> RequestFailure {
         match self {
-            Self::Late(_) | Self::Aborted => RequestFailure::Incomplete,
-            Self::ManyBytes | Self::ManyCalls => RequestFailure::Overloaded,
+            Self::Refused(failure, _) => *failure,
             Self::Store(_) => RequestFailure::Store,
             Self::NoRules => RequestFailure::NoRules,
-            Self::Deadline => RequestFailure::Deadline,
-            Self::Untaken => RequestFailure::Untaken,
-            Self::Panic => RequestFailure::Panic,
-            Self::Method
-            | Self::ContentType
-            | Self::WebPage
-            | Self::LongHeaders { .. }
-            | Self::UnreadHeaders
-            | Self::LongTrailers
-            | Self::Compressed
-            | Self::LongMessage { .. }
-            | Self::LongBody { .. }
-            | Self::Malformed { .. }
-            | Self::Cost { .. }
-            | Self::Contradiction { .. }
-            | Self::Unforwarded
-            | Self::Json { .. }
-            | Self::Missing
-            | Self::Truncated
-            | Self::Several
+            Self::TooLong(_)
+            | Self::Unsupported(_)
+            | Self::Quoting { .. }
             | Self::Request(_)
             | Self::Plan(PlanError::Override { .. }) => RequestFailure::Invalid,
         }
@@ -120,16 +84,10 @@ impl NoDecision {
     #[must_use]
     pub fn for_caller(&self) -> String {
         match self {
-            Self::Json { cause } | Self::Cost { cause } => cause.clone(),
+            Self::Quoting { cause, .. } => cause.clone().into(),
             Self::Store(cause) => format!("the counters are not available ({})", cause.kind()),
             other => other.to_string(),
         }
-    }
-}
-
-impl From<serde_json::Error> for NoDecision {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Json { cause: error.to_string() }
     }
 }
 
@@ -222,15 +180,6 @@ mod tests {
     fn the_caller_reads_what_is_wrong_with_the_request() {
         let error = NoDecision::from(RequestError::EmptyDomain);
         assert_eq!(error.for_caller(), "rate limit domain must not be empty");
-        assert_eq!(error.failure(), RequestFailure::Invalid);
-    }
-
-    #[test]
-    fn the_log_does_not_quote_a_malformed_body() {
-        let quoting = serde_json::from_str::<u32>("\"secret\"").expect_err("a text is no number");
-        let error = NoDecision::from(quoting);
-        assert!(error.for_caller().contains("secret"), "{}", error.for_caller());
-        assert_eq!(error.to_string(), "the body is not a request in JSON");
         assert_eq!(error.failure(), RequestFailure::Invalid);
     }
 }

@@ -20,11 +20,17 @@ use tonic::Status;
 use super::convert::encode;
 use super::open_calls::{ConnectionCounts, OpenCall, PendingDecision};
 use crate::decide::{Answer, NoDecision};
+use crate::telemetry::metrics::RequestFailure;
 
 /// A decision must be made within this time after the headers of its call. Then the client has the same time to take
 /// the answer. A unary call of tonic's services must end within this time. It is longer than the time for a message to
 /// arrive (2 s) and the longest `store.redis.timeout` (10 s) together.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(super) const DEADLINE: NoDecision =
+    NoDecision::refused(RequestFailure::Deadline, "the time of the call is over");
+pub(super) const UNTAKEN: NoDecision =
+    NoDecision::refused(RequestFailure::Untaken, "the client does not take the answer");
 
 /// What goes back to the client of a decision call.
 pub(super) enum Reply {
@@ -60,7 +66,7 @@ pub(super) fn spawn_decision(
         let reply = match timeout(time_limit, unless_reset(&mut respond, reply)).await {
             Ok(None) => return,
             Ok(Some(reply)) => reply,
-            Err(_) => open.record(NoDecision::Deadline).into(),
+            Err(_) => open.record(DEADLINE).into(),
         };
         drop(pending);
         send(respond, reply, open.counts());
@@ -88,7 +94,7 @@ pub(super) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
 /// Ends the call when its time is over: dropping it resets its stream.
 pub(super) async fn in_time(call: impl Future<Output = ()>, open: &OpenCall) {
     if timeout(CALL_TIMEOUT, call).await.is_err() {
-        drop(open.record(NoDecision::Untaken));
+        drop(open.record(UNTAKEN));
     }
 }
 

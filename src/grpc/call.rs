@@ -1,5 +1,5 @@
 //! Reads the head of a call, and starts the call. The decision call, `ShouldRateLimit`, goes directly to its handler:
-//! its message is read (`message.rs`) and decoded (`convert.rs`), and `Handler::decide` decides it. Every other call
+//! its message is read (`message.rs`), and `decisions.rs` decides it. Every other call
 //! goes through tonic's router (axum), which would add about 3,800 instructions to a decision call (callgrind, tonic
 //! 0.14). tonic's own server also decodes and encodes through a stream of messages, with a codec and a timer for each
 //! call. A call with a single message needs neither. And calls that tonic's server refuses would not be counted.
@@ -9,26 +9,25 @@
 //! it asks with OPTIONS; it sends other content types without asking. All headers are read in one pass. With a lookup
 //! for each, a call would take 500 instructions more (callgrind).
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Caller, Store};
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use h2::RecvStream;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
-use hyper::body::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use tonic::Status;
+use tonic::metadata::MetadataValue;
 use tonic::service::Routes;
 
 use super::answering::{CALL_TIMEOUT, Reply};
-use super::convert::{decode, http_status};
+use super::decisions::Decisions;
 use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
-use crate::decide::{Handler, NoDecision};
-use crate::net::sending_page::{SEC_FETCH_SITE, SendingPage};
-use crate::telemetry::traces::{CallSpan, SpannedCall};
+use crate::decide::NoDecision;
+use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
+use crate::telemetry::metrics::RequestFailure;
+use crate::telemetry::traces::{CallSpan, SpannedCall, Tracer};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -45,6 +44,8 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
+const MANY_CALLS: NoDecision = NoDecision::refused(RequestFailure::Overloaded, "too many calls are open");
+
 /// A call, and what is left to do.
 pub(super) enum StartedCall {
     Answered(Reply),
@@ -57,24 +58,26 @@ pub(super) enum StartedCall {
 }
 
 /// What the calls of one worker share.
-pub(super) struct CallServer<S> {
-    pub(super) decisions: Arc<DecisionCalls<S>>,
+pub(super) struct CallServer {
+    pub(super) decisions: Arc<dyn Decisions>,
+    pub(super) tracer: Tracer,
+    pub(super) bounds: MessageBounds,
     pub(super) routes: Routes,
     pub(super) counts: Arc<WorkerCounts>,
 }
 
 /// Starts the calls of one connection.
-pub(super) struct CallStarter<S> {
-    pub(super) decisions: Arc<DecisionCalls<S>>,
+pub(super) struct CallStarter {
+    pub(super) server: Arc<CallServer>,
     pub(super) routed: RoutedCalls,
     pub(super) counts: Arc<ConnectionCounts>,
 }
 
-impl<S: Store + 'static> CallStarter<S> {
+impl CallStarter {
     /// Reads the head of a call, before anything else is done with the call. The error is the reply to a call that is
     /// refused because of its head.
     pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Reply> {
-        read_head(request).map_err(|error| self.refuse_head(request, error))
+        read_head(request).map_err(|refused| self.refuse_head(request, refused))
     }
 
     /// Starts a call whose headers have arrived. Does not wait.
@@ -83,80 +86,58 @@ impl<S: Store + 'static> CallStarter<S> {
             return StartedCall::Answered(self.many_calls());
         }
         if request.uri().path() == PATH {
-            let tracer = &self.decisions.handler.tracer;
-            let span = tracer.start_call(SpannedCall::ShouldRateLimit, request.headers());
-            return Arc::clone(&self.decisions).start(request.into_body(), self.counts.caller(), span);
+            return self.start_decision(request);
         }
-        match self.routed.start(request) {
+        match self.routed.start(request, &self.server.routes, &self.counts) {
             Some(call) => StartedCall::Routed(call),
             None => StartedCall::Answered(self.many_calls()),
         }
     }
 
+    fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
+        let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
+        match Arrival::take(request.into_body(), &self.server.bounds) {
+            Arrival::Whole(message) => {
+                StartedCall::Deciding(Arc::clone(&self.server.decisions).answer(message, caller, span))
+            }
+            Arrival::Part(part) => {
+                let server = Arc::clone(&self.server);
+                StartedCall::Reading(Box::pin(async move {
+                    let message = part.complete(&server.bounds).await;
+                    Arc::clone(&server.decisions).answer(message, caller, span).await
+                }))
+            }
+        }
+    }
+
+    fn start_span(&self, headers: &HeaderMap) -> CallSpan {
+        self.server.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
+    }
+
     #[cold]
-    fn refuse_head(&self, request: &Request<RecvStream>, error: NoDecision) -> Reply {
+    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> Reply {
         if !self.counts.has_room() {
             return self.many_calls();
         }
-        let failures = &self.decisions.handler.failures;
-        match http_status(&error) {
-            Some(code) => Reply::HttpRefusal(code, failures.record(error).into()),
-            None if request.uri().path() == PATH => self.decisions.refuse(error, request.headers()),
-            None => failures.record(error).into(),
+        let RefusedHead { error, http_status } = refused;
+        match http_status {
+            Some(code) => {
+                let mut status = Status::from(self.counts.record(error));
+                if code == StatusCode::METHOD_NOT_ALLOWED {
+                    // HTTP demands that the client is told the method that it may use.
+                    status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
+                }
+                Reply::HttpRefusal(code, status)
+            }
+            None if request.uri().path() == PATH => {
+                self.server.decisions.refuse(error, self.start_span(request.headers()))
+            }
+            None => self.counts.record(error).into(),
         }
     }
 
     fn many_calls(&self) -> Reply {
-        self.decisions.handler.failures.record(NoDecision::ManyCalls).into()
-    }
-}
-
-/// What the decision calls of one worker share.
-#[derive(Debug)]
-pub(super) struct DecisionCalls<S> {
-    pub(super) handler: Handler<S>,
-    pub(super) bounds: MessageBounds,
-}
-
-impl<S: Store + 'static> DecisionCalls<S> {
-    fn start(self: Arc<Self>, body: RequestBody, caller: Caller, span: CallSpan) -> StartedCall {
-        match Arrival::take(body, &self.bounds) {
-            Arrival::Whole(message) => StartedCall::Deciding(Box::pin(self.answer(message, caller, span))),
-            Arrival::Part(part) => StartedCall::Reading(Box::pin(async move {
-                let message = part.complete(&self.bounds).await;
-                self.answer(message, caller, span).await
-            })),
-        }
-    }
-
-    /// Answers a call whose message is not read.
-    fn refuse(&self, error: NoDecision, headers: &HeaderMap) -> Reply {
-        let mut span = self.handler.tracer.start_call(SpannedCall::ShouldRateLimit, headers);
-        self.handler.refuse(error, &mut span).unwrap_or_else(Reply::from)
-    }
-
-    /// A panic ends this call only: other calls are polled by the same task.
-    async fn answer(
-        self: Arc<Self>,
-        message: Result<Bytes, NoDecision>,
-        caller: Caller,
-        mut span: CallSpan,
-    ) -> Reply {
-        let decided = AssertUnwindSafe(self.decide(message, caller, &mut span)).catch_unwind().await;
-        let decided = decided.unwrap_or_else(|_| self.handler.refuse(NoDecision::Panic, &mut span));
-        decided.unwrap_or_else(Reply::from)
-    }
-
-    async fn decide(
-        &self,
-        message: Result<Bytes, NoDecision>,
-        caller: Caller,
-        span: &mut CallSpan,
-    ) -> Result<Reply, NoDecision> {
-        match message.and_then(decode) {
-            Ok(request) => self.handler.decide(|| Ok(request), caller, span).await,
-            Err(error) => self.handler.refuse(error, span),
-        }
+        self.counts.record(MANY_CALLS).into()
     }
 }
 
@@ -168,11 +149,36 @@ pub(super) struct CallHead {
     pub(super) is_long: bool,
 }
 
+/// Why the port does not serve a call, by its head.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RefusedHead {
+    error: NoDecision,
+    /// For a call that is not one of gRPC.
+    http_status: Option<StatusCode>,
+}
+
+const NO_POST: RefusedHead = RefusedHead::not_grpc(StatusCode::METHOD_NOT_ALLOWED, "the method is not POST");
+const OTHER_TYPE: RefusedHead =
+    RefusedHead::not_grpc(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content type is not application/grpc");
+const OF_PAGE: RefusedHead = RefusedHead::not_grpc(StatusCode::FORBIDDEN, NO_PAGES);
+
+impl RefusedHead {
+    const fn not_grpc(code: StatusCode, text: &'static str) -> Self {
+        Self { error: NoDecision::invalid(text), http_status: Some(code) }
+    }
+
+    fn long(bytes: usize) -> Self {
+        let max = MAX_HEADER_LIST_BYTES;
+        let text = format!("{bytes} bytes in the headers, more than the {max} allowed");
+        Self { error: NoDecision::TooLong(text.into()), http_status: None }
+    }
+}
+
 /// Reads the head of a call.
 ///
 /// # Errors
 /// Why the port does not serve the call.
-pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, NoDecision> {
+pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, RefusedHead> {
     let (mut bytes, mut timeout, mut is_grpc, mut may_be_of_page) = (uri_bytes(request), None, false, false);
     for (name, value) in request.headers() {
         bytes += name.as_str().len() + value.len() + HEADER_OVERHEAD_BYTES;
@@ -185,16 +191,16 @@ pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, NoDecision>
         }
     }
     if request.method() != Method::POST {
-        return Err(NoDecision::Method);
+        return Err(NO_POST);
     }
     if !is_grpc {
-        return Err(NoDecision::ContentType);
+        return Err(OTHER_TYPE);
     }
     if may_be_of_page && SendingPage::of_request(request.headers(), None) != SendingPage::None {
-        return Err(NoDecision::WebPage);
+        return Err(OF_PAGE);
     }
     if bytes > MAX_HEADER_LIST_BYTES {
-        return Err(NoDecision::LongHeaders { bytes, max: MAX_HEADER_LIST_BYTES });
+        return Err(RefusedHead::long(bytes));
     }
     Ok(CallHead { time_limit: time_limit(timeout), is_long: bytes > LONG_HEADER_LIST_BYTES })
 }
@@ -264,13 +270,9 @@ mod tests {
         ];
         for (value, is_grpc) in table {
             let read = read_head(&request(&[("content-type", value)]));
-            assert_eq!(
-                read.map_err(|error| assert_eq!(error, NoDecision::ContentType)).is_ok(),
-                is_grpc,
-                "{value}"
-            );
+            assert_eq!(read.map_err(|error| assert_eq!(error, OTHER_TYPE)).is_ok(), is_grpc, "{value}");
         }
-        assert_eq!(read_head(&request(&[])).err(), Some(NoDecision::ContentType));
+        assert_eq!(read_head(&request(&[])).err(), Some(OTHER_TYPE));
     }
 
     #[test]
@@ -286,7 +288,7 @@ mod tests {
         for (name, value, is_served) in table {
             let read = read_head(&request(&[("content-type", "application/grpc"), (name, value)]));
             assert_eq!(
-                read.map_err(|error| assert_eq!(error, NoDecision::WebPage)).is_ok(),
+                read.map_err(|error| assert_eq!(error, OF_PAGE)).is_ok(),
                 is_served,
                 "{name}: {value}"
             );
@@ -305,8 +307,8 @@ mod tests {
         assert_eq!(read(LONG_HEADER_LIST_BYTES), Ok(false));
         assert_eq!(read(LONG_HEADER_LIST_BYTES + 1), Ok(true));
         assert_eq!(read(MAX_HEADER_LIST_BYTES), Ok(true));
-        let (bytes, max) = (MAX_HEADER_LIST_BYTES + 1, MAX_HEADER_LIST_BYTES);
-        assert_eq!(read(bytes), Err(NoDecision::LongHeaders { bytes, max }));
+        let bytes = MAX_HEADER_LIST_BYTES + 1;
+        assert_eq!(read(bytes), Err(RefusedHead::long(bytes)));
     }
 
     #[test]

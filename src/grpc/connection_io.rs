@@ -41,6 +41,8 @@ const MAX_HELD_BYTES: usize = 84 * (16 * 1024 + FRAME_HEAD_BYTES);
 /// The bytes of a block that are read at once.
 const READ_BYTES: usize = 2 * 1024;
 
+const LONG_TRAILERS: NoDecision = NoDecision::invalid("the trailers of a call are too long");
+
 /// The bytes that a connection may still read in this poll of its task. Clones share them.
 ///
 /// A read that is pending once would not end the poll, because h2 reads again for each call that it accepts. So the
@@ -165,7 +167,7 @@ impl<I> ConnectionIo<I> {
             self.ready = position;
         }
         if self.frames.has_long_trailers {
-            return Err(self.refuse(NoDecision::LongTrailers));
+            return Err(self.refuse(LONG_TRAILERS));
         }
         if !self.frames.in_block {
             self.ready = self.held.len();
@@ -175,12 +177,12 @@ impl<I> ConnectionIo<I> {
         } else {
             let share = self.share.get_or_insert_with(|| self.unfinished.hold_none());
             if !share.grow_to(self.held.len()) {
-                return Err(self.refuse(NoDecision::ManyBytes));
+                return Err(self.refuse(NoDecision::MANY_BYTES));
             }
         }
         if self.ready > MAX_READ_HEADER_BYTES as usize {
             // h2 refuses such a block.
-            self.counts.record(NoDecision::UnreadHeaders);
+            self.counts.record(NoDecision::UNREAD_HEADERS);
         }
         Ok(())
     }
@@ -240,7 +242,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
             if arrived.is_pending() {
                 let timeout = this.block_timeout.get_or_insert_with(|| Box::pin(sleep(ARRIVES_WITHIN)));
                 ready!(timeout.as_mut().poll(cx));
-                return Poll::Ready(Err(this.refuse(NoDecision::Late(ARRIVES_WITHIN))));
+                return Poll::Ready(Err(this.refuse(NoDecision::LATE)));
             }
             if read.filled().is_empty() {
                 // The client has left.
@@ -257,7 +259,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
         let read = &buf.filled()[before..];
         let begin = this.frames.advance(read);
         if this.frames.has_long_trailers {
-            return Poll::Ready(Err(this.refuse(NoDecision::LongTrailers)));
+            return Poll::Ready(Err(this.refuse(LONG_TRAILERS)));
         }
         if let Some(at) = begin {
             // The head of the first frame of a block is passed on; the rest of the block is held.

@@ -3,7 +3,6 @@
 
 use engine::wire::{RawDescriptor, RawLimit, RawRequest, WireUnit};
 use engine::{Code, Entry, Limit, Metadata, text_of_bytes};
-use http::StatusCode;
 use hyper::body::Bytes;
 use prost::Message as _;
 use prost::bytes::{BufMut as _, BytesMut};
@@ -79,8 +78,7 @@ impl From<Answer<'_>> for RateLimitResponse {
 /// Reads the message of a decision call. prost copies the texts of a [`Bytes`] once, and those of a slice twice.
 pub(super) fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
     // The text of the error names the field, and holds no value.
-    let malformed = |error: prost::DecodeError| NoDecision::Malformed { cause: error.to_string() };
-    Ok(RateLimitRequest::decode(message).map_err(malformed)?.into())
+    Ok(RateLimitRequest::decode(message).map_err(NoDecision::malformed)?.into())
 }
 
 /// The message of an answer, with its prefix.
@@ -167,15 +165,8 @@ impl From<NoDecision> for Status {
     fn from(error: NoDecision) -> Self {
         let text = error.for_caller();
         match (&error, error.failure()) {
-            (NoDecision::Compressed, _) => uncompressed_only(text),
-            (NoDecision::Method, _) => post_only(text),
-            (
-                NoDecision::LongMessage { .. }
-                | NoDecision::LongBody { .. }
-                | NoDecision::LongHeaders { .. }
-                | NoDecision::UnreadHeaders,
-                _,
-            ) => Self::out_of_range(text),
+            (NoDecision::Unsupported(_), _) => uncompressed_only(text),
+            (NoDecision::TooLong(_), _) => Self::out_of_range(text),
             (_, RequestFailure::Invalid) => Self::invalid_argument(text),
             (_, RequestFailure::Store | RequestFailure::Overloaded | RequestFailure::NoRules) => {
                 Self::unavailable(text)
@@ -186,23 +177,6 @@ impl From<NoDecision> for Status {
             (_, RequestFailure::Panic) => Self::internal(text),
         }
     }
-}
-
-/// The status of HTTP for a call that is not a gRPC call.
-pub(super) fn http_status(error: &NoDecision) -> Option<StatusCode> {
-    match error {
-        NoDecision::Method => Some(StatusCode::METHOD_NOT_ALLOWED),
-        NoDecision::ContentType => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
-        NoDecision::WebPage => Some(StatusCode::FORBIDDEN),
-        _ => None,
-    }
-}
-
-/// Tells the client the method that it may use, as HTTP demands.
-fn post_only(text: String) -> Status {
-    let mut status = Status::invalid_argument(text);
-    status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
-    status
 }
 
 /// Tells the client the encodings that it may use, as the protocol demands.

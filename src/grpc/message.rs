@@ -17,6 +17,15 @@ pub(super) const PREFIX_BYTES: usize = 5;
 /// The first allocation for a message that arrives in pieces.
 const FIRST_BUFFER_BYTES: usize = 512;
 
+const COMPRESSED: NoDecision = NoDecision::Unsupported("the message is compressed, which is not supported");
+const MISSING: NoDecision = NoDecision::invalid("the call has no message");
+const TRUNCATED: NoDecision = NoDecision::invalid("the message ends too early");
+const SEVERAL: NoDecision = NoDecision::invalid("the call has more than one message");
+
+fn long_message(bytes: usize, max: usize) -> NoDecision {
+    NoDecision::TooLong(format!("{bytes} bytes in the message, more than the {max} allowed").into())
+}
+
 /// The bounds of all messages.
 #[derive(Clone, Debug)]
 pub(super) struct MessageBounds {
@@ -64,7 +73,7 @@ impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
     /// Waits for the rest of the message.
     pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, NoDecision> {
         let collected = tokio::time::timeout(ARRIVES_WITHIN, self.collect(bounds)).await;
-        collected.unwrap_or(Err(NoDecision::Late(ARRIVES_WITHIN)))
+        collected.unwrap_or(Err(NoDecision::LATE))
     }
 
     async fn collect(mut self, bounds: &MessageBounds) -> Result<Bytes, NoDecision> {
@@ -81,7 +90,7 @@ impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
             };
             let Some(frame) = frame else { break };
             // A frame without data has trailers. A request of gRPC does not use them.
-            if let Ok(data) = frame.map_err(|_| NoDecision::Aborted)?.into_data() {
+            if let Ok(data) = frame.map_err(|_| NoDecision::ABORTED)?.into_data() {
                 partial.push(&data)?;
             }
         }
@@ -99,9 +108,9 @@ fn whole_message(frame: Frame<Bytes>, max_bytes: usize) -> Result<Bytes, NoDecis
 
 fn without_prefix(mut data: Bytes, max_bytes: usize) -> Result<Bytes, NoDecision> {
     match end_of_message(&data, max_bytes)? {
-        None => Err(if data.is_empty() { NoDecision::Missing } else { NoDecision::Truncated }),
-        Some(end) if data.len() < end => Err(NoDecision::Truncated),
-        Some(end) if data.len() > end => Err(NoDecision::Several),
+        None => Err(if data.is_empty() { MISSING } else { TRUNCATED }),
+        Some(end) if data.len() < end => Err(TRUNCATED),
+        Some(end) if data.len() > end => Err(SEVERAL),
         Some(_) => Ok(data.split_off(PREFIX_BYTES)),
     }
 }
@@ -112,11 +121,11 @@ fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, NoDeci
         return Ok(None);
     };
     if *flag != 0 {
-        return Err(NoDecision::Compressed);
+        return Err(COMPRESSED);
     }
     let bytes = u32::from_be_bytes(*length) as usize;
     if bytes > max_bytes {
-        return Err(NoDecision::LongMessage { bytes, max: max_bytes });
+        return Err(long_message(bytes, max_bytes));
     }
     Ok(Some(PREFIX_BYTES + bytes))
 }
@@ -136,13 +145,13 @@ impl PartialMessage {
         // A message with a wrong length or flag is refused before the rest arrives.
         let end = end_of_message(&start, self.max_bytes)?.unwrap_or(PREFIX_BYTES);
         if length > end {
-            return Err(NoDecision::Several);
+            return Err(SEVERAL);
         }
         if length > self.bytes.capacity() {
             let doubled = (2 * self.bytes.capacity()).max(FIRST_BUFFER_BYTES);
             let capacity = doubled.min(end).max(length);
             if !self.share.grow_to(capacity) {
-                return Err(NoDecision::ManyBytes);
+                return Err(NoDecision::MANY_BYTES);
             }
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
@@ -252,15 +261,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_wrong_with_a_message_is_named() {
-        let too_large = NoDecision::LongMessage { bytes: 9, max: MAX };
+        let too_large = long_message(9, MAX);
         // Frames, whether the body ends after them, the error.
         let table: [(&[&[u8]], bool, NoDecision); 7] = [
-            (&[], true, NoDecision::Missing),
-            (&[b"\0\0\0\0"], true, NoDecision::Truncated),
-            (&[b"\0\0\0\0\x02a"], true, NoDecision::Truncated),
-            (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], true, NoDecision::Several),
+            (&[], true, MISSING),
+            (&[b"\0\0\0\0"], true, TRUNCATED),
+            (&[b"\0\0\0\0\x02a"], true, TRUNCATED),
+            (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], true, SEVERAL),
             // Refused before the rest arrives.
-            (&[b"\x01\0\0\0\x01"], false, NoDecision::Compressed),
+            (&[b"\x01\0\0\0\x01"], false, COMPRESSED),
             (&[b"\0\0\0", b"\0\x09"], false, too_large.clone()),
             (&[b"\0\0\0\0\x09a"], false, too_large),
         ];
@@ -274,8 +283,10 @@ mod tests {
     async fn a_message_that_does_not_arrive_in_time_is_refused() {
         let start = Instant::now();
         let read = read_message(body(&[b"\0\0\0\0\x02a"], false), &bounds(1_000)).await;
-        assert_eq!(read, Err(NoDecision::Late(ARRIVES_WITHIN)));
+        assert_eq!(read, Err(NoDecision::LATE));
         assert_eq!(start.elapsed(), ARRIVES_WITHIN);
+        let text = format!("the request did not arrive completely within {ARRIVES_WITHIN:?}");
+        assert_eq!(NoDecision::LATE.to_string(), text);
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,7 +296,7 @@ mod tests {
         let (mut first, mut second) =
             (Box::pin(read_message(half(), &bounds)), Box::pin(read_message(half(), &bounds)));
         assert_eq!(first.as_mut().now_or_never(), None, "waits for the rest");
-        assert_eq!(second.as_mut().now_or_never(), Some(Err(NoDecision::ManyBytes)));
+        assert_eq!(second.as_mut().now_or_never(), Some(Err(NoDecision::MANY_BYTES)));
         drop(first);
         assert_eq!(Box::pin(read_message(half(), &bounds)).as_mut().now_or_never(), None);
     }

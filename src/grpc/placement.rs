@@ -16,12 +16,12 @@ use super::call::CallServer;
 use crate::net::socket::MovedFlag;
 
 /// Shared by the worker that serves a connection, the task and the socket of the connection.
-pub(super) struct Placement<S> {
+pub(super) struct Placement {
     /// Set when another worker begins to serve the connection. The socket then registers with its runtime.
     socket_has_moved: MovedFlag,
     /// Set at the same time. The task then takes `new_server`.
     task_has_moved: AtomicBool,
-    new_server: Mutex<Option<Arc<CallServer<S>>>>,
+    new_server: Mutex<Option<Arc<CallServer>>>,
     /// The index of the worker that is to serve the connection; [`STAYS`] if it is to stay.
     moves_to: AtomicUsize,
     /// How often the task was polled since its worker last looked: how busy the connection is.
@@ -31,7 +31,7 @@ pub(super) struct Placement<S> {
 
 const STAYS: usize = usize::MAX;
 
-impl<S> Placement<S> {
+impl Placement {
     pub(super) fn new(socket_has_moved: MovedFlag) -> Arc<Self> {
         Arc::new(Self {
             socket_has_moved,
@@ -54,7 +54,7 @@ impl<S> Placement<S> {
     }
 
     /// Records a poll. Returns the server of the worker that has just begun to serve the connection.
-    pub(super) fn begin_poll(&self) -> Option<Arc<CallServer<S>>> {
+    pub(super) fn begin_poll(&self) -> Option<Arc<CallServer>> {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if !self.task_has_moved.load(Ordering::Relaxed) {
             return None;
@@ -65,42 +65,38 @@ impl<S> Placement<S> {
 }
 
 /// The task of a connection on one worker. It ends with the connection, or with what another worker needs to go on.
-pub(super) struct PlacedConnection<S> {
+pub(super) struct PlacedConnection {
     serving: Option<BoxFuture<'static, ()>>,
-    placement: Arc<Placement<S>>,
+    placement: Arc<Placement>,
     has_registered: bool,
     _counted: CountedConnection,
 }
 
 /// A connection on its way to another worker.
-pub(super) struct MovingConnection<S> {
+pub(super) struct MovingConnection {
     serving: BoxFuture<'static, ()>,
-    placement: Arc<Placement<S>>,
+    placement: Arc<Placement>,
     /// The index of the worker.
     pub(super) to: usize,
 }
 
-impl<S> PlacedConnection<S> {
+impl PlacedConnection {
     pub(super) fn new(
         serving: BoxFuture<'static, ()>,
-        placement: Arc<Placement<S>>,
+        placement: Arc<Placement>,
         counted: CountedConnection,
     ) -> Self {
         Self { serving: Some(serving), placement, has_registered: false, _counted: counted }
     }
 
-    pub(super) fn placement(&self) -> &Arc<Placement<S>> {
+    pub(super) fn placement(&self) -> &Arc<Placement> {
         &self.placement
     }
 }
 
-impl<S> MovingConnection<S> {
+impl MovingConnection {
     /// Continues on the current runtime, with the limiter and the store of `server`.
-    pub(super) fn arrive(
-        self,
-        server: Arc<CallServer<S>>,
-        counted: CountedConnection,
-    ) -> PlacedConnection<S> {
+    pub(super) fn arrive(self, server: Arc<CallServer>, counted: CountedConnection) -> PlacedConnection {
         let placement = &self.placement;
         *placement.new_server.lock() = Some(server);
         placement.moves_to.store(STAYS, Ordering::Relaxed);
@@ -110,8 +106,8 @@ impl<S> MovingConnection<S> {
     }
 }
 
-impl<S> Future for PlacedConnection<S> {
-    type Output = Option<MovingConnection<S>>;
+impl Future for PlacedConnection {
+    type Output = Option<MovingConnection>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.has_registered {

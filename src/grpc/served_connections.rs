@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
-use engine::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
@@ -18,20 +17,20 @@ use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, MovedFlag};
 
 /// The connections that a worker serves.
-pub(super) struct ServedConnections<S> {
-    server: Arc<ConnectionServer<S>>,
+pub(super) struct ServedConnections {
+    server: Arc<ConnectionServer>,
     open: OpenConnections,
-    pub(super) tasks: JoinSet<Option<MovingConnection<S>>>,
+    pub(super) tasks: JoinSet<Option<MovingConnection>>,
     /// The placements of the open connections, and of some that have ended.
-    placements: Vec<Arc<Placement<S>>>,
+    placements: Vec<Arc<Placement>>,
 }
 
 /// The placements of ended connections are removed when the list is longer than twice the number of connections plus
 /// this number.
 const ENDED_PLACEMENTS: usize = 16;
 
-impl<S: Store + 'static> ServedConnections<S> {
-    pub(super) fn new(server: Arc<ConnectionServer<S>>, open: OpenConnections) -> Self {
+impl ServedConnections {
+    pub(super) fn new(server: Arc<ConnectionServer>, open: OpenConnections) -> Self {
         Self { server, open, tasks: JoinSet::new(), placements: Vec::new() }
     }
 
@@ -66,12 +65,12 @@ impl<S: Store + 'static> ServedConnections<S> {
     }
 
     /// Continues a connection that another worker has served.
-    pub(super) fn go_on(&mut self, moving: MovingConnection<S>) {
+    pub(super) fn go_on(&mut self, moving: MovingConnection) {
         let connection = moving.arrive(Arc::clone(&self.server.calls), self.open.count_one());
         self.spawn(connection);
     }
 
-    fn spawn(&mut self, connection: PlacedConnection<S>) {
+    fn spawn(&mut self, connection: PlacedConnection) {
         if self.placements.len() > 2 * self.tasks.len() + ENDED_PLACEMENTS {
             self.forget_ended();
         }
@@ -107,8 +106,8 @@ impl<S: Store + 'static> ServedConnections<S> {
     /// Takes the result of a connection's task: passes on a connection that moves, unless its worker is ending.
     pub(super) fn end(
         &mut self,
-        ended: Result<Option<MovingConnection<S>>, JoinError>,
-        workers: &[mpsc::Sender<MovingConnection<S>>],
+        ended: Result<Option<MovingConnection>, JoinError>,
+        workers: &[mpsc::Sender<MovingConnection>],
     ) {
         match ended {
             Ok(None) => {}

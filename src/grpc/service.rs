@@ -3,13 +3,18 @@
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
+use engine::Store;
 use futures_util::future::BoxFuture;
 
-use crate::decide::{Handler, Readiness};
+use super::decisions::Decisions;
+use crate::decide::{Failures, Handler, Readiness};
 use crate::net::tls::PortTls;
 use crate::net::{Admission, UnfinishedBytes};
+use crate::telemetry::metrics::RequestMeter;
+use crate::telemetry::traces::Tracer;
 
 /// An error of any type: the gRPC server does not know the errors of a store.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -62,10 +67,8 @@ pub enum GrpcError {
     },
 }
 
-/// What [`serve`](super::serve) needs beside the listener. `make_context` is called once in each worker, on its
-/// runtime.
-#[derive(Debug)]
-pub struct GrpcService<M> {
+/// What [`serve`](super::serve) needs beside the listener.
+pub struct GrpcService {
     pub options: GrpcOptions,
     pub readiness: Readiness,
     pub admission: Admission,
@@ -73,15 +76,40 @@ pub struct GrpcService<M> {
     pub tls: Option<PortTls>,
     /// Shared with the HTTP ports.
     pub unfinished: UnfinishedBytes,
-    pub make_context: M,
+    /// Called once in each worker, on its runtime.
+    pub make_context: MakeContext,
 }
 
+pub type MakeContext = Arc<dyn Fn() -> Result<WorkerContext, BoxError> + Send + Sync>;
+
 /// What a worker needs to answer calls.
-pub struct WorkerContext<S> {
-    pub handler: Handler<S>,
-    /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
-    pub close: BoxFuture<'static, ()>,
-    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
-    /// ends with this reason, because its store cannot decide any more.
-    pub died: BoxFuture<'static, BoxError>,
+pub struct WorkerContext {
+    pub(super) decisions: Arc<dyn Decisions>,
+    pub(super) tracer: Tracer,
+    pub(super) failures: Failures,
+    pub(super) meter: RequestMeter,
+    pub(super) max_message_bytes: usize,
+    pub(super) close: BoxFuture<'static, ()>,
+    pub(super) died: BoxFuture<'static, BoxError>,
+}
+
+impl WorkerContext {
+    /// `close` ends the store's tasks on the worker's runtime, and is awaited after the last call. `died` resolves with
+    /// the reason when a task of the store dies, and is pending for as long as all tasks run. The worker then ends with
+    /// this reason, because its store cannot decide any more.
+    pub fn new<S: Store + 'static>(
+        handler: Handler<S>,
+        close: BoxFuture<'static, ()>,
+        died: BoxFuture<'static, BoxError>,
+    ) -> Self {
+        Self {
+            tracer: handler.tracer.clone(),
+            failures: handler.failures.clone(),
+            meter: handler.meter.clone(),
+            max_message_bytes: handler.max_message_bytes,
+            decisions: Arc::new(handler),
+            close,
+            died,
+        }
+    }
 }

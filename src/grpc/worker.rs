@@ -8,7 +8,6 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use engine::Store;
 use futures_util::future::select_all;
 use tokio::runtime::{Runtime, RuntimeMetrics};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -16,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::acceptor::{AcceptedConnection, Acceptor, OpenConnections, WorkersInUse};
 use super::balance::{BalancedWorker, Balancer, GiveAway};
-use super::call::{CallServer, DecisionCalls};
+use super::call::CallServer;
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
@@ -25,7 +24,7 @@ use super::other_services::other_services;
 use super::placement::MovingConnection;
 use super::routed_calls::OpenStreams;
 use super::served_connections::ServedConnections;
-use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
+use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, MakeContext, WorkerContext};
 use crate::decide::Readiness;
 use crate::net::{PortListener, UnfinishedBytes};
 
@@ -33,15 +32,11 @@ use crate::net::{PortListener, UnfinishedBytes};
 ///
 /// # Errors
 /// [`GrpcError`] when a worker cannot start or ends by itself.
-pub async fn serve<M, S>(
+pub async fn serve(
     listener: PortListener,
-    service: GrpcService<M>,
+    service: GrpcService,
     stop: CancellationToken,
-) -> Result<(), GrpcError>
-where
-    M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
-    S: Store + 'static,
-{
+) -> Result<(), GrpcError> {
     let (mut workers, mut acceptor, balancer) = WorkerPool::start(&service)?;
     let accept = async {
         match &service.tls {
@@ -79,11 +74,7 @@ struct WorkerHandle {
 
 impl WorkerPool {
     /// Starts every worker. The returned acceptor gives them connections, and the balancer moves connections.
-    pub(super) fn start<M, S>(service: &GrpcService<M>) -> Result<(Self, Acceptor, Balancer), GrpcError>
-    where
-        M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
-        S: Store + 'static,
-    {
+    pub(super) fn start(service: &GrpcService) -> Result<(Self, Acceptor, Balancer), GrpcError> {
         let stop = CancellationToken::new();
         let (in_use, burst) = (WorkersInUse::new(1), Arc::<Notify>::default());
         let (mut acceptor, streams) = (Acceptor::new(in_use.clone()), Arc::<OpenStreams>::default());
@@ -106,7 +97,7 @@ impl WorkerPool {
                 workers: Arc::clone(&workers),
                 serving: Some(serving.clone()),
                 all_serving: Arc::clone(&all_serving),
-                make_context: service.make_context.clone(),
+                make_context: Arc::clone(&service.make_context),
                 options: service.options,
                 readiness: service.readiness.clone(),
                 unfinished: service.unfinished.clone(),
@@ -143,11 +134,7 @@ impl WorkerPool {
 }
 
 impl WorkerHandle {
-    fn start<M, S>(index: usize, worker: Worker<M, S>) -> Result<Self, GrpcError>
-    where
-        M: Fn() -> Result<WorkerContext<S>, BoxError> + Send + 'static,
-        S: Store + 'static,
-    {
+    fn start(index: usize, worker: Worker) -> Result<Self, GrpcError> {
         let (report, result) = oneshot::channel();
         let run = move || {
             // Fails only if the server, which holds the receiver, was dropped.
@@ -208,7 +195,7 @@ const MOVES_QUEUE: usize = 64;
 const ORDERS_QUEUE: usize = 4;
 
 /// One worker, before its thread starts.
-struct Worker<M, S> {
+struct Worker {
     /// The metrics of the worker's runtime, which the balancer reads.
     metrics: Arc<OnceLock<RuntimeMetrics>>,
     /// Tells the balancer of calls that are held.
@@ -216,13 +203,13 @@ struct Worker<M, S> {
     open: OpenConnections,
     orders: mpsc::Receiver<GiveAway>,
     /// Connections that move to this worker.
-    moved: mpsc::Receiver<MovingConnection<S>>,
+    moved: mpsc::Receiver<MovingConnection>,
     /// Where connections that move to the worker of each index are sent.
-    workers: Arc<[mpsc::Sender<MovingConnection<S>>]>,
+    workers: Arc<[mpsc::Sender<MovingConnection>]>,
     /// Dropped when this worker has no connection any more.
     serving: Option<watch::Receiver<()>>,
     all_serving: Arc<watch::Sender<()>>,
-    make_context: M,
+    make_context: MakeContext,
     options: GrpcOptions,
     readiness: Readiness,
     unfinished: UnfinishedBytes,
@@ -231,11 +218,7 @@ struct Worker<M, S> {
     stop: CancellationToken,
 }
 
-impl<M, S> Worker<M, S>
-where
-    M: Fn() -> Result<WorkerContext<S>, BoxError>,
-    S: Store + 'static,
-{
+impl Worker {
     /// Serves on this thread until told to stop, then finishes the calls in flight.
     fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
@@ -248,15 +231,15 @@ where
     }
 
     async fn serve(mut self) -> Result<(), WorkerError> {
-        let WorkerContext { handler, close, died } =
-            (self.make_context)().map_err(WorkerError::StoreSetup)?;
-        let bounds =
-            MessageBounds { max_bytes: handler.max_message_bytes, unfinished: self.unfinished.clone() };
-        let mut counts = WorkerCounts::new(&self.options, handler.failures.clone(), handler.meter.clone());
+        let context = (self.make_context)().map_err(WorkerError::StoreSetup)?;
+        let WorkerContext { decisions, tracer, failures, meter, max_message_bytes, close, died } = context;
+        let mut counts = WorkerCounts::new(&self.options, failures, meter);
         counts.burst = Arc::clone(&self.burst);
         let calls = CallServer {
+            decisions,
+            tracer,
+            bounds: MessageBounds { max_bytes: max_message_bytes, unfinished: self.unfinished.clone() },
             counts: Arc::new(counts),
-            decisions: Arc::new(DecisionCalls { handler, bounds }),
             routes: other_services(self.readiness.clone()).map_err(WorkerError::Reflection)?,
         };
         let server = Arc::new(ConnectionServer {
@@ -277,7 +260,7 @@ where
     }
 
     /// Serves until told to stop, then waits until the connections are closed.
-    async fn serve_connections(&mut self, server: &Arc<ConnectionServer<S>>) {
+    async fn serve_connections(&mut self, server: &Arc<ConnectionServer>) {
         let mut served = ServedConnections::new(Arc::clone(server), self.open.clone());
         loop {
             tokio::select! {

@@ -75,10 +75,12 @@ pub(super) async fn check<S: Store + 'static>(
 /// The log does not quote the cost.
 impl From<LineFault> for NoDecision {
     fn from(fault: LineFault) -> Self {
-        let cause = fault.to_string();
         match fault {
-            LineFault::DotSegment => Self::Malformed { cause },
-            _ => Self::Cost { cause },
+            LineFault::DotSegment => Self::malformed(fault),
+            _ => Self::Quoting {
+                text: "the cost of the request is not a whole number",
+                cause: fault.to_string().into(),
+            },
         }
     }
 }

@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use simulate::log::RequestField;
 
 use crate::decide::NoDecision;
+use crate::telemetry::metrics::RequestFailure;
 
 pub(super) const PATH: &str = "/check";
 
@@ -23,6 +24,17 @@ const METHOD: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URI: [&str; 3] = ["x-forwarded-uri", "x-original-uri", "x-original-url"];
 const HOST: [&str; 2] = ["x-forwarded-host", "x-original-host"];
 
+const UNFORWARDED: NoDecision = NoDecision::invalid(
+    "the request has no X-Forwarded-*, X-Original-* or X-Envoy-* header, so no proxy has sent it",
+);
+
+fn contradiction(first: &str, second: &str) -> NoDecision {
+    let text = format!(
+        "the headers {first} and {second} contradict each other: the proxy must set one, and remove the other"
+    );
+    NoDecision::Refused(RequestFailure::Invalid, text.into())
+}
+
 /// A web page can send a GET to any address, but these headers only after a CORS preflight, which has none of them
 /// itself. Envoy always sends `X-Envoy-Internal`. Headers that tell a page, such as `Origin`, may be those of the
 /// proxy's client.
@@ -32,7 +44,7 @@ pub(super) fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> 
     };
     match headers.keys().any(is_of_proxy) {
         true => Ok(()),
-        false => Err(NoDecision::Unforwarded),
+        false => Err(UNFORWARDED),
     }
 }
 
@@ -88,7 +100,7 @@ fn agreed<'c>(headers: &'c HeaderMap, names: &[&'static str]) -> Result<Option<C
             let value = without_origin(text(value));
             match &found {
                 Some((first, known)) if *known != value => {
-                    return Err(NoDecision::Contradiction { first, second: name });
+                    return Err(contradiction(first, name));
                 }
                 Some(_) => {}
                 None => found = Some((name, value)),
@@ -280,7 +292,7 @@ mod tests {
             assert_eq!(refuse_unforwarded(&with(name)), Ok(()), "{name}");
         }
         for name in ["origin", "x-forwarded", "accept"] {
-            assert_eq!(refuse_unforwarded(&with(name)), Err(NoDecision::Unforwarded), "{name}");
+            assert_eq!(refuse_unforwarded(&with(name)), Err(UNFORWARDED), "{name}");
         }
     }
 

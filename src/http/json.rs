@@ -19,10 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::decide::answer::{DescriptorStatus, printable, protocol_units};
 use crate::decide::{Answer, Handler, NoDecision};
-use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
-
-const NO_WEB_PAGES: &str = "/json does not answer web pages (Origin or Sec-Fetch-Site header)\n";
 
 /// 200 for OK, 429 for over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one that
 /// does not arrive, 503 for too many of these, 500 when the store does not answer.
@@ -51,37 +48,21 @@ impl<S: Store + 'static> FromRequestParts<Arc<Handler<S>>> for CallSpan {
 
 fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        return NoDecision::LongBody { max };
+        return NoDecision::TooLong(format!("the body has more than the {max} bytes allowed").into());
     }
     let causes = successors(Some(rejection as &dyn Error), |&error| error.source());
     let mut errors = causes.filter_map(|error| error.downcast_ref::<NoDecision>());
-    errors.next().cloned().unwrap_or(NoDecision::Aborted)
+    errors.next().cloned().unwrap_or(NoDecision::ABORTED)
 }
 
 /// Reads a request in the protobuf JSON mapping.
 fn parse(body: &[u8]) -> Result<RawRequest, NoDecision> {
-    let Object(request) = serde_json::from_slice(body)?;
+    let unread = |error: serde_json::Error| NoDecision::Quoting {
+        text: "the body is not a request in JSON",
+        cause: error.to_string().into(),
+    };
+    let Object(request) = serde_json::from_slice(body).map_err(unread)?;
     Ok(request)
-}
-
-/// The status of HTTP of each reason, for `/json`.
-impl IntoResponse for NoDecision {
-    fn into_response(self) -> Response {
-        let reason = self.for_caller();
-        let status = match (&self, self.failure()) {
-            (Self::WebPage, _) => return (StatusCode::FORBIDDEN, NO_WEB_PAGES).into_response(),
-            (Self::LongBody { .. }, _) => StatusCode::PAYLOAD_TOO_LARGE,
-            (_, RequestFailure::Invalid) => {
-                return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")).into_response();
-            }
-            (_, RequestFailure::Incomplete | RequestFailure::Deadline | RequestFailure::Untaken) => {
-                StatusCode::REQUEST_TIMEOUT
-            }
-            (_, RequestFailure::Overloaded | RequestFailure::NoRules) => StatusCode::SERVICE_UNAVAILABLE,
-            (_, RequestFailure::Store | RequestFailure::Panic) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        (status, format!("{reason}\n")).into_response()
-    }
 }
 
 impl From<Answer<'_>> for Response {
@@ -159,6 +140,15 @@ fn metadata_json(metadata: Metadata) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metrics::RequestFailure;
+
+    #[test]
+    fn the_log_does_not_quote_a_malformed_body() {
+        let error = parse(br#"{"domain": {"secret": 1}}"#).expect_err("an object is no domain");
+        assert!(error.for_caller().contains("domain"), "{}", error.for_caller());
+        assert_eq!(error.to_string(), "the body is not a request in JSON");
+        assert_eq!(error.failure(), RequestFailure::Invalid);
+    }
 
     #[test]
     fn whole_numbers_have_no_fraction() {

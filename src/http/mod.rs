@@ -2,9 +2,9 @@
 //!
 //! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number),
 //! then `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`, which reads the client's
-//! request with `forwarded`), health, metrics. `admin` routes the admin port, after `admin_access` has checked the
-//! token (`token_file`, or `own_token` where the settings have none), which `admin_role` names, and the web page;
-//! `console` has the paths of the console.
+//! request with `forwarded`), health, metrics; `no_decision` has the status of each error. `admin` routes the admin
+//! port, after `admin_access` has checked the token (`token_file`, or `own_token` where the settings have none), which
+//! `admin_role` names, and the web page; `console` has the paths of the console.
 
 mod admin;
 mod admin_access;
@@ -17,6 +17,7 @@ mod console_page;
 mod console_streams;
 mod forwarded;
 mod json;
+mod no_decision;
 mod own_token;
 mod public;
 mod server;

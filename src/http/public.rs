@@ -15,9 +15,10 @@ use super::check::{CheckOptions, Checks, check};
 use super::forwarded;
 use super::json;
 use crate::decide::{Handler, NoDecision, Readiness};
-use crate::net::sending_page::SendingPage;
+use crate::net::sending_page::{NO_PAGES, SendingPage};
 use crate::telemetry::metrics::Metrics;
 
+const NO_WEB_PAGES: &str = "/json does not answer web pages (Origin or Sec-Fetch-Site header)\n";
 /// The content type of the Prometheus text format.
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -84,7 +85,8 @@ async fn refuse_web_pages<S: Store + 'static>(
     match SendingPage::of_request(request.headers(), None) {
         SendingPage::None => next.run(request).await,
         SendingPage::Own | SendingPage::Foreign => {
-            handler.failures.record(NoDecision::WebPage).into_response()
+            handler.failures.record(NoDecision::invalid(NO_PAGES));
+            (StatusCode::FORBIDDEN, NO_WEB_PAGES).into_response()
         }
     }
 }

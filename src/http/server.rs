@@ -156,10 +156,10 @@ async fn serve_connection(
 /// Why the head of a request was answered 431 or 400 by hyper; `None` for another error of its connection.
 fn refused_head(error: &hyper::Error) -> Option<NoDecision> {
     match (error.is_parse_too_large(), error.is_parse()) {
-        (true, _) => Some(NoDecision::UnreadHeaders),
-        (false, true) => Some(NoDecision::Malformed {
-            cause: "the request line and the headers are not as HTTP/1.1 requires".to_owned(),
-        }),
+        (true, _) => Some(NoDecision::UNREAD_HEADERS),
+        (false, true) => {
+            Some(NoDecision::malformed("the request line and the headers are not as HTTP/1.1 requires"))
+        }
         (false, false) => None,
     }
 }
@@ -204,7 +204,7 @@ impl HttpBody for BoundedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, NoDecision>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(ARRIVES_WITHIN)));
-            return timer.as_mut().poll(cx).map(|()| Some(Err(NoDecision::Late(ARRIVES_WITHIN))));
+            return timer.as_mut().poll(cx).map(|()| Some(Err(NoDecision::LATE)));
         };
         let frame = match frame {
             Some(Ok(frame)) => frame,
@@ -217,7 +217,7 @@ impl HttpBody for BoundedBody {
         self.received += frame.data_ref().map_or(0, Bytes::len);
         let received = self.received;
         let is_held = self.share.grow_to(received);
-        Poll::Ready(Some(if is_held { Ok(frame) } else { Err(NoDecision::ManyBytes) }))
+        Poll::Ready(Some(if is_held { Ok(frame) } else { Err(NoDecision::MANY_BYTES) }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -234,9 +234,9 @@ fn unread(error: &hyper::Error) -> NoDecision {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match cause.map(io::Error::kind) {
         Some(ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
-            NoDecision::Malformed { cause: "the chunks of the body are not as HTTP/1.1 requires".to_owned() }
+            NoDecision::malformed("the chunks of the body are not as HTTP/1.1 requires")
         }
-        _ => NoDecision::Aborted,
+        _ => NoDecision::ABORTED,
     }
 }
 

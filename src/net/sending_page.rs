@@ -7,6 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// Why a port that no page needs refuses a call.
+pub(crate) const NO_PAGES: &str = "the port does not answer web pages (Origin or Sec-Fetch-Site header)";
+
 /// The web page that sent a request, by its headers. The most foreign page is the greatest value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SendingPage {
