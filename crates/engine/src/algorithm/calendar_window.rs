@@ -142,7 +142,7 @@ mod tests {
 
     use super::super::Kernel;
     use super::super::state::State;
-    use super::super::testing::Counter;
+    use super::super::tests::testing::Counter;
     use super::*;
     use crate::{Calendar, Charging, RetryAfter};
 

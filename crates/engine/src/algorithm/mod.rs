@@ -16,15 +16,7 @@ mod state;
 mod undo;
 
 #[cfg(test)]
-mod changed_numbers;
-#[cfg(test)]
-mod known_answers;
-#[cfg(test)]
-mod laws;
-#[cfg(test)]
-mod settle_laws;
-#[cfg(test)]
-mod testing;
+mod tests;
 
 pub use calendar_window::{CalendarState, CalendarWindow};
 pub use fixed_window::{Blocked, FixedWindow, WindowState};

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use proptest::prelude::*;
 
 use super::testing::{Counter, T0, calendar, small_kernel, windows_touched};
-use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use crate::algorithm::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
 use crate::{Charging, Cost, Grant, Pacing, Verdict};
 
 /// An admitted request.

@@ -1,7 +1,7 @@
 //! Tables of known answers: `offset_us, cost -> fits, remaining/retry_after/reset_after/next_after`, -1 = never.
 
 use super::testing::{Counter, T0};
-use super::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use crate::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
 use crate::{Charging, Pacing, Verdict};
 
 type Row = (u64, u64, bool, [i64; 4]);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::{
+use crate::algorithm::{
     Attempt, Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
     State,
 };
@@ -104,7 +104,9 @@ pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
             Some(match which {
                 0 => Kernel::FixedWindow(FixedWindow::new(fixed, period_us)),
                 1 => Kernel::SlidingWindow(SlidingWindow::new(sliding, period_us)),
-                2 => Kernel::SlidingLog(SlidingLog::new(limit.min(super::MAX_LOG_LIMIT), period_us)),
+                2 => {
+                    Kernel::SlidingLog(SlidingLog::new(limit.min(crate::algorithm::MAX_LOG_LIMIT), period_us))
+                }
                 6 => Kernel::CalendarWindow(calendar(fixed, burst, period_us)),
                 3 | 4 if is_allowed(refill_us) => {
                     Kernel::Gcra(Gcra::new(limit, period_us, burst, Pacing::Meter))

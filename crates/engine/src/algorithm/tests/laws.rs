@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use super::testing::{
     Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel, windows_touched,
 };
-use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow};
+use crate::algorithm::{
+    Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow,
+};
 use crate::{Algorithm, Charging, Cost, Pacing, RetryAfter, Verdict};
 
 fn prepaid() -> impl Strategy<Value = Charging> {
@@ -350,7 +352,7 @@ proptest! {
 
 #[test]
 fn no_number_overflows_at_the_edges() {
-    let year = super::super::period::MAX_PERIOD_US;
+    let year = crate::period::MAX_PERIOD_US;
     let most = Algorithm::Gcra.max_limit();
     let [most_fixed, most_sliding] =
         [Algorithm::FixedWindow, Algorithm::SlidingWindow].map(Algorithm::max_limit);

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::settle_laws::{Admitted, Return};
 use super::testing::{Counter, T0, any_charging, counter_with_past, large_kernel, small_kernel};
-use super::{Attempt, CalendarWindow, CounterReading, FixedWindow, Gcra, Kernel, SlidingLog, SlidingWindow};
+use crate::algorithm::{
+    Attempt, CalendarWindow, CounterReading, FixedWindow, Gcra, Kernel, SlidingLog, SlidingWindow,
+};
 use crate::{Charging, Cost, LONGEST_REFILL_US, Pacing, Verdict};
 
 /// The kernel with another limit, and a burst of the same number; `None` if its counter would be another one.
