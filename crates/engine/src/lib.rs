@@ -3,7 +3,7 @@
 //! Knows what a request asks, the limits that apply to it, and what the state of each counter allows. Knows nothing of
 //! gRPC, Redis, YAML, metrics or logs; awaits nothing and reads no clock (`now_us` is always an argument).
 //!
-//! The way of a request: [`Request`] -> [`RuleSet::plan`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] ->
+//! The way of a request: [`Request`] -> [`Plan::new`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] ->
 //! [`Decision::merge`].
 //!
 //! The way of a rule: [`LimitSpec`] -> [`Limit::new`], which checks it -> [`DomainSpec`] -> [`RuleSet::compile`].
@@ -16,35 +16,36 @@ mod rules;
 pub use limit::algorithm;
 pub use request::wire;
 
-pub use limit::algorithm::{Pacing, Report, RetryAfter, Verdict};
+pub use limit::algorithm::{LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
 pub use limit::announce::{Announced, OnOver, Share};
 pub use limit::calendar::{Calendar, CalendarError};
-pub use limit::key::{ShardBy, without_values};
+pub use limit::cost::{Cost, Grant};
+pub use limit::key::{Entry, ShardBy, without_values};
 pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use limit::period::{Period, Unit};
 pub use limit::role::Role;
 pub use limit::space_saving::{HeavyKey, SpaceSaving};
-pub use limit::tier::{Tier, TierLimit};
-pub use limit::{
-    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, MAX_LIMIT,
-    Quantity, Refill,
+pub use limit::spec::{
+    Algorithm, Charging, FailurePolicy, LimitError, LimitSpec, MAX_LIMIT, Refill, ReserveError, Tier,
 };
+pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use request::plan::charge::{Charge, Charges};
-pub use request::plan::planned::ChargedLimit;
-pub use request::plan::reserve::{ReserveError, ReserveKind};
-pub use request::plan::settle::{ChargesPart, Settle, SettleResult};
-pub use request::plan::{Plan, PlanError};
+pub use request::plan::charge::{Charge, Charges, ChargesPart};
+pub use request::plan::matched::PlanError;
+pub use request::plan::reserve::ReserveKind;
+pub use request::plan::settle::{Settle, SettleResult};
+pub use request::plan::{ChargedLimit, Plan};
 pub use request::receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
     StoreError,
 };
-pub use request::{Caller, Cost, Descriptor, Entry, Grant, LimitOverride, Request};
+pub use request::{Caller, Descriptor, LimitOverride, Request};
+pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
 pub use rules::exceptions::{
-    Added, Amount, Change, ChangedBy, Derivation, DerivationStep, Effect, ExceptionKind, ExceptionRow,
-    Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError, Network, NetworkError, RowSource,
-    RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit, address_of,
+    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier,
+    MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow, TierTable,
+    TierTableBuilder, TooManyTiers, address_of,
 };
 pub use rules::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use rules::secret::{HashKey, ValueHashing};

@@ -5,12 +5,6 @@
 
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-use crate::limit::algorithm::Verdict;
-use crate::limit::role::Role;
-use crate::limit::{LimitSpec, Quantity};
-use crate::request::decision::LimitResult;
-use crate::request::store::DecidedBy;
-
 /// What a limit does with a hit that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
@@ -98,35 +92,6 @@ impl Announced {
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
-    }
-}
-
-impl LimitSpec {
-    /// Whether answers can announce the limit.
-    #[must_use]
-    pub fn is_announced(&self) -> bool {
-        self.on_over == OnOver::Announce || self.near.is_some()
-    }
-}
-
-impl LimitResult<'_> {
-    /// What the answer tells of the limit. Nothing is told of a shadow limit; of a limit that denies the hit, because
-    /// its status tells that; and of an answer by a failure policy, because the units that are used are not known.
-    #[must_use]
-    pub fn announced(&self) -> Option<Announced> {
-        let spec = &self.limit.spec;
-        let is_known = !matches!(self.outcome.decided_by, DecidedBy::Policy(_));
-        if !spec.is_announced() || self.role == Role::Shadow || !is_known {
-            return None;
-        }
-        if self.outcome.verdict == Verdict::Over {
-            return (self.role == Role::Announced).then_some(Announced::Over);
-        }
-        // The capacity of a limit of 0 is its burst, of which nothing can be used.
-        let Quantity::Limited(kernel) = self.limit.quantity else { return None };
-        let (capacity, near) = (kernel.max_cost(), spec.near?);
-        (capacity.saturating_sub(self.outcome.report.remaining) > near.part_of(capacity))
-            .then_some(Announced::Near)
     }
 }
 

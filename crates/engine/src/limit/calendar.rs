@@ -3,10 +3,6 @@
 
 use std::fmt;
 
-use crate::limit::algorithm::Kernel;
-use crate::limit::period::{Period, Unit};
-use crate::limit::{Algorithm, Limit, LimitSpec, Quantity};
-
 /// A calendar of a time zone: when its days, weeks, months or years start.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Calendar {
@@ -83,29 +79,6 @@ impl Calendar {
         } else {
             [start_us, end_us, self.window(end_us).1]
         }
-    }
-}
-
-impl Limit {
-    /// The kernel of charges that are planned at `now_us` (microseconds since the epoch); `None` if unlimited.
-    #[must_use]
-    pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
-        let Quantity::Limited(kernel) = self.quantity else { return None };
-        let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
-        Some(match kernel {
-            Kernel::CalendarWindow(k) => Kernel::CalendarWindow(k.with_boundaries(calendar.around(now_us))),
-            Kernel::Blocked(k) => Kernel::Blocked(k.within(calendar.window(now_us))),
-            kernel => kernel,
-        })
-    }
-}
-
-impl LimitSpec {
-    /// Whether the limit is a fixed window of one month without a calendar: 30 days from the epoch.
-    #[must_use]
-    pub fn is_epoch_month(&self) -> bool {
-        let is_window = self.algorithm == Algorithm::FixedWindow && !self.unlimited;
-        is_window && self.calendar.is_none() && self.period == Period::one(Unit::Month)
     }
 }
 

@@ -9,6 +9,15 @@
 use sha2::{Digest, Sha256};
 use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
+/// A key and a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key, which may be empty: only a wildcard without a key matches it.
+    pub key: String,
+    /// The value, which may be empty.
+    pub value: String,
+}
+
 /// The part of a descriptor that decides the slot of its counters. Counters in one slot are decided in one script call.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames,

@@ -1,235 +1,33 @@
-//! One limit of a rule: how much, over what period, by which algorithm, and the options beside these.
+//! One limit of a rule: its spec, checked, with its kernel. The files below know neither rules nor requests.
+//!
+//! A tier has the numbers of a limit for customers of one plan. It is compiled with its limit, and has the limit's
+//! place, name, options and, where its kernel allows it, counter.
 
 pub mod algorithm;
 pub(crate) mod announce;
 pub(crate) mod calendar;
+pub(crate) mod cost;
 pub(crate) mod key;
 pub(crate) mod parse_key;
 pub(crate) mod period;
 pub(crate) mod role;
 pub(crate) mod space_saving;
-pub(crate) mod tier;
+pub(crate) mod spec;
 
-use std::collections::BTreeMap;
+use std::mem::discriminant;
 use std::sync::Arc;
 
-use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
-
-use crate::limit::algorithm::{
-    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog,
-    SlidingWindow,
+use self::algorithm::{
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, Pacing,
+    SlidingLog, SlidingWindow,
 };
-use crate::limit::announce::{OnOver, Share};
-use crate::limit::calendar::Calendar;
-use crate::limit::period::Period;
-use crate::limit::tier::{Tier, TierLimit};
-
-/// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
-pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
-
-/// The largest limit of any algorithm: sums of two limits are exact where numbers are doubles, as in Redis.
-pub const MAX_LIMIT: u64 = 1 << 52;
+use self::announce::OnOver;
+use self::role::Role;
+use self::spec::{Algorithm, Charging, LimitError, LimitSpec, Refill, Tier};
 
 /// Position of a limit in its [`RuleSet`](crate::RuleSet), dense from 0: an index for per-limit tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(pub u32);
-
-/// An algorithm as rule files name it.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    EnumString,
-    IntoStaticStr,
-    Display,
-    VariantArray,
-    VariantNames,
-)]
-#[strum(serialize_all = "snake_case")]
-pub enum Algorithm {
-    /// Windows aligned to the epoch.
-    #[default]
-    FixedWindow,
-    /// Two-bucket counter: estimates the sliding log from two counts.
-    SlidingWindow,
-    /// Exact log of every grant.
-    SlidingLog,
-    /// Generic cell rate algorithm.
-    Gcra,
-    /// Tokens that are added continuously or once per interval.
-    TokenBucket,
-    /// A bucket that drains at a constant rate: a meter, or a queue that answers with a delay.
-    LeakyBucket,
-}
-
-impl Algorithm {
-    /// Every algorithm, in the order of the documentation.
-    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
-    /// The name in rule files and settings.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    /// The largest limit for which the algorithm's decisions are exact.
-    #[must_use]
-    pub fn max_limit(self) -> u64 {
-        match self {
-            Self::FixedWindow => MAX_LIMIT,
-            Self::SlidingWindow => 1 << 46,
-            Self::SlidingLog => MAX_LOG_LIMIT,
-            Self::Gcra | Self::TokenBucket | Self::LeakyBucket => u32::MAX.into(),
-        }
-    }
-
-    /// Whether the algorithm uses `burst`.
-    #[must_use]
-    pub fn has_burst(self) -> bool {
-        matches!(self, Self::Gcra | Self::TokenBucket | Self::LeakyBucket)
-    }
-}
-
-/// When a hit is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub enum Charging {
-    /// A hit is recorded when it fits: a denied hit changes nothing.
-    Prepaid,
-    /// A hit is always recorded, admitted or not. The debt is at most one further limit (or burst), except in a fixed
-    /// window, whose end discards it.
-    Postpaid,
-}
-
-impl Charging {
-    /// The name in rule files and settings.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// What a limit answers when the store cannot decide.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames,
-)]
-#[strum(serialize_all = "snake_case")]
-pub enum FailurePolicy {
-    Allow,
-    Deny,
-    /// This process decides from counters in its own memory.
-    Local,
-    /// The whole call fails; the failure mode of the caller decides.
-    #[default]
-    Error,
-}
-
-impl FailurePolicy {
-    /// Every policy.
-    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
-    /// The name in rule files and settings.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    /// The policy of a non-binding limit: a limit that denies nothing must not fail a call either.
-    #[must_use]
-    pub fn for_non_binding(self) -> Self {
-        if self == Self::Error { Self::Allow } else { self }
-    }
-}
-
-/// How tokens are added to a token bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub enum Refill {
-    /// Tokens are added evenly, fractions included.
-    #[default]
-    Continuous,
-    /// Tokens are added all at once, at the end of each period.
-    Interval,
-}
-
-impl Refill {
-    /// The name in rule files: the value of `refill`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// One limit as a rule file or a request describes it, unchecked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitSpec {
-    /// Units per period; 0 blocks. Ignored when `unlimited`.
-    pub requests_per_unit: u64,
-    /// The time in which `requests_per_unit` are admitted. Ignored when `unlimited`.
-    pub period: Period,
-    /// Whether the limit is never counted and always admits.
-    pub unlimited: bool,
-    pub algorithm: Algorithm,
-    /// The calendar whose days, weeks, months or years are the windows; the unit of `period` says which. `None`:
-    /// windows of `period` from the epoch. Only for a fixed window.
-    pub calendar: Option<Arc<Calendar>>,
-    /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
-    /// [`Algorithm::has_burst`].
-    pub burst: Option<u32>,
-    /// The refill of a token bucket. Other algorithms ignore it.
-    pub refill: Refill,
-    /// What a leaky bucket does with a hit that has to wait. Other algorithms ignore it.
-    pub pacing: Pacing,
-    pub charging: Charging,
-    /// Whether an admitted request gets a receipt, with which its caller settles: the hits of the request are an
-    /// estimate, and only the difference to the real cost is booked later.
-    pub settle: bool,
-    pub on_store_failure: FailurePolicy,
-    pub on_over: OnOver,
-    /// Answers announce the limit while more than this share of it is used; `None` = never.
-    pub near: Option<Share>,
-    /// Units that a check takes until the charge after it books the difference, at least 1; `None` = nothing.
-    pub reserve: Option<u64>,
-    /// The name that the answer and the metrics show, and that `replaces` refers to.
-    pub name: Option<String>,
-    /// Names of the limits that this one replaces in a request.
-    pub replaces: Vec<String>,
-    /// The numbers that count for values with a tier, by its name. An unlimited limit has none.
-    pub tiers: BTreeMap<String, Tier>,
-}
-
-/// Why a limit is not valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitError {
-    /// A calendar beside another algorithm than the fixed window.
-    #[error("a calendar needs algorithm fixed_window, not {algorithm}")]
-    CalendarAlgorithm { algorithm: Algorithm },
-    #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
-    ZeroBurst,
-    /// A sliding log above [`MAX_LOG_LIMIT`].
-    #[error(
-        "the limit of a sliding_log is at most {MAX_LOG_LIMIT}, not {limit}, because every grant is stored; use sliding_window or gcra"
-    )]
-    LogTooLong { limit: u64 },
-    /// Above the range in which the algorithm is exact.
-    #[error("the limit of a {algorithm} is at most {most}, not {limit}")]
-    TooLarge { algorithm: Algorithm, limit: u64, most: u64 },
-    /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
-    #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
-    RefillTooLong {
-        /// Tokens of a full bucket.
-        burst: u64,
-        limit: u64,
-        period: Period,
-    },
-    /// A queue with `settle`.
-    #[error("settle does not work with mode: queue, whose hits have already waited for their turn")]
-    SettledQueue,
-}
 
 /// Whether a limit counts, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +62,13 @@ pub struct Limit {
     pub blocked: bool,
     /// The limit for each tier, sorted by name.
     pub tiers: Box<[TierLimit]>,
+}
+
+/// A limit with the numbers of a tier. Its place, its name and its options are those of the limit of the rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierLimit {
+    pub name: Arc<str>,
+    pub limit: Arc<Limit>,
 }
 
 impl Limit {
@@ -322,44 +127,132 @@ impl Limit {
         let label = if self.spec.name.is_some() { self.label } else { path.into() };
         Self { id, label, ..self }
     }
-}
 
-impl LimitSpec {
-    /// `requests_per_unit` per `period`, prepaid, with the defaults of all other fields.
+    /// The kernel of charges that are planned at `now_us` (microseconds since the epoch); `None` if unlimited.
     #[must_use]
-    pub fn new(algorithm: Algorithm, requests_per_unit: u64, period: Period) -> Self {
-        Self {
-            requests_per_unit,
-            period,
-            unlimited: false,
-            algorithm,
-            calendar: None,
-            burst: None,
-            refill: Refill::default(),
-            pacing: Pacing::default(),
-            charging: Charging::Prepaid,
-            settle: false,
-            on_store_failure: FailurePolicy::default(),
-            on_over: OnOver::default(),
-            near: None,
-            reserve: None,
-            name: None,
-            replaces: Vec::new(),
-            tiers: BTreeMap::new(),
+    pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
+        let Quantity::Limited(kernel) = self.quantity else { return None };
+        let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
+        Some(match kernel {
+            Kernel::CalendarWindow(k) => Kernel::CalendarWindow(k.with_boundaries(calendar.around(now_us))),
+            Kernel::Blocked(k) => Kernel::Blocked(k.within(calendar.window(now_us))),
+            kernel => kernel,
+        })
+    }
+
+    /// Whether the limit is counted and reported, but never denies: its rule is in shadow mode, or it only announces.
+    #[must_use]
+    pub fn never_denies(&self) -> bool {
+        self.shadow || self.spec.on_over == OnOver::Announce
+    }
+
+    /// The role of a charge to this limit, where a charge to a limit that can deny has the role `denying`.
+    pub(crate) fn role(&self, denying: Role) -> Role {
+        match self.spec.on_over {
+            // A row that blocks denies whatever the mode of the rule.
+            _ if self.blocked => Role::Enforce,
+            _ if self.shadow => Role::Shadow,
+            OnOver::Deny => denying,
+            OnOver::Announce => Role::Announced,
         }
     }
 
-    /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and
-    /// explanations show it.
-    ///
-    /// [`Kernel::max_cost`] is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst: it
-    /// has the capacity that is written, but it admits nothing.
-    #[must_use]
-    pub fn capacity(&self) -> u64 {
-        match self.burst {
-            Some(burst) if self.algorithm.has_burst() => u64::from(burst),
-            _ => self.requests_per_unit,
+    /// The limit, with tiers that are in its place and on its counter: the last step of compiling it.
+    pub(crate) fn with_placed_tiers(mut self) -> Self {
+        for index in 0..self.tiers.len() {
+            let limit = Self::clone(&self.tiers[index].limit).in_place_of(&self);
+            self.tiers[index].limit = Arc::new(limit);
         }
+        self
+    }
+
+    /// The limit with another number per period, and a burst in the same proportion. It keeps the counter of `rule`,
+    /// the limit of the rule, if the counter means the same for both.
+    ///
+    /// # Errors
+    /// [`LimitError`].
+    pub(crate) fn with_number(&self, number: u64, rule: &Self) -> Result<Self, LimitError> {
+        let mut spec = self.spec.without_tiers();
+        spec.burst = spec.scaled_burst(number);
+        spec.requests_per_unit = number;
+        Ok(Self { shadow: self.shadow, ..Self::new(spec)?.in_place_of(rule) })
+    }
+
+    /// A limit that denies every hit in place of this one. `until_us`: the end of that.
+    pub(crate) fn as_blocked(&self, until_us: Option<u64>) -> Self {
+        let mut spec = self.spec.without_tiers();
+        (spec.requests_per_unit, spec.unlimited, spec.burst) = (0, false, None);
+        spec.charging = Charging::Prepaid;
+        let kernel = Kernel::Blocked(Blocked::new(spec.period.us()).until(until_us));
+        Self {
+            quantity: Quantity::Limited(kernel),
+            shadow: false,
+            fingerprint: kernel.fingerprint().into(),
+            blocked: true,
+            ..self.with_spec(spec)
+        }
+    }
+
+    /// A limit that admits every hit in place of this one.
+    pub(crate) fn as_exempt(&self) -> Self {
+        let spec = LimitSpec { unlimited: true, ..self.spec.without_tiers() };
+        Self { quantity: Quantity::Unlimited, fingerprint: "".into(), blocked: false, ..self.with_spec(spec) }
+    }
+
+    /// The limit in shadow mode or not, without tiers.
+    pub(crate) fn with_shadow(&self, shadow: bool) -> Self {
+        Self { shadow, ..self.with_spec(self.spec.without_tiers()) }
+    }
+
+    /// The limit with another spec, without tiers.
+    fn with_spec(&self, spec: LimitSpec) -> Self {
+        Self {
+            id: self.id,
+            spec,
+            quantity: self.quantity,
+            shadow: self.shadow,
+            label: Arc::clone(&self.label),
+            fingerprint: self.fingerprint.clone(),
+            place: self.place.clone(),
+            blocked: self.blocked,
+            tiers: Box::default(),
+        }
+    }
+
+    /// The limit in the place of `rule`. The counter of most kernels means the same for another number, so that what is
+    /// used stays used. The tokens of an interval bucket are those that are left: they depend on its numbers, so
+    /// another number has another counter, and so has a limit of 0. [`Limit::place`] keeps it apart from the counters
+    /// of the other limits of the rule.
+    fn in_place_of(self, rule: &Self) -> Self {
+        let has_same_counter = |own: Kernel| match (own, rule.quantity) {
+            (Kernel::IntervalBucket(own), Quantity::Limited(Kernel::IntervalBucket(of_rule))) => {
+                own == of_rule
+            }
+            (own, Quantity::Limited(of_rule)) => discriminant(&own) == discriminant(&of_rule),
+            (_, Quantity::Unlimited) => false,
+        };
+        let fingerprint = match self.quantity {
+            Quantity::Limited(own) if own.has_counter() && has_same_counter(own) => rule.fingerprint.clone(),
+            Quantity::Limited(own) if own.has_counter() && !rule.place.is_empty() => {
+                format!("{}{}", self.fingerprint, rule.place).into()
+            }
+            _ => self.fingerprint,
+        };
+        Self { id: rule.id, label: Arc::clone(&rule.label), shadow: rule.shadow, fingerprint, ..self }
+    }
+
+    /// The fingerprint of the limit if its number were 1: equal for limits of a rule that could have the same counter
+    /// with other numbers.
+    pub(crate) fn kind(&self) -> Box<str> {
+        let one = self.spec.of_tier(Tier::Limited { requests_per_unit: 1, burst: Some(1) });
+        Self::new(one).map_or_else(|_| self.fingerprint.clone(), |one| one.fingerprint)
+    }
+
+    /// The tier with this name; `None` if the limit does not have it.
+    #[must_use]
+    pub fn tier(&self, name: &str) -> Option<&TierLimit> {
+        let found = self.tiers.binary_search_by(|tier| (*tier.name).cmp(name)).ok()?;
+        Some(&self.tiers[found])
     }
 }
 

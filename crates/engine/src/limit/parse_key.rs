@@ -46,7 +46,7 @@ impl KeyText {
     }
 }
 
-/// Reads a counter key without the prefix of its store; `None` for a text that [`crate::RuleSet::plan`] does not write.
+/// Reads a counter key without the prefix of its store; `None` for a text that [`crate::Plan::new`] does not write.
 #[must_use]
 pub fn parse_key(key: &str) -> Option<ParsedKey> {
     // The fingerprint has no `#`, and neither have the parts.

@@ -2,9 +2,6 @@
 
 use strum::EnumCount;
 
-use crate::limit::Limit;
-use crate::limit::announce::OnOver;
-
 /// What a denial of one charge means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount)]
 pub enum Role {
@@ -35,25 +32,6 @@ impl Role {
         match self {
             Self::Shadow | Self::Announced | Self::Booked | Self::Settle => true,
             Self::Enforce | Self::NonBinding | Self::Quota(_) => false,
-        }
-    }
-}
-
-impl Limit {
-    /// Whether the limit is counted and reported, but never denies: its rule is in shadow mode, or it only announces.
-    #[must_use]
-    pub fn never_denies(&self) -> bool {
-        self.shadow || self.spec.on_over == OnOver::Announce
-    }
-
-    /// The role of a charge to this limit, where a charge to a limit that can deny has the role `denying`.
-    pub(crate) fn role(&self, denying: Role) -> Role {
-        match self.spec.on_over {
-            // A row that blocks denies whatever the mode of the rule.
-            _ if self.blocked => Role::Enforce,
-            _ if self.shadow => Role::Shadow,
-            OnOver::Deny => denying,
-            OnOver::Announce => Role::Announced,
         }
     }
 }

@@ -3,14 +3,17 @@
 use smallvec::SmallVec;
 
 use crate::limit::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
+use crate::limit::announce::Announced;
+use crate::limit::cost::{Cost, Grant};
 use crate::limit::role::Role;
 use crate::limit::{Limit, Quantity};
-use crate::request::Cost;
-use crate::request::plan::Plan;
-use crate::request::plan::planned::{ChargedLimit, Planned};
+use crate::request::plan::charge::Charge;
 use crate::request::plan::reserve::ReserveKind;
+use crate::request::plan::settle::{Settle, SettleResult};
+use crate::request::plan::{ChargedLimit, Plan, Planned};
+use crate::request::receipt::Receipt;
 use crate::request::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
-use crate::rules::exceptions::Derivation;
+use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::Rule;
 
 /// Whether a request, or the part of it in one descriptor, may proceed.
@@ -97,6 +100,25 @@ impl LimitResult<'_> {
     pub fn is_quota(&self) -> bool {
         matches!(self.role, Role::Quota(_) | Role::NonBinding)
     }
+
+    /// What the answer tells of the limit. Nothing is told of a shadow limit; of a limit that denies the hit, because
+    /// its status tells that; and of an answer by a failure policy, because the units that are used are not known.
+    #[must_use]
+    pub fn announced(&self) -> Option<Announced> {
+        let spec = &self.limit.spec;
+        let is_known = !matches!(self.outcome.decided_by, DecidedBy::Policy(_));
+        if !spec.is_announced() || self.role == Role::Shadow || !is_known {
+            return None;
+        }
+        if self.outcome.verdict == Verdict::Over {
+            return (self.role == Role::Announced).then_some(Announced::Over);
+        }
+        // The capacity of a limit of 0 is its burst, of which nothing can be used.
+        let Quantity::Limited(kernel) = self.limit.quantity else { return None };
+        let (capacity, near) = (kernel.max_cost(), spec.near?);
+        (capacity.saturating_sub(self.outcome.report.remaining) > near.part_of(capacity))
+            .then_some(Announced::Near)
+    }
 }
 
 impl Decision {
@@ -112,7 +134,7 @@ impl Decision {
             }
         }
         if plan.has_settles() {
-            plan.settles.finish(&plan.charges, &mut outcomes.by_charge);
+            finish_settles(&mut plan, &mut outcomes);
         }
         let shadowed = is_denied && enforcement == Enforcement::Shadow;
         let overall = if is_denied && !shadowed { Code::OverLimit } else { Code::Ok };
@@ -242,6 +264,70 @@ impl Decision {
             Planned::Nothing | Planned::Unlimited(_) => None,
         })
     }
+
+    /// The receipt of an admitted request that meets a limit with `settle`. It has an item for each charge to such a
+    /// limit that fits, and that the store recorded. `nonce` is called only if there is a receipt.
+    #[must_use]
+    pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
+        if !self.plan.gives_receipt || self.overall == Code::OverLimit {
+            return None;
+        }
+        let mut receipt = Receipt::new(nonce());
+        for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
+            let (key, charge) = self.plan.charges.get(charged.index);
+            if let Some(grant) =
+                self.outcomes.by_charge[charged.index].and_then(|granted| self.grant(charge, &granted))
+            {
+                receipt.add(key, charge.cost.taken(), grant);
+            }
+        }
+        Some(receipt)
+    }
+
+    /// The grant, if the charge fits and the store has recorded it.
+    fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
+        let DecidedBy::Store(CounterSnapshot { reading, .. }) = &granted.decided_by else { return None };
+        let is_recorded =
+            granted.verdict == Verdict::Fits && charge.is_recorded(granted.verdict, self.shadowed);
+        let units = charge.cost.taken();
+        if !is_recorded || units == 0 || charge.role == Role::Settle {
+            return None;
+        }
+        charge.kernel.grant(reading, units)
+    }
+
+    /// The settle of the charge at `index`, if it is one.
+    #[must_use]
+    pub fn settle(&self, index: usize) -> Option<&Settle> {
+        self.plan.settles.at(index)
+    }
+}
+
+/// Fills in the results of the settles. Their outcomes become those of a decision that denies nothing.
+fn finish_settles(plan: &mut Plan, outcomes: &mut Outcomes) {
+    for settle in plan.settles.iter_mut() {
+        let charge = plan.charges.charge(settle.charge);
+        if let Some(outcome) = &mut outcomes.by_charge[settle.charge] {
+            settle.result = settle_outcome(charge, outcome, settle.is_readable());
+        }
+    }
+}
+
+/// What a settle did, by its outcome, which then has the report of a cost that fits.
+fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> SettleResult {
+    let DecidedBy::Store(CounterSnapshot { now_us, reading }) = outcome.decided_by else {
+        return SettleResult::Lost;
+    };
+    let attempt = Attempt { now_us, cost: charge.cost };
+    let is_made = outcome.verdict == Verdict::Fits;
+    let settled = Attempt { now_us, cost: Cost::refund(0) };
+    outcome.verdict = Verdict::Fits;
+    outcome.report = charge.kernel.report(&reading, settled, Verdict::Fits);
+    if charge.cost.refunded() > 0 {
+        let has_returned = is_made && charge.kernel.has_returned(&reading, attempt);
+        return if has_returned { SettleResult::Returned } else { SettleResult::Kept };
+    }
+    if is_readable { SettleResult::Charged } else { SettleResult::Unreadable }
 }
 
 /// When a cost would fit into a counter as it is after the request. A denied request has used up units where a charge

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::request::Grant;
+use crate::limit::cost::Grant;
 
 /// The key of the entry that returns a receipt: the last entry of a descriptor. Rules cannot match it.
 pub const RECEIPT_KEY: &str = "ratelimitd_receipt";

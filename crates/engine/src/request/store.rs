@@ -1,10 +1,10 @@
 //! The trait that every store implements, and its contract. Deciding charges is the only operation that the engine
 //! needs from outside.
 //!
-//! A store keeps one counter per key and decides with the kernel of each charge ([`Kernel`](crate::limit::algorithm::Kernel)).
+//! A store keeps one counter per key and decides with the kernel of each charge ([`Kernel`](crate::algorithm::Kernel)).
 //! The memory store runs the kernels. The Redis store decides in Lua, and must give the same answers: from the raw
 //! numbers of each counter it builds the kernel's [`CounterReading`], and computes the report with
-//! [`Kernel::report`](crate::limit::algorithm::Kernel::report).
+//! [`Kernel::report`](crate::algorithm::Kernel::report).
 
 use std::fmt;
 use std::future::Future;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::limit::FailurePolicy;
 use crate::limit::algorithm::{CounterReading, Report, Verdict};
-use crate::request::plan::charge::Charges;
+use crate::limit::spec::FailurePolicy;
+use crate::request::plan::charge::{Charges, ChargesPart};
 
 /// Keeps the counters and decides whole requests.
 pub trait Store: Send + Sync {
@@ -24,7 +24,7 @@ pub trait Store: Send + Sync {
     /// * Time: the store decides at its own time, in microseconds since the epoch. Processes that share counters share
     ///   the clock.
     /// * Verdicts: each charge gets its verdict from the counter as it was before the request
-    ///   ([`Kernel::verdict`](crate::limit::algorithm::Kernel::verdict)), or as earlier charges of the request left it: a
+    ///   ([`Kernel::verdict`](crate::algorithm::Kernel::verdict)), or as earlier charges of the request left it: a
     ///   charge that is [independent](crate::Charge::is_independent) of the others takes effect before the next one
     ///   is decided.
     /// * All or nothing: [`Charges::is_denied`] combines the verdicts. A charge is recorded if and only if
@@ -35,7 +35,7 @@ pub trait Store: Send + Sync {
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the reading of the counter after
     ///   this charge ([`CounterSnapshot`]). Only a layer that answers without the store skips charges.
     /// * Expiry: a counter may be removed once it equals an unused one
-    ///   ([`Kernel::unused_from_us`](crate::limit::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
+    ///   ([`Kernel::unused_from_us`](crate::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.
     /// * Cancellation: a dropped future stops waiting. The charges may be recorded all the same.
     ///
@@ -97,6 +97,28 @@ impl Outcomes {
     #[must_use]
     pub fn is_over(&self, index: usize) -> bool {
         self.by_charge[index].is_some_and(|outcome| outcome.verdict == Verdict::Over)
+    }
+
+    /// The outcomes of a request whose parts were decided one by one: each part of [`Charges::parts`] once.
+    pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
+        let mut all = Self::default();
+        for (part, outcomes) in decided {
+            let largest = part.indices.iter().copied().max().map_or(0, |index| index + 1);
+            all.by_charge.resize(all.by_charge.len().max(largest), None);
+            for (&index, outcome) in part.indices.iter().zip(outcomes.by_charge) {
+                all.by_charge[index] = outcome;
+            }
+        }
+        all
+    }
+
+    /// The outcomes of a store that decides a request at once: of all charges together, or of the parts one by one.
+    pub fn decided_in_parts(charges: &Charges, mut decide: impl FnMut(&Charges) -> Self) -> Self {
+        if !charges.has_settles() {
+            return decide(charges);
+        }
+        let parts = charges.parts();
+        Self::of_parts(parts.iter().map(|part| (part, decide(&part.charges))))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::fixed_window::WindowView;
 use super::report::{Attempt, Report, Verdict};
-use crate::request::{Cost, MAX_UNITS};
+use crate::limit::cost::{Cost, MAX_UNITS};
 
 /// `limit` units per window. The process that plans the request gives the three boundaries around its own time, the
 /// nearest one in the middle, and the store takes the window of its own time. So the two clocks may differ by half a

@@ -1,7 +1,7 @@
 //! Fixed window: a count per epoch-aligned window. An interval that touches m windows admits at most m times the limit.
 
 use super::report::{Attempt, CounterView, Report, RetryAfter, Verdict};
-use crate::request::{Cost, MAX_UNITS};
+use crate::limit::cost::{Cost, MAX_UNITS};
 
 /// `limit` units per window of `window_us`, windows aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

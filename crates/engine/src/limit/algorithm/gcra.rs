@@ -8,6 +8,11 @@
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use super::undo::Undo;
+use crate::limit::cost::Grant;
+
+/// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
+pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 
 /// What a leaky bucket does with a hit that has to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
@@ -172,6 +177,35 @@ impl Gcra {
             Some(whole_us) => u128::from(whole_us) * u128::from(self.denominator) + u128::from(tat.fraction),
             None => 0,
         }
+    }
+
+    pub(super) fn undone(&self, tat: Tat, undo: Undo) -> Tat {
+        let drain = self.undone_drain(undo);
+        if drain == Tat::default() {
+            return tat;
+        }
+        let now = Tat { whole_us: undo.now_us, fraction: 0 };
+        self.minus(tat, drain).map_or(now, |tat| tat.max(now))
+    }
+
+    /// The time in which units of this grant drain, at the rate of the limit that granted them: what the grant added to
+    /// the arrival time. In units of this kernel's denominator, rounded down.
+    #[must_use]
+    pub fn drain_of_grant(&self, units: u64, grant: Grant) -> Tat {
+        let limit = u128::from(grant.limit.map_or(self.limit(), |limit| u64::from(limit.get())));
+        let ticks = u128::from(units) * u128::from(self.period_us());
+        // A counter never records more than twice the longest refill, so nothing is lost of a grant.
+        let whole_us = u64::try_from(ticks / limit).unwrap_or(u64::MAX).min(2 * LONGEST_REFILL_US);
+        let fraction = ticks % limit * u128::from(self.denominator()) / limit;
+        Tat { whole_us, fraction: u64::try_from(fraction).expect("below the denominator") }
+    }
+
+    /// The time that an undo gives back: that in which its units drain without the time since the grant. 0 if all of
+    /// them have drained.
+    pub(super) fn undone_drain(&self, undo: Undo) -> Tat {
+        let drain = self.drain_of_grant(undo.units, undo.grant);
+        let whole_us = drain.whole_us.checked_sub(undo.passed_us());
+        whole_us.map_or(Tat::default(), |whole_us| Tat { whole_us, ..drain })
     }
 }
 

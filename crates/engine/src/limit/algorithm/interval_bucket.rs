@@ -2,7 +2,8 @@
 //! interval of length d.
 
 use super::report::{Attempt, CounterView, Report, Verdict};
-use crate::request::Cost;
+use super::undo::Undo;
+use crate::limit::cost::Cost;
 
 /// `refill` whole tokens every `interval_us`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,13 @@ impl IntervalBucket {
 
     pub(super) fn report(&self, state: TokenState, attempt: Attempt, verdict: Verdict) -> Report {
         IntervalBucketView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
+    }
+
+    /// The tokens that an undo gives back: those of the grant without those that the intervals since then have added.
+    /// `start_us` is the start of the current interval.
+    pub(super) fn undone_tokens(&self, start_us: u64, undo: Undo) -> u64 {
+        let intervals = start_us.saturating_sub(undo.grant.id).div_ceil(self.interval_us());
+        undo.units.saturating_sub(intervals.saturating_mul(self.refill()))
     }
 }
 

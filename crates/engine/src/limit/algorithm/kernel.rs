@@ -9,14 +9,14 @@ use strum::EnumCount;
 
 use super::calendar_window::CalendarWindow;
 use super::fixed_window::{Blocked, FixedWindow};
-use super::gcra::Gcra;
-use super::interval_bucket::IntervalBucket;
+use super::gcra::{Gcra, Tat};
+use super::interval_bucket::{IntervalBucket, TokenState};
 use super::report::{Attempt, Report, RetryAfter, Verdict};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::state::{CounterReading, State};
 use super::undo::Undo;
-use crate::request::Cost;
+use crate::limit::cost::{Cost, Grant};
 
 /// The kernel that reports a counter whose state another kernel left: it blocks. The fingerprint in the key keeps such
 /// counters apart, so that no request meets one.
@@ -318,6 +318,133 @@ impl Kernel {
             Self::IntervalBucket(k) => k.capacity(),
             Self::Blocked(_) => 0,
         }
+    }
+
+    /// The grant that left this reading, and took this many units. Its id is the index or the start of the window, the
+    /// time of the last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the
+    /// grant, or the time of the grant if that was later. `None` for a kernel without a counter, and for the reading of
+    /// another kernel.
+    #[must_use]
+    pub fn grant(&self, reading: &CounterReading, units: u64) -> Option<Grant> {
+        let id = match self {
+            Self::FixedWindow(_) => reading.window().map(|state| state.index),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us),
+            Self::SlidingWindow(_) => reading.buckets().map(|state| state.index),
+            Self::SlidingLog(_) => reading.log().map(|log| log.newest_us),
+            Self::Gcra(k) => reading.tat().map(|tat| k.grant_base_us(tat, units)),
+            Self::IntervalBucket(_) => reading.tokens().map(|state| state.start_us),
+            Self::Blocked(_) => None,
+        };
+        let limit = if let Self::Gcra(k) = self { u32::try_from(k.limit()).ok() } else { None };
+        id.map(|id| Grant { id, limit: limit.and_then(NonZeroU32::new) })
+    }
+
+    /// Whether an undo with this cost has given units back, by the counter after it.
+    #[must_use]
+    pub fn has_returned(&self, reading: &CounterReading, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::from_attempt(attempt) else { return false };
+        let returned = match self {
+            Self::FixedWindow(_) => reading.window().map(|state| state.index == undo.grant.id),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us == undo.grant.id),
+            Self::SlidingWindow(_) => reading.buckets().map(|state| {
+                state.index == undo.grant.id || state.index.checked_sub(1) == Some(undo.grant.id)
+            }),
+            Self::SlidingLog(k) => {
+                let expires_us = undo.grant.id.saturating_add(k.window_us());
+                reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
+            }
+            Self::Gcra(k) => Some(k.undone_drain(undo) > Tat::default()),
+            Self::IntervalBucket(k) => reading.tokens().map(|state| {
+                // A bucket that is full now has forgotten when its last interval started.
+                let is_full = state.tokens.cast_unsigned() == k.capacity();
+                let start_us =
+                    if is_full { undo.now_us - undo.passed_us() % k.interval_us() } else { state.start_us };
+                k.undone_tokens(start_us, undo) > 0
+            }),
+            Self::Blocked(_) => None,
+        };
+        returned.unwrap_or(false)
+    }
+
+    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store
+    /// then leaves the counter as it is.
+    #[must_use]
+    pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::from_attempt(attempt) else { return true };
+        match self {
+            Self::FixedWindow(k) => {
+                k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant.id
+            }
+            Self::CalendarWindow(k) => {
+                k.advanced_to(state.and_then(State::calendar), undo.now_us).start_us == undo.grant.id
+            }
+            Self::SlidingWindow(k) => {
+                let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
+                index == undo.grant.id || index.checked_sub(1) == Some(undo.grant.id)
+            }
+            // Expired entries are removed in any case.
+            Self::SlidingLog(_) => true,
+            Self::Gcra(k) => k.undone_drain(undo) > Tat::default(),
+            Self::IntervalBucket(k) => {
+                let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
+                k.undone_tokens(start_us, undo) > 0
+            }
+            Self::Blocked(_) => false,
+        }
+    }
+
+    /// A refund fits, except for an undo in a log with too many later entries.
+    fn refund_verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
+        match (self, Undo::from_attempt(attempt), state.and_then(State::log)) {
+            (Self::SlidingLog(k), Some(undo), Some(log)) if k.is_too_far_back(log, undo) => Verdict::Over,
+            _ => Verdict::Fits,
+        }
+    }
+
+    /// The counter after an undo; `None` for a kernel without a counter.
+    fn undone(&self, state: Option<State>, undo: Undo) -> Option<State> {
+        let (old, now_us) = (state.as_ref(), undo.now_us);
+        Some(match self {
+            Self::FixedWindow(k) => {
+                let state = k.advanced_to(old.and_then(State::window), now_us);
+                State::Window(match state.index == undo.grant.id {
+                    true => k.record(state, Cost::refund(undo.units)),
+                    false => state,
+                })
+            }
+            Self::CalendarWindow(k) => {
+                let state = k.advanced_to(old.and_then(State::calendar), now_us);
+                State::Calendar(match state.start_us == undo.grant.id {
+                    true => k.record(state, Cost::refund(undo.units)),
+                    false => state,
+                })
+            }
+            Self::SlidingWindow(k) => {
+                let mut state = k.advanced_to(old.and_then(State::buckets), now_us);
+                if state.index == undo.grant.id {
+                    state.current = state.current.saturating_sub(undo.units);
+                } else if state.index.checked_sub(1) == Some(undo.grant.id) {
+                    state.previous = state.previous.saturating_sub(undo.units);
+                }
+                State::Buckets(state)
+            }
+            Self::SlidingLog(k) => {
+                let mut log = state.and_then(State::into_log).unwrap_or_default();
+                log.prune(k.first_in_window(&log, now_us));
+                if !k.is_too_far_back(&log, undo) {
+                    log.refund_until(log.entries_until(undo.grant.id), undo.units);
+                }
+                State::Log(log)
+            }
+            Self::Gcra(k) => State::Tat(k.undone(k.load(old.and_then(State::tat)), undo)),
+            Self::IntervalBucket(k) => {
+                let state = k.advanced_to(old.and_then(State::tokens), now_us);
+                let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())
+                    .min(k.capacity().cast_signed());
+                State::Tokens(TokenState { tokens, ..state })
+            }
+            Self::Blocked(_) => return None,
+        })
     }
 }
 

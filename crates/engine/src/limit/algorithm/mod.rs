@@ -20,7 +20,7 @@ mod tests;
 
 pub use calendar_window::{CalendarState, CalendarWindow};
 pub use fixed_window::{Blocked, FixedWindow, WindowState};
-pub use gcra::{Gcra, Pacing, Tat};
+pub use gcra::{Gcra, LONGEST_REFILL_US, Pacing, Tat};
 pub use interval_bucket::{IntervalBucket, TokenState};
 pub use kernel::Kernel;
 pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};

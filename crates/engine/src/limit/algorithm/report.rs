@@ -1,7 +1,7 @@
 //! What a kernel is asked and what it answers: a cost at a time, a verdict, and the numbers a caller may see. One
 //! function computes the report of every kernel. Here is also the bound on postpaid debt.
 
-use crate::request::Cost;
+use crate::limit::cost::Cost;
 
 /// The latest time for which decisions are exact, in the year 2112.
 pub const MAX_TIME_US: u64 = (1 << 52) - 1;

@@ -3,6 +3,7 @@
 //! Each entry has a running total, so the sum over a span is one subtraction and every search is a bisection.
 
 use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use super::undo::{UNDO_SEARCH, Undo};
 use std::collections::VecDeque;
 
 /// The largest limit of a sliding log, which keeps one entry per recorded hit and instant.
@@ -203,6 +204,12 @@ impl SlidingLog {
 
     pub(super) fn report(&self, reading: LogReading, attempt: Attempt, verdict: Verdict) -> Report {
         SlidingLogView { kernel: *self, reading, now_us: attempt.now_us }.report(attempt.cost, verdict)
+    }
+
+    /// Whether the grant is in the window, with too many entries after it.
+    pub(super) fn is_too_far_back(&self, log: &Log, undo: Undo) -> bool {
+        let until = log.entries_until(undo.grant.id);
+        until > self.first_in_window(log, undo.now_us) && log.len() - until >= UNDO_SEARCH
     }
 }
 

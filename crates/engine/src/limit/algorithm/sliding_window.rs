@@ -2,7 +2,7 @@
 //! still covers. At most `limit + floor(limit * e / P)` units in an interval that ends `e` into a window of length `P`.
 
 use super::report::{Attempt, CounterView, Report, Verdict, apply_clamped};
-use crate::request::Cost;
+use crate::limit::cost::Cost;
 
 /// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,27 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::limit::Limit;
 use crate::limit::period::{Period, Unit};
-use crate::limit::{Limit, LimitError, LimitSpec};
-use crate::request::plan::{Plan, PlanError};
+use crate::limit::spec::{LimitError, LimitSpec};
 use crate::request::{Descriptor, LimitOverride, Request};
-use crate::rules::exceptions::{Amount, Changed, Derivation, DomainLookUp, MatchedRows};
+use crate::rules::exceptions::derivation::{Amount, Derivation};
+use crate::rules::exceptions::effect::Changed;
+use crate::rules::exceptions::look_up::{DomainLookUp, MatchedRows};
 use crate::rules::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk};
 use crate::rules::secret::HiddenValues;
+
+/// Why a request cannot be planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The override of a descriptor is out of range.
+    #[error("descriptor {index}: {cause}")]
+    Override {
+        /// The index of the descriptor.
+        index: usize,
+        cause: LimitError,
+    },
+}
 
 /// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
@@ -43,21 +57,27 @@ impl Match<'_> {
     }
 }
 
-impl RuleSet {
-    /// The limits of each descriptor. Adds to the plan how exceptions and tiers have changed them.
+/// Finds the limits of the descriptors of one request.
+pub(crate) struct Matching<'r, 'h> {
+    pub(crate) rules: &'r RuleSet,
+    pub(crate) domain: &'r DomainRules,
+    pub(crate) hidden: &'h HiddenValues,
+    pub(crate) now_us: u64,
+}
+
+impl<'r> Matching<'r, '_> {
+    /// The limits of each descriptor. Adds to `derivations` how exceptions and tiers have changed them.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
-    pub(crate) fn matches<'r>(
-        &'r self,
-        domain: &'r DomainRules,
+    pub(crate) fn matches(
+        &self,
         request: &Request,
-        now_us: u64,
-        plan: &mut Plan,
+        derivations: &mut Vec<Derivation>,
     ) -> Result<SmallVec<[Match<'r>; 2]>, PlanError> {
         let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
         let mut matches = SmallVec::with_capacity(request.descriptors.len());
-        let exceptions = self.exceptions_of(domain);
+        let exceptions = self.rules.exceptions_of(self.domain);
         for (index, descriptor) in request.descriptors.iter().enumerate() {
             let override_limit =
                 self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
@@ -67,14 +87,14 @@ impl RuleSet {
                     Match { rule: None, limits, walk: Walk::default() }
                 }
                 None => {
-                    let walk = domain.walk(&descriptor.entries, &mut scratch);
+                    let walk = self.domain.walk(&descriptor.entries, &mut scratch);
                     let rule = walk.end.and_then(|node| node.rule.as_ref());
                     Match { rule, limits: Limits::OfRule(rule.map_or(&[], |rule| &rule.limits)), walk }
                 }
             };
             if exceptions.is_some() || matched.rule.is_some_and(|rule| rule.takes_tier) {
-                let changing = Changing { rules: self, domain, exceptions, descriptor, index, now_us };
-                changing.change(&mut matched, &plan.hidden, &mut plan.derivations);
+                let changing = Changing { matching: self, exceptions, descriptor, index };
+                changing.change(&mut matched, derivations);
             }
             matches.push(matched);
         }
@@ -86,11 +106,11 @@ impl RuleSet {
         let Some(limit_override) = descriptor.limit else {
             return Ok(None);
         };
-        let mut spec = override_spec(limit_override, self.defaults());
+        let mut spec = override_spec(limit_override, self.rules.defaults());
         if spec.is_epoch_month() {
-            spec.calendar.clone_from(&self.compiled.month_calendar);
+            spec.calendar.clone_from(&self.rules.compiled.month_calendar);
         }
-        let mut limit = Limit::new(spec)?.placed(self.compiled.next_limit_id(), "override");
+        let mut limit = Limit::new(spec)?.placed(self.rules.compiled.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
     }
@@ -108,21 +128,20 @@ fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec
 const BLOCKED: &str = "exception";
 
 /// A descriptor of a domain with exceptions, or of a rule with a tier.
-struct Changing<'r> {
-    rules: &'r RuleSet,
-    domain: &'r DomainRules,
+struct Changing<'m, 'r> {
+    matching: &'m Matching<'r, 'm>,
     exceptions: Option<DomainLookUp<'r>>,
-    descriptor: &'r Descriptor,
+    descriptor: &'m Descriptor,
     /// The index of the descriptor.
     index: usize,
-    now_us: u64,
 }
 
-impl Changing<'_> {
-    fn change(&self, matched: &mut Match<'_>, hidden: &HiddenValues, derivations: &mut Vec<Derivation>) {
+impl Changing<'_, '_> {
+    fn change(&self, matched: &mut Match<'_>, derivations: &mut Vec<Derivation>) {
         let entries = &self.descriptor.entries;
-        let hash_of = |entry| hidden.get(self.index, entry);
-        let rows = self.exceptions.map(|exceptions| exceptions.rows(entries, hash_of, self.now_us));
+        let hash_of = |entry| self.matching.hidden.get(self.index, entry);
+        let now_us = self.matching.now_us;
+        let rows = self.exceptions.map(|exceptions| exceptions.rows(entries, hash_of, now_us));
         let mut rows = rows.unwrap_or_default();
         if self.descriptor.receipt.is_some() {
             // A settle denies nothing.
@@ -157,17 +176,19 @@ impl Changing<'_> {
     fn block(&self, matched: &Match<'_>, rows: &MatchedRows<'_>, changes: &mut Changes<'_>) {
         let (from, limit, rule) = match matched.limits() {
             [own, ..] => {
-                let walk = self.domain.walk(&self.descriptor.entries, &mut String::new());
+                let walk = self.matching.domain.walk(&self.descriptor.entries, &mut String::new());
                 (Amount::for_limit(own), Arc::clone(own), walk.end.and_then(|node| node.rule.as_deref()))
             }
             [] => {
-                let spec = LimitSpec::new(self.rules.defaults().algorithm, 0, Period::one(Unit::Second));
+                let spec =
+                    LimitSpec::new(self.matching.rules.defaults().algorithm, 0, Period::one(Unit::Second));
                 let Ok(limit) = Limit::new(spec) else { return };
-                let limit = limit.placed(self.rules.compiled.next_limit_id(), BLOCKED);
+                let limit = limit.placed(self.matching.rules.compiled.next_limit_id(), BLOCKED);
                 (Amount::NoLimit, Arc::new(limit), None)
             }
         };
-        if let Some(blocked) = rows.block(&limit, rule) {
+        let of_rule = rule.map(|rule| (rule.path_in_domain(), rule.limits.as_slice()));
+        if let Some(blocked) = rows.block(&limit, of_rule) {
             changes.add(from, blocked);
         }
     }

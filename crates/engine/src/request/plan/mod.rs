@@ -2,7 +2,6 @@
 
 pub(crate) mod charge;
 pub(crate) mod matched;
-pub(crate) mod planned;
 pub(crate) mod reserve;
 pub(crate) mod settle;
 
@@ -10,34 +9,74 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use self::charge::{Charge, Charges};
+use self::matched::{Match, Matching, PlanError};
+use self::reserve::{ReserveKind, reserved};
+use self::settle::{Returned, Settles};
 use crate::limit::algorithm::{Kernel, Pacing, Verdict};
+use crate::limit::cost::Cost;
 use crate::limit::key::{KeyContext, KeyPart, write_key};
 use crate::limit::role::Role;
-use crate::limit::{Charging, Limit, LimitError, Quantity};
-use crate::request::plan::charge::{Charge, Charges};
-use crate::request::plan::matched::Match;
-use crate::request::plan::planned::{Planned, PlannedLimit};
-use crate::request::plan::reserve::reserved;
-use crate::request::plan::settle::{Returned, Settles};
-use crate::request::{Cost, Descriptor, Request};
-use crate::rules::exceptions::Derivation;
-use crate::rules::rule_set::stat_path::stat_path;
-use crate::rules::rule_set::{DomainRules, RuleSet};
+use crate::limit::spec::Charging;
+use crate::limit::{Limit, Quantity};
+use crate::request::{Descriptor, Request};
+use crate::rules::exceptions::derivation::Derivation;
+use crate::rules::rule_set::{DomainRules, Rule, RuleSet};
 use crate::rules::secret::HiddenValues;
 
 #[cfg(test)]
 mod tests;
 
-/// Why a request cannot be planned.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// The override of a descriptor is out of range.
-    #[error("descriptor {index}: {cause}")]
-    Override {
-        /// The index of the descriptor.
-        index: usize,
-        cause: LimitError,
+/// The limits of one descriptor.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Planned {
+    /// No rule, or a rule whose limits are all replaced.
+    Nothing,
+    /// Only limits that never deny.
+    Unlimited(Arc<Limit>),
+    /// Limits that count.
+    Limited {
+        rule: Option<Arc<Rule>>,
+        limits: SmallVec<[PlannedLimit; 2]>,
+        /// `None` if the hits are counted under the path of the rule.
+        stat_path: Option<Box<str>>,
     },
+}
+
+/// A limit with the index of its charge.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlannedLimit {
+    pub(crate) limit: Arc<Limit>,
+    charge: u32,
+    pub(crate) reserve: Option<ReserveKind>,
+}
+
+impl PlannedLimit {
+    pub(crate) fn new(limit: &Arc<Limit>, index: usize, reserve: Option<ReserveKind>) -> Self {
+        let charge = u32::try_from(index).expect("a request has few charges");
+        Self { limit: Arc::clone(limit), charge, reserve }
+    }
+
+    /// The index of the charge.
+    fn index(&self) -> usize {
+        self.charge as usize
+    }
+}
+
+/// A limit that a descriptor is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct ChargedLimit<'p> {
+    /// The rule of the limit; `None` for an override.
+    pub rule: Option<&'p Rule>,
+    pub limit: &'p Limit,
+    pub cost: Cost,
+    pub role: Role,
+    /// Whether it is the check or the charge of a limit with `reserve`.
+    pub reserve: Option<ReserveKind>,
+    /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
+    pub stat_path: Option<&'p str>,
+    /// The index of the charge.
+    pub index: usize,
 }
 
 /// The charges of one request, and the descriptors that they belong to.
@@ -60,38 +99,40 @@ pub struct Plan {
     pub(crate) gives_receipt: bool,
 }
 
-impl RuleSet {
+impl Plan {
     /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges
     /// that the store must decide.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
-    pub fn plan(&self, request: &Request, now_us: u64) -> Result<Plan, PlanError> {
-        let mut plan = Plan::default();
-        self.plan_into(request, now_us, &mut plan)?;
+    pub fn new(rules: &RuleSet, request: &Request, now_us: u64) -> Result<Self, PlanError> {
+        let mut plan = Self::default();
+        plan.refill(rules, request, now_us)?;
         Ok(plan)
     }
 
-    /// Like [`RuleSet::plan`], but uses the memory of an earlier plan again.
+    /// Plans another request in the memory of this plan.
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
-    pub fn plan_into(&self, request: &Request, now_us: u64, plan: &mut Plan) -> Result<(), PlanError> {
-        let domain = self.domain(&request.domain);
-        plan.charges.clear();
-        plan.descriptors.clear();
-        plan.has_announced_limits = false;
-        plan.has_queues = false;
-        plan.derivations.clear();
-        plan.hidden = self.hidden_values(domain, request);
-        plan.settles.clear();
-        plan.gives_receipt = false;
+    pub fn refill(&mut self, rules: &RuleSet, request: &Request, now_us: u64) -> Result<(), PlanError> {
+        let domain = rules.domain(&request.domain);
+        self.charges.clear();
+        self.descriptors.clear();
+        self.has_announced_limits = false;
+        self.has_queues = false;
+        self.derivations.clear();
+        let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.as_slice());
+        self.hidden = rules.hidden_values(&request.domain, domain, entries);
+        self.settles.clear();
+        self.gives_receipt = false;
         let Some(domain) = domain else {
-            plan.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
+            self.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
             return Ok(());
         };
-        let quota_mode = self.defaults().quota_mode;
-        let matches = self.matches(domain, request, now_us, plan)?;
+        let quota_mode = rules.defaults().quota_mode;
+        let matching = Matching { rules, domain, hidden: &self.hidden, now_us };
+        let matches = matching.matches(request, &mut self.derivations)?;
         let replaced: SmallVec<[&str; 2]> = matches
             .iter()
             .flat_map(Match::limits)
@@ -116,10 +157,10 @@ impl RuleSet {
         let quota_can_deny = !described.any(|(descriptor, matched)| {
             is_quota(matched) && descriptor.receipt.is_none() && is_never_over(matched)
         });
-        plan.charges.set_caller(request.caller);
+        self.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match is_quota(matched) {
-                true if quota_can_deny => Role::Quota(plan.charges.quota_groups()),
+                true if quota_can_deny => Role::Quota(self.charges.quota_groups()),
                 true => Role::NonBinding,
                 false => Role::Enforce,
             };
@@ -133,57 +174,16 @@ impl RuleSet {
                     .as_deref()
                     .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
-                used_up_check: self.defaults().used_up_check,
+                used_up_check: rules.defaults().used_up_check,
                 now_us,
             };
-            let planned = plan.add(matched, &context, &replaced);
-            plan.descriptors.push(planned);
+            let planned = self.add(matched, &context, &replaced);
+            self.descriptors.push(planned);
         }
-        debug_assert!(plan.charges.are_merged(), "{:?}", plan.charges);
+        debug_assert!(self.charges.are_merged(), "{:?}", self.charges);
         Ok(())
     }
-}
 
-/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one
-/// that a row of the exceptions blocks.
-fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
-    let is_replaceable = limit.quantity != Quantity::Unlimited && !limit.blocked;
-    let has_name = |name: &str| is_replaceable && replaced.contains(&name);
-    limit.spec.name.as_deref().is_some_and(has_name)
-}
-
-fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
-    limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
-}
-
-/// What the charges of one descriptor have in common.
-struct DescriptorContext<'a> {
-    domain: &'a DomainRules,
-    /// The index of the descriptor.
-    index: usize,
-    descriptor: &'a Descriptor,
-    cost: Cost,
-    /// `None` unless the descriptor is a settle.
-    returned: Option<Returned<'a>>,
-    /// The role of the charges to limits that can deny.
-    role: Role,
-    used_up_check: Verdict,
-    now_us: u64,
-}
-
-/// The cost that is charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit. By
-/// default such a check is denied once the limit is used up. With `defaults.used_up_check` it can be admitted until the
-/// limit is exceeded. A limit of 0 is used up from the start, and has no counter.
-fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
-    match kernel {
-        _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
-        Kernel::FixedWindow(_) | Kernel::CalendarWindow(_) => Cost::DEBT_PEEK,
-        Kernel::Blocked(_) => Cost::refund(0),
-        _ => cost,
-    }
-}
-
-impl Plan {
     /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
     #[must_use]
     pub fn has_settles(&self) -> bool {
@@ -237,13 +237,117 @@ impl Plan {
                 let shown = hidden.get(context.index, index).unwrap_or(&entry.value);
                 (entry.key.as_str(), shown)
             });
-            stat_path(rule, &matched.walk, values)
+            rule.stat_path(&matched.walk, values)
         });
         match (limits.is_empty(), unlimited) {
             (false, _) => Planned::Limited { rule: matched.rule.cloned(), limits, stat_path },
             (true, Some(limit)) => Planned::Unlimited(limit),
             (true, None) => Planned::Nothing,
         }
+    }
+
+    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    #[must_use]
+    pub fn derivations(&self) -> &[Derivation] {
+        &self.derivations
+    }
+
+    /// Every charge once, with the limit of the first descriptor that it belongs to.
+    pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
+        let mut next_index = 0;
+        let is_first = move |charged: &ChargedLimit<'_>| {
+            // Charges are numbered in the order of the descriptors, so an index below `next_index` is a charge that an
+            // earlier descriptor has too.
+            let is_first = charged.index >= next_index;
+            next_index = next_index.max(charged.index + 1);
+            is_first
+        };
+        self.descriptors.iter().flat_map(|planned| self.charged_limits(planned)).filter(is_first)
+    }
+
+    pub(crate) fn charged_limits<'p>(
+        &'p self,
+        planned: &'p Planned,
+    ) -> impl Iterator<Item = ChargedLimit<'p>> {
+        let (rule, limits, stat_path) = match planned {
+            Planned::Limited { rule, limits, stat_path } => {
+                (rule.as_deref(), limits.as_slice(), stat_path.as_deref())
+            }
+            Planned::Nothing | Planned::Unlimited(_) => (None, &[][..], None),
+        };
+        limits.iter().map(move |planned| {
+            let PlannedLimit { ref limit, reserve, .. } = *planned;
+            let index = planned.index();
+            let Charge { cost, role, .. } = *self.charges.charge(index);
+            ChargedLimit { rule, limit, cost, role, reserve, stat_path, index }
+        })
+    }
+
+    /// The index of the first descriptor that a charge belongs to.
+    #[must_use]
+    pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
+        self.descriptors.iter().position(|planned| match planned {
+            Planned::Limited { limits, .. } => limits.iter().any(|planned| planned.index() == charge),
+            Planned::Nothing | Planned::Unlimited(_) => false,
+        })
+    }
+
+    /// One limit for each descriptor that has only unlimited limits.
+    pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
+        self.descriptors.iter().filter_map(|planned| match planned {
+            Planned::Unlimited(limit) => Some(limit.as_ref()),
+            Planned::Nothing | Planned::Limited { .. } => None,
+        })
+    }
+
+    /// Every limit with a charge, once per descriptor.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.descriptors
+            .iter()
+            .flat_map(|planned| match planned {
+                Planned::Limited { limits, .. } => limits.as_slice(),
+                Planned::Nothing | Planned::Unlimited(_) => &[],
+            })
+            .map(|planned| planned.limit.as_ref())
+    }
+}
+
+/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one
+/// that a row of the exceptions blocks.
+fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
+    let is_replaceable = limit.quantity != Quantity::Unlimited && !limit.blocked;
+    let has_name = |name: &str| is_replaceable && replaced.contains(&name);
+    limit.spec.name.as_deref().is_some_and(has_name)
+}
+
+fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
+    limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
+}
+
+/// What the charges of one descriptor have in common.
+struct DescriptorContext<'a> {
+    domain: &'a DomainRules,
+    /// The index of the descriptor.
+    index: usize,
+    descriptor: &'a Descriptor,
+    cost: Cost,
+    /// `None` unless the descriptor is a settle.
+    returned: Option<Returned<'a>>,
+    /// The role of the charges to limits that can deny.
+    role: Role,
+    used_up_check: Verdict,
+    now_us: u64,
+}
+
+/// The cost that is charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit. By
+/// default such a check is denied once the limit is used up. With `defaults.used_up_check` it can be admitted until the
+/// limit is exceeded. A limit of 0 is used up from the start, and has no counter.
+fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
+    match kernel {
+        _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
+        Kernel::FixedWindow(_) | Kernel::CalendarWindow(_) => Cost::DEBT_PEEK,
+        Kernel::Blocked(_) => Cost::refund(0),
+        _ => cost,
     }
 }
 

@@ -7,11 +7,11 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::limit::algorithm::Pacing;
+use crate::limit::cost::Cost;
 use crate::limit::role::Role;
-use crate::limit::{Algorithm, Charging, LimitSpec};
+use crate::limit::spec::Charging;
+use crate::request::Descriptor;
 use crate::request::plan::charge::Charge;
-use crate::request::{Cost, Descriptor};
 
 /// What a descriptor does to a limit with `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -31,64 +31,6 @@ impl ReserveKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
-    }
-}
-
-/// Why a limit cannot have `reserve`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReserveError {
-    #[error("reserve must be at least 1; leave it out to reserve nothing")]
-    Zero,
-    /// A postpaid check would be recorded although it is denied.
-    #[error("reserve needs charging: prepaid, but this limit is postpaid")]
-    Postpaid,
-    /// The caller was told a delay for the reserved units already.
-    #[error("reserve does not work with mode: queue, which answers with the delay of the reserved units")]
-    Queue,
-    /// A receipt says how much was taken, so nothing has to be reserved.
-    #[error("reserve does not work with settle: a caller that returns receipts needs no reserve")]
-    Settle,
-    #[error(
-        "reserve is {reserve}, but the limit never admits more than {capacity} at once: every check is denied"
-    )]
-    AboveLimit { reserve: u64, capacity: u64 },
-}
-
-impl LimitSpec {
-    /// Checks that the limit can have the `reserve` that it has.
-    ///
-    /// # Errors
-    /// [`ReserveError`] if it cannot.
-    pub fn check_reserve(&self) -> Result<(), ReserveError> {
-        let Some(reserve) = self.reserve else { return Ok(()) };
-        let capacity = self.capacity();
-        if reserve == 0 {
-            return Err(ReserveError::Zero);
-        }
-        if self.charging == Charging::Postpaid {
-            return Err(ReserveError::Postpaid);
-        }
-        if self.algorithm == Algorithm::LeakyBucket && self.pacing == Pacing::Queue {
-            return Err(ReserveError::Queue);
-        }
-        if self.settle {
-            return Err(ReserveError::Settle);
-        }
-        if reserve > capacity {
-            return Err(ReserveError::AboveLimit { reserve, capacity });
-        }
-        Ok(())
-    }
-
-    /// The number that counts where a tier or a row of the exceptions says `number`: at least the reserved units, so
-    /// that every check takes the same units, and a charge gives back at most what its check took, whatever the number
-    /// was meanwhile. A smaller number would admit no more: one check uses it up. A bucket has a burst for this, and
-    /// its rate stays what the number says. 0 blocks in any case.
-    pub(crate) fn at_least_reserved(&self, number: u64) -> u64 {
-        match self.reserve {
-            Some(reserve) if number > 0 && !self.algorithm.has_burst() => number.max(reserve),
-            _ => number,
-        }
     }
 }
 

@@ -5,14 +5,13 @@
 //! grant of the estimate ([`Cost::undo`]). A limit without an item in the receipt recorded nothing, so it is charged
 //! all of the real cost.
 
-use crate::limit::algorithm::{Attempt, Kernel, Verdict};
+use crate::limit::Limit;
+use crate::limit::algorithm::Kernel;
+use crate::limit::cost::Cost;
 use crate::limit::role::Role;
-use crate::limit::{Charging, Limit};
-use crate::request::decision::{Code, Decision};
+use crate::limit::spec::Charging;
 use crate::request::plan::charge::{Charge, Charges};
 use crate::request::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
-use crate::request::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
-use crate::request::{Cost, Grant};
 
 /// A settle of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +27,13 @@ pub struct Settle {
     pub result: SettleResult,
 }
 
+impl Settle {
+    /// Whether the receipt could be read.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.nonce.is_some()
+    }
+}
+
 /// What a settle did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleResult {
@@ -41,60 +47,6 @@ pub enum SettleResult {
     Unreadable,
     /// The store did not answer. The estimate stays, unless the store has settled all the same.
     Lost,
-}
-
-/// Some charges of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChargesPart {
-    /// The index in the request of each charge.
-    pub indices: Vec<usize>,
-    pub charges: Charges,
-}
-
-impl Charges {
-    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
-    #[must_use]
-    pub fn has_settles(&self) -> bool {
-        self.values().any(|charge| charge.role == Role::Settle)
-    }
-
-    /// The parts that a store gets one by one: each settle, and then all other charges together.
-    #[must_use]
-    pub fn parts(&self) -> Vec<ChargesPart> {
-        let is_settle = |index: usize| self.charge(index).role == Role::Settle;
-        let (settles, others): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&index| is_settle(index));
-        let others = Some(others).filter(|others| !others.is_empty());
-        let parts = settles.into_iter().map(|index| vec![index]).chain(others);
-        parts.map(|indices| ChargesPart { charges: self.only(&indices), indices }).collect()
-    }
-
-    /// The outcomes of a store that decides a request at once: of all charges together, or of the parts one by one.
-    pub fn decided_in_parts(&self, mut decide: impl FnMut(&Self) -> Outcomes) -> Outcomes {
-        if !self.has_settles() {
-            return decide(self);
-        }
-        let parts = self.parts();
-        Outcomes::of_parts(parts.iter().map(|part| (part, decide(&part.charges))))
-    }
-
-    fn only(&self, indices: &[usize]) -> Self {
-        self.filter_map(|index, charge| indices.contains(&index).then(|| charge.clone()))
-    }
-}
-
-impl Outcomes {
-    /// The outcomes of a request whose parts were decided one by one: each part of [`Charges::parts`] once.
-    pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
-        let mut all = Self::default();
-        for (part, outcomes) in decided {
-            let largest = part.indices.iter().copied().max().map_or(0, |index| index + 1);
-            all.by_charge.resize(all.by_charge.len().max(largest), None);
-            for (&index, outcome) in part.indices.iter().zip(outcomes.by_charge) {
-                all.by_charge[index] = outcome;
-            }
-        }
-        all
-    }
 }
 
 /// What a caller returns: the receipt of its request, and the units of the real cost.
@@ -158,14 +110,9 @@ impl Settles {
         index
     }
 
-    /// Fills in the results of the settles. Their outcomes become those of a decision that denies nothing.
-    pub(crate) fn finish(&mut self, charges: &Charges, outcomes: &mut [Option<Outcome>]) {
-        for settle in &mut self.0 {
-            let charge = charges.charge(settle.charge);
-            if let Some(outcome) = &mut outcomes[settle.charge] {
-                settle.result = settle_outcome(charge, outcome, settle.nonce.is_some());
-            }
-        }
+    /// The settles, to fill in their results.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Settle> {
+        self.0.iter_mut()
     }
 }
 
@@ -195,61 +142,5 @@ fn difference(item: Option<&ReceiptItem>, actual: u64) -> Cost {
         Some(item) if actual < estimated => Cost::undo(estimated - actual, item.grant),
         _ if actual > estimated => Cost::take(actual - estimated),
         _ => Cost::refund(0),
-    }
-}
-
-/// What a settle did, by its outcome, which then has the report of a cost that fits.
-fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> SettleResult {
-    let DecidedBy::Store(CounterSnapshot { now_us, reading }) = outcome.decided_by else {
-        return SettleResult::Lost;
-    };
-    let attempt = Attempt { now_us, cost: charge.cost };
-    let is_made = outcome.verdict == Verdict::Fits;
-    let settled = Attempt { now_us, cost: Cost::refund(0) };
-    outcome.verdict = Verdict::Fits;
-    outcome.report = charge.kernel.report(&reading, settled, Verdict::Fits);
-    if charge.cost.refunded() > 0 {
-        let has_returned = is_made && charge.kernel.has_returned(&reading, attempt);
-        return if has_returned { SettleResult::Returned } else { SettleResult::Kept };
-    }
-    if is_readable { SettleResult::Charged } else { SettleResult::Unreadable }
-}
-
-impl Decision {
-    /// The receipt of an admitted request that meets a limit with `settle`. It has an item for each charge to such a
-    /// limit that fits, and that the store recorded. `nonce` is called only if there is a receipt.
-    #[must_use]
-    pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
-        if !self.plan.gives_receipt || self.overall == Code::OverLimit {
-            return None;
-        }
-        let mut receipt = Receipt::new(nonce());
-        for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
-            let (key, charge) = self.plan.charges.get(charged.index);
-            if let Some(grant) =
-                self.outcomes.by_charge[charged.index].and_then(|granted| self.grant(charge, &granted))
-            {
-                receipt.add(key, charge.cost.taken(), grant);
-            }
-        }
-        Some(receipt)
-    }
-
-    /// The grant, if the charge fits and the store has recorded it.
-    fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
-        let DecidedBy::Store(CounterSnapshot { reading, .. }) = &granted.decided_by else { return None };
-        let is_recorded =
-            granted.verdict == Verdict::Fits && charge.is_recorded(granted.verdict, self.shadowed);
-        let units = charge.cost.taken();
-        if !is_recorded || units == 0 || charge.role == Role::Settle {
-            return None;
-        }
-        charge.kernel.grant(reading, units)
-    }
-
-    /// The settle of the charge at `index`, if it is one.
-    #[must_use]
-    pub fn settle(&self, index: usize) -> Option<&Settle> {
-        self.plan.settles.at(index)
     }
 }

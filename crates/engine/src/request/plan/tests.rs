@@ -29,7 +29,7 @@ fn a_plan_that_was_used_before_is_that_of_the_request() {
     let mut used = Plan::default();
     for (domain, keys) in [("d", &["user", "user"][..]), ("d", &["path"]), ("e", &["user"]), ("d", &[])] {
         let request = request(domain, keys);
-        rules.plan_into(&request, 0, &mut used).expect("a plan");
-        assert_eq!(Ok(&used), rules.plan(&request, 0).as_ref(), "{request:?}");
+        used.refill(&rules, &request, 0).expect("a plan");
+        assert_eq!(Ok(&used), Plan::new(&rules, &request, 0).as_ref(), "{request:?}");
     }
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{ExceptionRow, FileTier, Multiplier};
-use crate::limit::{Limit, LimitError, LimitId};
+use super::kind::ExceptionKind;
+use super::rows::{ExceptionRow, FileTier, Multiplier};
+use crate::limit::spec::LimitError;
+use crate::limit::{Limit, LimitId};
 
 /// The way from a limit of a rule, or of a request, to the limit that applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +80,22 @@ pub enum ChangedBy {
     Row(Arc<ExceptionRow>),
     /// A row of a file that has tiers only.
     Tier(FileTier),
+}
+
+impl Change {
+    /// What a row has changed; `None` for a row that changes nothing.
+    #[must_use]
+    pub fn kind(&self) -> Option<ExceptionKind> {
+        match self {
+            Self::Blocked { .. } => Some(ExceptionKind::Block),
+            Self::Exempt => Some(ExceptionKind::Exempt),
+            Self::Tier(..) => Some(ExceptionKind::Tier),
+            Self::Number(_) => Some(ExceptionKind::Limit),
+            Self::Multiplied(..) => Some(ExceptionKind::Multiplier),
+            Self::Shadow(_) => Some(ExceptionKind::ShadowMode),
+            Self::UnknownTier(_) | Self::Unfit(_) => None,
+        }
+    }
 }
 
 impl Derivation {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::derivation::{Amount, Change, ChangedBy, DerivationStep, Unfit};
-use super::look_up::{AnyRow, MatchedRow, Place};
+use super::matched_row::{AnyRow, MatchedRow, Place};
 use super::rows::{Effect, ExceptionRow};
 use crate::limit::{Limit, Quantity};
 

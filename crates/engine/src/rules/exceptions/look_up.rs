@@ -8,18 +8,18 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::effect::{self, Changed, RowsOfLimit};
-use super::network::address_of;
+use super::matched_row::{AnyRow, MatchedRow, Place};
+use super::network::{EXACT, address_of};
 use super::tier_table::{EVERY_DOMAIN, Space};
-use super::{ExceptionRow, Exceptions, FileTier, RankedRow};
+use super::{Exceptions, RankedRow};
 use crate::limit::Limit;
-use crate::request::Entry;
-use crate::rules::rule_set::{DomainRules, Rule};
+use crate::limit::key::Entry;
 
 /// The exceptions, by the domains of one rule set.
 #[derive(Clone, Debug)]
 pub(crate) struct ExceptionsInForce {
     all: Arc<Exceptions>,
-    /// By [`DomainRules::index`].
+    /// By the index of the domain.
     by_domain: Box<[Option<RowsOfDomain>]>,
 }
 
@@ -52,35 +52,6 @@ pub(crate) struct DomainLookUp<'x> {
 #[derive(Debug, Default)]
 pub(crate) struct MatchedRows<'x>(SmallVec<[MatchedRow<'x>; 2]>);
 
-/// A row that is for an entry of a descriptor.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MatchedRow<'x> {
-    pub(super) place: Place,
-    pub(super) row: AnyRow<'x>,
-}
-
-/// Which of two rows counts more, if neither or both name limits: the greater one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    /// The index of the entry: deeper entries count more.
-    pub(super) entry: usize,
-    /// The length of a network's prefix; the largest number for an exact value.
-    pub(super) precision: u8,
-    /// The position of the file, and that of the row in it.
-    file: u32,
-    row: u32,
-}
-
-/// A row with all columns, or one of the table of tiers.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AnyRow<'x> {
-    Full(&'x Arc<ExceptionRow>),
-    Tier(&'x FileTier),
-}
-
-/// Above the length of every prefix.
-pub(super) const EXACT: u8 = u8::MAX;
-
 /// The longest text of an address: `0000:0000:0000:0000:0000:ffff:255.255.255.255`.
 const LONGEST_ADDRESS: usize = 45;
 
@@ -93,17 +64,17 @@ fn written(address: IpAddr, buffer: &mut [u8; LONGEST_ADDRESS]) -> &str {
 }
 
 impl ExceptionsInForce {
-    /// `None` if there is no row.
+    /// `None` if there is no row. `domains`: the index and the name of each domain.
     pub(crate) fn new<'r>(
         all: Arc<Exceptions>,
-        domains: impl ExactSizeIterator<Item = &'r DomainRules>,
+        domains: impl ExactSizeIterator<Item = (usize, &'r Arc<str>)>,
     ) -> Option<Self> {
         if all.is_empty() {
             return None;
         }
         let mut by_domain = vec![None; domains.len()];
-        for domain in domains {
-            by_domain[domain.index] = all.rows_of_domain(&domain.name);
+        for (index, name) in domains {
+            by_domain[index] = RowsOfDomain::new(&all, name);
         }
         Some(Self { all, by_domain: by_domain.into() })
     }
@@ -112,10 +83,36 @@ impl ExceptionsInForce {
         &self.all
     }
 
-    /// The rows for a domain; `None` if there is none.
-    pub(crate) fn of_domain(&self, domain: &DomainRules) -> Option<DomainLookUp<'_>> {
-        let of_domain = self.by_domain.get(domain.index)?.as_ref()?;
+    /// The rows for the domain with this index; `None` if there is none.
+    pub(crate) fn of_domain(&self, index: usize) -> Option<DomainLookUp<'_>> {
+        let of_domain = self.by_domain.get(index)?.as_ref()?;
         Some(DomainLookUp { all: &self.all, of_domain })
+    }
+}
+
+impl RowsOfDomain {
+    /// `None` if no row is for the domain.
+    fn new(all: &Exceptions, domain: &Arc<str>) -> Option<Self> {
+        let mut keys: SmallVec<[KeyOfDomain; 2]> = SmallVec::new();
+        for (index, of_key) in all.keys.iter().enumerate() {
+            if of_key.domains.iter().any(|glob| glob.matches(domain)) {
+                let key = Arc::clone(&of_key.key);
+                let spaces = SmallVec::new();
+                keys.push(KeyOfDomain { key, rows: Some(index), spaces, has_addresses: false });
+            }
+        }
+        let of_domain = all.spaces.iter().filter(|known| *known.domain == **domain);
+        let of_all = all.spaces.iter().filter(|known| &*known.domain == EVERY_DOMAIN);
+        for known in of_domain.chain(of_all) {
+            let at = keys.iter().position(|of_key| of_key.key == known.key).unwrap_or_else(|| {
+                let (key, spaces) = (Arc::clone(&known.key), SmallVec::new());
+                keys.push(KeyOfDomain { key, rows: None, spaces, has_addresses: false });
+                keys.len() - 1
+            });
+            keys[at].spaces.push(known.space);
+            keys[at].has_addresses |= known.has_addresses;
+        }
+        (!keys.is_empty()).then(|| Self { domain: Arc::clone(domain), keys })
     }
 }
 
@@ -206,38 +203,14 @@ impl MatchedRows<'_> {
     }
 
     /// What the rows make of a limit without a rule: a limit that comes with a request, or the limit of a descriptor
-    /// that has none. Only a row that blocks changes it. `rule` is the rule that the descriptor would meet.
-    pub(crate) fn block(&self, limit: &Limit, rule: Option<&Rule>) -> Option<Changed> {
+    /// that has none. Only a row that blocks changes it. `of_rule` has the path and the limits of the rule that the
+    /// descriptor would meet.
+    pub(crate) fn block(&self, limit: &Limit, of_rule: Option<(&str, &[Arc<Limit>])>) -> Option<Changed> {
         let block = |path, name| RowsOfLimit::new(&self.0, path, name).block();
-        let block = match rule {
-            Some(rule) => rule.limits.iter().find_map(|limit| block(rule.path_in_domain(), limit.name())),
+        let block = match of_rule {
+            Some((path, limits)) => limits.iter().find_map(|limit| block(path, limit.name())),
             None => block("", ""),
         }?;
         Some(block.apply_to(limit))
-    }
-}
-
-impl Exceptions {
-    fn rows_of_domain(&self, domain: &Arc<str>) -> Option<RowsOfDomain> {
-        let mut keys: SmallVec<[KeyOfDomain; 2]> = SmallVec::new();
-        for (index, of_key) in self.keys.iter().enumerate() {
-            if of_key.domains.iter().any(|glob| glob.matches(domain)) {
-                let key = Arc::clone(&of_key.key);
-                let spaces = SmallVec::new();
-                keys.push(KeyOfDomain { key, rows: Some(index), spaces, has_addresses: false });
-            }
-        }
-        let of_domain = self.spaces.iter().filter(|known| *known.domain == **domain);
-        let of_all = self.spaces.iter().filter(|known| &*known.domain == EVERY_DOMAIN);
-        for known in of_domain.chain(of_all) {
-            let at = keys.iter().position(|of_key| of_key.key == known.key).unwrap_or_else(|| {
-                let (key, spaces) = (Arc::clone(&known.key), SmallVec::new());
-                keys.push(KeyOfDomain { key, rows: None, spaces, has_addresses: false });
-                keys.len() - 1
-            });
-            keys[at].spaces.push(known.space);
-            keys[at].has_addresses |= known.has_addresses;
-        }
-        (!keys.is_empty()).then(|| RowsOfDomain { domain: Arc::clone(domain), keys })
     }
 }

@@ -5,10 +5,11 @@
 //! [`Exceptions`] has all rows, by key and value. It knows nothing of files, and nothing of clocks: a row with an end
 //! is in force while the time of a plan is before it.
 
-mod derivation;
-mod effect;
+pub(crate) mod derivation;
+pub(crate) mod effect;
 mod kind;
-mod look_up;
+pub(crate) mod look_up;
+mod matched_row;
 mod network;
 mod rows;
 mod tier_table;
@@ -22,12 +23,9 @@ use smallvec::SmallVec;
 use self::network::Networks;
 use crate::rules::wildcards::Glob;
 
-pub use derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
-pub(crate) use effect::Changed;
 pub use kind::ExceptionKind;
-pub(crate) use look_up::{DomainLookUp, ExceptionsInForce, MatchedRows};
 pub use network::{Network, NetworkError, address_of};
-pub use rows::{Effect, ExceptionRow, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
+pub use rows::{Effect, ExceptionRow, FileTier, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};
 
 /// All rows of all files. Immutable; a change of a file makes a new one.
@@ -48,16 +46,6 @@ pub struct Exceptions {
 struct RankedRow {
     row: Arc<ExceptionRow>,
     file: u32,
-}
-
-/// A tier that rows of one file give to values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileTier {
-    /// The name of the file.
-    pub file: Arc<str>,
-    pub tier: Arc<str>,
-    /// The position of the file.
-    rank: u32,
 }
 
 /// The rows of one key, by index.

@@ -14,7 +14,8 @@ use std::str::FromStr;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::look_up::EXACT;
+/// The precision of a value that is no network: above the length of every prefix.
+pub(super) const EXACT: u8 = u8::MAX;
 
 /// A network of IPv4 or IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

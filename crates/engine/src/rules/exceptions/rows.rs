@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::kind::ExceptionKind;
 use super::network::Network;
 use crate::rules::wildcards::Glob;
 
@@ -79,6 +80,16 @@ pub struct TierRow<'r> {
     pub tier: &'r str,
 }
 
+/// A tier that rows of one file give to values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileTier {
+    /// The name of the file.
+    pub file: Arc<str>,
+    pub tier: Arc<str>,
+    /// The position of the file.
+    pub(super) rank: u32,
+}
+
 /// A factor with six decimals, from 0.001 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multiplier {
@@ -143,6 +154,21 @@ impl fmt::Display for Multiplier {
 impl fmt::Display for RowSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Effect {
+    /// What the row changes, in the order of [`ExceptionKind::all`].
+    pub fn kinds(&self) -> impl Iterator<Item = ExceptionKind> {
+        let is_set = |kind: &ExceptionKind| match kind {
+            ExceptionKind::Block => self.block,
+            ExceptionKind::Exempt => self.exempt,
+            ExceptionKind::Limit => self.limit.is_some(),
+            ExceptionKind::Multiplier => self.multiplier.is_some(),
+            ExceptionKind::Tier => self.tier.is_some(),
+            ExceptionKind::ShadowMode => self.shadow_mode.is_some(),
+        };
+        ExceptionKind::all().filter(is_set)
     }
 }
 

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
+use super::{CompiledRules, Defaults, DomainRules, Node, Rule, RuleId, RuleSet, StatPath};
 use crate::limit::Limit;
 use crate::limit::key::ShardBy;
-use crate::rules::rule_set::stat_path::StatPath;
-use crate::rules::rule_set::{CompiledRules, Defaults, DomainRules, Node, Rule, RuleId, RuleSet};
 use crate::rules::secret::{SecretValues, ValueHashing};
 use crate::rules::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use crate::rules::wildcards::{Pattern, Wildcards};

@@ -6,7 +6,7 @@
 //! descriptors that end at its node.
 
 mod compile;
-pub(crate) mod stat_path;
+mod stat_path;
 
 use std::sync::Arc;
 
@@ -16,11 +16,12 @@ use smallvec::SmallVec;
 use crate::limit::algorithm::{Kernel, Verdict};
 use crate::limit::announce::OnOver;
 use crate::limit::calendar::Calendar;
+use crate::limit::key::Entry;
 use crate::limit::key::ShardBy;
-use crate::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
-use crate::request::{Entry, Request};
-use crate::rules::exceptions::{DomainLookUp, Exceptions, ExceptionsInForce};
-use crate::rules::rule_set::stat_path::StatPath;
+use crate::limit::spec::{Algorithm, Charging, FailurePolicy};
+use crate::limit::{Limit, LimitId, Quantity};
+use crate::rules::exceptions::Exceptions;
+use crate::rules::exceptions::look_up::{DomainLookUp, ExceptionsInForce};
 use crate::rules::secret::{HiddenValues, SecretValues};
 use crate::rules::spec::Metadata;
 use crate::rules::wildcards::Wildcards;
@@ -100,6 +101,18 @@ impl Rule {
     pub fn path_in_domain(&self) -> &str {
         self.path.get(self.domain.len() + 1..).unwrap_or_default()
     }
+}
+
+/// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
+/// `envoyproxy/ratelimit`. It is the path of the rule, unless the rule file asks for values of requests in it. No
+/// decision and no other metric depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatPath {
+    OfRule,
+    /// The levels with `value_to_metric` have the value of the request (`Node::takes_value`).
+    PerLevel,
+    /// Every level has the value of the request (`detailed_metric`).
+    Detailed,
 }
 
 /// All rules of a process, and the exceptions from them.
@@ -200,13 +213,16 @@ impl RuleSet {
     #[must_use]
     pub fn with_exceptions(&self, exceptions: Arc<Exceptions>) -> Self {
         let compiled = Arc::clone(&self.compiled);
-        let in_force = ExceptionsInForce::new(exceptions, compiled.domains.values());
+        let in_force = ExceptionsInForce::new(
+            exceptions,
+            compiled.domains.values().map(|rules| (rules.index, &rules.name)),
+        );
         Self { compiled, exceptions: in_force.map(Arc::new) }
     }
 
     /// The rows for a domain; `None` if there is none.
     pub(crate) fn exceptions_of(&self, domain: &DomainRules) -> Option<DomainLookUp<'_>> {
-        self.exceptions.as_deref()?.of_domain(domain)
+        self.exceptions.as_deref()?.of_domain(domain.index)
     }
 
     /// The exceptions; `None` if there is no row.
@@ -273,9 +289,15 @@ impl RuleSet {
         self.secrets(self.domain(domain))?.hidden_value(domain, entry, &mut String::new())
     }
 
-    /// The hashes of a request's secret values; `domain` has the rules of its domain.
-    pub(crate) fn hidden_values(&self, domain: Option<&DomainRules>, request: &Request) -> HiddenValues {
-        self.secrets(domain).map(|secrets| secrets.hidden_values(request)).unwrap_or_default()
+    /// The hashes of the secret values of a request to the domain `name`, which has these rules.
+    pub(crate) fn hidden_values<'e>(
+        &self,
+        name: &str,
+        domain: Option<&DomainRules>,
+        descriptors: impl Iterator<Item = &'e [Entry]>,
+    ) -> HiddenValues {
+        let secrets = self.secrets(domain);
+        secrets.map(|secrets| secrets.hidden_values(name, descriptors)).unwrap_or_default()
     }
 
     fn secrets<'s>(&'s self, domain: Option<&'s DomainRules>) -> Option<&'s SecretValues> {

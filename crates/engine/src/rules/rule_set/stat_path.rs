@@ -1,44 +1,34 @@
 //! The names under which the hits of a rule are counted in the metrics of `envoyproxy/ratelimit`.
 
-use crate::rules::rule_set::{Rule, Walk};
+use super::{Rule, StatPath, Walk};
 
-/// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
-/// `envoyproxy/ratelimit`. It is the path of the rule, unless the rule file asks for values of requests in it. No
-/// decision and no other metric depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatPath {
-    OfRule,
-    /// The levels with `value_to_metric` have the value of the request (`Node::takes_value`).
-    PerLevel,
-    /// Every level has the value of the request (`detailed_metric`).
-    Detailed,
-}
-
-/// The stat path of a descriptor with these keys and values; `None` if it is the path of the rule. The hash of a secret
-/// value takes the place of the value.
-pub(crate) fn stat_path<'e>(
-    rule: &Rule,
-    walk: &Walk<'_>,
-    entries: impl Iterator<Item = (&'e str, &'e str)>,
-) -> Option<Box<str>> {
-    if rule.stat_path == StatPath::OfRule {
-        return None;
-    }
-    let nodes = || walk.steps.iter().map(|step| step.node());
-    let has_shared = nodes().any(|node| node.shares_counter);
-    let mut path = String::from(&*rule.domain);
-    for (node, (key, value)) in nodes().zip(entries) {
-        path.push('.');
-        match rule.stat_path {
-            // Without a shared level, an empty value leaves its separator.
-            StatPath::Detailed if !has_shared => path.extend([key, "_", value]),
-            StatPath::Detailed if node.shares_counter => path.push_str(&node.composite),
-            StatPath::Detailed => push_value(&mut path, key, value),
-            StatPath::PerLevel if node.takes_value => push_value(&mut path, key, value),
-            StatPath::PerLevel | StatPath::OfRule => path.push_str(&node.composite),
+impl Rule {
+    /// The stat path of a descriptor with these keys and values; `None` if it is the path of the rule. The hash of a
+    /// secret value takes the place of the value.
+    pub(crate) fn stat_path<'e>(
+        &self,
+        walk: &Walk<'_>,
+        entries: impl Iterator<Item = (&'e str, &'e str)>,
+    ) -> Option<Box<str>> {
+        if self.stat_path == StatPath::OfRule {
+            return None;
         }
+        let nodes = || walk.steps.iter().map(|step| step.node());
+        let has_shared = nodes().any(|node| node.shares_counter);
+        let mut path = String::from(&*self.domain);
+        for (node, (key, value)) in nodes().zip(entries) {
+            path.push('.');
+            match self.stat_path {
+                // Without a shared level, an empty value leaves its separator.
+                StatPath::Detailed if !has_shared => path.extend([key, "_", value]),
+                StatPath::Detailed if node.shares_counter => path.push_str(&node.composite),
+                StatPath::Detailed => push_value(&mut path, key, value),
+                StatPath::PerLevel if node.takes_value => push_value(&mut path, key, value),
+                StatPath::PerLevel | StatPath::OfRule => path.push_str(&node.composite),
+            }
+        }
+        Some(path.into())
     }
-    Some(path.into())
 }
 
 fn push_value(path: &mut String, key: &str, value: &str) {

@@ -9,8 +9,8 @@ use hashbrown::HashSet;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
+use crate::limit::key::Entry;
 use crate::limit::key::push_hex;
-use crate::request::{Descriptor, Entry, Request};
 use crate::rules::spec::{CompileError, NodeSpec};
 use crate::rules::wildcards::Pattern;
 use crate::rules::wildcards::Wildcards;
@@ -113,11 +113,15 @@ impl SecretValues {
     }
 
     /// The hashes of all secret values of a request.
-    pub(crate) fn hidden_values(&self, request: &Request) -> HiddenValues {
+    pub(crate) fn hidden_values<'e>(
+        &self,
+        domain: &str,
+        descriptors: impl Iterator<Item = &'e [Entry]>,
+    ) -> HiddenValues {
         let (mut scratch, mut hidden) = (String::new(), Vec::new());
-        for (descriptor, Descriptor { entries, .. }) in request.descriptors.iter().enumerate() {
+        for (descriptor, entries) in descriptors.enumerate() {
             for (index, entry) in entries.iter().enumerate() {
-                if let Some(hash) = self.hidden_value(&request.domain, entry, &mut scratch) {
+                if let Some(hash) = self.hidden_value(domain, entry, &mut scratch) {
                     hidden.push(HiddenValue { place: (descriptor, index), hash });
                 }
             }

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Algorithm, Caller, Defaults, DomainSpec, Limit, LimitOverride, LimitSpec, Period, RuleSet, RuleSpec, Unit,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitOverride, LimitSpec, Period, Plan,
+    Request, RuleSet, RuleSpec, Unit,
 };
 
 const TOKEN: &str = "sk-4f8a0c1b9d2e7f6a";
@@ -64,13 +65,13 @@ fn request(domain: &str, pairs: Pairs<'_>) -> Request {
 
 /// The values of a request's one descriptor as they are shown.
 fn shown(rules: &RuleSet, request: &Request) -> Vec<String> {
-    let plan = rules.plan(request, 0).expect("the request is valid");
+    let plan = Plan::new(rules, request, 0).expect("the request is valid");
     let entries = request.descriptors[0].entries.iter().enumerate();
     entries.map(|(at, entry)| plan.hidden.get(0, at).unwrap_or(&entry.value).to_owned()).collect()
 }
 
 fn first_key(rules: &RuleSet, request: &Request) -> String {
-    let plan = rules.plan(request, 0).expect("the request is valid");
+    let plan = Plan::new(rules, request, 0).expect("the request is valid");
     plan.charges.keys().next().expect("a charge").to_owned()
 }
 
@@ -125,10 +126,10 @@ fn a_secret_key_is_secret_wherever_it_stands_in_the_domain() {
 #[test]
 fn exact_values_of_secret_rules_match_and_are_not_in_the_name_of_the_rule() {
     let rules = rules(with_key());
-    let plan = rules.plan(&request("api", &[("token", TOKEN)]), 0).expect("the request is valid");
+    let plan = Plan::new(&rules, &request("api", &[("token", TOKEN)]), 0).expect("the request is valid");
     let label = plan.limits().next().expect("the rule matches").label.to_string();
     assert!(label.starts_with("api.token_%k") && !label.contains(TOKEN), "{label}");
-    let other = rules.plan(&request("api", &[("token", "other")]), 0).expect("the request is valid");
+    let other = Plan::new(&rules, &request("api", &[("token", "other")]), 0).expect("the request is valid");
     assert!(other.charges.is_empty(), "another value does not match");
     let paths: Vec<_> = rules.rules().iter().map(|rule| rule.path.to_string()).collect();
     assert!(paths.contains(&"api.session_s-*".to_owned()), "a wildcard keeps its name: {paths:?}");
@@ -200,7 +201,7 @@ proptest! {
         let rules = rules(with_key());
         let pairs: Vec<_> = pairs.iter().map(|(key, value)| (*key, value.as_str())).collect();
         let request = request(if known_domain { "api" } else { "nowhere" }, &pairs);
-        let plan = format!("{:?}", rules.plan(&request, 0).expect("the request is valid"));
+        let plan = format!("{:?}", Plan::new(&rules, &request, 0).expect("the request is valid"));
         let shown = shown(&rules, &request);
         for ((key, value), shown) in pairs.iter().zip(shown) {
             if ["api_key", "token", "session"].contains(key) {

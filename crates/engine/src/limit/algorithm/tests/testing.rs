@@ -13,10 +13,10 @@ use crate::limit::algorithm::{
 use crate::{Algorithm, Charging, Cost, LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
 
 /// A minute boundary.
-pub(super) const T0: u64 = 1_700_000_040_000_000;
+pub(crate) const T0: u64 = 1_700_000_040_000_000;
 
 #[derive(Clone, Debug)]
-pub(super) struct Counter {
+pub(crate) struct Counter {
     pub kernel: Kernel,
     pub state: Option<State>,
     pub charging: Charging,
@@ -60,7 +60,7 @@ impl Counter {
 }
 
 /// Kernels so small that every instant can be tried.
-pub(super) fn small_kernel() -> impl Strategy<Value = Kernel> {
+pub(crate) fn small_kernel() -> impl Strategy<Value = Kernel> {
     (0..7_u8, 1..12_u64, 1..40_u64, 1..12_u64).prop_map(|(which, limit, period_us, burst)| match which {
         0 => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         1 => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
@@ -73,13 +73,13 @@ pub(super) fn small_kernel() -> impl Strategy<Value = Kernel> {
 }
 
 /// Windows of two lengths that begin and end near [`T0`].
-pub(super) fn calendar(limit: u64, first_length_us: u64, length_us: u64) -> CalendarWindow {
+pub(crate) fn calendar(limit: u64, first_length_us: u64, length_us: u64) -> CalendarWindow {
     let middle_us = T0 + length_us / 2;
     CalendarWindow::new(limit, [middle_us - first_length_us, middle_us, middle_us + length_us])
 }
 
 /// How many windows the interval from `start_us` to `end_us` touches.
-pub(super) fn windows_touched(kernel: &CalendarWindow, start_us: u64, end_us: u64) -> u64 {
+pub(crate) fn windows_touched(kernel: &CalendarWindow, start_us: u64, end_us: u64) -> u64 {
     let [first_us, middle_us, last_us] = kernel.boundaries();
     let before = |now_us: u64| first_us.saturating_sub(now_us).div_ceil(middle_us - first_us);
     let after = |now_us: u64| match now_us.checked_sub(last_us) {
@@ -90,7 +90,7 @@ pub(super) fn windows_touched(kernel: &CalendarWindow, start_us: u64, end_us: u6
 }
 
 /// Kernels at the edge of the exact range.
-pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
+pub(crate) fn large_kernel() -> impl Strategy<Value = Kernel> {
     let near = |most: u64| prop_oneof![1..100_u64, most - 300..=most, 1..=most];
     let [fixed, sliding, most] =
         [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::Gcra].map(|of| near(of.max_limit()));
@@ -121,18 +121,18 @@ pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
     )
 }
 
-pub(super) fn any_kernel() -> impl Strategy<Value = Kernel> {
+pub(crate) fn any_kernel() -> impl Strategy<Value = Kernel> {
     prop_oneof![4 => small_kernel(), 1 => large_kernel(), 1 => (1..40_u64).prop_map(|window_us| Kernel::Blocked(Blocked::new(window_us)))]
 }
 
 /// One step of a history: how far the clock moves (seldom back), and the cost decided then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
+pub(crate) struct Move {
     pub clock_us: i64,
     pub cost: Cost,
 }
 
-pub(super) fn moves(most: usize) -> impl Strategy<Value = Vec<Move>> {
+pub(crate) fn moves(most: usize) -> impl Strategy<Value = Vec<Move>> {
     let clock = prop_oneof![23 => 0..60_i64, 2 => -20..0_i64];
     let cost = prop_oneof![
         8 => (1..26_u64).prop_map(Cost::take),
@@ -143,7 +143,7 @@ pub(super) fn moves(most: usize) -> impl Strategy<Value = Vec<Move>> {
 }
 
 /// A counter with a history, and the time at which the history ends.
-pub(super) fn counter_with_past(
+pub(crate) fn counter_with_past(
     kernel: impl Strategy<Value = Kernel>,
     charging: impl Strategy<Value = Charging>,
 ) -> impl Strategy<Value = (Counter, u64)> {
@@ -158,7 +158,7 @@ pub(super) fn counter_with_past(
     })
 }
 
-pub(super) fn any_charging() -> impl Strategy<Value = Charging> {
+pub(crate) fn any_charging() -> impl Strategy<Value = Charging> {
     prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)]
 }
 

@@ -5,9 +5,10 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::limit::algorithm::{Attempt, Kernel, Verdict};
+use crate::limit::cost::Cost;
 use crate::limit::role::Role;
-use crate::limit::{Charging, FailurePolicy};
-use crate::request::{Caller, Cost};
+use crate::limit::spec::{Charging, FailurePolicy};
+use crate::request::Caller;
 
 #[cfg(test)]
 mod tests;
@@ -66,6 +67,14 @@ pub struct Charges {
     /// Whether several charges have the same key.
     has_repeated_keys: bool,
     caller: Caller,
+}
+
+/// Some charges of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargesPart {
+    /// The index in the request of each charge.
+    pub indices: Vec<usize>,
+    pub charges: Charges,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -352,5 +361,25 @@ impl Charges {
     #[must_use]
     pub fn is_certainly_denied(&self) -> bool {
         self.is_denied(|index| self.charge(index).never_fits())
+    }
+
+    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    #[must_use]
+    pub fn has_settles(&self) -> bool {
+        self.values().any(|charge| charge.role == Role::Settle)
+    }
+
+    /// The parts that a store gets one by one: each settle, and then all other charges together.
+    #[must_use]
+    pub fn parts(&self) -> Vec<ChargesPart> {
+        let is_settle = |index: usize| self.charge(index).role == Role::Settle;
+        let (settles, others): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&index| is_settle(index));
+        let others = Some(others).filter(|others| !others.is_empty());
+        let parts = settles.into_iter().map(|index| vec![index]).chain(others);
+        parts.map(|indices| ChargesPart { charges: self.only(&indices), indices }).collect()
+    }
+
+    fn only(&self, indices: &[usize]) -> Self {
+        self.filter_map(|index, charge| indices.contains(&index).then(|| charge.clone()))
     }
 }

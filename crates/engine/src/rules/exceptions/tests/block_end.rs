@@ -18,7 +18,7 @@ fn exempt_until(key: &str, value: &str, until_us: u64) -> ExceptionRow {
 
 /// Decides a request on unused counters.
 fn decided(rules: &RuleSet, request: &Request, now_us: u64) -> Decision {
-    let plan = rules.plan(request, now_us).expect("a plan");
+    let plan = Plan::new(rules, request, now_us).expect("a plan");
     let outcome = |kernel: Kernel, cost| {
         let attempt = Attempt { now_us, cost };
         let (verdict, reading) = (kernel.verdict(None, attempt), kernel.reading(None, attempt));
@@ -53,7 +53,7 @@ fn the_end_of_the_row_is_the_wait() {
     let unknown: Pairs<'_> = &[("unknown", "x"), ("tenant", "evil")];
     assert_eq!(waits(&in_two_hours, &[unknown], NOW), (RetryAfter::In(hours), hours, hours));
     // At its end the limit of the rule is back, unused.
-    let plan = in_two_hours.plan(&request(vec![descriptor(evil)]), NOW + hours).expect("a plan");
+    let plan = Plan::new(&in_two_hours, &request(vec![descriptor(evil)]), NOW + hours).expect("a plan");
     assert!(!plan.charges.is_certainly_denied());
     let without_end = with(&rules(), [row("tenant", "evil", block())]);
     assert_eq!(waits(&without_end, &[evil], NOW), (RetryAfter::Never, 47 * SECOND, 0));
@@ -89,7 +89,7 @@ fn of_several_rows_the_last_end_counts() {
         let (wait, until_reset_us, _) = waits(&rules, &[&[("ip", "10.0.0.7")]], NOW);
         assert_eq!(wait.us(), seconds.map(|seconds| seconds * SECOND), "{rows:?}");
         assert_eq!(until_reset_us, seconds.unwrap_or(47) * SECOND, "{rows:?}");
-        let plan = rules.plan(&request(vec![descriptor(&[("ip", "10.0.0.7")])]), NOW).expect("a plan");
+        let plan = Plan::new(&rules, &request(vec![descriptor(&[("ip", "10.0.0.7")])]), NOW).expect("a plan");
         let until_us = seconds.map(|seconds| NOW + seconds * SECOND);
         assert_eq!(plan.derivations()[0].steps[0].change, Change::Blocked { until_us }, "{rows:?}");
     }

@@ -5,7 +5,7 @@ use crate::{Calendar, Refill};
 
 /// The keys of the counters that one descriptor is charged to.
 fn keys(rules: &RuleSet, pairs: Pairs<'_>) -> Vec<String> {
-    let plan = rules.plan(&request(vec![descriptor(pairs)]), 0).expect("a plan");
+    let plan = Plan::new(rules, &request(vec![descriptor(pairs)]), 0).expect("a plan");
     plan.charges.keys().map(str::to_owned).collect()
 }
 
@@ -53,7 +53,7 @@ fn a_burst_is_scaled_unless_the_tier_names_it_and_an_interval_bucket_starts_afre
         let plain = bucket(refill);
         for (effects, number, burst) in &table {
             let rules = with(&plain, effects.iter().map(|effect| row("k", "x", effect.clone())));
-            let plan = rules.plan(&request(vec![descriptor(&[("k", "x")])]), 0).expect("a plan");
+            let plan = Plan::new(&rules, &request(vec![descriptor(&[("k", "x")])]), 0).expect("a plan");
             let spec = &plan.limits().next().expect("a limit").spec;
             assert_eq!((spec.requests_per_unit, spec.burst), (*number, Some(*burst)), "{effects:?}");
             let is_same_counter = keys(&rules, &[("k", "x")]) == keys(&plain, &[("k", "x")]);

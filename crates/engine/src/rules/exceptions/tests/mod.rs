@@ -7,10 +7,11 @@ mod model;
 use std::sync::Arc;
 
 use super::*;
-use crate::request::plan::Plan;
+use crate::request::plan::matched::Matching;
 use crate::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit, LimitOverride, LimitSpec,
-    NodeSpec, Period, Quantity, Request, RuleSet, RuleSpec, Tier, Unit, ValueHashing,
+    Algorithm, Amount, Caller, Change, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit,
+    LimitOverride, LimitSpec, NodeSpec, Period, Plan, Quantity, Request, RuleSet, RuleSpec, Tier, Unfit,
+    Unit, ValueHashing,
 };
 
 type Pairs<'p> = &'p [(&'p str, &'p str)];
@@ -131,8 +132,10 @@ fn limit_text(limit: &Limit) -> String {
 fn limits_of(rules: &RuleSet, descriptor: Descriptor, now_us: u64) -> Vec<String> {
     let request = request(vec![descriptor]);
     let domain = rules.domain("d").expect("the domain has rules");
-    let mut plan = Plan { hidden: rules.hidden_values(Some(domain), &request), ..Plan::default() };
-    let matches = rules.matches(domain, &request, now_us, &mut plan).expect("a valid request");
+    let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.as_slice());
+    let hidden = rules.hidden_values("d", Some(domain), entries);
+    let matching = Matching { rules, domain, hidden: &hidden, now_us };
+    let matches = matching.matches(&request, &mut Vec::new()).expect("a valid request");
     matches.iter().flat_map(|matched| matched.limits()).map(|limit| limit_text(limit)).collect()
 }
 
@@ -291,7 +294,7 @@ fn a_row_that_blocks_denies_a_descriptor_without_a_rule_and_in_spite_of_its_mode
     let enforced = with(&rules(), [row("shadow", "x", shadow(false))]);
     assert_eq!(limits(&enforced, &[("shadow", "x")]), "7");
     assert_eq!(limits(&enforced, &[("shadow", "y")]), "7 shadow");
-    let plan = blocked.plan(&request(vec![descriptor(&[("shadow", "x")])]), 0).expect("a plan");
+    let plan = Plan::new(&blocked, &request(vec![descriptor(&[("shadow", "x")])]), 0).expect("a plan");
     assert!(plan.charges.is_certainly_denied() && plan.charges.need_no_store());
 }
 
@@ -306,7 +309,7 @@ fn a_number_that_a_limit_cannot_have_leaves_it_as_it_is() {
     let rules =
         RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
     let rules = with(&rules, [row("k", "x", limit(1_000_000)), row("k", "x", times("2"))]);
-    let plan = rules.plan(&request(vec![descriptor(&[("k", "x")])]), 0).expect("a plan");
+    let plan = Plan::new(&rules, &request(vec![descriptor(&[("k", "x")])]), 0).expect("a plan");
     assert_eq!(plan.limits().next().expect("a limit").spec.requests_per_unit, 120);
     let [derivation] = plan.derivations() else { panic!("one limit is changed") };
     let changes: Vec<_> = derivation.steps.iter().map(|step| &step.change).collect();
@@ -330,7 +333,7 @@ fn no_limit_replaces_a_blocked_one() {
         RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
     let both = request(vec![descriptor(&[("base", "x")]), descriptor(&[("other", "x")])]);
     let charged = |rules: &RuleSet| -> Vec<String> {
-        rules.plan(&both, 0).expect("a plan").limits().map(limit_text).collect()
+        Plan::new(rules, &both, 0).expect("a plan").limits().map(limit_text).collect()
     };
     assert_eq!(charged(&rules), ["5"]);
     assert_eq!(charged(&with(&rules, [row("base", "x", block())])), ["blocked", "5"]);
@@ -348,7 +351,7 @@ fn a_row_finds_a_secret_value_by_the_value_and_by_its_hash() {
     for value in ["sk-1", &hash] {
         let rules = with(&rules, [row("api_key", value, tier("pro"))]);
         assert_eq!(limits(&rules, pairs), "600", "{value}");
-        let plan = rules.plan(&request(vec![descriptor(pairs)]), 0).expect("a plan");
+        let plan = Plan::new(&rules, &request(vec![descriptor(pairs)]), 0).expect("a plan");
         assert!(!plan.charges.keys().any(|key| key.contains("sk-1")), "{:?}", plan.charges);
     }
 }
