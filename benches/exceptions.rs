@@ -8,7 +8,7 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Exceptions, ExceptionsBuilder, Limit,
-    LimitSpec, NodeSpec, Period, Request, RuleSet, RuleSpec, Tier, TierMark, TierRow, TierTable,
+    LimitSpec, NodeSpec, Period, Plan, Request, RuleSet, RuleSpec, Tier, TierMark, TierRow, TierTable,
     TierTableBuilder, Unit, ValueHashing,
 };
 
@@ -94,7 +94,7 @@ fn plan(criterion: &mut Criterion) {
     };
     for (name, rules) in cases {
         group.bench_function(name, |bencher| {
-            bencher.iter(|| black_box(rules.plan(black_box(&request), 0)));
+            bencher.iter(|| black_box(Plan::new(&rules, black_box(&request), 0)));
         });
     }
     group.finish();

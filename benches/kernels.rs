@@ -25,7 +25,7 @@ fn plan(algorithm: Algorithm) -> Plan {
         descriptors: vec![descriptor],
         caller: Caller::default(),
     };
-    rules.plan(&request, 0).expect("the request is valid")
+    Plan::new(&rules, &request, 0).expect("the request is valid")
 }
 
 fn kernels(criterion: &mut Criterion) {

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit, LimitSpec, NodeSpec, Period,
-    Request, RuleSet, RuleSpec, Unit, ValueHashing,
+    Plan, Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
 
 /// Bytes of a long value.
@@ -59,7 +59,7 @@ fn matching(criterion: &mut Criterion) {
         let requests: Vec<_> = (0..REQUESTS).map(|n| request(&format!("t{}", n * 7_919 % count))).collect();
         let mut turn = requests.iter().cycle();
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
-            bencher.iter(|| turn.next().map(|request| black_box(rules.plan(black_box(request), 0))));
+            bencher.iter(|| turn.next().map(|request| black_box(Plan::new(&rules, black_box(request), 0))));
         });
     }
     group.finish();
@@ -68,7 +68,7 @@ fn matching(criterion: &mut Criterion) {
         let rules = rules(count, |n| format!("prefix{n}-*"));
         let request = request(&format!("prefix{}-x", count - 1));
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
-            bencher.iter(|| black_box(rules.plan(black_box(&request), 0)));
+            bencher.iter(|| black_box(Plan::new(&rules, black_box(&request), 0)));
         });
     }
     group.finish();
@@ -89,7 +89,7 @@ fn matching(criterion: &mut Criterion) {
     for (name, rules, value) in cases {
         let request = request(&value);
         group.bench_function(name, |bencher| {
-            bencher.iter(|| black_box(rules.plan(black_box(&request), 0)));
+            bencher.iter(|| black_box(Plan::new(&rules, black_box(&request), 0)));
         });
     }
     group.finish();

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use engine::{
-    Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
+    Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Plan, Request, RuleSet, ValueHashing,
 };
 use rules::{
     AppliedUpgrades, CalendarOptions, CalendarYears, LoadOptions, LoadedRules, RuleDirectory, describe, load,
@@ -80,7 +80,7 @@ fn check_node(
         descriptors: vec![descriptor],
         caller: Caller::default(),
     };
-    let plan = rules.plan(&request, 0).expect("a rule without an override");
+    let plan = Plan::new(rules, &request, 0).expect("a rule without an override");
     let outcomes = store.decide(&[(NOW_US, &plan.charges)]).expect("memory decides");
     assert_eq!(outcomes[0].by_charge.len(), plan.charges.len());
     describe(rules, &AppliedUpgrades::default(), &request, NOW_US)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use engine::algorithm::Kernel;
 use engine::{
-    Caller, Change, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText,
+    Caller, Change, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText, Plan,
     Quantity, Request, RuleSet, parse_key,
 };
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ impl KeyException {
             descriptors: vec![descriptor],
             caller: Caller::default(),
         };
-        let plan = rules.plan(&request, end.saturating_mul(MICROSECONDS)).ok()?;
+        let plan = Plan::new(rules, &request, end.saturating_mul(MICROSECONDS)).ok()?;
         // A row also blocks what has a limit of its own, or none.
         let is_of_limit = |derivation: &&Derivation| label == OVERRIDE || *derivation.label == *label;
         let derivation = plan.derivations().iter().find(is_of_limit)?;

@@ -111,8 +111,11 @@ impl<S: Store + Reset> CounterService<S> {
             ..descriptor.clone()
         };
         let descriptors = request.descriptors.iter().map(peek).collect();
-        let mut plan =
-            self.rulebook.rules().plan(&Request { descriptors, ..request.clone() }, self.clock.now_us())?;
+        let mut plan = Plan::new(
+            &self.rulebook.rules(),
+            &Request { descriptors, ..request.clone() },
+            self.clock.now_us(),
+        )?;
         // The report is the one of a hit, whatever a caller's check asks for. Peeks on one counter are one charge.
         plan.charges.values_mut().for_each(|charge| charge.cost = Cost::PEEK);
         Ok(plan)

@@ -249,7 +249,7 @@ impl<S: Store> Limiter<S> {
         let current = self.rulebook.current.load_full();
         let now_us = if current.depend_on_time { self.clock.now_us() } else { 0 };
         let mut plan = Plan::default();
-        current.rules.plan_into(request, now_us, &mut plan)?;
+        plan.refill(&current.rules, request, now_us)?;
         if !plan.derivations().is_empty() {
             current.meters.record_exceptions(&request.domain, plan.derivations());
         }

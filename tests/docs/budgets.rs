@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use engine::{
     Algorithm, Caller, Charging, Code, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry, Limit,
-    LimitSpec, NodeSpec, Period, Receipt, Request, RuleSet, RuleSpec, Unit, ValueHashing,
+    LimitSpec, NodeSpec, Period, Plan, Receipt, Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
 use simulate::markup::Markup;
 use store::clock::ManualClock;
@@ -161,7 +161,7 @@ impl Gateway {
         let request =
             Request { domain: "llm".to_owned(), hits_addend: 1, descriptors: vec![descriptor], caller };
         let now_us = (T0_MS + at_ms) * 1_000;
-        let plan = self.rules.plan(&request, now_us).expect("a valid request");
+        let plan = Plan::new(&self.rules, &request, now_us).expect("a valid request");
         let outcomes = self.store.decide_at(&plan.charges, now_us);
         Decision::merge(plan, outcomes, Enforcement::Enforce)
     }

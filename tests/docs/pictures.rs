@@ -87,7 +87,7 @@ fn plan(limit: LimitSpec) -> Plan {
         descriptors: vec![descriptor],
         caller: Caller::default(),
     };
-    rules.plan(&request, 0).expect("the request is valid")
+    Plan::new(&rules, &request, 0).expect("the request is valid")
 }
 
 fn decide(limit: &LimitSpec) -> Vec<Hit> {

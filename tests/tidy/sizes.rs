@@ -4,19 +4,39 @@ use std::path::Path;
 
 use crate::source::{everything, report};
 
-const LONGEST_FILE: usize = 400;
+/// Lines of code. Blank lines and comments do not count, so that no file saves on comments to stay below it.
+const LONGEST_FILE: usize = 600;
 const LONGEST_FUNCTION: usize = 70;
 const LONGEST_MAIN: usize = 40;
 const LONGEST_COMMENT: usize = 120;
+
+/// The lines of code of a file, and of the tests at its end. Tests do not make a file long, but they have the same
+/// bound.
+fn code_lines(text: &str) -> [usize; 2] {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let starts_tests =
+        |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{');
+    let tests = lines.windows(2).position(starts_tests).unwrap_or(lines.len());
+    let is_code = |line: &&&str| !line.is_empty() && !line.trim_start().starts_with("//");
+    [&lines[..tests], &lines[tests..]].map(|part| part.iter().filter(is_code).count())
+}
+
+#[test]
+fn only_lines_of_code_count_and_tests_count_apart() {
+    let production = "//! Docs.\n\n/// More.\nfn f() {\n    // Why.\n    g();\n}\n";
+    let tests = "#[cfg(test)]\nmod tests {\n    // Why.\n\n    fn h() {}\n}\n";
+    assert_eq!(code_lines(production), [3, 0]);
+    assert_eq!(code_lines(&format!("{production}\n{tests}")), [3, 4]);
+    assert_eq!(code_lines(&format!("#[cfg(test)]\nmod tests;\n{production}")), [5, 0]);
+}
 
 #[test]
 fn files_and_functions_stay_readable() {
     let mut problems = Vec::new();
     for source in everything() {
-        let lines = source.text.lines().count();
         let most = if source.path == Path::new("src/main.rs") { LONGEST_MAIN } else { LONGEST_FILE };
-        if lines > most {
-            problems.push(format!("{}: {lines} lines, more than {most}", source.name()));
+        for lines in code_lines(&source.text).into_iter().filter(|lines| *lines > most) {
+            problems.push(format!("{}: {lines} lines of code, more than {most}", source.name()));
         }
         for (line, length) in long_functions(&source.text) {
             problems.push(format!(

@@ -14,10 +14,7 @@ impl Source {
     }
 
     pub fn is_test(&self) -> bool {
-        let stem = self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let tests_of_the_engine = ["laws", "testing", "known_answers"];
-        stem == "tests"
-            || tests_of_the_engine.contains(&stem)
+        self.path.file_stem().is_some_and(|stem| stem == "tests")
             || self.path.components().any(|part| part.as_os_str() == "tests")
     }
 

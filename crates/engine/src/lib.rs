@@ -3,84 +3,52 @@
 //! Knows what a request asks, the limits that apply to it, and what the state of each counter allows. Knows nothing of
 //! gRPC, Redis, YAML, metrics or logs; awaits nothing and reads no clock (`now_us` is always an argument).
 //!
-//! The way of a request: [`Request`] -> [`RuleSet::plan`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] ->
+//! The way of a request: [`Request`] -> [`Plan::new`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] ->
 //! [`Decision::merge`].
 //!
 //! The way of a rule: [`LimitSpec`] -> [`Limit::new`], which checks it -> [`DomainSpec`] -> [`RuleSet::compile`].
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-// A request and its decision.
-mod charge;
-mod decision;
-mod matched;
-mod plan;
-mod planned;
-mod receipt;
-mod request;
-mod role;
-mod settle;
-mod store;
-
-// Rules: their specs, compiling them, matching descriptors.
-mod compile;
-mod rule_set;
-mod secret;
-mod spec;
-mod stat_path;
-mod wildcards;
-
-// A limit, its algorithm, the key of its counter; soft limits, and limits that reserve.
-pub mod algorithm;
-mod announce;
-mod calendar;
-mod key;
 mod limit;
-mod parse_key;
-mod period;
-mod reserve;
-mod tier;
+mod request;
+mod rules;
 
-// Another limit for some values of requests.
-mod exceptions;
+pub use limit::algorithm;
+pub use request::wire;
 
-// The keys that most hits are of.
-mod space_saving;
-
-// Requests as JSON and protobuf have them.
-pub mod wire;
-
-pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
-pub use announce::{Announced, OnOver, Share};
-pub use calendar::{Calendar, CalendarError};
-pub use charge::{Charge, Charges};
-pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use exceptions::{
-    Added, Amount, Change, ChangedBy, Derivation, DerivationStep, Effect, ExceptionKind, ExceptionRow,
-    Exceptions, ExceptionsBuilder, FileTier, Multiplier, MultiplierError, Network, NetworkError, RowSource,
-    RowValue, Space, TierMark, TierRow, TierTable, TierTableBuilder, TooManyTiers, Unfit, address_of,
+pub use limit::algorithm::{LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
+pub use limit::announce::{Announced, OnOver, Share};
+pub use limit::calendar::{Calendar, CalendarError};
+pub use limit::cost::{Cost, Grant};
+pub use limit::key::{Entry, ShardBy, without_values};
+pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
+pub use limit::period::{Period, Unit};
+pub use limit::role::Role;
+pub use limit::space_saving::{HeavyKey, SpaceSaving};
+pub use limit::spec::{
+    Algorithm, Charging, FailurePolicy, LimitError, LimitSpec, MAX_LIMIT, Refill, ReserveError, Tier,
 };
-pub use key::{ShardBy, without_values};
-pub use limit::{
-    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, MAX_LIMIT,
-    Quantity, Refill,
-};
-pub use parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
-pub use period::{Period, Unit};
-pub use plan::{Plan, PlanError};
-pub use planned::ChargedLimit;
-pub use receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
-pub use request::{Caller, Cost, Descriptor, Entry, Grant, LimitOverride, Request};
-pub use reserve::{ReserveError, ReserveKind};
-pub use role::Role;
-pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
-pub use secret::{HashKey, ValueHashing};
-pub use settle::{ChargesPart, Settle, SettleResult};
-pub use space_saving::{HeavyKey, SpaceSaving};
-pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
-pub use store::{
+pub use limit::{Limit, LimitId, Quantity, TierLimit};
+pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
+pub use request::plan::charge::{Charge, Charges, ChargesPart};
+pub use request::plan::matched::PlanError;
+pub use request::plan::reserve::ReserveKind;
+pub use request::plan::settle::{Settle, SettleResult};
+pub use request::plan::{ChargedLimit, Plan};
+pub use request::receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
+pub use request::store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
     StoreError,
 };
-pub use tier::{Tier, TierLimit};
-pub use wildcards::{Glob, Pattern};
+pub use request::{Caller, Descriptor, LimitOverride, Request};
+pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
+pub use rules::exceptions::{
+    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier,
+    MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow, TierTable,
+    TierTableBuilder, TooManyTiers, address_of,
+};
+pub use rules::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
+pub use rules::secret::{HashKey, ValueHashing};
+pub use rules::spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
+pub use rules::wildcards::{Glob, Pattern};
 pub use wire::text_of_bytes;

@@ -6,7 +6,9 @@ use std::collections::BinaryHeap;
 use std::fs;
 use std::path::Path;
 
-use engine::{Caller, Defaults, Descriptor, Entry, Request, RetryAfter, RuleSet, ValueHashing, Verdict};
+use engine::{
+    Caller, Defaults, Descriptor, Entry, Plan, Request, RetryAfter, RuleSet, ValueHashing, Verdict,
+};
 use ratelimitd_simulate::replay::{MemoryReplay, ReplayStore};
 use rules::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load};
 
@@ -47,7 +49,7 @@ fn work(rules: &RuleSet) -> (usize, Vec<u64>) {
     let (mut asks, mut starts) = (0, Vec::new());
     while let Some(Reverse((now_us, worker, jobs))) = asking.pop() {
         asks += 1;
-        let plan = rules.plan(&request, now_us).expect("a plan");
+        let plan = Plan::new(rules, &request, now_us).expect("a plan");
         let outcomes = store.decide(&[(now_us, &plan.charges)]).expect("memory decides").remove(0);
         let outcome = outcomes.by_charge[0];
         if outcome.verdict == Verdict::Fits {

@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(kinds, KINDS);
         for error in errors {
             assert_eq!(KINDS[place(&error)], error.kind());
-            let partial = PartialOutcomes::collect(vec![Ok(None), Err(error.clone())], None);
+            let partial = PartialOutcomes::collect(vec![Err(error.clone())], None);
             for wrapped in [StoreError::Policy(Box::new(error)), partial.expect_err("a failure")] {
                 assert_eq!(KINDS[place(&wrapped)], wrapped.kind());
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ::store::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
-use engine::{Charges, Decision, Enforcement, Outcomes, Request, Verdict};
+use engine::{Charges, Decision, Enforcement, Outcomes, Plan, Request, Verdict};
 
 use crate::rules::{request, rules};
 use crate::settle::hits;
@@ -61,7 +61,7 @@ pub(crate) fn check_known_answers(value: &str, mut decide: impl FnMut(&Charges, 
         let now_us = u64::try_from(at.unwrap_or(Duration::ZERO).as_micros()).expect("a time of this century");
         let descriptors = vec![hits(&format!("{key}={value}"), units)];
         let request = Request { descriptors, ..request("d", &[]) };
-        let plan = rules.plan(&request, now_us - hours_behind * HOUR_US).expect("a plan");
+        let plan = Plan::new(&rules, &request, now_us - hours_behind * HOUR_US).expect("a plan");
         let outcomes = decide(&plan.charges, now_us);
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         assert_eq!(summary(&decision), expected, "row {}", row + 1);

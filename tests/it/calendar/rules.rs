@@ -1,7 +1,7 @@
 //! Calendars in rule files: counters, months of the settings, and what `explain` and `/rlconfig` show.
 
 use engine::algorithm::Kernel;
-use engine::{Descriptor, LimitOverride, Period, RuleSet, Unit};
+use engine::{Descriptor, LimitOverride, Period, Plan, RuleSet, Unit};
 use rules::{
     AppliedUpgrades, CalendarOptions, LoadOptions, ResourceDescriptor, ResourceLimit, ResourceRules,
     RuleResource, describe, load_resources, rlconfig,
@@ -53,7 +53,7 @@ fn two_numbers_of_one_calendar_have_two_counters() {
 #[test]
 fn a_blocked_month_tells_the_end_of_the_calendar_month() {
     let rules = limit("unit: month, algorithm: fixed_window, requests_per_unit: 0, calendar: UTC");
-    let plan = rules.plan(&request("d", &["k=v"]), NOW_US).expect("a plan");
+    let plan = Plan::new(&rules, &request("d", &["k=v"]), NOW_US).expect("a plan");
     let charge = plan.charges.charge(0);
     let attempt = engine::algorithm::Attempt { now_us: NOW_US, cost: charge.cost };
     let reading = charge.kernel.reading(None, attempt);
@@ -86,7 +86,7 @@ descriptors:
         let limit = LimitOverride { requests_per_unit: 5, period: Period::one(unit) };
         let mut request = request("d", &["k=v"]);
         request.descriptors = vec![Descriptor { limit: Some(limit), ..request.descriptors.remove(0) }];
-        let plan = rules.plan(&request, NOW_US).expect("a plan");
+        let plan = Plan::new(&rules, &request, NOW_US).expect("a plan");
         let (key, charge) = plan.charges.get(0);
         (key.to_owned(), matches!(charge.kernel, Kernel::CalendarWindow(_)))
     };

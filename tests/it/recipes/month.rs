@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ::simulate::replay::{MemoryReplay, Recorded, ReplayStore, replay};
-use engine::{Code, Decision, Enforcement, Receipt, RuleSet};
+use engine::{Code, Decision, Enforcement, Plan, Receipt, RuleSet};
 use serde_json::{Value, json};
 
 use super::folder;
@@ -44,7 +44,7 @@ fn line(t_us: u64, hits: u64, receipt: Option<&Receipt>) -> String {
 
 fn decide(rules: &RuleSet, store: &mut impl ReplayStore, line: &str) -> Decision {
     let Recorded { t_us, request } = Recorded::parse(line).expect("a call");
-    let plan = rules.plan(&request, t_us).expect("a plan");
+    let plan = Plan::new(rules, &request, t_us).expect("a plan");
     let [outcomes] =
         store.decide(&[(t_us, &plan.charges)]).expect("an answer").try_into().expect("one request");
     Decision::merge(plan, outcomes, Enforcement::Enforce)

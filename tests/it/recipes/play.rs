@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use ::simulate::replay::ReplayStore;
 use engine::{
-    Applied, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, Receipt, Request, RuleSet, Status,
+    Applied, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, Plan, Receipt, Request, RuleSet,
+    Status,
 };
 use rules::{ExceptionScope, LoadedExceptions, check_against_rules, load, load_exceptions};
 
@@ -63,7 +64,7 @@ impl<S: ReplayStore> Play<'_, S> {
         let rules = self.rules_in_force(step);
         let mut differences = Vec::new();
         for sent in 1..=step.repeat {
-            let plan = rules.plan(&request, step.at_us).expect("a plan");
+            let plan = Plan::new(&rules, &request, step.at_us).expect("a plan");
             let outcomes = self.store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");
             let [outcomes] = outcomes.try_into().expect("one request");
             let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);

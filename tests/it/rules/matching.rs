@@ -1,6 +1,6 @@
 //! Which limits and counters a request matches. No store decides anything here.
 
-use engine::{LimitOverride, Period, RuleSet, Unit};
+use engine::{LimitOverride, Period, Plan, RuleSet, Unit};
 
 use super::{descriptor, keys, labels, request, rules};
 
@@ -310,7 +310,7 @@ fn different_limits_of_one_request_on_one_counter_have_a_counter_each() {
     for (descriptor, requests_per_unit) in request.descriptors.iter_mut().zip([7, 9, 9, 7]) {
         descriptor.limit = Some(LimitOverride { requests_per_unit, period: Period::one(Unit::Hour) });
     }
-    let plan = rules.plan(&request, 0).expect("a plan");
+    let plan = Plan::new(&rules, &request, 0).expect("a plan");
     let charges =
         plan.charges.iter().map(|(key, charge)| (key, charge.kernel.max_cost(), charge.cost.taken()));
     let one = ("{d|a=1}#o:fw:3600000000", 7, 1);

@@ -18,7 +18,7 @@ pub mod soft_limits;
 
 use std::path::{Path, PathBuf};
 
-use engine::{Caller, Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
+use engine::{Caller, Defaults, Descriptor, Entry, Plan, Request, RuleSet, ValueHashing};
 use rules::{CalendarOptions, CalendarYears, LoadOptions, LoadedRules, Problems, RuleDirectory, load};
 
 pub const REFERENCE: LoadOptions = LoadOptions {
@@ -66,13 +66,13 @@ pub fn request(domain: &str, descriptors: &[&str]) -> Request {
 
 /// The store keys that a request charges, in order.
 pub fn keys(rules: &RuleSet, request: &Request) -> Vec<String> {
-    let plan = rules.plan(request, 0).expect("a plan");
+    let plan = Plan::new(rules, request, 0).expect("a plan");
     plan.charges.keys().map(str::to_owned).collect()
 }
 
 /// The labels of the limits that apply to a request, in order.
 pub fn labels(rules: &RuleSet, request: &Request) -> Vec<String> {
-    let plan = rules.plan(request, 0).expect("a plan");
+    let plan = Plan::new(rules, request, 0).expect("a plan");
     plan.limits().map(|limit| limit.label.to_string()).collect()
 }
 

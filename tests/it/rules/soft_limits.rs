@@ -3,7 +3,7 @@
 
 use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
 use engine::{
-    Applied, Charging, Code, Decision, Defaults, Descriptor, Enforcement, Request, RuleSet, Verdict,
+    Applied, Charging, Code, Decision, Defaults, Descriptor, Enforcement, Plan, Request, RuleSet, Verdict,
 };
 use rules::{LoadedRules, describe, rlconfig};
 
@@ -48,7 +48,7 @@ pub fn decide(
     descriptors: &[Descriptor],
 ) -> Decision {
     let request = Request { descriptors: descriptors.to_vec(), ..request("d", &[]) };
-    let plan = rules.plan(&request, now_us).expect("a plan");
+    let plan = Plan::new(rules, &request, now_us).expect("a plan");
     let mut outcomes = store.decide(&[(now_us, &plan.charges)]).expect("the store answers");
     Decision::merge(plan, outcomes.remove(0), Enforcement::Enforce)
 }

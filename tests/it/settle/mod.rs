@@ -2,7 +2,8 @@
 //! counters.
 
 use engine::{
-    Caller, Charges, Code, Decision, Descriptor, Enforcement, Outcomes, Receipt, Request, RuleSet, Verdict,
+    Caller, Charges, Code, Decision, Descriptor, Enforcement, Outcomes, Plan, Receipt, Request, RuleSet,
+    Verdict,
 };
 
 use crate::rules;
@@ -37,8 +38,8 @@ impl<D: FnMut(&Charges, u64) -> Outcomes> Story<D> {
     pub(crate) fn play(&mut self, now_us: u64, descriptors: Vec<Descriptor>) -> (Decision, Option<String>) {
         let (domain, caller) = ("d".to_owned(), Caller::default());
         let request = Request { domain, hits_addend: 0, descriptors, caller };
-        let plan = self.rules.plan(&request, now_us).expect("a plan");
-        let outcomes = plan.charges.decided_in_parts(|charges| (self.decide)(charges, now_us));
+        let plan = Plan::new(&self.rules, &request, now_us).expect("a plan");
+        let outcomes = Outcomes::decided_in_parts(&plan.charges, |charges| (self.decide)(charges, now_us));
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         self.nonce += 1;
         let receipt = decision.receipt(|| self.nonce).map(|receipt| receipt.to_string());

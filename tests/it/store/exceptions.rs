@@ -9,8 +9,8 @@ use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Applied, Change, Code, Decision, Descriptor, Effect, Enforcement, ExceptionRow, Exceptions,
-    ExceptionsBuilder, Glob, LimitOverride, Period, Request, RetryAfter, RowSource, RowValue, RuleSet, Store,
-    TierRow, Unit,
+    ExceptionsBuilder, Glob, LimitOverride, Period, Plan, Request, RetryAfter, RowSource, RowValue, RuleSet,
+    Store, TierRow, Unit,
 };
 
 use crate::rules::{descriptor, request, rules};
@@ -93,7 +93,7 @@ impl<S: Store> Subject<S> {
     async fn decide_all(&self, rows: &str, descriptors: Vec<Descriptor>) -> Decision {
         let rules = self.rules.with_exceptions(Arc::new(table(&self.domain, rows)));
         let request = Request { descriptors, ..request(&self.domain, &[]) };
-        let plan = rules.plan(&request, self.clock.now_us()).expect("a plan");
+        let plan = Plan::new(&rules, &request, self.clock.now_us()).expect("a plan");
         let outcomes = self.store.decide(&plan.charges).await.expect("the store answers");
         Decision::merge(plan, outcomes, Enforcement::Enforce)
     }

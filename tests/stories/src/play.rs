@@ -105,7 +105,7 @@ impl Player {
             Some(rules) => rules.with_exceptions(Arc::clone(&self.exceptions)),
             None => RuleSet::empty(),
         };
-        let plan = rules.plan(&request, plan_us).map_err(|error| Unplayable(error.to_string()))?;
+        let plan = Plan::new(&rules, &request, plan_us).map_err(|error| Unplayable(error.to_string()))?;
         let outcomes = self.decide(&plan, store)?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         let receipt = decision.receipt(|| call.id.into());

@@ -4,7 +4,7 @@
 use std::fs;
 
 use engine::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitSpec, NodeSpec, Period, Request,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitSpec, NodeSpec, Period, Plan, Request,
     RuleSet, RuleSpec, Tier, Unit, ValueHashing,
 };
 
@@ -61,6 +61,6 @@ fn number_of(exceptions: Arc<Exceptions>, entries: &[Entry]) -> u64 {
     let descriptors = vec![Descriptor { entries: entries.to_vec(), ..Descriptor::default() }];
     let request =
         Request { domain: "llm".to_owned(), hits_addend: 1, descriptors, caller: Caller::default() };
-    let plan = rules.plan(&request, NOW_US).expect("a plan");
+    let plan = Plan::new(&rules, &request, NOW_US).expect("a plan");
     plan.limits().next().expect("a limit").spec.requests_per_unit
 }

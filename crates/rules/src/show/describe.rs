@@ -145,7 +145,7 @@ fn plan_alone(
         descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
         caller: request.caller,
     };
-    rules.plan(&alone, now_us)
+    Plan::new(rules, &alone, now_us)
 }
 
 /// One descriptor of a request, with the rules of its domain.

@@ -77,7 +77,7 @@ impl<'r> Planner<'r> {
         for (rules, planned) in self.rules.all().zip(&mut planned.plans) {
             // The keys are written into the memory of the earlier request.
             mem::swap(&mut self.plan.charges, &mut planned.charges);
-            rules.plan_into(&line.request, line.t_us, &mut self.plan)?;
+            self.plan.refill(rules, &line.request, line.t_us)?;
             if self.sample.is_part() {
                 self.thin(&line.request);
             }

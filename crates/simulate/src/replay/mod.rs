@@ -82,7 +82,7 @@ fn plan(rules: &RuleSet, text: &str) -> Result<Option<PendingRequest>, LineError
         return Ok(None);
     }
     let Recorded { t_us, request } = Recorded::parse(text)?;
-    let plan = rules.plan(&request, t_us)?;
+    let plan = Plan::new(rules, &request, t_us)?;
     Ok(Some(PendingRequest { t_us, plan }))
 }
 

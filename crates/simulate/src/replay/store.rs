@@ -69,7 +69,7 @@ impl Default for MemoryReplay {
 impl ReplayStore for MemoryReplay {
     fn decide(&mut self, requests: &[(u64, &Charges)]) -> Result<Vec<Outcomes>, ReplayStoreError> {
         let decide = |now_us, charges: &Charges| {
-            charges.decided_in_parts(|charges| self.store.decide_at(charges, now_us))
+            Outcomes::decided_in_parts(charges, |charges| self.store.decide_at(charges, now_us))
         };
         Ok(requests.iter().map(|(now_us, charges)| decide(*now_us, charges)).collect())
     }

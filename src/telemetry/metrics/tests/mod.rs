@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use engine::{
     Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
-    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Period, Request, RuleSet, RuleSpec, Store,
-    StoreError, Unit, ValueHashing,
+    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Period, Plan, Request, RuleSet, RuleSpec,
+    Store, StoreError, Unit, ValueHashing,
 };
 use store::breaker::BreakerState;
 use store::clock::{ManualClock, SystemClock};
@@ -167,7 +167,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     let metrics = metrics();
     let set = rules(&[("tenant", limit(5, None), false)]);
     let meters = metrics.limit_meters(&set);
-    let plan = set.plan(&request("tenant", 1), 0).expect("the request is valid");
+    let plan = Plan::new(&set, &request("tenant", 1), 0).expect("the request is valid");
     let mut outcomes = memory().decide_at(&plan.charges, 1_700_000_000_000_000);
     let denied = &mut outcomes.by_charge[0];
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);

@@ -122,7 +122,7 @@ async fn decide_half(
     assert_eq!(started.elapsed(), Duration::ZERO, "the caller waits for no undo");
     let error = StoreError::Partial(partial.clone());
     let outcomes = (0..charges.len()).map(|index| match error.outcome(index) {
-        Ok(outcome) => Ok(outcome.expect("decided").verdict),
+        Ok(outcome) => Ok(outcome.verdict),
         Err(error) => Err(error.clone()),
     });
     let outcomes = outcomes.collect();

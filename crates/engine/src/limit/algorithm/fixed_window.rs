@@ -1,0 +1,201 @@
+//! Fixed window: a count per epoch-aligned window. An interval that touches m windows admits at most m times the limit.
+
+use super::report::{Attempt, CounterView, Report, RetryAfter, Verdict};
+use crate::limit::cost::{Cost, MAX_UNITS};
+
+/// `limit` units per window of `window_us`, windows aligned to the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    limit: u64,
+    window_us: u64,
+}
+
+/// The count of one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowState {
+    /// Number of the window: its start divided by its length.
+    pub index: u64,
+    /// Units recorded in it, at most 2^53 - 1: the end of the window discards a debt, so a debt has no other bound.
+    pub count: u64,
+}
+
+impl FixedWindow {
+    /// `limit`: 1 to 2^52 units; `window_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(limit: u64, window_us: u64) -> Self {
+        Self { limit, window_us }
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Length of a window in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { limit: scale(self.limit), ..*self }
+    }
+
+    /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current.
+    pub(super) fn advanced_to(&self, state: Option<WindowState>, now_us: u64) -> WindowState {
+        let index = now_us / self.window_us;
+        match state {
+            Some(state) if state.index >= index && state.count > 0 => state,
+            _ => WindowState { index, count: 0 },
+        }
+    }
+
+    pub(super) fn fits(&self, state: WindowState, needed: u64) -> bool {
+        state.count + needed <= self.limit
+    }
+
+    pub(super) fn record(&self, state: WindowState, cost: Cost) -> WindowState {
+        let count = if cost.is_refund() {
+            state.count.saturating_sub(cost.refunded())
+        } else {
+            (state.count + cost.taken()).min(MAX_UNITS)
+        };
+        WindowState { count, ..state }
+    }
+
+    /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted
+    /// in a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
+    /// given back.
+    pub(super) fn may_stay_unrecorded(&self, state: WindowState, cost: Cost) -> bool {
+        state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
+    }
+
+    pub(super) fn unused_from_us(&self, state: WindowState) -> u64 {
+        if state.count > 0 { self.end_us(state) } else { 0 }
+    }
+
+    fn end_us(&self, state: WindowState) -> u64 {
+        (state.index + 1) * self.window_us
+    }
+
+    pub(super) fn report(&self, state: WindowState, attempt: Attempt, verdict: Verdict) -> Report {
+        let end_after_us = self.end_us(state).saturating_sub(attempt.now_us);
+        WindowView { limit: self.limit, count: state.count, end_after_us }
+            .window_report(attempt.cost, verdict)
+    }
+}
+
+/// A window with its count, from the present on.
+pub(super) struct WindowView {
+    pub(super) limit: u64,
+    pub(super) count: u64,
+    pub(super) end_after_us: u64,
+}
+
+impl WindowView {
+    pub(super) fn window_report(&self, cost: Cost, verdict: Verdict) -> Report {
+        let over_by = self.count.saturating_sub(self.limit);
+        Report { until_reset_us: self.end_after_us, over_by, ..self.report(cost, verdict) }
+    }
+}
+
+impl CounterView for WindowView {
+    fn max_cost(&self) -> u64 {
+        self.limit
+    }
+    fn remaining(&self) -> u64 {
+        self.limit.saturating_sub(self.count)
+    }
+    fn wait_us(&self, _units: u64) -> u64 {
+        self.end_after_us
+    }
+    fn reset_after_us(&self) -> u64 {
+        if self.count > 0 { self.end_after_us } else { 0 }
+    }
+    fn longest_wait_us(&self) -> u64 {
+        self.end_after_us
+    }
+}
+
+/// Admits nothing and keeps no state. Reports the end of the block; without one the end of the window of the limit's
+/// period, as a fixed window does: `envoyproxy/ratelimit` answers so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The start of a window: the epoch unless the windows are those of a calendar.
+    start_us: u64,
+    window_us: u64,
+    /// The end of the block, microseconds since the epoch. It is told, and ends nothing: who plans the request knows
+    /// whether the limit is blocked.
+    until_us: Option<u64>,
+}
+
+impl Blocked {
+    /// `window_us`: the period of the limit, 1 us to 366 days.
+    #[must_use]
+    pub const fn new(window_us: u64) -> Self {
+        Self { start_us: 0, window_us, until_us: None }
+    }
+
+    /// The same with the end of the block, microseconds since the epoch.
+    #[must_use]
+    pub fn until(self, until_us: Option<u64>) -> Self {
+        Self { until_us, ..self }
+    }
+
+    /// The end of the block; `None` if it has none.
+    #[must_use]
+    pub fn until_us(&self) -> Option<u64> {
+        self.until_us
+    }
+
+    /// The same in a window of a calendar. `start_us`, `end_us`: microseconds since the epoch.
+    pub(crate) fn within(self, (start_us, end_us): (u64, u64)) -> Self {
+        Self { start_us, window_us: end_us - start_us, ..self }
+    }
+
+    /// The period of the limit in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {
+        let report = BlockedView.report(attempt.cost, verdict);
+        let Some(until_us) = self.until_us else {
+            // The process that gave the start may be ahead of the store.
+            let until_reset_us = match attempt.now_us.checked_sub(self.start_us) {
+                Some(passed_us) => self.window_us - passed_us % self.window_us,
+                None => (self.start_us - attempt.now_us - 1) % self.window_us + 1,
+            };
+            return Report { until_reset_us, ..report };
+        };
+        // The clock of the store may be ahead of the clock by which the block lasts.
+        let wait_us = until_us.saturating_sub(attempt.now_us).max(1);
+        let retry_after = match report.retry_after {
+            RetryAfter::Now => RetryAfter::Now,
+            RetryAfter::In(_) | RetryAfter::Never => RetryAfter::In(wait_us),
+        };
+        Report { retry_after, next_after_us: wait_us, until_reset_us: wait_us, ..report }
+    }
+}
+
+struct BlockedView;
+
+impl CounterView for BlockedView {
+    fn max_cost(&self) -> u64 {
+        0
+    }
+    fn remaining(&self) -> u64 {
+        0
+    }
+    fn wait_us(&self, _units: u64) -> u64 {
+        0
+    }
+    fn reset_after_us(&self) -> u64 {
+        0
+    }
+    fn longest_wait_us(&self) -> u64 {
+        0
+    }
+}

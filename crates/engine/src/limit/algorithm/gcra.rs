@@ -1,0 +1,259 @@
+//! GCRA by virtual scheduling (ITU-T I.371): the only state is one theoretical arrival time (TAT). The continuous token
+//! bucket and the leaky bucket are the same rule with other names for its parameters.
+//!
+//! The emission interval T = period / limit is an exact fraction, and so is the TAT: whole microseconds and a numerator
+//! over the fraction's denominator. Nothing is rounded, so nothing drifts.
+//! Every closed interval of length d admits at most `burst + floor(d * limit / period)` units.
+
+use strum::{EnumString, IntoStaticStr, VariantNames};
+
+use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use super::undo::Undo;
+use crate::limit::cost::Grant;
+
+/// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
+pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
+
+/// What a leaky bucket does with a hit that has to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Pacing {
+    /// A meter: the hit fits or does not.
+    #[default]
+    Meter,
+    /// A queue: the hit fits, and the answer tells how long it must wait before it proceeds.
+    Queue,
+}
+
+impl Pacing {
+    /// The name in rule files: the value of `mode`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// `limit` units per `period_us`, `burst` units at once on an unused counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    limit: u64,
+    period_us: u64,
+    burst: u64,
+    pacing: Pacing,
+    /// The emission interval is `numerator / denominator` microseconds, a reduced fraction.
+    numerator: u64,
+    denominator: u64,
+}
+
+/// Theoretical arrival time: `whole_us + fraction / denominator` microseconds since the epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tat {
+    /// Whole microseconds.
+    pub whole_us: u64,
+    /// Numerator of the fraction, below the denominator of the kernel that has written it. A kernel with another
+    /// denominator reads another fraction, which moves the instant by less than a microsecond.
+    pub fraction: u64,
+}
+
+impl Tat {
+    pub(super) fn unused_from_us(self) -> u64 {
+        self.whole_us + u64::from(self.fraction > 0)
+    }
+}
+
+impl Gcra {
+    /// `limit` and `burst`: 1 to 2^32 - 1 units; `period_us`: 1 us to 366 days. An empty bucket must fill within
+    /// [`LONGEST_REFILL_US`](crate::LONGEST_REFILL_US).
+    #[must_use]
+    pub fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
+        let divisor = greatest_common_divisor(period_us, limit);
+        let (numerator, denominator) = (period_us / divisor, limit / divisor);
+        Self { limit, period_us, burst, pacing, numerator, denominator }
+    }
+
+    /// Units per period.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The period in microseconds.
+    #[must_use]
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// Units that an unused counter admits at one instant.
+    #[must_use]
+    pub fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Denominator of the emission interval in microseconds, and of every [`Tat::fraction`]; 1 to 2^32 - 1.
+    #[must_use]
+    pub fn denominator(&self) -> u64 {
+        self.denominator
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self::new(scale(self.limit), self.period_us, scale(self.burst), self.pacing)
+    }
+
+    /// The time that `units` take to drain. `units` is capped at the most that a counter records.
+    #[must_use]
+    pub fn drain(&self, units: u64) -> Tat {
+        let units = units.min(max_recorded(self.burst));
+        let ticks = u128::from(units) * u128::from(self.numerator);
+        let denominator = u128::from(self.denominator);
+        // At most twice ten years of microseconds.
+        let narrow = |ticks: u128| u64::try_from(ticks).expect("the refill time is at most ten years");
+        Tat { whole_us: narrow(ticks / denominator), fraction: narrow(ticks % denominator) }
+    }
+
+    /// A stored TAT, as this kernel reads it: a fraction that is none for its denominator is the next microsecond.
+    pub(super) fn load(&self, stored: Option<Tat>) -> Tat {
+        match stored.unwrap_or_default() {
+            Tat { whole_us, fraction } if fraction >= self.denominator => {
+                Tat { whole_us: whole_us + 1, fraction: 0 }
+            }
+            tat => tat,
+        }
+    }
+
+    fn plus(&self, a: Tat, b: Tat) -> Tat {
+        let fraction = a.fraction + b.fraction;
+        let carry = u64::from(fraction >= self.denominator);
+        Tat { whole_us: a.whole_us + b.whole_us + carry, fraction: fraction - carry * self.denominator }
+    }
+
+    /// `a - b`, or `None` when that is negative.
+    pub(super) fn minus(&self, a: Tat, b: Tat) -> Option<Tat> {
+        if a < b {
+            return None;
+        }
+        let borrow = u64::from(a.fraction < b.fraction);
+        let fraction = a.fraction + borrow * self.denominator - b.fraction;
+        Some(Tat { whole_us: a.whole_us - b.whole_us - borrow, fraction })
+    }
+
+    /// The TAT before a grant of `units`, or the time of the grant if that was later, given the TAT after it; in whole
+    /// microseconds, rounded down. Before this time the bucket is not full even without the grant.
+    #[must_use]
+    pub fn grant_base_us(&self, after: Tat, units: u64) -> u64 {
+        self.minus(after, self.drain(units)).map_or(0, |base| base.whole_us)
+    }
+
+    pub(super) fn fits(&self, tat: Tat, now_us: u64, needed: u64) -> bool {
+        let now = tat_at(now_us);
+        let after = self.plus(tat.max(now), self.drain(needed));
+        needed <= self.burst && after <= self.plus(now, self.drain(self.burst))
+    }
+
+    pub(super) fn record(&self, tat: Tat, attempt: Attempt) -> Tat {
+        let now = tat_at(attempt.now_us);
+        if attempt.cost.is_refund() {
+            return self.minus(tat, self.drain(attempt.cost.refunded())).map_or(now, |tat| tat.max(now));
+        }
+        let base = tat.max(now);
+        let after = self.plus(base, self.drain(attempt.cost.units().unsigned_abs()));
+        let latest = self.plus(now, self.drain(max_recorded(self.burst)));
+        after.min(latest).max(base)
+    }
+
+    pub(super) fn report(&self, tat: Tat, attempt: Attempt, verdict: Verdict) -> Report {
+        let view = GcraView { kernel: *self, backlog: self.ticks_after(tat, attempt.now_us) };
+        let mut report = view.report(attempt.cost, verdict);
+        if self.pacing == Pacing::Queue && verdict == Verdict::Fits {
+            // The hit waits until the backlog ahead of it has drained.
+            let own = u128::from(attempt.cost.taken()) * u128::from(self.numerator);
+            report.delay_us = view.whole_us(view.backlog.saturating_sub(own));
+        }
+        report
+    }
+
+    /// The time from `now_us` to `tat`, in ticks of 1/denominator microseconds; 0 when `tat` is not later.
+    fn ticks_after(&self, tat: Tat, now_us: u64) -> u128 {
+        match tat.whole_us.checked_sub(now_us) {
+            Some(whole_us) => u128::from(whole_us) * u128::from(self.denominator) + u128::from(tat.fraction),
+            None => 0,
+        }
+    }
+
+    pub(super) fn undone(&self, tat: Tat, undo: Undo) -> Tat {
+        let drain = self.undone_drain(undo);
+        if drain == Tat::default() {
+            return tat;
+        }
+        let now = Tat { whole_us: undo.now_us, fraction: 0 };
+        self.minus(tat, drain).map_or(now, |tat| tat.max(now))
+    }
+
+    /// The time in which units of this grant drain, at the rate of the limit that granted them: what the grant added to
+    /// the arrival time. In units of this kernel's denominator, rounded down.
+    #[must_use]
+    pub fn drain_of_grant(&self, units: u64, grant: Grant) -> Tat {
+        let limit = u128::from(grant.limit.map_or(self.limit(), |limit| u64::from(limit.get())));
+        let ticks = u128::from(units) * u128::from(self.period_us());
+        // A counter never records more than twice the longest refill, so nothing is lost of a grant.
+        let whole_us = u64::try_from(ticks / limit).unwrap_or(u64::MAX).min(2 * LONGEST_REFILL_US);
+        let fraction = ticks % limit * u128::from(self.denominator()) / limit;
+        Tat { whole_us, fraction: u64::try_from(fraction).expect("below the denominator") }
+    }
+
+    /// The time that an undo gives back: that in which its units drain without the time since the grant. 0 if all of
+    /// them have drained.
+    pub(super) fn undone_drain(&self, undo: Undo) -> Tat {
+        let drain = self.drain_of_grant(undo.units, undo.grant);
+        let whole_us = drain.whole_us.checked_sub(undo.passed_us());
+        whole_us.map_or(Tat::default(), |whole_us| Tat { whole_us, ..drain })
+    }
+}
+
+fn tat_at(now_us: u64) -> Tat {
+    Tat { whole_us: now_us, fraction: 0 }
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+struct GcraView {
+    kernel: Gcra,
+    /// Time until the backlog has drained, in ticks of 1/denominator microseconds.
+    backlog: u128,
+}
+
+impl GcraView {
+    /// Ticks as microseconds, rounded up.
+    fn whole_us(&self, ticks: u128) -> u64 {
+        u64::try_from(ticks.div_ceil(u128::from(self.kernel.denominator))).unwrap_or(u64::MAX)
+    }
+}
+
+impl CounterView for GcraView {
+    fn max_cost(&self) -> u64 {
+        self.kernel.burst
+    }
+
+    fn remaining(&self) -> u64 {
+        let numerator = u128::from(self.kernel.numerator);
+        let free = (u128::from(self.kernel.burst) * numerator).saturating_sub(self.backlog) / numerator;
+        u64::try_from(free).unwrap_or(self.kernel.burst)
+    }
+
+    fn wait_us(&self, units: u64) -> u64 {
+        let room = u128::from(self.kernel.burst - units) * u128::from(self.kernel.numerator);
+        self.whole_us(self.backlog.saturating_sub(room))
+    }
+
+    fn reset_after_us(&self) -> u64 {
+        self.whole_us(self.backlog)
+    }
+
+    fn longest_wait_us(&self) -> u64 {
+        self.whole_us(u128::from(self.kernel.burst) * u128::from(self.kernel.numerator))
+    }
+}

@@ -1,0 +1,137 @@
+//! Token bucket that refills once per interval. At most `capacity + refill * ceil(d / interval)` units in an
+//! interval of length d.
+
+use super::report::{Attempt, CounterView, Report, Verdict};
+use super::undo::Undo;
+use crate::limit::cost::Cost;
+
+/// `refill` whole tokens every `interval_us`, up to `capacity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntervalBucket {
+    capacity: u64,
+    refill: u64,
+    interval_us: u64,
+}
+
+/// Tokens, and the start of the current interval. A full bucket has no current interval: the next take starts one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenState {
+    /// Tokens left; negative for a debt of postpaid hits.
+    pub tokens: i64,
+    /// Start of the current interval, microseconds since the epoch.
+    pub start_us: u64,
+}
+
+impl IntervalBucket {
+    /// `capacity` and `refill`: 1 to 2^32 - 1 tokens; `interval_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(capacity: u64, refill: u64, interval_us: u64) -> Self {
+        Self { capacity, refill, interval_us }
+    }
+
+    /// Tokens of a full bucket.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Tokens added per interval.
+    #[must_use]
+    pub fn refill(&self) -> u64 {
+        self.refill
+    }
+
+    /// The interval in microseconds.
+    #[must_use]
+    pub fn interval_us(&self) -> u64 {
+        self.interval_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { capacity: scale(self.capacity), refill: scale(self.refill), ..*self }
+    }
+
+    fn full(&self) -> i64 {
+        self.capacity.cast_signed()
+    }
+
+    /// Intervals until the bucket holds `tokens`.
+    fn intervals(&self, state: TokenState, tokens: i64) -> u64 {
+        (tokens - state.tokens).max(0).unsigned_abs().div_ceil(self.refill)
+    }
+
+    /// The state at `now_us`, advanced by whole intervals only.
+    pub(super) fn advanced_to(&self, state: Option<TokenState>, now_us: u64) -> TokenState {
+        let Some(state) = state else {
+            return TokenState { tokens: self.full(), start_us: now_us };
+        };
+        let effective_us = now_us.max(state.start_us);
+        let passed = (effective_us - state.start_us) / self.interval_us;
+        // Compare before multiplying: after a long time without hits the product would overflow.
+        if passed >= self.intervals(state, self.full()) {
+            return TokenState { tokens: self.full(), start_us: now_us };
+        }
+        TokenState {
+            tokens: state.tokens + (passed * self.refill).cast_signed(),
+            start_us: state.start_us + passed * self.interval_us,
+        }
+    }
+
+    pub(super) fn fits(&self, state: TokenState, needed: u64) -> bool {
+        needed.cast_signed() <= state.tokens
+    }
+
+    pub(super) fn record(&self, state: TokenState, cost: Cost) -> TokenState {
+        let lowest = (-self.full()).min(state.tokens);
+        let tokens = (state.tokens - cost.units()).clamp(lowest, self.full());
+        TokenState { tokens, ..state }
+    }
+
+    /// The instant at which the bucket holds `tokens`.
+    fn holds_at_us(&self, state: TokenState, tokens: i64) -> u64 {
+        state.start_us + self.intervals(state, tokens) * self.interval_us
+    }
+
+    pub(super) fn unused_from_us(&self, state: TokenState) -> u64 {
+        if state.tokens < self.full() { self.holds_at_us(state, self.full()) } else { 0 }
+    }
+
+    pub(super) fn report(&self, state: TokenState, attempt: Attempt, verdict: Verdict) -> Report {
+        IntervalBucketView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
+    }
+
+    /// The tokens that an undo gives back: those of the grant without those that the intervals since then have added.
+    /// `start_us` is the start of the current interval.
+    pub(super) fn undone_tokens(&self, start_us: u64, undo: Undo) -> u64 {
+        let intervals = start_us.saturating_sub(undo.grant.id).div_ceil(self.interval_us());
+        undo.units.saturating_sub(intervals.saturating_mul(self.refill()))
+    }
+}
+
+struct IntervalBucketView {
+    kernel: IntervalBucket,
+    state: TokenState,
+    now_us: u64,
+}
+
+impl CounterView for IntervalBucketView {
+    fn max_cost(&self) -> u64 {
+        self.kernel.capacity
+    }
+    fn remaining(&self) -> u64 {
+        self.state.tokens.max(0).unsigned_abs()
+    }
+    fn wait_us(&self, units: u64) -> u64 {
+        self.kernel.holds_at_us(self.state, units.cast_signed()).saturating_sub(self.now_us)
+    }
+    fn reset_after_us(&self) -> u64 {
+        self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
+    }
+    fn longest_wait_us(&self) -> u64 {
+        // The intervals of a full bucket start when it is next used, whatever its state says.
+        let is_full = self.state.tokens >= self.kernel.full();
+        let empty =
+            TokenState { tokens: 0, start_us: if is_full { self.now_us } else { self.state.start_us } };
+        self.kernel.holds_at_us(empty, self.kernel.full()).saturating_sub(self.now_us)
+    }
+}

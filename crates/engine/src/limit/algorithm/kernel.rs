@@ -1,0 +1,456 @@
+//! One type for all kernels. A charge carries a [`Kernel`]: the memory store runs it, Redis runs its Lua version.
+//!
+//! Every `match` names every kernel, so the compiler finds each place that a new kernel concerns.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use strum::EnumCount;
+
+use super::calendar_window::CalendarWindow;
+use super::fixed_window::{Blocked, FixedWindow};
+use super::gcra::{Gcra, Tat};
+use super::interval_bucket::{IntervalBucket, TokenState};
+use super::report::{Attempt, Report, RetryAfter, Verdict};
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::state::{CounterReading, State};
+use super::undo::Undo;
+use crate::limit::cost::{Cost, Grant};
+
+/// The kernel that reports a counter whose state another kernel left: it blocks. The fingerprint in the key keeps such
+/// counters apart, so that no request meets one.
+const UNKNOWN: Blocked = Blocked::new(1);
+
+/// An algorithm with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount)]
+pub enum Kernel {
+    /// Epoch-aligned windows.
+    FixedWindow(FixedWindow),
+    /// Windows of a calendar.
+    CalendarWindow(CalendarWindow),
+    /// Two-bucket counter.
+    SlidingWindow(SlidingWindow),
+    /// A log of every grant.
+    SlidingLog(SlidingLog),
+    /// GCRA, continuous token bucket, leaky bucket.
+    Gcra(Gcra),
+    /// Token bucket that refills once per interval.
+    IntervalBucket(IntervalBucket),
+    /// A limit of 0.
+    Blocked(Blocked),
+}
+
+impl Kernel {
+    /// How many kinds there are. A test that picks a kernel picks from all of them.
+    pub const KINDS: usize = Self::COUNT;
+
+    /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that
+    /// cannot be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
+    #[must_use]
+    pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
+        let Attempt { now_us, cost } = attempt;
+        if cost.is_refund() {
+            return self.refund_verdict(state, attempt);
+        }
+        let needed = cost.needed();
+        let fits = match self {
+            Self::FixedWindow(k) => k.fits(k.advanced_to(state.and_then(State::window), now_us), needed),
+            Self::CalendarWindow(k) => k.fits(k.advanced_to(state.and_then(State::calendar), now_us), needed),
+            Self::SlidingWindow(k) => {
+                k.fits(k.advanced_to(state.and_then(State::buckets), now_us), now_us, needed)
+            }
+            Self::SlidingLog(k) => k.fits(state.and_then(State::log), now_us, needed),
+            Self::Gcra(k) => k.fits(k.load(state.and_then(State::tat)), now_us, needed),
+            Self::IntervalBucket(k) => k.fits(k.advanced_to(state.and_then(State::tokens), now_us), needed),
+            Self::Blocked(_) => false,
+        };
+        if fits { Verdict::Fits } else { Verdict::Over }
+    }
+
+    /// The counter after the cost is recorded; `None` for a kernel without a counter.
+    #[must_use]
+    pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
+        let Attempt { now_us, cost } = attempt;
+        if let Some(undo) = Undo::from_attempt(attempt) {
+            return self.undone(state, undo);
+        }
+        let old = state.as_ref();
+        Some(match self {
+            Self::FixedWindow(k) => {
+                State::Window(k.record(k.advanced_to(old.and_then(State::window), now_us), cost))
+            }
+            Self::CalendarWindow(k) => {
+                State::Calendar(k.record(k.advanced_to(old.and_then(State::calendar), now_us), cost))
+            }
+            Self::SlidingWindow(k) => {
+                State::Buckets(k.record(k.advanced_to(old.and_then(State::buckets), now_us), cost))
+            }
+            Self::SlidingLog(k) => {
+                State::Log(k.record(state.and_then(State::into_log).unwrap_or_default(), attempt))
+            }
+            Self::Gcra(k) => State::Tat(k.record(k.load(old.and_then(State::tat)), attempt)),
+            Self::IntervalBucket(k) => {
+                State::Tokens(k.record(k.advanced_to(old.and_then(State::tokens), now_us), cost))
+            }
+            Self::Blocked(_) => return None,
+        })
+    }
+
+    /// What a report needs of the state.
+    #[must_use]
+    pub fn reading(&self, state: Option<&State>, attempt: Attempt) -> CounterReading {
+        let now_us = attempt.now_us;
+        match self {
+            Self::FixedWindow(k) => {
+                CounterReading::Window(k.advanced_to(state.and_then(State::window), now_us))
+            }
+            Self::CalendarWindow(k) => {
+                CounterReading::Calendar(k.advanced_to(state.and_then(State::calendar), now_us))
+            }
+            Self::SlidingWindow(k) => {
+                CounterReading::Buckets(k.advanced_to(state.and_then(State::buckets), now_us))
+            }
+            Self::SlidingLog(k) => CounterReading::Log(k.reading(state.and_then(State::log), attempt)),
+            Self::Gcra(k) => CounterReading::Tat(k.load(state.and_then(State::tat))),
+            Self::IntervalBucket(k) => {
+                CounterReading::Tokens(k.advanced_to(state.and_then(State::tokens), now_us))
+            }
+            Self::Blocked(_) => CounterReading::Nothing,
+        }
+    }
+
+    /// The report of a decision. `reading` is of the counter after the decision; a reading by another kernel is
+    /// reported as blocked. An undo that could not be made is reported like one that was: it does not wait.
+    #[must_use]
+    pub fn report(&self, reading: &CounterReading, attempt: Attempt, verdict: Verdict) -> Report {
+        let verdict = if attempt.cost.is_refund() { Verdict::Fits } else { verdict };
+        let blocked = || UNKNOWN.report(attempt, verdict);
+        match self {
+            Self::FixedWindow(k) => reading.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::CalendarWindow(k) => {
+                reading.calendar().map_or_else(blocked, |s| k.report(s, attempt, verdict))
+            }
+            Self::SlidingWindow(k) => {
+                reading.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict))
+            }
+            Self::SlidingLog(k) => reading.log().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Gcra(k) => reading.tat().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::IntervalBucket(k) => {
+                reading.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict))
+            }
+            Self::Blocked(k) => k.report(attempt, verdict),
+        }
+    }
+
+    /// The reading at a later time if the counter is not used until then; `None` if `reading` does not determine it.
+    /// The reading of a log stays the one for the cost that it was made for ([`Kernel::reading_depends_on_cost`]).
+    #[must_use]
+    pub fn reading_later(&self, reading: &CounterReading, now_us: u64) -> Option<CounterReading> {
+        match self {
+            Self::FixedWindow(k) => {
+                reading.window().map(|state| CounterReading::Window(k.advanced_to(Some(state), now_us)))
+            }
+            Self::CalendarWindow(k) => {
+                reading.calendar().map(|state| CounterReading::Calendar(k.advanced_to(Some(state), now_us)))
+            }
+            Self::SlidingWindow(k) => {
+                reading.buckets().map(|state| CounterReading::Buckets(k.advanced_to(Some(state), now_us)))
+            }
+            Self::SlidingLog(k) => {
+                reading.log().filter(|log| k.is_unchanged_until(*log, now_us)).map(CounterReading::Log)
+            }
+            Self::Gcra(k) => reading.tat().map(|tat| CounterReading::Tat(k.load(Some(tat)))),
+            Self::IntervalBucket(k) => {
+                reading.tokens().map(|state| CounterReading::Tokens(k.advanced_to(Some(state), now_us)))
+            }
+            Self::Blocked(_) => (*reading == CounterReading::Nothing).then_some(CounterReading::Nothing),
+        }
+    }
+
+    /// Whether a reading made for one cost and one limit says nothing about another cost or limit.
+    #[must_use]
+    pub fn reading_depends_on_cost(&self) -> bool {
+        match self {
+            Self::SlidingLog(_) => true,
+            Self::FixedWindow(_)
+            | Self::CalendarWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_)
+            | Self::Blocked(_) => false,
+        }
+    }
+
+    /// Whether a cost that is denied, and should be recorded, may stay unrecorded: no later decision changes, not even
+    /// if callers give back all units that were admitted. Only a fixed window can be so: its end discards the debt.
+    #[must_use]
+    pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
+        match self {
+            Self::FixedWindow(k) => reading.window().is_some_and(|state| k.may_stay_unrecorded(state, cost)),
+            Self::CalendarWindow(k) => {
+                reading.calendar().is_some_and(|state| k.may_stay_unrecorded(state, cost))
+            }
+            Self::SlidingWindow(_)
+            | Self::SlidingLog(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_)
+            | Self::Blocked(_) => false,
+        }
+    }
+
+    /// How long to wait until the cost fits, by this reading.
+    #[must_use]
+    pub fn wait(&self, reading: &CounterReading, attempt: Attempt) -> RetryAfter {
+        let report = self.report(reading, attempt, Verdict::Fits);
+        // A counter with debt fits no cost that needs no free unit, except a refund.
+        let is_in_debt = report.over_by > 0 && !attempt.cost.is_refund();
+        if attempt.cost.needed() <= report.remaining && !is_in_debt {
+            return RetryAfter::Now;
+        }
+        self.report(reading, attempt, Verdict::Over).retry_after
+    }
+
+    /// The instant (microseconds since the epoch) from which on the counter equals an unused one: not after now if
+    /// nothing is used.
+    #[must_use]
+    pub fn unused_from_us(&self, state: &State) -> u64 {
+        let unused_from_us = match self {
+            Self::FixedWindow(k) => state.window().map(|state| k.unused_from_us(state)),
+            Self::CalendarWindow(k) => state.calendar().map(|state| k.unused_from_us(state)),
+            Self::SlidingWindow(k) => state.buckets().map(|state| k.unused_from_us(state)),
+            Self::SlidingLog(k) => state.log().map(|log| k.unused_from_us(log)),
+            Self::Gcra(_) => state.tat().map(|tat| tat.unused_from_us()),
+            Self::IntervalBucket(k) => state.tokens().map(|state| k.unused_from_us(state)),
+            Self::Blocked(_) => None,
+        };
+        unused_from_us.unwrap_or(0)
+    }
+
+    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that
+    /// none becomes 0. Together the instances may admit up to one unit each more than the whole limit.
+    #[must_use]
+    pub fn share_of(&self, instances: NonZeroU32) -> Self {
+        let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
+        match self {
+            Self::FixedWindow(k) => Self::FixedWindow(k.scaled(share)),
+            Self::CalendarWindow(k) => Self::CalendarWindow(k.scaled(share)),
+            Self::SlidingWindow(k) => Self::SlidingWindow(k.scaled(share)),
+            Self::SlidingLog(k) => Self::SlidingLog(k.scaled(share)),
+            Self::Gcra(k) => Self::Gcra(k.scaled(share)),
+            Self::IntervalBucket(k) => Self::IntervalBucket(k.scaled(share)),
+            Self::Blocked(k) => Self::Blocked(*k),
+        }
+    }
+
+    /// Whether the kernel has a counter, and so a key in the store. A blocked limit is decided without one.
+    #[must_use]
+    pub fn has_counter(&self) -> bool {
+        match self {
+            Self::FixedWindow(_)
+            | Self::CalendarWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingLog(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_) => true,
+            Self::Blocked(_) => false,
+        }
+    }
+
+    /// What the state of the counter means: the kind of the kernel and its period. It is part of the counter's key, so
+    /// that no kernel reads a state of another meaning. The limit and the burst are no part of it, because the state
+    /// means the same for any of them: units, times, or an instant. The tokens that are left in an interval bucket
+    /// depend on its numbers, so all of them are part.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        match self {
+            Self::FixedWindow(k) => format!("fw:{}", k.window_us()),
+            Self::CalendarWindow(k) => {
+                format!("fw:c:{}", k.boundaries().map(|at_us| at_us.to_string()).join("/"))
+            }
+            Self::SlidingWindow(k) => format!("sw:{}", k.window_us()),
+            Self::SlidingLog(k) => format!("sl:{}", k.window_us()),
+            Self::Gcra(k) => format!("gc:{}", k.period_us()),
+            Self::IntervalBucket(k) => format!("ib:{}/{}/{}", k.refill(), k.interval_us(), k.capacity()),
+            Self::Blocked(k) => format!("no:{}", k.window_us()),
+        }
+    }
+
+    /// The numbers that the fingerprint leaves out, as the end of a longer one; empty if there are none.
+    #[must_use]
+    pub fn numbers(&self) -> String {
+        match self {
+            Self::FixedWindow(k) => format!("/{}", k.limit()),
+            Self::CalendarWindow(k) => format!("/{}", k.limit()),
+            Self::SlidingWindow(k) => format!("/{}", k.limit()),
+            Self::SlidingLog(k) => format!("/{}", k.limit()),
+            Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
+            Self::IntervalBucket(_) => String::new(),
+            // Not empty without an end: such a block is another one than a block with an end.
+            Self::Blocked(k) => format!("/{}", k.until_us().unwrap_or(0)),
+        }
+    }
+
+    /// The period of the limit in microseconds; `None` for a kernel without a counter.
+    #[must_use]
+    pub fn period_us(&self) -> Option<u64> {
+        match self {
+            Self::FixedWindow(k) => Some(k.window_us()),
+            Self::CalendarWindow(k) => Some(k.length_us()),
+            Self::SlidingWindow(k) => Some(k.window_us()),
+            Self::SlidingLog(k) => Some(k.window_us()),
+            Self::Gcra(k) => Some(k.period_us()),
+            Self::IntervalBucket(k) => Some(k.interval_us()),
+            Self::Blocked(_) => None,
+        }
+    }
+
+    /// The largest cost that can ever fit. For the kernel of a limit this is
+    /// [`LimitSpec::capacity`](crate::LimitSpec::capacity), except that a blocked limit has 0.
+    #[must_use]
+    pub fn max_cost(&self) -> u64 {
+        match self {
+            Self::FixedWindow(k) => k.limit(),
+            Self::CalendarWindow(k) => k.limit(),
+            Self::SlidingWindow(k) => k.limit(),
+            Self::SlidingLog(k) => k.limit(),
+            Self::Gcra(k) => k.burst(),
+            Self::IntervalBucket(k) => k.capacity(),
+            Self::Blocked(_) => 0,
+        }
+    }
+
+    /// The grant that left this reading, and took this many units. Its id is the index or the start of the window, the
+    /// time of the last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the
+    /// grant, or the time of the grant if that was later. `None` for a kernel without a counter, and for the reading of
+    /// another kernel.
+    #[must_use]
+    pub fn grant(&self, reading: &CounterReading, units: u64) -> Option<Grant> {
+        let id = match self {
+            Self::FixedWindow(_) => reading.window().map(|state| state.index),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us),
+            Self::SlidingWindow(_) => reading.buckets().map(|state| state.index),
+            Self::SlidingLog(_) => reading.log().map(|log| log.newest_us),
+            Self::Gcra(k) => reading.tat().map(|tat| k.grant_base_us(tat, units)),
+            Self::IntervalBucket(_) => reading.tokens().map(|state| state.start_us),
+            Self::Blocked(_) => None,
+        };
+        let limit = if let Self::Gcra(k) = self { u32::try_from(k.limit()).ok() } else { None };
+        id.map(|id| Grant { id, limit: limit.and_then(NonZeroU32::new) })
+    }
+
+    /// Whether an undo with this cost has given units back, by the counter after it.
+    #[must_use]
+    pub fn has_returned(&self, reading: &CounterReading, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::from_attempt(attempt) else { return false };
+        let returned = match self {
+            Self::FixedWindow(_) => reading.window().map(|state| state.index == undo.grant.id),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.start_us == undo.grant.id),
+            Self::SlidingWindow(_) => reading.buckets().map(|state| {
+                state.index == undo.grant.id || state.index.checked_sub(1) == Some(undo.grant.id)
+            }),
+            Self::SlidingLog(k) => {
+                let expires_us = undo.grant.id.saturating_add(k.window_us());
+                reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
+            }
+            Self::Gcra(k) => Some(k.undone_drain(undo) > Tat::default()),
+            Self::IntervalBucket(k) => reading.tokens().map(|state| {
+                // A bucket that is full now has forgotten when its last interval started.
+                let is_full = state.tokens.cast_unsigned() == k.capacity();
+                let start_us =
+                    if is_full { undo.now_us - undo.passed_us() % k.interval_us() } else { state.start_us };
+                k.undone_tokens(start_us, undo) > 0
+            }),
+            Self::Blocked(_) => None,
+        };
+        returned.unwrap_or(false)
+    }
+
+    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store
+    /// then leaves the counter as it is.
+    #[must_use]
+    pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
+        let Some(undo) = Undo::from_attempt(attempt) else { return true };
+        match self {
+            Self::FixedWindow(k) => {
+                k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant.id
+            }
+            Self::CalendarWindow(k) => {
+                k.advanced_to(state.and_then(State::calendar), undo.now_us).start_us == undo.grant.id
+            }
+            Self::SlidingWindow(k) => {
+                let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
+                index == undo.grant.id || index.checked_sub(1) == Some(undo.grant.id)
+            }
+            // Expired entries are removed in any case.
+            Self::SlidingLog(_) => true,
+            Self::Gcra(k) => k.undone_drain(undo) > Tat::default(),
+            Self::IntervalBucket(k) => {
+                let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
+                k.undone_tokens(start_us, undo) > 0
+            }
+            Self::Blocked(_) => false,
+        }
+    }
+
+    /// A refund fits, except for an undo in a log with too many later entries.
+    fn refund_verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
+        match (self, Undo::from_attempt(attempt), state.and_then(State::log)) {
+            (Self::SlidingLog(k), Some(undo), Some(log)) if k.is_too_far_back(log, undo) => Verdict::Over,
+            _ => Verdict::Fits,
+        }
+    }
+
+    /// The counter after an undo; `None` for a kernel without a counter.
+    fn undone(&self, state: Option<State>, undo: Undo) -> Option<State> {
+        let (old, now_us) = (state.as_ref(), undo.now_us);
+        Some(match self {
+            Self::FixedWindow(k) => {
+                let state = k.advanced_to(old.and_then(State::window), now_us);
+                State::Window(match state.index == undo.grant.id {
+                    true => k.record(state, Cost::refund(undo.units)),
+                    false => state,
+                })
+            }
+            Self::CalendarWindow(k) => {
+                let state = k.advanced_to(old.and_then(State::calendar), now_us);
+                State::Calendar(match state.start_us == undo.grant.id {
+                    true => k.record(state, Cost::refund(undo.units)),
+                    false => state,
+                })
+            }
+            Self::SlidingWindow(k) => {
+                let mut state = k.advanced_to(old.and_then(State::buckets), now_us);
+                if state.index == undo.grant.id {
+                    state.current = state.current.saturating_sub(undo.units);
+                } else if state.index.checked_sub(1) == Some(undo.grant.id) {
+                    state.previous = state.previous.saturating_sub(undo.units);
+                }
+                State::Buckets(state)
+            }
+            Self::SlidingLog(k) => {
+                let mut log = state.and_then(State::into_log).unwrap_or_default();
+                log.prune(k.first_in_window(&log, now_us));
+                if !k.is_too_far_back(&log, undo) {
+                    log.refund_until(log.entries_until(undo.grant.id), undo.units);
+                }
+                State::Log(log)
+            }
+            Self::Gcra(k) => State::Tat(k.undone(k.load(old.and_then(State::tat)), undo)),
+            Self::IntervalBucket(k) => {
+                let state = k.advanced_to(old.and_then(State::tokens), now_us);
+                let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())
+                    .min(k.capacity().cast_signed());
+                State::Tokens(TokenState { tokens, ..state })
+            }
+            Self::Blocked(_) => return None,
+        })
+    }
+}
+
+/// The kernel with all its numbers: the fingerprint, then the numbers that it leaves out.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.fingerprint(), self.numbers())
+    }
+}

@@ -1,0 +1,30 @@
+//! The algorithms, as exact integer arithmetic on one counter. A kernel is an algorithm with its parameters.
+//!
+//! A kernel tells whether a cost fits, what the counter is afterwards, and what to report. The memory store runs the
+//! kernels. The Redis store runs the same rules in Lua, and its reports come from the same functions.
+//! An expired, a missing and an unused counter give the same answers: removing expired states only frees memory.
+
+mod calendar_window;
+mod fixed_window;
+mod gcra;
+mod interval_bucket;
+mod kernel;
+mod report;
+mod sliding_log;
+mod sliding_window;
+mod state;
+mod undo;
+
+#[cfg(test)]
+mod tests;
+
+pub use calendar_window::{CalendarState, CalendarWindow};
+pub use fixed_window::{Blocked, FixedWindow, WindowState};
+pub use gcra::{Gcra, LONGEST_REFILL_US, Pacing, Tat};
+pub use interval_bucket::{IntervalBucket, TokenState};
+pub use kernel::Kernel;
+pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
+pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
+pub use sliding_window::{BucketState, SlidingWindow};
+pub use state::{CounterReading, State};
+pub use undo::{UNDO_SEARCH, Undo};

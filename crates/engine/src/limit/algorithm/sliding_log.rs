@@ -1,0 +1,245 @@
+//! Sliding-window log: every recorded hit with its time. Exactly at most `limit` units in every window `(t - W, t]`.
+//!
+//! Each entry has a running total, so the sum over a span is one subtraction and every search is a bisection.
+
+use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use super::undo::{UNDO_SEARCH, Undo};
+use std::collections::VecDeque;
+
+/// The largest limit of a sliding log, which keeps one entry per recorded hit and instant.
+pub const MAX_LOG_LIMIT: u64 = 10_000;
+
+/// `limit` units per sliding window of `window_us`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    limit: u64,
+    window_us: u64,
+}
+
+/// The time of recorded hits, and the running total up to and including it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LogEntry {
+    at_us: u64,
+    total: u64,
+}
+
+/// The entries of one counter, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// The running total before the oldest entry.
+    base: u64,
+    entries: VecDeque<LogEntry>,
+}
+
+/// The numbers of a log that a report needs. Times are microseconds since the epoch, 0 for no such entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogReading {
+    /// Units in the window.
+    pub used: u64,
+    /// Time of the newest entry.
+    pub newest_us: u64,
+    /// Time of the entry whose expiry makes `remaining` grow.
+    pub next_us: u64,
+    /// Time of the entry whose expiry makes room for the attempt's cost.
+    pub retry_us: u64,
+}
+
+impl Log {
+    /// Entries that fit into the memory allocated.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn newest_us(&self) -> u64 {
+        self.entries.back().map_or(0, |entry| entry.at_us)
+    }
+
+    fn total(&self) -> u64 {
+        self.entries.back().map_or(self.base, |entry| entry.total)
+    }
+
+    /// The running total before the entry at `index`.
+    fn total_before(&self, index: usize) -> u64 {
+        if index == 0 { self.base } else { self.entries[index - 1].total }
+    }
+
+    /// Removes the entries before `index`.
+    pub(super) fn prune(&mut self, index: usize) {
+        self.base = self.total_before(index);
+        self.entries.drain(..index);
+    }
+
+    fn append(&mut self, at_us: u64, units: u64) {
+        let total = self.total() + units;
+        match self.entries.back_mut() {
+            Some(newest) if newest.at_us == at_us => newest.total = total,
+            _ => self.entries.push_back(LogEntry { at_us, total }),
+        }
+    }
+
+    /// The number of entries up to this time.
+    pub(super) fn entries_until(&self, at_us: u64) -> usize {
+        self.entries.partition_point(|entry| entry.at_us <= at_us)
+    }
+
+    /// Removes units, those of the newest of the first `count` entries first. The other entries keep their units.
+    pub(super) fn refund_until(&mut self, count: usize, units: u64) {
+        let later = self.entries.split_off(count);
+        let total_before = self.total();
+        self.refund(units);
+        let removed = total_before - self.total();
+        self.entries.extend(later.iter().map(|entry| LogEntry { total: entry.total - removed, ..*entry }));
+    }
+
+    /// Removes units, those of the newest entries first.
+    fn refund(&mut self, units: u64) {
+        let new_total = self.total().saturating_sub(units).max(self.base);
+        if new_total == self.base {
+            self.entries.clear();
+            return;
+        }
+        // The first entry that reaches the new total stays, with fewer units.
+        let last = self.entries.partition_point(|entry| entry.total < new_total);
+        self.entries.truncate(last + 1);
+        if let Some(newest) = self.entries.back_mut() {
+            newest.total = new_total;
+        }
+    }
+}
+
+impl SlidingLog {
+    /// `limit`: 0 to [`MAX_LOG_LIMIT`] units; `window_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(limit: u64, window_us: u64) -> Self {
+        Self { limit, window_us }
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Length of the window in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { limit: scale(self.limit), ..*self }
+    }
+
+    /// Index of the first entry in the window that ends at the later of `now_us` and the newest entry.
+    pub(super) fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
+        let end_us = now_us.max(log.newest_us());
+        log.entries.partition_point(|entry| entry.at_us + self.window_us <= end_us)
+    }
+
+    fn used(&self, log: &Log, now_us: u64) -> u64 {
+        log.total() - log.total_before(self.first_in_window(log, now_us))
+    }
+
+    pub(super) fn fits(&self, log: Option<&Log>, now_us: u64, needed: u64) -> bool {
+        log.map_or(0, |log| self.used(log, now_us)) + needed <= self.limit
+    }
+
+    pub(super) fn record(&self, mut log: Log, attempt: Attempt) -> Log {
+        let at_us = attempt.now_us.max(log.newest_us());
+        let first = self.first_in_window(&log, attempt.now_us);
+        if attempt.cost.is_refund() {
+            log.prune(first);
+            log.refund(attempt.cost.refunded());
+            return log;
+        }
+        let room = max_recorded(self.limit).saturating_sub(log.total() - log.total_before(first));
+        let units = attempt.cost.units().unsigned_abs().min(room);
+        // Without room nothing changes: expired entries count again if the clock steps back.
+        if units > 0 {
+            log.prune(first);
+            log.append(at_us, units);
+        }
+        log
+    }
+
+    pub(super) fn reading(&self, log: Option<&Log>, attempt: Attempt) -> LogReading {
+        let Some(log) = log else {
+            return LogReading::default();
+        };
+        let first = self.first_in_window(log, attempt.now_us);
+        let used = log.total() - log.total_before(first);
+        if used == 0 {
+            return LogReading::default();
+        }
+        LogReading {
+            used,
+            newest_us: log.newest_us(),
+            next_us: self.makes_room_us(log, first, self.limit.saturating_sub(used) + 1),
+            retry_us: self.makes_room_us(log, first, attempt.cost.needed()),
+        }
+    }
+
+    /// Time of the entry whose expiry makes room for `units`; 0 if there is none. `first` is the first entry in the
+    /// window.
+    fn makes_room_us(&self, log: &Log, first: usize, units: u64) -> u64 {
+        // There is room when the entries up to this running total have expired.
+        let expired_total = (log.total() + units).saturating_sub(self.limit);
+        let index = log.entries.partition_point(|entry| entry.total < expired_total).max(first);
+        log.entries.get(index).map_or(0, |entry| entry.at_us)
+    }
+
+    /// Whether no entry expires until `now_us`. `false` for a log in debt, where this is unknown: `next_us` is then not
+    /// the time of the oldest entry.
+    pub(super) fn is_unchanged_until(&self, reading: LogReading, now_us: u64) -> bool {
+        reading.used <= self.limit && (reading.used == 0 || now_us < reading.next_us + self.window_us)
+    }
+
+    pub(super) fn unused_from_us(&self, log: &Log) -> u64 {
+        if log.entries.is_empty() { 0 } else { log.newest_us() + self.window_us }
+    }
+
+    pub(super) fn report(&self, reading: LogReading, attempt: Attempt, verdict: Verdict) -> Report {
+        SlidingLogView { kernel: *self, reading, now_us: attempt.now_us }.report(attempt.cost, verdict)
+    }
+
+    /// Whether the grant is in the window, with too many entries after it.
+    pub(super) fn is_too_far_back(&self, log: &Log, undo: Undo) -> bool {
+        let until = log.entries_until(undo.grant.id);
+        until > self.first_in_window(log, undo.now_us) && log.len() - until >= UNDO_SEARCH
+    }
+}
+
+struct SlidingLogView {
+    kernel: SlidingLog,
+    reading: LogReading,
+    now_us: u64,
+}
+
+impl SlidingLogView {
+    fn expires_after_us(&self, recorded_us: u64) -> u64 {
+        (recorded_us + self.kernel.window_us).saturating_sub(self.now_us)
+    }
+}
+
+impl CounterView for SlidingLogView {
+    fn max_cost(&self) -> u64 {
+        self.kernel.limit
+    }
+    fn remaining(&self) -> u64 {
+        self.kernel.limit.saturating_sub(self.reading.used)
+    }
+    fn wait_us(&self, units: u64) -> u64 {
+        let is_next = units == self.remaining() + 1;
+        self.expires_after_us(if is_next { self.reading.next_us } else { self.reading.retry_us })
+    }
+    fn reset_after_us(&self) -> u64 {
+        if self.reading.used == 0 { 0 } else { self.expires_after_us(self.reading.newest_us) }
+    }
+    fn longest_wait_us(&self) -> u64 {
+        self.kernel.window_us
+    }
+}

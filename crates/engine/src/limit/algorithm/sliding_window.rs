@@ -1,0 +1,157 @@
+//! Sliding-window counter: the previous window's count is weighted by the share of that window which the sliding window
+//! still covers. At most `limit + floor(limit * e / P)` units in an interval that ends `e` into a window of length `P`.
+
+use super::report::{Attempt, CounterView, Report, Verdict, apply_clamped};
+use crate::limit::cost::Cost;
+
+/// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    limit: u64,
+    window_us: u64,
+}
+
+/// The counts of two successive windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketState {
+    /// Number of the current window: its start divided by its length.
+    pub index: u64,
+    /// Units recorded in the current window.
+    pub current: u64,
+    /// Units recorded in the window before it.
+    pub previous: u64,
+}
+
+impl SlidingWindow {
+    /// `limit`: 1 to 2^46 units, so that the Lua script compares products exactly; `window_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(limit: u64, window_us: u64) -> Self {
+        Self { limit, window_us }
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Length of a window in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { limit: scale(self.limit), ..*self }
+    }
+
+    /// The state at `now_us`. When the clock has stepped back, a later window with units stays current, at its start.
+    pub(super) fn advanced_to(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
+        let index = now_us / self.window_us;
+        match state {
+            Some(BucketState { current: 0, previous: 0, .. }) => {
+                BucketState { index, current: 0, previous: 0 }
+            }
+            Some(state) if state.index >= index => state,
+            Some(state) if state.index + 1 == index => {
+                BucketState { index, current: 0, previous: state.current }
+            }
+            _ => BucketState { index, current: 0, previous: 0 },
+        }
+    }
+
+    pub(super) fn fits(&self, state: BucketState, now_us: u64, needed: u64) -> bool {
+        let Some(room) = self.limit.checked_sub(state.current + needed) else {
+            return false;
+        };
+        let covered_us = self.window_us - self.elapsed_us(state, now_us);
+        u128::from(state.previous) * u128::from(covered_us) <= u128::from(room) * u128::from(self.window_us)
+    }
+
+    pub(super) fn record(&self, state: BucketState, cost: Cost) -> BucketState {
+        BucketState { current: apply_clamped(state.current, cost, self.limit), ..state }
+    }
+
+    pub(super) fn unused_from_us(&self, state: BucketState) -> u64 {
+        match state {
+            BucketState { current: 0, previous: 0, .. } => 0,
+            BucketState { current: 0, .. } => (state.index + 1) * self.window_us,
+            BucketState { .. } => (state.index + 2) * self.window_us,
+        }
+    }
+
+    /// Time from the start of the current window to `now_us`; 0 when `now_us` is before it.
+    fn elapsed_us(&self, state: BucketState, now_us: u64) -> u64 {
+        now_us.saturating_sub(state.index * self.window_us)
+    }
+
+    pub(super) fn report(&self, state: BucketState, attempt: Attempt, verdict: Verdict) -> Report {
+        SlidingWindowView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
+    }
+}
+
+struct SlidingWindowView {
+    kernel: SlidingWindow,
+    state: BucketState,
+    now_us: u64,
+}
+
+impl SlidingWindowView {
+    /// Time until `elapsed_us` into the window that is `windows` after the current one.
+    fn until_us(&self, windows: u64, elapsed_us: u64) -> u64 {
+        let instant_us = (self.state.index + windows) * self.kernel.window_us + elapsed_us;
+        instant_us.saturating_sub(self.now_us)
+    }
+}
+
+/// `floor(units * window / count)`: how much of a window with `count` units may stay covered while `units` are free.
+/// Saturates: to its callers, all results above the window's length mean the same.
+fn coverable_us(units: u64, window_us: u64, count: u64) -> u64 {
+    let us = u128::from(units) * u128::from(window_us) / u128::from(count);
+    u64::try_from(us).unwrap_or(u64::MAX)
+}
+
+impl CounterView for SlidingWindowView {
+    fn max_cost(&self) -> u64 {
+        self.kernel.limit
+    }
+
+    fn remaining(&self) -> u64 {
+        let window_us = self.kernel.window_us;
+        let covered_us = window_us - self.kernel.elapsed_us(self.state, self.now_us);
+        let weighted =
+            (u128::from(self.state.previous) * u128::from(covered_us)).div_ceil(u128::from(window_us));
+        let used = u128::from(self.state.current) + weighted;
+        u64::try_from(u128::from(self.kernel.limit).saturating_sub(used)).unwrap_or(0)
+    }
+
+    fn wait_us(&self, units: u64) -> u64 {
+        let (limit, window_us) = (self.kernel.limit, self.kernel.window_us);
+        let BucketState { current, previous, .. } = self.state;
+        // Within this window: the weight of the previous count falls until the units fit.
+        let room = limit.saturating_sub(current + units);
+        if room > 0 && previous > 0 {
+            let elapsed_us = window_us.saturating_sub(coverable_us(room, window_us, previous));
+            if elapsed_us < window_us {
+                return self.until_us(0, elapsed_us);
+            }
+        }
+        // In the next window the current count becomes the previous one.
+        if current == 0 {
+            return self.until_us(1, 0);
+        }
+        let elapsed_us = window_us.saturating_sub(coverable_us(limit - units, window_us, current));
+        self.until_us(1, elapsed_us)
+    }
+
+    fn reset_after_us(&self) -> u64 {
+        if self.state.current == 0 && self.state.previous == 0 {
+            return 0;
+        }
+        self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
+    }
+
+    fn longest_wait_us(&self) -> u64 {
+        self.until_us(2, 0)
+    }
+}

@@ -1,0 +1,143 @@
+//! Soft limits: what a limit does when it is over (`on_over`), and what an answer tells of a limit that is nearly used
+//! up, or that is over and denies nothing.
+//!
+//! A share is a whole number of millionths, read from its decimal digits, so that no threshold is rounded.
+
+use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
+
+/// What a limit does with a hit that does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum OnOver {
+    /// The hit is denied, as the mode of the rule says.
+    #[default]
+    Deny,
+    /// The hit is admitted and recorded, and the answer announces it.
+    Announce,
+}
+
+impl OnOver {
+    /// The name in rule files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// A share from 0 to 1 in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Share(u32);
+
+impl Share {
+    /// All of it.
+    pub const WHOLE: Self = Self(1_000_000);
+
+    /// What [`Share::parse`] accepts, for messages.
+    pub const EXPECTED: &'static str = "a number from 0 to 1 with at most six decimals";
+
+    /// Reads decimal digits such as `0.8`, `1` or `0.999999`; `None` for all other texts.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(whole) || !is_number(decimals) || decimals.len() > 6 {
+            return None;
+        }
+        let millionths = format!("{whole}{decimals:0<6}").parse().ok()?;
+        (millionths <= Self::WHOLE.0).then_some(Self(millionths))
+    }
+
+    /// The share in millionths, 0 to 1,000,000.
+    #[must_use]
+    pub fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// This share of `units`, rounded down.
+    #[must_use]
+    pub fn part_of(self, units: u64) -> u64 {
+        let product = u128::from(units) * u128::from(self.0);
+        // The share is at most 1, so the quotient is at most `units`.
+        u64::try_from(product / u128::from(Self::WHOLE.0)).unwrap_or(units)
+    }
+}
+
+/// With the fewest decimals that have the value.
+impl std::fmt::Display for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (whole, decimals) = (self.0 / Self::WHOLE.0, self.0 % Self::WHOLE.0);
+        let decimals = format!("{decimals:06}");
+        match decimals.trim_end_matches('0') {
+            "" => write!(f, "{whole}"),
+            decimals => write!(f, "{whole}.{decimals}"),
+        }
+    }
+}
+
+/// What an answer tells of a limit. A limit that is over is also above its share: it is announced as over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, Display, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Announced {
+    /// More units are used than the share `near` of the limit.
+    Near,
+    /// The limit is over, and denies nothing (`on_over: announce`).
+    Over,
+}
+
+impl Announced {
+    /// Every announcement.
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+
+    /// The name in answers and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_taken_exactly_as_written() {
+        let table = [
+            ("0", Some("0")),
+            ("0.8", Some("0.8")),
+            ("0.800000", Some("0.8")),
+            ("1", Some("1")),
+            ("1.000", Some("1")),
+            ("00.000001", Some("0.000001")),
+            ("0.0000001", None),
+            ("1.000001", None),
+            ("80", None),
+            ("80%", None),
+            (".8", None),
+            ("1.", None),
+            ("-0.5", None),
+            ("8e-1", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            let share = Share::parse(text).map(|share| share.to_string());
+            assert_eq!(share.as_deref(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_units_is_rounded_down_and_never_overflows() {
+        let share = |text| Share::parse(text).expect("a share");
+        let table = [
+            ("0.8", 10, 8),
+            ("0.8", 9, 7),
+            ("0.3", 10, 3), // a double would give 2.9999999999999996 for 3 * 0.1
+            ("0", u64::MAX, 0),
+            ("1", u64::MAX, u64::MAX),
+            ("0.999999", 1_000_000, 999_999),
+            ("0.999999", 999_999, 999_998),
+        ];
+        for (text, units, expected) in table {
+            assert_eq!(share(text).part_of(units), expected, "{text} of {units}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The boundaries between the windows of a calendar, as numbers. Knows no dates and no time zones: whoever reads the
+//! rules computes the boundaries.
+
+use std::fmt;
+
+/// A calendar of a time zone: when its days, weeks, months or years start.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Calendar {
+    zone: Box<str>,
+    windows: Box<str>,
+    /// At least two, strictly rising, microseconds since the epoch.
+    boundaries: Box<[u64]>,
+}
+
+/// Why numbers are not the boundaries of a calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CalendarError {
+    #[error("a calendar needs at least two boundaries")]
+    TooFew,
+    #[error("boundary {0} is not after the boundary before it")]
+    NotRising(usize),
+}
+
+impl Calendar {
+    /// The calendar of `zone` (`Europe/Berlin`) with these windows (`month/15`). `boundaries`: the starts of its
+    /// windows in microseconds since the epoch.
+    ///
+    /// # Errors
+    /// [`CalendarError`] unless there are two boundaries or more, each after the one before it.
+    pub fn new(zone: &str, windows: &str, boundaries: Vec<u64>) -> Result<Self, CalendarError> {
+        if boundaries.len() < 2 {
+            return Err(CalendarError::TooFew);
+        }
+        match boundaries.windows(2).position(|pair| pair[0] >= pair[1]) {
+            Some(index) => Err(CalendarError::NotRising(index + 1)),
+            None => Ok(Self { zone: zone.into(), windows: windows.into(), boundaries: boundaries.into() }),
+        }
+    }
+
+    /// The time zone: `Europe/Berlin`.
+    #[must_use]
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// The last boundary that is known, microseconds since the epoch. Later windows are as long as the last known one.
+    #[must_use]
+    pub fn known_until_us(&self) -> u64 {
+        self.boundaries[self.boundaries.len() - 1]
+    }
+
+    /// The start and the end of the window at `now_us`, microseconds since the epoch. Before the first and after the
+    /// last boundary the windows are as long as the nearest known one.
+    #[must_use]
+    pub fn window(&self, now_us: u64) -> (u64, u64) {
+        let next = self.boundaries.partition_point(|&boundary| boundary <= now_us);
+        let pair = |index: usize| (self.boundaries[index], self.boundaries[index + 1]);
+        if next == 0 {
+            let (start_us, end_us) = pair(0);
+            let windows_before = (start_us - now_us).div_ceil(end_us - start_us);
+            let back_us = |windows: u64| start_us.saturating_sub(windows * (end_us - start_us));
+            return (back_us(windows_before), back_us(windows_before - 1));
+        }
+        if next < self.boundaries.len() {
+            return pair(next - 1);
+        }
+        let (start_us, end_us) = pair(next - 2);
+        let length_us = end_us - start_us;
+        let start_us = now_us - (now_us - end_us) % length_us;
+        (start_us, start_us + length_us)
+    }
+
+    /// The three boundaries around `now_us`, the nearest one in the middle.
+    #[must_use]
+    pub fn around(&self, now_us: u64) -> [u64; 3] {
+        let (start_us, end_us) = self.window(now_us);
+        if now_us - start_us < end_us - now_us {
+            [self.window(start_us.saturating_sub(1)).0, start_us, end_us]
+        } else {
+            [start_us, end_us, self.window(end_us).1]
+        }
+    }
+}
+
+/// The part of a counter's key that names the calendar: `Europe/Berlin/month/15`.
+impl fmt::Display for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.zone, self.windows)
+    }
+}
+
+/// Without the boundaries, which are thousands of numbers.
+impl fmt::Debug for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Calendar({self}, {} boundaries)", self.boundaries.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calendar() -> Calendar {
+        Calendar::new("UTC", "day", vec![100, 130, 170, 180]).expect("rising boundaries")
+    }
+
+    #[test]
+    fn every_time_has_a_window() {
+        let table = [
+            (0, (0, 10)),   // cut off at the epoch
+            (9, (0, 10)),   //
+            (10, (10, 40)), // windows as long as the first one
+            (99, (70, 100)),
+            (100, (100, 130)),
+            (129, (100, 130)),
+            (130, (130, 170)),
+            (179, (170, 180)),
+            (180, (180, 190)), // windows as long as the last one
+            (195, (190, 200)),
+        ];
+        for (now_us, window) in table {
+            assert_eq!(calendar().window(now_us), window, "at {now_us}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_boundary_is_in_the_middle() {
+        let table = [
+            (114, [70, 100, 130]),
+            (115, [100, 130, 170]),
+            (149, [100, 130, 170]),
+            (150, [130, 170, 180]),
+            (174, [130, 170, 180]),
+            (175, [170, 180, 190]),
+            (184, [170, 180, 190]),
+            (185, [180, 190, 200]),
+        ];
+        for (now_us, expected) in table {
+            assert_eq!(calendar().around(now_us), expected, "at {now_us}");
+        }
+    }
+
+    #[test]
+    fn boundaries_must_rise() {
+        let error = |boundaries| Calendar::new("UTC", "day", boundaries).expect_err("not a calendar");
+        assert_eq!(error(vec![1]), CalendarError::TooFew);
+        assert_eq!(error(vec![1, 2, 2]), CalendarError::NotRising(2));
+    }
+
+    #[test]
+    fn the_name_has_the_zone_and_the_windows() {
+        assert_eq!(calendar().to_string(), "UTC/day");
+        assert_eq!(calendar().known_until_us(), 180);
+    }
+}

@@ -1,0 +1,165 @@
+//! What a request takes from a counter, gives back to it, or asks of it.
+
+use std::num::NonZeroU32;
+
+/// The most units of a cost and of a count: the largest number up to which every whole number is a double, as Redis
+/// has them. It is above every limit, so that a saturated cost never fits.
+pub(crate) const MAX_UNITS: u64 = (1 << 53) - 1;
+
+/// Units to take (positive), units to give back (negative), or a peek, which asks and changes nothing.
+///
+/// At most 2^53 - 1 units. Larger amounts saturate; since no limit exceeds 2^52, a saturated cost is denied exactly
+/// when the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    units: i64,
+    question: Question,
+}
+
+/// What a peek asks, or which grant gives its units back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    /// The cost is no peek, and not of one grant.
+    None,
+    /// The cost gives units of one grant back: the fields of [`Grant`], which would be larger as a field.
+    Undo { id: u64, limit: Option<NonZeroU32> },
+    /// Whether one unit would fit.
+    OneUnit,
+    /// Whether no more units are recorded than the limit admits.
+    NoDebt,
+}
+
+/// Recorded units, as their undo names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Which grant of its counter it is, see [`Kernel::grant`](crate::algorithm::Kernel::grant).
+    pub id: u64,
+    /// The limit of the kernel that recorded the units, if it says how long they last: the units of GCRA drain at its
+    /// rate. `None` for another kernel, and where the limit is not known; the limit in force then counts.
+    pub limit: Option<NonZeroU32>,
+}
+
+impl Cost {
+    /// Asks whether one unit would fit; changes nothing.
+    pub const PEEK: Self = Self { units: 0, question: Question::OneUnit };
+
+    /// Asks whether the counter is within its limit, and so fits also when the limit is exactly used up; changes
+    /// nothing. Only for fixed windows.
+    pub const DEBT_PEEK: Self = Self { units: 0, question: Question::NoDebt };
+
+    /// A cost of `units`; 0 is [`Cost::PEEK`].
+    #[must_use]
+    pub fn take(units: u64) -> Self {
+        let question = if units == 0 { Question::OneUnit } else { Question::None };
+        Self { units: units.min(MAX_UNITS).cast_signed(), question }
+    }
+
+    /// A cost that gives `units` back.
+    #[must_use]
+    pub fn refund(units: u64) -> Self {
+        Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
+    }
+
+    /// A cost that gives `units` of one grant back. Units that time has given back since the grant are not given back
+    /// again.
+    #[must_use]
+    pub fn undo(units: u64, Grant { id, limit }: Grant) -> Self {
+        Self { question: Question::Undo { id, limit }, ..Self::refund(units) }
+    }
+
+    /// The grant whose units are given back; `None` unless this is [`Cost::undo`].
+    #[must_use]
+    pub fn grant(self) -> Option<Grant> {
+        if let Question::Undo { id, limit } = self.question { Some(Grant { id, limit }) } else { None }
+    }
+
+    /// Units: positive to take, negative to give back.
+    #[must_use]
+    pub fn units(self) -> i64 {
+        self.units
+    }
+
+    /// Units taken; 0 for a refund and a peek.
+    #[must_use]
+    pub fn taken(self) -> u64 {
+        self.units.max(0).unsigned_abs()
+    }
+
+    /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund and [`Cost::DEBT_PEEK`].
+    #[must_use]
+    pub fn needed(self) -> u64 {
+        match self.question {
+            Question::OneUnit => 1,
+            Question::NoDebt => 0,
+            Question::None | Question::Undo { .. } => self.taken(),
+        }
+    }
+
+    /// Units given back; 0 unless this is a refund.
+    #[must_use]
+    pub fn refunded(self) -> u64 {
+        self.units.min(0).unsigned_abs()
+    }
+
+    /// Whether the cost asks and changes nothing.
+    #[must_use]
+    pub fn is_peek(self) -> bool {
+        matches!(self.question, Question::OneUnit | Question::NoDebt)
+    }
+
+    /// Whether units are given back, possibly 0: a refund always fits.
+    #[must_use]
+    pub fn is_refund(self) -> bool {
+        self.units <= 0 && !self.is_peek()
+    }
+
+    /// Whether recording the cost changes a counter.
+    #[must_use]
+    pub fn changes_counter(self) -> bool {
+        self.units != 0
+    }
+
+    /// The sum of two costs: two descriptors of one request that share a counter.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let most = MAX_UNITS.cast_signed();
+        let units = (self.units + other.units).clamp(-most, most);
+        // The sum of a peek and a change is the change.
+        let question = match (units, self.question) {
+            (0, Question::None | Question::Undo { .. }) => other.question,
+            (0, question) => question,
+            _ => Question::None,
+        };
+        Self { units, question }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Algorithm;
+
+    #[test]
+    fn a_saturated_cost_is_above_every_limit() {
+        assert!(Algorithm::ALL.iter().all(|algorithm| Cost::take(u64::MAX).needed() > algorithm.max_limit()));
+        assert_eq!(Cost::take(u64::MAX).plus(Cost::take(1)), Cost::take(u64::MAX));
+        assert_eq!(Cost::refund(u64::MAX).refunded(), MAX_UNITS);
+    }
+
+    #[test]
+    fn costs_that_cancel_out_are_no_peek() {
+        let nothing = Cost::take(3).plus(Cost::refund(3));
+        assert_eq!((nothing, nothing.needed(), nothing.is_peek()), (Cost::refund(0), 0, false));
+        assert_eq!(nothing.plus(Cost::PEEK), Cost::PEEK);
+        assert_eq!(Cost::PEEK.plus(Cost::PEEK), Cost::PEEK);
+        assert_eq!(Cost::PEEK.plus(Cost::take(2)), Cost::take(2));
+        assert_eq!(Cost::PEEK.plus(Cost::refund(2)), Cost::refund(2));
+    }
+
+    #[test]
+    fn a_peek_needs_one_unit_and_a_refund_none() {
+        assert_eq!((Cost::PEEK.needed(), Cost::refund(3).needed(), Cost::take(3).needed()), (1, 0, 3));
+        assert_eq!((Cost::DEBT_PEEK.needed(), Cost::DEBT_PEEK.is_refund()), (0, false));
+    }
+}

@@ -1,0 +1,358 @@
+//! The answer to a request: a status per descriptor and one code for all.
+
+use smallvec::SmallVec;
+
+use crate::limit::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
+use crate::limit::announce::Announced;
+use crate::limit::cost::{Cost, Grant};
+use crate::limit::role::Role;
+use crate::limit::{Limit, Quantity};
+use crate::request::plan::charge::Charge;
+use crate::request::plan::reserve::ReserveKind;
+use crate::request::plan::settle::{Settle, SettleResult};
+use crate::request::plan::{ChargedLimit, Plan, Planned};
+use crate::request::receipt::Receipt;
+use crate::request::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
+use crate::rules::exceptions::derivation::Derivation;
+use crate::rules::rule_set::Rule;
+
+/// Whether a request, or the part of it in one descriptor, may proceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    Ok,
+    OverLimit,
+}
+
+impl Code {
+    /// The name of the code in Envoy's protocol.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::OverLimit => "OVER_LIMIT",
+        }
+    }
+}
+
+/// Whether denials take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    Enforce,
+    /// Dark launch: everything is counted and reported as usual, but the overall code is always OK.
+    Shadow,
+}
+
+/// A decided request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// One code for all descriptors.
+    pub overall: Code,
+    /// Whether the overall code would have been over limit without [`Enforcement::Shadow`].
+    pub shadowed: bool,
+    pub(crate) plan: Plan,
+    pub(crate) outcomes: Outcomes,
+}
+
+/// The answer for one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Status<'d> {
+    /// The code of this descriptor alone.
+    pub code: Code,
+    pub applied: Applied<'d>,
+}
+
+/// What decided a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub enum Applied<'d> {
+    /// No rule, or all limits of the rule are replaced.
+    Nothing,
+    /// A limit that never denies.
+    Unlimited(&'d Limit),
+    /// The deciding limit, of those that can deny: of the limits that are over, the one with the longest wait; if none
+    /// is over, the one with the smallest share left. If none can deny, it is chosen among all in the same way.
+    Limited(LimitResult<'d>),
+}
+
+/// A limit and the outcome of the charge against it.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitResult<'d> {
+    /// The rule of the limit; `None` for an override.
+    pub rule: Option<&'d Rule>,
+    pub limit: &'d Limit,
+    pub cost: Cost,
+    pub role: Role,
+    /// Whether it is the check or the charge of a limit with `reserve`.
+    pub reserve: Option<ReserveKind>,
+    pub outcome: &'d Outcome,
+}
+
+impl LimitResult<'_> {
+    /// Whether the limit is counted and reported, but denies nothing ([`Role::never_denies`]).
+    #[must_use]
+    pub fn never_denies(&self) -> bool {
+        self.role.never_denies()
+    }
+
+    /// Whether the descriptor denies only together with all quota descriptors of the request.
+    #[must_use]
+    pub fn is_quota(&self) -> bool {
+        matches!(self.role, Role::Quota(_) | Role::NonBinding)
+    }
+
+    /// What the answer tells of the limit. Nothing is told of a shadow limit; of a limit that denies the hit, because
+    /// its status tells that; and of an answer by a failure policy, because the units that are used are not known.
+    #[must_use]
+    pub fn announced(&self) -> Option<Announced> {
+        let spec = &self.limit.spec;
+        let is_known = !matches!(self.outcome.decided_by, DecidedBy::Policy(_));
+        if !spec.is_announced() || self.role == Role::Shadow || !is_known {
+            return None;
+        }
+        if self.outcome.verdict == Verdict::Over {
+            return (self.role == Role::Announced).then_some(Announced::Over);
+        }
+        // The capacity of a limit of 0 is its burst, of which nothing can be used.
+        let Quantity::Limited(kernel) = self.limit.quantity else { return None };
+        let (capacity, near) = (kernel.max_cost(), spec.near?);
+        (capacity.saturating_sub(self.outcome.report.remaining) > near.part_of(capacity))
+            .then_some(Announced::Near)
+    }
+}
+
+impl Decision {
+    /// Combines a plan and the outcomes of `plan.charges`, one for each.
+    #[must_use]
+    pub fn merge(mut plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
+        let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
+        for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
+            // A hit that is not recorded does not wait, so its delay is 0.
+            if charge.cost.changes_counter() && !charge.is_recorded(outcome.verdict, is_denied) {
+                outcome.report.delay_us = 0;
+            }
+        }
+        if plan.has_settles() {
+            finish_settles(&mut plan, &mut outcomes);
+        }
+        let shadowed = is_denied && enforcement == Enforcement::Shadow;
+        let overall = if is_denied && !shadowed { Code::OverLimit } else { Code::Ok };
+        Self { overall, shadowed, plan, outcomes }
+    }
+
+    /// The statuses, one per descriptor, in order.
+    pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
+        self.plan.descriptors.iter().map(|planned| match planned {
+            Planned::Nothing => Status { code: Code::Ok, applied: Applied::Nothing },
+            Planned::Unlimited(limit) => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
+            Planned::Limited { .. } => self.limited(planned),
+        })
+    }
+
+    fn limited<'d>(&'d self, planned: &'d Planned) -> Status<'d> {
+        let results = self.plan.charged_limits(planned).map(|charged| self.result(charged));
+        let Some(deciding) = results.reduce(more_decisive) else {
+            return Status { code: Code::Ok, applied: Applied::Nothing };
+        };
+        let is_over = deciding.outcome.verdict == Verdict::Over && !deciding.never_denies();
+        let code = if is_over { Code::OverLimit } else { Code::Ok };
+        Status { code, applied: Applied::Limited(deciding) }
+    }
+
+    fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> LimitResult<'d> {
+        let ChargedLimit { rule, limit, cost, role, reserve, index, .. } = charged;
+        LimitResult { rule, limit, cost, role, reserve, outcome: &self.outcomes.by_charge[index] }
+    }
+
+    /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
+    /// `None` if the value is not secret.
+    #[must_use]
+    pub fn hidden_value(&self, descriptor: usize, entry: usize) -> Option<&str> {
+        self.plan.hidden.get(descriptor, entry)
+    }
+
+    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    #[must_use]
+    pub fn derivations(&self) -> &[Derivation] {
+        self.plan.derivations()
+    }
+
+    /// Every charge once, with the limit of the first descriptor that it belongs to.
+    pub fn charges(&self) -> impl Iterator<Item = (ChargedLimit<'_>, LimitResult<'_>)> {
+        self.plan.charged().map(|charged| (charged, self.result(charged)))
+    }
+
+    /// Whether the answer can say more than its statuses: the delay of a queue, a receipt, or an announced limit.
+    #[must_use]
+    pub fn tells_caller(&self) -> bool {
+        self.plan.has_queues || self.plan.gives_receipt || self.plan.has_announced_limits
+    }
+
+    /// Whether the answer can announce a limit: the request meets one with `on_over: announce` or `near`.
+    #[must_use]
+    pub fn has_announced_limits(&self) -> bool {
+        self.plan.has_announced_limits
+    }
+
+    /// The key of a charge's counter, and the kernel that decided it.
+    #[must_use]
+    pub fn charged_counter(&self, charge: usize) -> (&str, Kernel) {
+        let (key, charge) = self.plan.charges.get(charge);
+        (key, charge.kernel)
+    }
+
+    /// One result for each counter that was decided: the counter as it is after the request.
+    pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
+        self.counter_results().map(|(_, result)| result)
+    }
+
+    /// [`Decision::limit_results`], each with the key of its counter.
+    pub(crate) fn counter_results<'d>(&'d self) -> impl Iterator<Item = (&'d str, LimitResult<'d>)> {
+        let charges = &self.plan.charges;
+        let is_last = |charged: &ChargedLimit<'_>| charges.last_on_counter(charged.index) == charged.index;
+        let keyed = |charged: ChargedLimit<'d>| (charges.get(charged.index).0, self.result(charged));
+        self.plan.charged().filter(is_last).map(keyed)
+    }
+
+    /// Shortest wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it
+    /// is admitted. Every limit that enforces must fit, and one of the quota groups.
+    #[must_use]
+    pub fn retry_after(&self) -> RetryAfter {
+        if self.overall == Code::Ok {
+            return RetryAfter::Now;
+        }
+        let charges = &self.plan.charges;
+        let mut enforced = RetryAfter::Now;
+        let mut groups: SmallVec<[RetryAfter; 4]> =
+            SmallVec::from_elem(RetryAfter::Now, usize::from(charges.quota_groups()));
+        for (index, charge) in charges.values().enumerate() {
+            let wait = match charge.role {
+                Role::Enforce => &mut enforced,
+                Role::Quota(group) => &mut groups[usize::from(group)],
+                Role::Shadow | Role::Announced | Role::Booked | Role::NonBinding | Role::Settle => continue,
+            };
+            // A repeated request is charged to the counter as it is now, one charge after the other.
+            // A limit of 0 has no counter that another charge could give units back to.
+            let (last, cost) = match charge.kernel.has_counter() {
+                true => (charges.last_on_counter(index), charges.cost_so_far(index)),
+                false => (index, charge.cost),
+            };
+            let outcome = &self.outcomes.by_charge[last];
+            let is_alone = last == index && cost == charge.cost;
+            let has_changed = !is_alone || charge.is_recorded(outcome.verdict, true);
+            *wait = (*wait).max(if has_changed {
+                wait_for_next(charge.kernel, cost, outcome)
+            } else {
+                outcome.report.retry_after
+            });
+        }
+        enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
+    }
+
+    /// The rules of the descriptors that are within their limits, in the order of the descriptors. Unlimited
+    /// descriptors are left out.
+    pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
+        let descriptors = self.plan.descriptors.iter().zip(self.statuses());
+        let within = descriptors.filter(|(_, status)| status.code == Code::Ok);
+        within.filter_map(|(planned, _)| match planned {
+            Planned::Limited { rule, .. } => rule.as_deref(),
+            Planned::Nothing | Planned::Unlimited(_) => None,
+        })
+    }
+
+    /// The receipt of an admitted request that meets a limit with `settle`. It has an item for each charge to such a
+    /// limit that fits, and that the store recorded. `nonce` is called only if there is a receipt.
+    #[must_use]
+    pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
+        if !self.plan.gives_receipt || self.overall == Code::OverLimit {
+            return None;
+        }
+        let mut receipt = Receipt::new(nonce());
+        for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
+            let (key, charge) = self.plan.charges.get(charged.index);
+            if let Some(grant) = self.grant(charge, &self.outcomes.by_charge[charged.index]) {
+                receipt.add(key, charge.cost.taken(), grant);
+            }
+        }
+        Some(receipt)
+    }
+
+    /// The grant, if the charge fits and the store has recorded it.
+    fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
+        let DecidedBy::Store(CounterSnapshot { reading, .. }) = &granted.decided_by else { return None };
+        let is_recorded =
+            granted.verdict == Verdict::Fits && charge.is_recorded(granted.verdict, self.shadowed);
+        let units = charge.cost.taken();
+        if !is_recorded || units == 0 || charge.role == Role::Settle {
+            return None;
+        }
+        charge.kernel.grant(reading, units)
+    }
+
+    /// The settle of the charge at `index`, if it is one.
+    #[must_use]
+    pub fn settle(&self, index: usize) -> Option<&Settle> {
+        self.plan.settles.at(index)
+    }
+}
+
+/// Fills in the results of the settles. Their outcomes become those of a decision that denies nothing.
+fn finish_settles(plan: &mut Plan, outcomes: &mut Outcomes) {
+    for settle in plan.settles.iter_mut() {
+        let charge = plan.charges.charge(settle.charge);
+        let outcome = &mut outcomes.by_charge[settle.charge];
+        settle.result = settle_outcome(charge, outcome, settle.is_readable());
+    }
+}
+
+/// What a settle did, by its outcome, which then has the report of a cost that fits.
+fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> SettleResult {
+    let DecidedBy::Store(CounterSnapshot { now_us, reading }) = outcome.decided_by else {
+        return SettleResult::Lost;
+    };
+    let attempt = Attempt { now_us, cost: charge.cost };
+    let is_made = outcome.verdict == Verdict::Fits;
+    let settled = Attempt { now_us, cost: Cost::refund(0) };
+    outcome.verdict = Verdict::Fits;
+    outcome.report = charge.kernel.report(&reading, settled, Verdict::Fits);
+    if charge.cost.refunded() > 0 {
+        let has_returned = is_made && charge.kernel.has_returned(&reading, attempt);
+        return if has_returned { SettleResult::Returned } else { SettleResult::Kept };
+    }
+    if is_readable { SettleResult::Charged } else { SettleResult::Unreadable }
+}
+
+/// When a cost would fit into a counter as it is after the request. A denied request has used up units where a charge
+/// was recorded, so its wait is longer than the reported `retry_after`.
+fn wait_for_next(kernel: Kernel, cost: Cost, outcome: &Outcome) -> RetryAfter {
+    match outcome.decided_by {
+        DecidedBy::Store(CounterSnapshot { now_us, reading })
+        | DecidedBy::DenyCache(CounterSnapshot { now_us, reading }) => {
+            kernel.wait(&reading, Attempt { now_us, cost })
+        }
+        DecidedBy::Policy(_) => outcome.report.retry_after,
+    }
+}
+
+/// Returns the limit that the status of a descriptor reports, of two of its limits; on a tie the first. A limit that
+/// never denies is reported only if no limit of the descriptor can deny.
+fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
+    let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
+    let second_decides = match (first.outcome.verdict, second.outcome.verdict) {
+        _ if first.never_denies() != second.never_denies() => first.never_denies(),
+        (Verdict::Over, Verdict::Over) => wait(&second) > wait(&first),
+        (Verdict::Fits, Verdict::Over) => true,
+        (Verdict::Over, Verdict::Fits) => false,
+        (Verdict::Fits, Verdict::Fits) => has_less_left(&second, &first),
+    };
+    if second_decides { second } else { first }
+}
+
+/// Whether `a` has the smaller share of its limit left: compares remaining/limit without dividing. A limit of 0 has no
+/// share, whatever its burst.
+fn has_less_left(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
+    let capacity =
+        |limit: &Limit| if let Quantity::Limited(kernel) = limit.quantity { kernel.max_cost() } else { 0 };
+    let scaled = |result: &LimitResult<'_>, other: &LimitResult<'_>| {
+        u128::from(result.outcome.report.remaining) * u128::from(capacity(other.limit))
+    };
+    scaled(a, b) < scaled(b, a)
+}

@@ -1,0 +1,215 @@
+//! The limits that apply to each descriptor of a request: those of the rule that it matches, or the limit that it
+//! brings, changed by exceptions and tiers.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::limit::Limit;
+use crate::limit::period::{Period, Unit};
+use crate::limit::spec::{LimitError, LimitSpec};
+use crate::request::{Descriptor, LimitOverride, Request};
+use crate::rules::exceptions::derivation::{Amount, Derivation};
+use crate::rules::exceptions::effect::Changed;
+use crate::rules::exceptions::look_up::{DomainLookUp, MatchedRows};
+use crate::rules::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk};
+use crate::rules::secret::HiddenValues;
+
+/// Why a request cannot be planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The override of a descriptor is out of range.
+    #[error("descriptor {index}: {cause}")]
+    Override {
+        /// The index of the descriptor.
+        index: usize,
+        cause: LimitError,
+    },
+}
+
+/// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
+const MATCH_TEXT_CAPACITY: usize = 64;
+
+/// A descriptor with the limits that apply to it.
+pub(crate) struct Match<'r> {
+    pub(crate) rule: Option<&'r Arc<Rule>>,
+    limits: Limits<'r>,
+    pub(crate) walk: Walk<'r>,
+}
+
+/// The limits that apply to a descriptor.
+enum Limits<'r> {
+    OfRule(&'r [Arc<Limit>]),
+    /// In place of the limits of the rule: the limit of an override, or limits that exceptions or tiers have changed.
+    Own(SmallVec<[Arc<Limit>; 2]>),
+}
+
+impl Match<'_> {
+    pub(crate) fn limits(&self) -> &[Arc<Limit>] {
+        match &self.limits {
+            Limits::OfRule(limits) => limits,
+            Limits::Own(limits) => limits,
+        }
+    }
+
+    pub(crate) fn is_quota(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.quota)
+    }
+}
+
+/// Finds the limits of the descriptors of one request.
+pub(crate) struct Matching<'r, 'h> {
+    pub(crate) rules: &'r RuleSet,
+    pub(crate) domain: &'r DomainRules,
+    pub(crate) hidden: &'h HiddenValues,
+    pub(crate) now_us: u64,
+}
+
+impl<'r> Matching<'r, '_> {
+    /// The limits of each descriptor. Adds to `derivations` how exceptions and tiers have changed them.
+    ///
+    /// # Errors
+    /// [`PlanError`] where an override is out of range.
+    pub(crate) fn matches(
+        &self,
+        request: &Request,
+        derivations: &mut Vec<Derivation>,
+    ) -> Result<SmallVec<[Match<'r>; 2]>, PlanError> {
+        let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
+        let mut matches = SmallVec::with_capacity(request.descriptors.len());
+        let exceptions = self.rules.exceptions_of(self.domain);
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let override_limit =
+                self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
+            let mut matched = match override_limit {
+                Some(limit) => {
+                    let limits = Limits::Own(SmallVec::from_iter([limit]));
+                    Match { rule: None, limits, walk: Walk::default() }
+                }
+                None => {
+                    let walk = self.domain.walk(&descriptor.entries, &mut scratch);
+                    let rule = walk.end.and_then(|node| node.rule.as_ref());
+                    Match { rule, limits: Limits::OfRule(rule.map_or(&[], |rule| &rule.limits)), walk }
+                }
+            };
+            if exceptions.is_some() || matched.rule.is_some_and(|rule| rule.takes_tier) {
+                let changing = Changing { matching: self, exceptions, descriptor, index };
+                changing.change(&mut matched, derivations);
+            }
+            matches.push(matched);
+        }
+        Ok(matches)
+    }
+
+    /// The limit of the descriptor's override. It never shares a counter with a rule's limit.
+    fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
+        let Some(limit_override) = descriptor.limit else {
+            return Ok(None);
+        };
+        let mut spec = override_spec(limit_override, self.rules.defaults());
+        if spec.is_epoch_month() {
+            spec.calendar.clone_from(&self.rules.compiled.month_calendar);
+        }
+        let mut limit = Limit::new(spec)?.placed(self.rules.compiled.next_limit_id(), "override");
+        limit.fingerprint = format!("o:{}", limit.fingerprint).into();
+        Ok(Some(Arc::new(limit)))
+    }
+}
+
+fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec {
+    LimitSpec {
+        charging: defaults.charging(false),
+        on_store_failure: defaults.on_store_failure,
+        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
+    }
+}
+
+/// The label of a denial by a row, for a descriptor without a rule.
+const BLOCKED: &str = "exception";
+
+/// A descriptor of a domain with exceptions, or of a rule with a tier.
+struct Changing<'m, 'r> {
+    matching: &'m Matching<'r, 'm>,
+    exceptions: Option<DomainLookUp<'r>>,
+    descriptor: &'m Descriptor,
+    /// The index of the descriptor.
+    index: usize,
+}
+
+impl Changing<'_, '_> {
+    fn change(&self, matched: &mut Match<'_>, derivations: &mut Vec<Derivation>) {
+        let entries = &self.descriptor.entries;
+        let hash_of = |entry| self.matching.hidden.get(self.index, entry);
+        let now_us = self.matching.now_us;
+        let rows = self.exceptions.map(|exceptions| exceptions.rows(entries, hash_of, now_us));
+        let mut rows = rows.unwrap_or_default();
+        if self.descriptor.receipt.is_some() {
+            // A settle denies nothing.
+            rows.leave_out_blocks();
+        }
+        let entry_tier = self.entry_tier(&matched.walk);
+        if rows.is_empty() && entry_tier.is_none() {
+            return;
+        }
+        let mut changes = Changes { index: self.index, limits: SmallVec::new(), derivations };
+        match matched.rule {
+            Some(rule) => {
+                for limit in &rule.limits {
+                    changes
+                        .add(Amount::for_limit(limit), rows.change(limit, rule.path_in_domain(), entry_tier));
+                }
+            }
+            None => self.block(matched, &rows, &mut changes),
+        }
+        if !changes.limits.is_empty() {
+            matched.limits = Limits::Own(changes.limits);
+        }
+    }
+
+    /// The tier that an entry of the descriptor names. Of several, the deepest counts.
+    fn entry_tier(&self, walk: &Walk<'_>) -> Option<&str> {
+        let deepest = walk.steps.iter().rposition(|step| step.node().is_tier)?;
+        Some(&self.descriptor.entries.get(deepest)?.value)
+    }
+
+    /// A row that blocks also denies a descriptor that brings its own limit, and one that matches no rule.
+    fn block(&self, matched: &Match<'_>, rows: &MatchedRows<'_>, changes: &mut Changes<'_>) {
+        let (from, limit, rule) = match matched.limits() {
+            [own, ..] => {
+                let walk = self.matching.domain.walk(&self.descriptor.entries, &mut String::new());
+                (Amount::for_limit(own), Arc::clone(own), walk.end.and_then(|node| node.rule.as_deref()))
+            }
+            [] => {
+                let spec =
+                    LimitSpec::new(self.matching.rules.defaults().algorithm, 0, Period::one(Unit::Second));
+                let Ok(limit) = Limit::new(spec) else { return };
+                let limit = limit.placed(self.matching.rules.compiled.next_limit_id(), BLOCKED);
+                (Amount::NoLimit, Arc::new(limit), None)
+            }
+        };
+        let of_rule = rule.map(|rule| (rule.path_in_domain(), rule.limits.as_slice()));
+        if let Some(blocked) = rows.block(&limit, of_rule) {
+            changes.add(from, blocked);
+        }
+    }
+}
+
+/// The limits of one descriptor after the changes.
+struct Changes<'p> {
+    /// The index of the descriptor.
+    index: usize,
+    limits: SmallVec<[Arc<Limit>; 2]>,
+    derivations: &'p mut Vec<Derivation>,
+}
+
+impl Changes<'_> {
+    fn add(&mut self, from: Amount, changed: Changed) {
+        let Changed { limit, steps } = changed;
+        if !steps.is_empty() {
+            let label = Arc::clone(&limit.label);
+            let (descriptor, id) = (self.index, limit.id);
+            self.derivations.push(Derivation { descriptor, limit: id, label, charge: None, from, steps });
+        }
+        self.limits.push(limit);
+    }
+}

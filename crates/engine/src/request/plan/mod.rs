@@ -1,0 +1,382 @@
+//! From a request to what the store must decide: matches each descriptor, drops replaced limits, writes the keys.
+
+pub(crate) mod charge;
+pub(crate) mod matched;
+pub(crate) mod reserve;
+pub(crate) mod settle;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use self::charge::{Charge, Charges};
+use self::matched::{Match, Matching, PlanError};
+use self::reserve::{ReserveKind, reserved};
+use self::settle::{Returned, Settles};
+use crate::limit::algorithm::{Kernel, Pacing, Verdict};
+use crate::limit::cost::Cost;
+use crate::limit::key::{KeyContext, KeyPart, write_key};
+use crate::limit::role::Role;
+use crate::limit::spec::Charging;
+use crate::limit::{Limit, Quantity};
+use crate::request::{Descriptor, Request};
+use crate::rules::exceptions::derivation::Derivation;
+use crate::rules::rule_set::{DomainRules, Rule, RuleSet};
+use crate::rules::secret::HiddenValues;
+
+#[cfg(test)]
+mod tests;
+
+/// The limits of one descriptor.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Planned {
+    /// No rule, or a rule whose limits are all replaced.
+    Nothing,
+    /// Only limits that never deny.
+    Unlimited(Arc<Limit>),
+    /// Limits that count.
+    Limited {
+        rule: Option<Arc<Rule>>,
+        limits: SmallVec<[PlannedLimit; 2]>,
+        /// `None` if the hits are counted under the path of the rule.
+        stat_path: Option<Box<str>>,
+    },
+}
+
+/// A limit with the index of its charge.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlannedLimit {
+    pub(crate) limit: Arc<Limit>,
+    charge: u32,
+    pub(crate) reserve: Option<ReserveKind>,
+}
+
+impl PlannedLimit {
+    pub(crate) fn new(limit: &Arc<Limit>, index: usize, reserve: Option<ReserveKind>) -> Self {
+        let charge = u32::try_from(index).expect("a request has few charges");
+        Self { limit: Arc::clone(limit), charge, reserve }
+    }
+
+    /// The index of the charge.
+    fn index(&self) -> usize {
+        self.charge as usize
+    }
+}
+
+/// A limit that a descriptor is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct ChargedLimit<'p> {
+    /// The rule of the limit; `None` for an override.
+    pub rule: Option<&'p Rule>,
+    pub limit: &'p Limit,
+    pub cost: Cost,
+    pub role: Role,
+    /// Whether it is the check or the charge of a limit with `reserve`.
+    pub reserve: Option<ReserveKind>,
+    /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
+    pub stat_path: Option<&'p str>,
+    /// The index of the charge.
+    pub index: usize,
+}
+
+/// The charges of one request, and the descriptors that they belong to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub charges: Charges,
+    /// One per descriptor, in order.
+    pub(crate) descriptors: SmallVec<[Planned; 2]>,
+    /// What is shown in place of the request's secret values.
+    pub(crate) hidden: HiddenValues,
+    /// Whether an answer can announce one of the limits.
+    pub(crate) has_announced_limits: bool,
+    /// Whether one of the limits is a queue.
+    pub(crate) has_queues: bool,
+    /// How the limits that exceptions or tiers have changed came about.
+    pub(crate) derivations: Vec<Derivation>,
+    /// The charges that are settles.
+    pub(crate) settles: Settles,
+    /// Whether a charge, which is no settle, is to a limit with `settle`.
+    pub(crate) gives_receipt: bool,
+}
+
+impl Plan {
+    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges
+    /// that the store must decide.
+    ///
+    /// # Errors
+    /// [`PlanError`] where an override is out of range.
+    pub fn new(rules: &RuleSet, request: &Request, now_us: u64) -> Result<Self, PlanError> {
+        let mut plan = Self::default();
+        plan.refill(rules, request, now_us)?;
+        Ok(plan)
+    }
+
+    /// Plans another request in the memory of this plan.
+    ///
+    /// # Errors
+    /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
+    pub fn refill(&mut self, rules: &RuleSet, request: &Request, now_us: u64) -> Result<(), PlanError> {
+        let domain = rules.domain(&request.domain);
+        self.charges.clear();
+        self.descriptors.clear();
+        self.has_announced_limits = false;
+        self.has_queues = false;
+        self.derivations.clear();
+        let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.as_slice());
+        self.hidden = rules.hidden_values(&request.domain, domain, entries);
+        self.settles.clear();
+        self.gives_receipt = false;
+        let Some(domain) = domain else {
+            self.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
+            return Ok(());
+        };
+        let quota_mode = rules.defaults().quota_mode;
+        let matching = Matching { rules, domain, hidden: &self.hidden, now_us };
+        let matches = matching.matches(request, &mut self.derivations)?;
+        let replaced: SmallVec<[&str; 2]> = matches
+            .iter()
+            .flat_map(Match::limits)
+            .flat_map(|limit| &limit.spec.replaces)
+            .map(String::as_str)
+            .collect();
+        // A request is denied by its quota descriptors only if all of them are over. A descriptor whose limits never
+        // deny is never over. Neither is a descriptor without a limit, which is a quota descriptor in quota
+        // mode. If the request has one that is never over, the quota descriptors deny nothing.
+        let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
+        let is_never_over = |matched: &Match<'_>| {
+            let mut counted = matched.limits().iter().filter(|limit| is_counted(limit, &replaced)).peekable();
+            match counted.peek() {
+                Some(_) => counted.all(|limit| limit.never_denies()),
+                None => {
+                    let is_unlimited = |limit: &Arc<Limit>| limit.quantity == Quantity::Unlimited;
+                    quota_mode && !matched.limits().iter().any(is_unlimited)
+                }
+            }
+        };
+        let mut described = request.descriptors.iter().zip(&matches);
+        let quota_can_deny = !described.any(|(descriptor, matched)| {
+            is_quota(matched) && descriptor.receipt.is_none() && is_never_over(matched)
+        });
+        self.charges.set_caller(request.caller);
+        for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
+            let role = match is_quota(matched) {
+                true if quota_can_deny => Role::Quota(self.charges.quota_groups()),
+                true => Role::NonBinding,
+                false => Role::Enforce,
+            };
+            let context = DescriptorContext {
+                domain,
+                index,
+                descriptor,
+                cost: request.cost(descriptor),
+                returned: descriptor
+                    .receipt
+                    .as_deref()
+                    .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
+                role,
+                used_up_check: rules.defaults().used_up_check,
+                now_us,
+            };
+            let planned = self.add(matched, &context, &replaced);
+            self.descriptors.push(planned);
+        }
+        debug_assert!(self.charges.are_merged(), "{:?}", self.charges);
+        Ok(())
+    }
+
+    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    #[must_use]
+    pub fn has_settles(&self) -> bool {
+        !self.settles.is_empty()
+    }
+
+    fn add(&mut self, matched: &Match<'_>, context: &DescriptorContext<'_>, replaced: &[&str]) -> Planned {
+        let mut unlimited = None;
+        let mut limits = SmallVec::new();
+        let hidden = &self.hidden;
+        for limit in matched.limits() {
+            if is_replaced(limit, replaced) {
+                continue;
+            }
+            let Some(kernel) = limit.kernel_at(context.now_us) else {
+                unlimited = Some(Arc::clone(limit));
+                continue;
+            };
+            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
+            if let Some(returned) = context.returned {
+                // A limit without `settle` keeps what the estimate recorded.
+                if limit.spec.settle {
+                    let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
+                    limits.push(PlannedLimit::new(limit, index, None));
+                }
+                continue;
+            }
+            let usual = Charge {
+                kernel,
+                cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
+                charging: limit.spec.charging,
+                role: limit.role(context.role),
+                on_store_failure: limit.spec.on_store_failure,
+            };
+            let (charge, reserve) = match limit.spec.reserve {
+                Some(units) => reserved(usual, units, context.descriptor),
+                None => (usual, None),
+            };
+            self.has_announced_limits |= limit.spec.is_announced();
+            self.has_queues |= limit.spec.pacing == Pacing::Queue;
+            self.gives_receipt |= limit.spec.settle;
+            let index = self.charges.push(charge, write_key);
+            limits.push(PlannedLimit::new(limit, index, reserve));
+            let derivations = self.derivations.iter_mut();
+            derivations
+                .filter(|derivation| derivation.is_of(context.index, limit.id))
+                .for_each(|derivation| derivation.charge = Some(index));
+        }
+        let stat_path = matched.rule.and_then(|rule| {
+            let values = context.descriptor.entries.iter().enumerate().map(|(index, entry)| {
+                let shown = hidden.get(context.index, index).unwrap_or(&entry.value);
+                (entry.key.as_str(), shown)
+            });
+            rule.stat_path(&matched.walk, values)
+        });
+        match (limits.is_empty(), unlimited) {
+            (false, _) => Planned::Limited { rule: matched.rule.cloned(), limits, stat_path },
+            (true, Some(limit)) => Planned::Unlimited(limit),
+            (true, None) => Planned::Nothing,
+        }
+    }
+
+    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    #[must_use]
+    pub fn derivations(&self) -> &[Derivation] {
+        &self.derivations
+    }
+
+    /// Every charge once, with the limit of the first descriptor that it belongs to.
+    pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
+        let mut next_index = 0;
+        let is_first = move |charged: &ChargedLimit<'_>| {
+            // Charges are numbered in the order of the descriptors, so an index below `next_index` is a charge that an
+            // earlier descriptor has too.
+            let is_first = charged.index >= next_index;
+            next_index = next_index.max(charged.index + 1);
+            is_first
+        };
+        self.descriptors.iter().flat_map(|planned| self.charged_limits(planned)).filter(is_first)
+    }
+
+    pub(crate) fn charged_limits<'p>(
+        &'p self,
+        planned: &'p Planned,
+    ) -> impl Iterator<Item = ChargedLimit<'p>> {
+        let (rule, limits, stat_path) = match planned {
+            Planned::Limited { rule, limits, stat_path } => {
+                (rule.as_deref(), limits.as_slice(), stat_path.as_deref())
+            }
+            Planned::Nothing | Planned::Unlimited(_) => (None, &[][..], None),
+        };
+        limits.iter().map(move |planned| {
+            let PlannedLimit { ref limit, reserve, .. } = *planned;
+            let index = planned.index();
+            let Charge { cost, role, .. } = *self.charges.charge(index);
+            ChargedLimit { rule, limit, cost, role, reserve, stat_path, index }
+        })
+    }
+
+    /// The index of the first descriptor that a charge belongs to.
+    #[must_use]
+    pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
+        self.descriptors.iter().position(|planned| match planned {
+            Planned::Limited { limits, .. } => limits.iter().any(|planned| planned.index() == charge),
+            Planned::Nothing | Planned::Unlimited(_) => false,
+        })
+    }
+
+    /// One limit for each descriptor that has only unlimited limits.
+    pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
+        self.descriptors.iter().filter_map(|planned| match planned {
+            Planned::Unlimited(limit) => Some(limit.as_ref()),
+            Planned::Nothing | Planned::Limited { .. } => None,
+        })
+    }
+
+    /// Every limit with a charge, once per descriptor.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.descriptors
+            .iter()
+            .flat_map(|planned| match planned {
+                Planned::Limited { limits, .. } => limits.as_slice(),
+                Planned::Nothing | Planned::Unlimited(_) => &[],
+            })
+            .map(|planned| planned.limit.as_ref())
+    }
+}
+
+/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one
+/// that a row of the exceptions blocks.
+fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
+    let is_replaceable = limit.quantity != Quantity::Unlimited && !limit.blocked;
+    let has_name = |name: &str| is_replaceable && replaced.contains(&name);
+    limit.spec.name.as_deref().is_some_and(has_name)
+}
+
+fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
+    limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
+}
+
+/// What the charges of one descriptor have in common.
+struct DescriptorContext<'a> {
+    domain: &'a DomainRules,
+    /// The index of the descriptor.
+    index: usize,
+    descriptor: &'a Descriptor,
+    cost: Cost,
+    /// `None` unless the descriptor is a settle.
+    returned: Option<Returned<'a>>,
+    /// The role of the charges to limits that can deny.
+    role: Role,
+    used_up_check: Verdict,
+    now_us: u64,
+}
+
+/// The cost that is charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit. By
+/// default such a check is denied once the limit is used up. With `defaults.used_up_check` it can be admitted until the
+/// limit is exceeded. A limit of 0 is used up from the start, and has no counter.
+fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
+    match kernel {
+        _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
+        Kernel::FixedWindow(_) | Kernel::CalendarWindow(_) => Cost::DEBT_PEEK,
+        Kernel::Blocked(_) => Cost::refund(0),
+        _ => cost,
+    }
+}
+
+fn write_counter_key(
+    text: &mut String,
+    matched: &Match<'_>,
+    context: &DescriptorContext<'_>,
+    limit: &Limit,
+    hidden: &HiddenValues,
+) {
+    let key_context = KeyContext {
+        domain: &context.domain.name,
+        shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
+        fingerprint: &limit.fingerprint,
+    };
+    let parts = context.descriptor.entries.iter().enumerate().filter_map(|(index, entry)| {
+        let part = match matched.walk.steps.get(index).map(|step| step.node()) {
+            Some(node) if node.is_tier => return None,
+            Some(node) if node.shares_counter && *node.key == *entry.key => {
+                KeyPart::Rule(&entry.key, node.value())
+            }
+            // The pattern matched a key other than its own. Only the values of one key share a counter.
+            Some(node) if node.shares_counter => KeyPart::Pattern(&entry.key, &node.composite),
+            _ => match hidden.get(context.index, index) {
+                Some(hash) => KeyPart::Hidden(&entry.key, hash),
+                None => KeyPart::Request(&entry.key, &entry.value),
+            },
+        };
+        Some(part)
+    });
+    write_key(text, &key_context, parts);
+}

@@ -1,0 +1,364 @@
+//! Readers for the JSON mapping of protobuf, where serde's own are not enough: 64-bit numbers as text or number, enums
+//! by name or number, wrappers as the value they wrap, null for every absent field.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::text::text_of_bytes;
+use crate::Entry;
+use crate::limit::period;
+
+/// Reads a value; null is the default of the type.
+pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// Reads a text; null is the empty one. A text may hold what is not Unicode: half of a surrogate pair as an escape, or
+/// bytes that are not UTF-8.
+pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let Text(text) = default_if_null(from)?;
+    Ok(text)
+}
+
+/// Reads an unsigned number, written as a number or as text; null is 0.
+pub fn unsigned_number<'de, D: Deserializer<'de>, T: TryFrom<u64> + Default>(from: D) -> Result<T, D::Error> {
+    Ok(optional_number(from)?.unwrap_or_default())
+}
+
+/// Like [`unsigned_number`], but null is `None`: a wrapper such as `google.protobuf.UInt64Value`.
+pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> Result<Option<T>, D::Error> {
+    let number: Option<Number<T>> = Option::deserialize(from)?;
+    Ok(number.map(|Number(number)| number))
+}
+
+/// Reads the entries of a descriptor; null is none.
+pub(super) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
+    let entries: Vec<EntryJson> = objects(from)?;
+    Ok(entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect())
+}
+
+/// Reads a list of messages; null is none.
+///
+/// # Errors
+/// Where an element is not an object.
+pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let objects: Vec<Object<T>> = default_if_null(from)?;
+    Ok(objects.into_iter().map(|Object(message)| message).collect())
+}
+
+/// Reads a message; null is `None`.
+pub(super) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let object: Option<Object<T>> = Option::deserialize(from)?;
+    Ok(object.map(|Object(message)| message))
+}
+
+/// A message, written as an object. serde would also read a struct from a list of its fields, which the mapping
+/// does not allow.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<Self::Value, M::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+    }
+}
+
+/// Reads an `envoy.type.v3.RateLimitUnit`, by name or number; null is 0. An undefined number is kept: the validation
+/// reports it, as it does for gRPC.
+pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+    let UnitJson(unit) = default_if_null(from)?;
+    Ok(unit)
+}
+
+/// The whole number that equals a double. Numbers of a protobuf `Struct` are doubles, and whole ones are written
+/// without a fraction.
+#[must_use]
+pub fn whole_number(number: f64) -> Option<i64> {
+    const EXACT_UP_TO: f64 = 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53")]
+    (number.fract() == 0.0 && number.abs() <= EXACT_UP_TO).then_some(number as i64)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct EntryJson {
+    #[serde(deserialize_with = "text")]
+    key: String,
+    #[serde(deserialize_with = "text")]
+    value: String,
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_bytes(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+        Ok(Text(text.to_owned()))
+    }
+
+    /// serde_json writes a half of a surrogate pair in the form of UTF-8.
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
+        Ok(Text(text_of_bytes(bytes)))
+    }
+}
+
+/// An unsigned number, written as a number or as text.
+pub struct Number<T>(pub T);
+
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(NumberVisitor(PhantomData))
+    }
+}
+
+struct NumberVisitor<T>(PhantomData<T>);
+
+/// A number in a text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberText {
+    Unsigned(u64),
+    Float(f64),
+}
+
+impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
+    type Value = Number<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an unsigned whole number of {} bits, as a number or as text", 8 * size_of::<T>())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        let fits = T::try_from(number).map(Number);
+        fits.map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        match u64::try_from(number) {
+            Ok(unsigned) => self.visit_u64(unsigned),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        // A whole number written with a point or an exponent. Above 2^53 it is the nearest double, which makes no
+        // difference: no limit is that large.
+        const END_OF_U64: f64 = 18_446_744_073_709_551_616.0;
+        if number.fract() == 0.0 && (0.0..END_OF_U64).contains(&number) {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "whole and within 64 bits"
+            )]
+            return self.visit_u64(number as u64);
+        }
+        Err(E::invalid_value(Unexpected::Float(number), &self))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        // The text is a number as JSON writes it, without the spaces that JSON allows around it.
+        let starts_like_number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+        let is_number = starts_like_number && text.ends_with(|c: char| c.is_ascii_digit());
+        match serde_json::from_str(text) {
+            Ok(NumberText::Unsigned(number)) if is_number => self.visit_u64(number),
+            Ok(NumberText::Float(number)) if is_number => self.visit_f64(number),
+            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct UnitJson(i32);
+
+impl<'de> Deserialize<'de> for UnitJson {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(UnitVisitor)
+    }
+}
+
+struct UnitVisitor;
+
+impl Visitor<'_> for UnitVisitor {
+    type Value = UnitJson;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "one of {}, or its number", period::request_names().join(", "))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<UnitJson, E> {
+        let number = i32::try_from(number);
+        Ok(UnitJson(number.map_err(|_| E::custom("a unit's number has 32 bits"))?))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<UnitJson, E> {
+        let number = i32::try_from(number);
+        Ok(UnitJson(number.map_err(|_| E::custom("a unit's number has 32 bits"))?))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<UnitJson, E> {
+        let whole = whole_number(number).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))?;
+        self.visit_i64(whole)
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<UnitJson, E> {
+        let number = period::request_number(name).map(UnitJson);
+        number.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Object;
+    use crate::request::wire::{Bounds, RawDescriptor, RawRequest};
+    use crate::{Period, Request, Unit, text_of_bytes};
+
+    const BOUNDS: Bounds = Bounds { max_descriptors: 8, max_entries: 8, max_value_bytes: 64 };
+
+    fn parse(text: &str) -> Result<Request, String> {
+        let Object(raw): Object<RawRequest> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        raw.validate(&BOUNDS).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn both_spellings_and_all_number_forms_mean_the_same() {
+        let camel = r#"{"domain":"d","hitsAddend":2,"descriptors":[{"entries":[{"key":"k","value":"v"}],
+            "limit":{"requestsPerUnit":5,"unit":"MINUTE","unitMultiplier":"3"},"hitsAddend":"7","isNegativeHits":true}]}"#;
+        let snake = r#"{"domain":"d","hits_addend":"2","descriptors":[{"entries":[{"key":"k","value":"v"}],
+            "limit":{"requests_per_unit":5.0,"unit":2,"unit_multiplier":3},"hits_addend":7,"is_negative_hits":true}]}"#;
+        let request = parse(camel).expect("is a request");
+        assert_eq!(parse(snake), Ok(request.clone()));
+        let [descriptor] = &request.descriptors[..] else { panic!("one descriptor") };
+        assert_eq!((request.hits_addend, descriptor.hits, descriptor.is_refund), (2, Some(7), true));
+        let period = descriptor.limit.expect("has a limit").period;
+        assert_eq!(Some(period), Period::new(Unit::Minute, 3));
+    }
+
+    #[test]
+    fn whole_numbers_may_have_a_point_or_an_exponent() {
+        let hits = |number: &str| {
+            let text = format!(
+                r#"{{"domain":"d","descriptors":[{{"entries":[],"hitsAddend":{number},"limit":{{"unit":2e0}}}}]}}"#
+            );
+            parse(&text).expect(number).descriptors[0].hits
+        };
+        let table = [
+            ("2.0", 2),
+            ("10e-1", 1),
+            ("-0", 0),
+            (r#""2.0""#, 2),
+            (r#""1e2""#, 100),
+            (r#""-0""#, 0),
+            (r#""18446744073709551615""#, u64::MAX),
+            (r#""1E+18""#, 1_000_000_000_000_000_000),
+        ];
+        for (number, expected) in table {
+            assert_eq!(hits(number), Some(expected), "{number}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_unicode_is_read_as_by_grpc() {
+        let value = |written: &[u8]| {
+            let text =
+                [br#"{"domain":"d","descriptors":[{"entries":[{"value":""#, written, br#""}]}]}"#].concat();
+            let raw: RawRequest = serde_json::from_slice(&text).expect("is a request");
+            raw.descriptors[0].entries[0].value.clone()
+        };
+        let table: [(&[u8], &[u8]); 5] = [
+            // as written, the bytes that mean the same by gRPC
+            (br"caf\u00e9", "caf\u{e9}".as_bytes()),
+            (br"\ud83d\ude00", "\u{1f600}".as_bytes()),
+            (br"a\ud800z", b"a\xed\xa0\x80z"),
+            (br"\udc80", b"\xed\xb2\x80"),
+            (b"caf\xe9", b"caf\xe9"),
+        ];
+        for (written, bytes) in table {
+            assert_eq!(value(written), text_of_bytes(bytes), "{}", written.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn null_means_absent() {
+        let text = r#"{"domain":null,"descriptors":[{"entries":null,"limit":null,"hitsAddend":null}],"hitsAddend":null}"#;
+        let raw: RawRequest = serde_json::from_str(text).expect("is a request");
+        assert_eq!(raw, RawRequest { descriptors: vec![RawDescriptor::default()], ..RawRequest::default() });
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let table = [
+            (r#"{"domian":"d"}"#, "unknown field `domian`"),
+            (r#"{"domain":5}"#, "invalid type: integer `5`, expected a string"),
+            (r#"{"domain":["d"]}"#, "invalid type: sequence, expected a string"),
+            (
+                r#"{"descriptors":[{"entries":[{"key":true}]}]}"#,
+                "invalid type: boolean `true`, expected a string",
+            ),
+            (r#"{"hitsAddend":-1}"#, "unsigned whole number of 32 bits"),
+            (r#"{"hitsAddend":4294967296}"#, "unsigned whole number of 32 bits"),
+            (r#"{"hitsAddend":1.5}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"+3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":" 3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"3 "}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"03"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"0x3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"3.5"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"-3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"NaN"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":""}"#, "unsigned whole number"),
+            (r#"{"descriptors":[{"hitsAddend":1e20}]}"#, "unsigned whole number of 64 bits"),
+            (r#"{"descriptors":[{"limit":{"unit":1.5}}]}"#, "one of UNKNOWN, SECOND"),
+            (r#"["d",[]]"#, "invalid type: sequence, expected an object"),
+            (r#"{"domain":"d","descriptors":[[[]]]}"#, "invalid type: sequence, expected an object"),
+            (r#"{"descriptors":[{"entries":[["k","v"]]}]}"#, "invalid type: sequence, expected an object"),
+            (r#"{"descriptors":[{"limit":[5,"MINUTE"]}]}"#, "invalid type: sequence, expected an object"),
+            (r#"{"descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#, "one of UNKNOWN, SECOND"),
+            (
+                r#"{"descriptors":[{"limit":{"unit":"UNKNOWN"}}]}"#,
+                "descriptor 0: the limit's unit 0 is not defined",
+            ),
+            (r#"{"descriptors":[{"limit":{"unit":99}}]}"#, "the limit's unit 99 is not defined"),
+        ];
+        for (text, expected) in table {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

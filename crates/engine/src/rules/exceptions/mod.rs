@@ -1,0 +1,226 @@
+//! Exceptions: rows that give a value of a request another limit than its rule says. They are data, not rules: a
+//! customer who buys a larger plan needs no change of a rule file.
+//!
+//! A row names a key and a value. It is for each descriptor that has an entry with both, wherever the entry stands.
+//! [`Exceptions`] has all rows, by key and value. It knows nothing of files, and nothing of clocks: a row with an end
+//! is in force while the time of a plan is before it.
+
+pub(crate) mod derivation;
+pub(crate) mod effect;
+mod kind;
+pub(crate) mod look_up;
+mod matched_row;
+mod network;
+mod rows;
+mod tier_table;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use self::network::Networks;
+use crate::rules::wildcards::Glob;
+
+pub use kind::ExceptionKind;
+pub use network::{Network, NetworkError, address_of};
+pub use rows::{Effect, ExceptionRow, FileTier, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
+pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};
+
+/// All rows of all files. Immutable; a change of a file makes a new one.
+#[derive(Debug, Default)]
+pub struct Exceptions {
+    rows: Vec<RankedRow>,
+    /// The keys that rows name, in no order.
+    keys: Vec<RowsOfKey>,
+    table: TierTable,
+    /// By mark: mark 1 is the first one.
+    tiers: Vec<FileTier>,
+    /// The domains and keys of the table.
+    spaces: Vec<TableSpace>,
+}
+
+/// A row, with the position of its file: the row of a later file counts.
+#[derive(Debug)]
+struct RankedRow {
+    row: Arc<ExceptionRow>,
+    file: u32,
+}
+
+/// The rows of one key, by index.
+#[derive(Debug)]
+struct RowsOfKey {
+    key: Arc<str>,
+    exact: HashMap<Arc<str>, SmallVec<[u32; 1]>>,
+    networks: Networks,
+    /// The different domains of the rows.
+    domains: Vec<Glob>,
+}
+
+#[derive(Debug)]
+struct TableSpace {
+    /// The name of a domain, or `*`.
+    domain: Box<str>,
+    key: Arc<str>,
+    space: Space,
+    /// Whether a value is an address. The table has it in its shortest spelling.
+    has_addresses: bool,
+}
+
+/// Collects the rows of all files.
+#[derive(Debug)]
+pub struct ExceptionsBuilder {
+    exceptions: Exceptions,
+    table: TierTableBuilder,
+    /// The file of the row added last, and its position.
+    file: Option<Arc<str>>,
+    rank: u32,
+    keys: HashMap<Arc<str>, usize>,
+    marks: HashMap<(u32, Arc<str>), TierMark>,
+}
+
+/// More different tiers, counted in each file, than a table can tell apart: 65,535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many different tiers: the files may have 65,535 in all")]
+pub struct TooManyTiers;
+
+impl ExceptionsBuilder {
+    /// Starts without rows. What [`build`](Self::build) tells of the tiers of a value is compared with `previous`.
+    #[must_use]
+    pub fn new(previous: &Exceptions) -> Self {
+        Self {
+            exceptions: Exceptions::default(),
+            table: TierTableBuilder::new(previous.table.hashing()),
+            file: None,
+            rank: 0,
+            keys: HashMap::new(),
+            marks: HashMap::new(),
+        }
+    }
+
+    /// Adds a row. Rows of a file come in their order, and files in the order of their names: the later row counts.
+    pub fn add_row(&mut self, row: ExceptionRow) {
+        let file = self.rank_of(&row.source.file);
+        // A file has at most 100,000 rows.
+        let index = u32::try_from(self.exceptions.rows.len()).unwrap_or(u32::MAX);
+        let keys = &mut self.exceptions.keys;
+        let at = *self.keys.entry(Arc::clone(&row.key)).or_insert_with(|| {
+            keys.push(RowsOfKey::new(&row.key));
+            keys.len() - 1
+        });
+        let of_key = &mut keys[at];
+        match &row.value {
+            RowValue::Exact(value) => of_key.exact.entry(Arc::clone(value)).or_default().push(index),
+            RowValue::Network(network) => of_key.networks.insert(*network, index),
+        }
+        if !of_key.domains.contains(&row.domain) {
+            of_key.domains.push(row.domain.clone());
+        }
+        self.exceptions.rows.push(RankedRow { row: Arc::new(row), file });
+    }
+
+    /// Adds a row of a file that has tiers only. Files and rows come in the order of [`add_row`](Self::add_row). The
+    /// line of the row is not kept: a command that shows it adds the few rows that it needs with `add_row`.
+    ///
+    /// # Errors
+    /// [`TooManyTiers`].
+    pub fn add_tier(&mut self, row: TierRow<'_>) -> Result<(), TooManyTiers> {
+        let rank = self.rank_of(row.file);
+        let mark = self.mark_of(rank, &row)?;
+        let spaces = &mut self.exceptions.spaces;
+        let is_same = |known: &TableSpace| *known.domain == *row.domain && *known.key == *row.key;
+        // Rows of one domain and key usually follow each other, and a table has few of them.
+        let at = spaces.iter().rposition(is_same).unwrap_or_else(|| {
+            let space = self.table.add_space(row.domain, row.key);
+            let (domain, key) = (row.domain.into(), row.key.into());
+            spaces.push(TableSpace { domain, key, space, has_addresses: false });
+            spaces.len() - 1
+        });
+        match row.value.parse::<IpAddr>() {
+            Ok(address) => {
+                spaces[at].has_addresses = true;
+                self.table.add(at, &address.to_canonical().to_string(), mark);
+            }
+            Err(_) => match address_of(row.value) {
+                // With a port: other than the address alone, whose rows are for it, too.
+                Some(address) => self.table.add_spelling(at, row.value, &address.to_string(), mark),
+                None => self.table.add(at, row.value, mark),
+            },
+        }
+        Ok(())
+    }
+
+    /// The table of all rows. Tells `on_added` of each row of [`add_tier`](Self::add_tier), the last one first; the
+    /// marks are those of [`Exceptions::tier`], of the new table and of the previous one.
+    #[must_use]
+    pub fn build(self, previous: &Exceptions, on_added: impl FnMut(Added)) -> Exceptions {
+        let file = |mark: TierMark| self.exceptions.tier(mark).map(|tier| tier.rank);
+        let are_of_one_file = |one, other| file(one) == file(other);
+        let table = self.table.build(Some(&previous.table), are_of_one_file, on_added);
+        Exceptions { table, ..self.exceptions }
+    }
+
+    fn rank_of(&mut self, file: &Arc<str>) -> u32 {
+        if self.file.as_ref().is_some_and(|last| last != file) {
+            self.rank += 1;
+        }
+        self.file = Some(Arc::clone(file));
+        self.rank
+    }
+
+    fn mark_of(&mut self, rank: u32, row: &TierRow<'_>) -> Result<TierMark, TooManyTiers> {
+        let tiers = &mut self.exceptions.tiers;
+        // Most rows have one of the tiers that were met last.
+        let tier: Arc<str> = match tiers.iter().rev().take(4).find(|known| *known.tier == *row.tier) {
+            Some(known) => Arc::clone(&known.tier),
+            None => row.tier.into(),
+        };
+        if let Some(mark) = self.marks.get(&(rank, Arc::clone(&tier))) {
+            return Ok(*mark);
+        }
+        let number = u16::try_from(tiers.len() + 1).ok().and_then(TierMark::new).ok_or(TooManyTiers)?;
+        tiers.push(FileTier { file: Arc::clone(row.file), tier: Arc::clone(&tier), rank });
+        self.marks.insert((rank, tier), number);
+        Ok(number)
+    }
+}
+
+impl RowsOfKey {
+    fn new(key: &Arc<str>) -> Self {
+        Self {
+            key: Arc::clone(key),
+            exact: HashMap::new(),
+            networks: Networks::default(),
+            domains: Vec::new(),
+        }
+    }
+}
+
+impl Exceptions {
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.table.is_empty()
+    }
+
+    /// The rows of [`ExceptionsBuilder::add_row`], in their order.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &ExceptionRow> {
+        self.rows.iter().map(|ranked| ranked.row.as_ref())
+    }
+
+    /// The values with a tier of [`ExceptionsBuilder::add_tier`].
+    #[must_use]
+    pub fn table(&self) -> &TierTable {
+        &self.table
+    }
+
+    /// The meaning of a mark of the table.
+    #[must_use]
+    pub fn tier(&self, mark: TierMark) -> Option<&FileTier> {
+        self.tiers.get(usize::from(mark.get()) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! Rows as an operator writes them: which values of requests, which limits, what changes, and why.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::kind::ExceptionKind;
+use super::network::Network;
+use crate::rules::wildcards::Glob;
+
+/// One row of the table of exceptions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExceptionRow {
+    pub source: RowSource,
+    /// Compared with the domain of the request.
+    pub domain: Glob,
+    /// The key of an entry. Any entry of a descriptor may have it.
+    pub key: Arc<str>,
+    /// The value of that entry.
+    pub value: RowValue,
+    /// Compared with the keys and values of the rule, joined by dots: `key_value.key`.
+    pub path: Glob,
+    /// Compared with the name of the limit, which may be empty.
+    pub limit_name: Glob,
+    /// What the row changes.
+    pub effect: Effect,
+    /// The row is in force before this time, in microseconds since the epoch.
+    pub until_us: Option<u64>,
+    /// Why, as the operator wrote it.
+    pub reason: Option<Arc<str>>,
+    /// Who, as the operator wrote it.
+    pub by: Option<Arc<str>>,
+}
+
+/// The place of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowSource {
+    /// The name of the file.
+    pub file: Arc<str>,
+    /// The line on which the row starts.
+    pub line: u32,
+}
+
+/// The values that a row is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowValue {
+    /// This text.
+    Exact(Arc<str>),
+    /// Each address of a network, however it is written. A single address is a network, too.
+    Network(Network),
+}
+
+/// What a row changes. Fields that are not set change nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// The tier whose number counts, in limits that have the tier.
+    pub tier: Option<Arc<str>>,
+    /// The number that counts, in place of that of the tier or the rule.
+    pub limit: Option<u64>,
+    /// The factor of the number.
+    pub multiplier: Option<Multiplier>,
+    /// Whether every hit is denied.
+    pub block: bool,
+    /// Whether every hit is admitted, and none is counted.
+    pub exempt: bool,
+    /// Whether the limits count but never deny, in place of the rule's `shadow_mode`.
+    pub shadow_mode: Option<bool>,
+}
+
+/// A row of a file that has tiers only, such as a CSV file of a million rows.
+#[derive(Clone, Copy, Debug)]
+pub struct TierRow<'r> {
+    /// The name of the file.
+    pub file: &'r Arc<str>,
+    /// The name of a domain, or `*` for every domain.
+    pub domain: &'r str,
+    pub key: &'r str,
+    /// The exact value. An address is the same one in every spelling.
+    pub value: &'r str,
+    pub tier: &'r str,
+}
+
+/// A tier that rows of one file give to values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileTier {
+    /// The name of the file.
+    pub file: Arc<str>,
+    pub tier: Arc<str>,
+    /// The position of the file.
+    pub(super) rank: u32,
+}
+
+/// A factor with six decimals, from 0.001 to 1000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multiplier {
+    millionths: u32,
+}
+
+/// Why a text is not a [`Multiplier`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MultiplierError {
+    #[error("not a number such as 2 or 0.5, with at most six decimals")]
+    NotANumber,
+    #[error("out of range: a multiplier is at least 0.001 and at most 1000")]
+    OutOfRange,
+}
+
+impl Multiplier {
+    const ONE: u32 = 1_000_000;
+    const SMALLEST: u64 = 1_000;
+    const LARGEST: u64 = 1_000_000_000;
+
+    /// `number` times the factor, rounded down, but at least 1 unless `number` is 0.
+    #[must_use]
+    pub fn times(self, number: u64) -> u64 {
+        let product = u128::from(number) * u128::from(self.millionths) / u128::from(Self::ONE);
+        u64::try_from(product).unwrap_or(u64::MAX).max(number.min(1))
+    }
+}
+
+impl FromStr for Multiplier {
+    type Err = MultiplierError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let are_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !are_digits(whole) || !are_digits(decimals) || decimals.len() > 6 {
+            return Err(MultiplierError::NotANumber);
+        }
+        let digits = format!("{whole}{decimals:0<6}");
+        let millionths: u64 = digits.parse().map_err(|_| MultiplierError::OutOfRange)?;
+        match u32::try_from(millionths) {
+            Ok(exact) if (Self::SMALLEST..=Self::LARGEST).contains(&millionths) => {
+                Ok(Self { millionths: exact })
+            }
+            _ => Err(MultiplierError::OutOfRange),
+        }
+    }
+}
+
+/// The shortest text of the factor.
+impl fmt::Display for Multiplier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, decimals) = (self.millionths / Self::ONE, self.millionths % Self::ONE);
+        write!(f, "{whole}")?;
+        if decimals > 0 {
+            write!(f, ".{}", format!("{decimals:06}").trim_end_matches('0'))?;
+        }
+        Ok(())
+    }
+}
+
+/// `tenants.csv:17`.
+impl fmt::Display for RowSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Effect {
+    /// What the row changes, in the order of [`ExceptionKind::all`].
+    pub fn kinds(&self) -> impl Iterator<Item = ExceptionKind> {
+        let is_set = |kind: &ExceptionKind| match kind {
+            ExceptionKind::Block => self.block,
+            ExceptionKind::Exempt => self.exempt,
+            ExceptionKind::Limit => self.limit.is_some(),
+            ExceptionKind::Multiplier => self.multiplier.is_some(),
+            ExceptionKind::Tier => self.tier.is_some(),
+            ExceptionKind::ShadowMode => self.shadow_mode.is_some(),
+        };
+        ExceptionKind::all().filter(is_set)
+    }
+}
+
+impl ExceptionRow {
+    /// Whether the row is in force at this time.
+    #[must_use]
+    pub fn is_in_force(&self, now_us: u64) -> bool {
+        self.until_us.is_none_or(|until_us| now_us < until_us)
+    }
+
+    /// Whether the row names limits, by path or name, and not all limits of a descriptor.
+    pub(super) fn names_limits(&self) -> bool {
+        self.path != Glob::Any || self.limit_name != Glob::Any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_multiplier_has_six_decimals_and_a_range() {
+        let parsed = |text: &str| text.parse::<Multiplier>();
+        for (text, shown) in
+            [("2", "2"), ("0.5", "0.5"), ("0.001", "0.001"), ("1000", "1000"), ("01.50", "1.5")]
+        {
+            assert_eq!(parsed(text).map(|multiplier| multiplier.to_string()).as_deref(), Ok(shown));
+        }
+        for text in ["", ".", "1.", ".5", "-1", "+1", "1e3", "1.0000001", "2x", "1,5", " 1"] {
+            assert_eq!(parsed(text), Err(MultiplierError::NotANumber), "{text:?}");
+        }
+        for text in ["0", "0.000999", "1000.000001", "4295", "99999999999999999999999"] {
+            assert_eq!(parsed(text), Err(MultiplierError::OutOfRange), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_product_is_rounded_down_but_admits_what_admitted_something() {
+        let table = [
+            // multiplier, number, product
+            ("2", 600, 1_200),
+            ("0.5", 50, 25),
+            ("0.5", 5, 2),
+            ("1.5", 5, 7),
+            ("0.001", 60, 1),
+            ("0.001", 0, 0),
+            ("0.333333", 3, 1),
+            ("1000", 1 << 52, 1_000 << 52),
+            ("1000", u64::MAX, u64::MAX),
+        ];
+        for (multiplier, number, product) in table {
+            let multiplier: Multiplier = multiplier.parse().expect("a multiplier");
+            assert_eq!(multiplier.times(number), product, "{multiplier} times {number}");
+        }
+    }
+}

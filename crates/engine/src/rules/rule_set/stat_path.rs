@@ -1,0 +1,39 @@
+//! The names under which the hits of a rule are counted in the metrics of `envoyproxy/ratelimit`.
+
+use super::{Rule, StatPath, Walk};
+
+impl Rule {
+    /// The stat path of a descriptor with these keys and values; `None` if it is the path of the rule. The hash of a
+    /// secret value takes the place of the value.
+    pub(crate) fn stat_path<'e>(
+        &self,
+        walk: &Walk<'_>,
+        entries: impl Iterator<Item = (&'e str, &'e str)>,
+    ) -> Option<Box<str>> {
+        if self.stat_path == StatPath::OfRule {
+            return None;
+        }
+        let nodes = || walk.steps.iter().map(|step| step.node());
+        let has_shared = nodes().any(|node| node.shares_counter);
+        let mut path = String::from(&*self.domain);
+        for (node, (key, value)) in nodes().zip(entries) {
+            path.push('.');
+            match self.stat_path {
+                // Without a shared level, an empty value leaves its separator.
+                StatPath::Detailed if !has_shared => path.extend([key, "_", value]),
+                StatPath::Detailed if node.shares_counter => path.push_str(&node.composite),
+                StatPath::Detailed => push_value(&mut path, key, value),
+                StatPath::PerLevel if node.takes_value => push_value(&mut path, key, value),
+                StatPath::PerLevel | StatPath::OfRule => path.push_str(&node.composite),
+            }
+        }
+        Some(path.into())
+    }
+}
+
+fn push_value(path: &mut String, key: &str, value: &str) {
+    path.push_str(key);
+    if !value.is_empty() {
+        path.extend(["_", value]);
+    }
+}
