@@ -3,7 +3,7 @@
 //! The owner of a [`Watched`] calls [`Watched::check`] at intervals, as long as changes should take effect.
 //! Notifications (inotify) would be faster on a local disk, but they behave differently for renames, swapped links,
 //! overlays and network file systems. Names, inodes and times show a change on all of them. A check that finds no
-//! change starts no thread.
+//! change starts no thread, but for the first one, which compares the content.
 
 use std::collections::hash_map::DefaultHasher;
 use std::convert::Infallible;
