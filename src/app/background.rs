@@ -74,7 +74,7 @@ impl Background {
         );
         // A denial that was cached may be of a limit that is now larger.
         let denials = Arc::clone(&stores);
-        let watch_exceptions = exceptions.watch(move || denials.purge_denials(), stop.cancelled());
+        let watch_exceptions = exceptions.watch(move || denials.purge_denials());
         let watch_store = async {
             if let Some(redis) = &http_store {
                 let kept_log = wait_for_store(redis, &readiness, &stores, &rulebook).await;
@@ -88,8 +88,8 @@ impl Background {
         };
         tokio::join!(
             watch_rules,
-            watch_exceptions,
-            tls.watch(stop),
+            stop.run_until_cancelled(watch_exceptions),
+            stop.run_until_cancelled(tls.watch()),
             stop.run_until_cancelled(watch_check_map),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),

@@ -1,7 +1,6 @@
 //! The exceptions in force: loads their files, applies changes while the process runs, and tells the log, the metrics
 //! and the admin page about them. Rules and exceptions are replaced apart: each keeps the other.
 
-use std::future::{Future, pending};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,20 +100,15 @@ impl ExceptionWatcher {
         self.reloader.is_some()
     }
 
-    /// Applies changes until `end`. Calls `on_change` after each change, once the exceptions are in force.
-    pub(super) async fn watch(self, on_change: impl Fn() + Send + 'static, end: impl Future<Output = ()>) {
+    /// Applies changes. Calls `on_change` after each change, once the exceptions are in force. Returns only without
+    /// files.
+    pub(super) async fn watch(self, on_change: impl Fn() + Send + 'static) {
         let Self { active, reloader } = self;
-        let watched = async {
-            let Some(mut reloader) = reloader else { return pending().await };
-            check_forever(move || {
-                active.apply(reloader.check_files(monotonic(), SystemClock.now_us()), &on_change);
-            })
-            .await
-        };
-        tokio::select! {
-            () = end => {}
-            never = watched => match never {},
-        }
+        let Some(mut reloader) = reloader else { return };
+        check_forever(move || {
+            active.apply(reloader.check_files(monotonic(), SystemClock.now_us()), &on_change);
+        })
+        .await;
     }
 }
 

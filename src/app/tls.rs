@@ -9,7 +9,6 @@ use base::{Change, Watched, check_forever};
 use parking_lot::Mutex;
 use tls::{CertificateFacts, FileError, LoadedTls, Protocol, ServerTls, TlsFileError, TlsFileSetting};
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use super::bounds::PortBounds;
 use super::load_status::LoadStatus;
@@ -100,14 +99,11 @@ impl TlsPorts {
         self.ports.iter().map(|port| Arc::clone(&port.status)).collect()
     }
 
-    /// Puts changed files in force until `stop`.
-    pub(super) async fn watch(self, stop: &CancellationToken) {
-        if self.ports.is_empty() {
-            return;
+    /// Puts changed files in force. Returns only without files.
+    pub(super) async fn watch(mut self) {
+        if !self.ports.is_empty() {
+            check_forever(move || self.ports.iter_mut().for_each(TlsPort::check_files)).await;
         }
-        let mut ports = self.ports;
-        let watched = check_forever(move || ports.iter_mut().for_each(TlsPort::check_files));
-        stop.run_until_cancelled(watched).await;
     }
 }
 

@@ -3,7 +3,7 @@
 //! The owner of a [`Watched`] calls [`Watched::check`] at intervals, as long as changes should take effect.
 //! Notifications (inotify) would be faster on a local disk, but they behave differently for renames, swapped links,
 //! overlays and network file systems. Names, inodes and times show a change on all of them. A check that finds no
-//! change starts no thread.
+//! change starts no thread, but for the first one, which compares the content.
 
 use std::collections::hash_map::DefaultHasher;
 use std::convert::Infallible;
@@ -119,7 +119,7 @@ impl<F: FindFiles> Watched<F> {
         // Before the files are loaded, so that a change meanwhile is one.
         let last_seen = FileStates::of_files(&files);
         let (content, loaded) = told_if_slow(&last_seen.paths(), || {
-            let content = last_seen.read(files.max_file_bytes());
+            let content = last_seen.read_content(files.max_file_bytes());
             (content, load(&files))
         });
         (Self { files, last_seen, unsettled: None, last_loaded: None, content }, loaded)
@@ -137,7 +137,7 @@ impl<F: FindFiles> Watched<F> {
             return Change::Unchanged;
         }
         let loaded = told_if_slow(&state.paths(), || {
-            let content = state.read(self.files.max_file_bytes());
+            let content = state.read_content(self.files.max_file_bytes());
             (content != self.content).then(|| (content, load(&self.files)))
         });
         let state = FileStates::of_files(&self.files);
@@ -174,7 +174,7 @@ impl<N: Clone> FileStates<N> {
         self.files.iter().map(|(path, _)| path.as_path()).collect()
     }
 
-    fn read(&self, max_file_bytes: u64) -> ContentPrint<N> {
+    fn read_content(&self, max_file_bytes: u64) -> ContentPrint<N> {
         let print = |path: &Path| {
             let content = hash_file(path, max_file_bytes).map_err(|error| error.to_string());
             (path.to_owned(), content)

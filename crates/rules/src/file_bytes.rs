@@ -9,7 +9,7 @@ use base::{read_file, read_stream};
 use super::problem::Problem;
 
 /// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
-pub(super) const MAX_FILE_BYTES: u64 = 8 << 20;
+pub(super) const MAX_RULE_BYTES: u64 = 8 << 20;
 
 /// The bytes of all files of a source.
 #[derive(Debug, Default)]
@@ -30,14 +30,14 @@ pub(super) struct SourceFile {
 impl SourceFiles {
     /// One file from a stream.
     pub fn from_stream(name: &str, stream: impl Read) -> Self {
-        let file = SourceFile::new(name.into(), true, read_stream(stream, MAX_FILE_BYTES));
+        let file = SourceFile::new(name.into(), true, read_stream(stream, MAX_RULE_BYTES));
         Self { files: vec![file], problems: Vec::new() }
     }
 }
 
 impl SourceFile {
     pub fn read_from(name: Arc<str>, is_rules: bool, path: &Path) -> Self {
-        Self::new(name, is_rules, read_file(path, MAX_FILE_BYTES))
+        Self::new(name, is_rules, read_file(path, MAX_RULE_BYTES))
     }
 
     fn new(name: Arc<str>, is_rules: bool, bytes: io::Result<Vec<u8>>) -> Self {

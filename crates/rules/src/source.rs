@@ -17,9 +17,11 @@ use std::sync::Arc;
 use base::{FindFiles, escaped};
 use strum::{EnumString, VariantNames};
 
-use super::exceptions;
-use super::file_bytes::{self, SourceFile, SourceFiles};
+use super::file_bytes::{MAX_RULE_BYTES, SourceFile, SourceFiles};
 use super::problem::{Location, Problem};
+
+/// The size limit of a file of exceptions: more than three million rows of a CSV file.
+pub(super) const MAX_EXCEPTION_BYTES: u64 = 128 << 20;
 
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
@@ -125,8 +127,8 @@ impl FindFiles for Source {
 
     fn max_file_bytes(&self) -> u64 {
         match self.purpose {
-            Purpose::Rules => file_bytes::MAX_FILE_BYTES,
-            Purpose::Exceptions => exceptions::MAX_FILE_BYTES,
+            Purpose::Rules => MAX_RULE_BYTES,
+            Purpose::Exceptions => MAX_EXCEPTION_BYTES,
         }
     }
 }

@@ -40,6 +40,8 @@ fn checks_without_a_change_start_no_thread() {
         reason = "the time of the first check, from which the others are counted"
     )]
     let start = Instant::now();
+    let first = reloader.check_files(start);
+    assert!(matches!(first, Change::Unchanged), "the first check compares the content: {first:?}");
     let before = threads_started();
     for check in 1..=200 {
         let change = reloader.check_files(start + check * Duration::from_millis(250));

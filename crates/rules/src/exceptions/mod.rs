@@ -23,7 +23,7 @@ use engine::{Entry, Exceptions, ExceptionsBuilder, RowValue, address_of};
 use crate::load::on_own_thread;
 use crate::problem::{Location, Problem, ProblemCollector, Problems};
 use crate::read::FileReport;
-use crate::source::{Source, display, is_csv};
+use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
 pub use mentions::check_against_rules;
@@ -32,8 +32,6 @@ pub use reload::ExceptionReloader;
 use changes::ChangeCounts;
 use mentions::Mentions;
 
-/// The size limit of a file: more than three million rows of a CSV file.
-pub(super) const MAX_FILE_BYTES: u64 = 128 << 20;
 /// Rows with all columns, in all files. A row takes about 250 bytes.
 const MAX_YAML_ROWS: usize = 100_000;
 /// Rows of CSV files, in all files: a table of 107 MB.
@@ -185,7 +183,7 @@ impl LoadedExceptions {
 
 /// Opens a file. What is read of it ends at the bound, too: it may grow.
 fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
-    Ok(open_file(path, MAX_FILE_BYTES)?.take(MAX_FILE_BYTES))
+    Ok(open_file(path, MAX_EXCEPTION_BYTES)?.take(MAX_EXCEPTION_BYTES))
 }
 
 #[cfg(test)]

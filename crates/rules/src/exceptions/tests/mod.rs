@@ -228,7 +228,7 @@ fn the_bounds_of_files_and_rows_are_told() {
     let mut folder = Folder::new();
     folder.write("a.csv", HEADER);
     let file = fs::File::options().write(true).open(folder.path().join("a.csv")).expect("the file");
-    file.set_len(MAX_FILE_BYTES + 1).expect("a sparse file");
+    file.set_len(MAX_EXCEPTION_BYTES + 1).expect("a sparse file");
     let told = folder.load().expect_err("too large");
     assert_eq!(told, "a.csv: cannot read the file: it is larger than 134217728 bytes");
     fs::remove_file(folder.path().join("a.csv")).expect("the file");
