@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use engine::Store;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::Request;
 use hyper::body::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::answering::{DEADLINE, send, spawn_decision};
+use super::answering::{CALL_TIMEOUT, DEADLINE, send, spawn_decision};
 use super::call::{CallHead, CallServer, CallStarter, StartedCall};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
@@ -29,9 +28,8 @@ const STARTS_AT_ONCE: usize = 32;
 const USUAL_CALLS: usize = 64;
 
 /// The calls of a connection that are accepted and not started.
-pub(super) struct AcceptedCalls<S> {
-    starter: CallStarter<S>,
-    counts: Arc<ConnectionCounts>,
+pub(super) struct AcceptedCalls {
+    starter: CallStarter,
     /// The calls that started on workers which served the connection before, and may still be open.
     earlier: Vec<Arc<ConnectionCounts>>,
     /// Accepted in this poll.
@@ -40,26 +38,23 @@ pub(super) struct AcceptedCalls<S> {
     held: HeldCalls,
 }
 
-impl<S: Store + 'static> AcceptedCalls<S> {
-    pub(super) fn new(starter: CallStarter<S>, counts: Arc<ConnectionCounts>) -> Self {
-        let held = HeldCalls::new(counts.hold_at_most());
-        Self { starter, counts, earlier: Vec::new(), new: Vec::new(), held }
+impl AcceptedCalls {
+    pub(super) fn new(starter: CallStarter) -> Self {
+        let held = HeldCalls::new(starter.counts.hold_at_most());
+        Self { starter, earlier: Vec::new(), new: Vec::new(), held }
     }
 
     /// Starts further calls on another worker. Calls that have started end where they are.
-    pub(super) fn move_to(&mut self, server: &CallServer<S>) {
+    pub(super) fn move_to(&mut self, server: Arc<CallServer>) {
         let counts = server.counts.add_connection();
-        self.starter.decisions = Arc::clone(&server.decisions);
-        self.starter.routed.routes = server.routes.clone();
-        self.starter.routed.counts = Arc::clone(&counts);
-        self.starter.counts = Arc::clone(&counts);
+        self.starter.server = server;
         self.earlier.retain(|counts| counts.open_calls() > 0);
-        self.earlier.push(std::mem::replace(&mut self.counts, counts));
+        self.earlier.push(std::mem::replace(&mut self.starter.counts, counts));
     }
 
     pub(super) fn has_pending_decisions(&self) -> bool {
         let earlier = self.earlier.iter().any(|counts| counts.has_pending_decisions());
-        earlier || self.counts.has_pending_decisions()
+        earlier || self.starter.counts.has_pending_decisions()
     }
 
     pub(super) fn push(&mut self, call: (Request<RecvStream>, SendResponse<Bytes>)) {
@@ -74,12 +69,12 @@ impl<S: Store + 'static> AcceptedCalls<S> {
     /// The number of streams that h2 needs for calls: those of the open calls, and those of the new calls.
     pub(super) fn streams(&self) -> usize {
         let earlier: usize = self.earlier.iter().map(|counts| counts.open_calls()).sum();
-        earlier + self.counts.open_calls() + self.new.len()
+        earlier + self.starter.counts.open_calls() + self.new.len()
     }
 
     /// Starts calls in the order of their arrival, and holds the calls that may not be decided yet.
     pub(super) fn start(&mut self, cx: &mut Context<'_>) {
-        self.held.record_load(self.counts.store_has_room());
+        self.held.record_load(self.starter.counts.store_has_room());
         let mut started = 0;
         while started < STARTS_AT_ONCE
             && self.may_start()
@@ -92,20 +87,20 @@ impl<S: Store + 'static> AcceptedCalls<S> {
         for (request, respond) in new.drain(..) {
             let CallHead { time_limit, is_long } = match self.starter.read_head(&request) {
                 Ok(head) => head,
-                Err(refusal) => {
-                    send(respond, refusal, &self.counts);
+                Err(refused) => {
+                    self.go_on(cx, refused, respond, CALL_TIMEOUT);
                     continue;
                 }
             };
             let starts = self.held.is_empty() && self.may_start();
             // `start_call` refuses a call for which there is no room.
-            if starts || is_long || !self.counts.has_room() {
+            if starts || is_long || !self.starter.counts.has_room() {
                 self.start_call(cx, request, respond, time_limit);
             } else {
-                let (since, open) = (Instant::now(), self.counts.count_open_call());
+                let (since, open) = (Instant::now(), self.starter.counts.count_open_call());
                 let call = HeldCall { request, respond, since, time_limit, open };
                 self.held.push(cx, call);
-                self.counts.record_held();
+                self.starter.counts.record_held();
             }
         }
         new.shrink_to(USUAL_CALLS);
@@ -113,14 +108,14 @@ impl<S: Store + 'static> AcceptedCalls<S> {
         if !self.held.is_empty() && self.may_start() {
             cx.waker().wake_by_ref();
         } else if !self.held.is_empty() {
-            self.counts.register_waker(cx.waker());
+            self.starter.counts.register_waker(cx.waker());
             self.held.wake_when_due(cx);
         }
     }
 
     /// Whether the next call may start.
     fn may_start(&self) -> bool {
-        self.counts.may_decide() || self.held.is_overloaded()
+        self.starter.counts.may_decide() || self.held.is_overloaded()
     }
 
     fn start_held(&mut self, cx: &mut Context<'_>, call: HeldCall) {
@@ -132,23 +127,33 @@ impl<S: Store + 'static> AcceptedCalls<S> {
                 self.start_call(cx, request, respond, left);
             }
             None => {
-                send(respond, open.record(DEADLINE).into(), &self.counts);
+                send(respond, open.record(DEADLINE).into(), &self.starter.counts);
             }
         }
     }
 
-    /// Starts a call. A decision is polled once here. It is then ready if the counters are in memory, if no limit
-    /// applies, or if the deny cache denies it, and its answer needs no task. With Redis this poll puts the request
-    /// into the queue of its server, and a task waits for the reply.
     fn start_call(
-        &mut self,
+        &self,
         cx: &mut Context<'_>,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         time_limit: Duration,
     ) {
-        let counts = &self.counts;
-        match self.starter.start(request.map(RequestBody::from)) {
+        self.go_on(cx, self.starter.start(request.map(RequestBody::from)), respond, time_limit);
+    }
+
+    /// Answers a started call, or lets it continue as a task. A decision is polled once here. It is then ready if the
+    /// counters are in memory, if no limit applies, or if the deny cache denies it, and its answer needs no task. With
+    /// Redis this poll puts the request into the queue of its server, and a task waits for the reply.
+    fn go_on(
+        &self,
+        cx: &mut Context<'_>,
+        started: StartedCall,
+        respond: SendResponse<Bytes>,
+        time_limit: Duration,
+    ) {
+        let counts = &self.starter.counts;
+        match started {
             StartedCall::Answered(reply) => send(respond, reply, counts),
             StartedCall::Deciding(mut deciding) => match deciding.as_mut().poll(cx) {
                 Poll::Ready(reply) => send(respond, reply, counts),

@@ -1,5 +1,5 @@
 //! Reads the head of a call, and starts the call. The decision call, `ShouldRateLimit`, goes directly to its handler:
-//! its message is read (`message.rs`) and decoded (`convert.rs`), and `Handler::decide` decides it. Every other call
+//! its message is read (`message.rs`), and `decisions.rs` decides it. Every other call
 //! goes through tonic's router (axum), which would add about 3,800 instructions to a decision call (callgrind, tonic
 //! 0.14). tonic's own server also decodes and encodes through a stream of messages, with a codec and a timer for each
 //! call. A call with a single message needs neither. And calls that tonic's server refuses would not be counted.
@@ -9,26 +9,22 @@
 //! it asks with OPTIONS; it sends other content types without asking. All headers are read in one pass. With a lookup
 //! for each, a call would take 500 instructions more (callgrind).
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Caller, Store};
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use h2::RecvStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
-use hyper::body::Bytes;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic::service::Routes;
 
 use super::answering::{CALL_TIMEOUT, Reply};
-use super::convert::decode;
+use super::decisions::Decisions;
 use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
-use crate::decide::{Handler, NoDecision};
+use crate::decide::NoDecision;
 use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
 use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
@@ -49,9 +45,6 @@ const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
 const MANY_CALLS: NoDecision = NoDecision::refused(RequestFailure::Overloaded, "too many calls are open");
-/// The panic hook has written the reason to the log.
-const PANIC: NoDecision =
-    NoDecision::refused(RequestFailure::Panic, "the decision ended by an error of the service");
 
 /// A call, and what is left to do.
 pub(super) enum StartedCall {
@@ -65,114 +58,84 @@ pub(super) enum StartedCall {
 }
 
 /// What the calls of one worker share.
-pub(super) struct CallServer<S> {
-    pub(super) decisions: Arc<DecisionCalls<S>>,
+pub(super) struct CallServer {
+    pub(super) decisions: Decisions,
+    pub(super) bounds: MessageBounds,
     pub(super) routes: Routes,
     pub(super) counts: Arc<WorkerCounts>,
 }
 
 /// Starts the calls of one connection.
-pub(super) struct CallStarter<S> {
-    pub(super) decisions: Arc<DecisionCalls<S>>,
+pub(super) struct CallStarter {
+    pub(super) server: Arc<CallServer>,
     pub(super) routed: RoutedCalls,
     pub(super) counts: Arc<ConnectionCounts>,
 }
 
-impl<S: Store + 'static> CallStarter<S> {
-    /// Reads the head of a call, before anything else is done with the call. The error is the reply to a call that is
-    /// refused because of its head.
-    pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Reply> {
+impl CallStarter {
+    /// Reads the head of a call, before anything else is done with the call. The error is a call that is refused
+    /// because of its head.
+    pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, StartedCall> {
         read_head(request).map_err(|refused| self.refuse_head(request, refused))
     }
 
     /// Starts a call whose headers have arrived. Does not wait.
     pub(super) fn start(&self, request: Request<RequestBody>) -> StartedCall {
         if !self.counts.has_room() {
-            return StartedCall::Answered(self.many_calls());
+            return self.many_calls();
         }
         if request.uri().path() == PATH {
-            let tracer = &self.decisions.handler.tracer;
-            let span = tracer.start_call(SpannedCall::ShouldRateLimit, request.headers());
-            return Arc::clone(&self.decisions).start(request.into_body(), self.counts.caller(), span);
+            return self.start_decision(request);
         }
-        match self.routed.start(request) {
-            Some(call) => StartedCall::Routed(call),
-            None => StartedCall::Answered(self.many_calls()),
+        let routed = self.routed.start(request, &self.server.routes, &self.counts);
+        routed.map_or_else(|| self.many_calls(), StartedCall::Routed)
+    }
+
+    fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
+        let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
+        match Arrival::take(request.into_body(), &self.server.bounds) {
+            Arrival::Whole(message) => {
+                StartedCall::Deciding(self.server.decisions.answer(message, caller, span))
+            }
+            Arrival::Part(part) => {
+                let server = Arc::clone(&self.server);
+                StartedCall::Reading(Box::pin(async move {
+                    let message = part.complete(&server.bounds).await;
+                    server.decisions.answer(message, caller, span).await
+                }))
+            }
         }
     }
 
+    fn start_span(&self, headers: &HeaderMap) -> CallSpan {
+        self.server.decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
+    }
+
     #[cold]
-    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> Reply {
+    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> StartedCall {
         if !self.counts.has_room() {
             return self.many_calls();
         }
-        let failures = &self.decisions.handler.failures;
-        let RefusedHead { error, http_status } = refused;
-        match http_status {
+        let RefusedHead(error, http_status) = refused;
+        StartedCall::Answered(match http_status {
             Some(code) => {
-                let mut status = Status::from(failures.record(error));
+                let mut status = Status::from(self.counts.record(error));
                 if code == StatusCode::METHOD_NOT_ALLOWED {
                     // HTTP demands that the client is told the method that it may use.
                     status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
                 }
                 Reply::HttpRefusal(code, status)
             }
-            None if request.uri().path() == PATH => self.decisions.refuse(error, request.headers()),
-            None => failures.record(error).into(),
-        }
+            None if request.uri().path() == PATH => {
+                let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
+                return StartedCall::Deciding(self.server.decisions.answer(Err(error), caller, span));
+            }
+            None => self.counts.record(error).into(),
+        })
     }
 
-    fn many_calls(&self) -> Reply {
-        self.decisions.handler.failures.record(MANY_CALLS).into()
-    }
-}
-
-/// What the decision calls of one worker share.
-#[derive(Debug)]
-pub(super) struct DecisionCalls<S> {
-    pub(super) handler: Handler<S>,
-    pub(super) bounds: MessageBounds,
-}
-
-impl<S: Store + 'static> DecisionCalls<S> {
-    fn start(self: Arc<Self>, body: RequestBody, caller: Caller, span: CallSpan) -> StartedCall {
-        match Arrival::take(body, &self.bounds) {
-            Arrival::Whole(message) => StartedCall::Deciding(Box::pin(self.answer(message, caller, span))),
-            Arrival::Part(part) => StartedCall::Reading(Box::pin(async move {
-                let message = part.complete(&self.bounds).await;
-                self.answer(message, caller, span).await
-            })),
-        }
-    }
-
-    /// Answers a call whose message is not read.
-    fn refuse(&self, error: NoDecision, headers: &HeaderMap) -> Reply {
-        let mut span = self.handler.tracer.start_call(SpannedCall::ShouldRateLimit, headers);
-        self.handler.refuse(error, &mut span).unwrap_or_else(Reply::from)
-    }
-
-    /// A panic ends this call only: other calls are polled by the same task.
-    async fn answer(
-        self: Arc<Self>,
-        message: Result<Bytes, NoDecision>,
-        caller: Caller,
-        mut span: CallSpan,
-    ) -> Reply {
-        let decided = AssertUnwindSafe(self.decide(message, caller, &mut span)).catch_unwind().await;
-        let decided = decided.unwrap_or_else(|_| self.handler.refuse(PANIC, &mut span));
-        decided.unwrap_or_else(Reply::from)
-    }
-
-    async fn decide(
-        &self,
-        message: Result<Bytes, NoDecision>,
-        caller: Caller,
-        span: &mut CallSpan,
-    ) -> Result<Reply, NoDecision> {
-        match message.and_then(decode) {
-            Ok(request) => self.handler.decide(|| Ok(request), caller, span).await,
-            Err(error) => self.handler.refuse(error, span),
-        }
+    fn many_calls(&self) -> StartedCall {
+        StartedCall::Answered(self.counts.record(MANY_CALLS).into())
     }
 }
 
@@ -184,29 +147,21 @@ pub(super) struct CallHead {
     pub(super) is_long: bool,
 }
 
-/// Why the port does not serve a call, by its head.
+/// Why the port does not serve a call, by its head, and the status of HTTP for a call that is not one of gRPC.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RefusedHead {
-    error: NoDecision,
-    /// For a call that is not one of gRPC.
-    http_status: Option<StatusCode>,
-}
+pub(super) struct RefusedHead(NoDecision, Option<StatusCode>);
 
-const NO_POST: RefusedHead = RefusedHead::not_grpc(StatusCode::METHOD_NOT_ALLOWED, "the method is not POST");
-const OTHER_TYPE: RefusedHead =
-    RefusedHead::not_grpc(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content type is not application/grpc");
-const OF_PAGE: RefusedHead = RefusedHead::not_grpc(StatusCode::FORBIDDEN, NO_PAGES);
+const NO_POST: RefusedHead =
+    RefusedHead(NoDecision::invalid("the method is not POST"), Some(StatusCode::METHOD_NOT_ALLOWED));
+const OTHER_TYPE: RefusedHead = RefusedHead(
+    NoDecision::invalid("the content type is not application/grpc"),
+    Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+);
+const OF_PAGE: RefusedHead = RefusedHead(NoDecision::invalid(NO_PAGES), Some(StatusCode::FORBIDDEN));
 
-impl RefusedHead {
-    const fn not_grpc(code: StatusCode, text: &'static str) -> Self {
-        Self { error: NoDecision::invalid(text), http_status: Some(code) }
-    }
-
-    fn long(bytes: usize) -> Self {
-        let max = MAX_HEADER_LIST_BYTES;
-        let text = format!("{bytes} bytes in the headers, more than the {max} allowed");
-        Self { error: NoDecision::TooLong(text.into()), http_status: None }
-    }
+fn long_headers(bytes: usize) -> RefusedHead {
+    let text = format!("{bytes} bytes in the headers, more than the {MAX_HEADER_LIST_BYTES} allowed");
+    RefusedHead(NoDecision::TooLong(text.into()), None)
 }
 
 /// Reads the head of a call.
@@ -235,7 +190,7 @@ pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, RefusedHead
         return Err(OF_PAGE);
     }
     if bytes > MAX_HEADER_LIST_BYTES {
-        return Err(RefusedHead::long(bytes));
+        return Err(long_headers(bytes));
     }
     Ok(CallHead { time_limit: time_limit(timeout), is_long: bytes > LONG_HEADER_LIST_BYTES })
 }
@@ -343,7 +298,7 @@ mod tests {
         assert_eq!(read(LONG_HEADER_LIST_BYTES + 1), Ok(true));
         assert_eq!(read(MAX_HEADER_LIST_BYTES), Ok(true));
         let bytes = MAX_HEADER_LIST_BYTES + 1;
-        assert_eq!(read(bytes), Err(RefusedHead::long(bytes)));
+        assert_eq!(read(bytes), Err(long_headers(bytes)));
     }
 
     #[test]

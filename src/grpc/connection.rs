@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use engine::Store;
 use futures_util::future::{Either, select};
 use h2::Reason;
 use h2::server::{Builder, Connection};
@@ -37,8 +36,8 @@ const MAX_ERROR_RESETS: usize = 1_024;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the connections of one worker share.
-pub(super) struct ConnectionServer<S> {
-    pub(super) calls: Arc<CallServer<S>>,
+pub(super) struct ConnectionServer {
+    pub(super) calls: Arc<CallServer>,
     /// Shared by all workers.
     pub(super) streams: Arc<OpenStreams>,
     pub(super) options: GrpcOptions,
@@ -47,33 +46,27 @@ pub(super) struct ConnectionServer<S> {
     pub(super) stop: CancellationToken,
 }
 
-impl<S: Store + 'static> ConnectionServer<S> {
+impl ConnectionServer {
     /// Serves the connection until the client closes it, it is too old, its place is needed, or the server stops. Then
     /// finishes its calls.
     pub(super) async fn serve<I>(
         self: Arc<Self>,
         stream: I,
-        placement: Arc<Placement<S>>,
+        placement: Arc<Placement>,
         admitted: Arc<Admitted>,
     ) where
         I: AsyncRead + AsyncWrite + Unpin,
     {
         let counts = self.calls.counts.add_connection();
         let closing = self.stop.child_token();
-        let starter = CallStarter {
-            decisions: Arc::clone(&self.calls.decisions),
+        let calls = AcceptedCalls::new(CallStarter {
+            server: Arc::clone(&self.calls),
+            routed: RoutedCalls { streams: self.streams.add_connection(), closing: closing.clone() },
             counts: Arc::clone(&counts),
-            routed: RoutedCalls {
-                routes: self.calls.routes.clone(),
-                streams: self.streams.add_connection(),
-                closing: closing.clone(),
-                counts: Arc::clone(&counts),
-            },
-        };
-        let calls = AcceptedCalls::new(starter, Arc::clone(&counts));
+        });
         let budget = ReadBudget::new(self.bytes_per_poll);
-        let unfinished = self.calls.decisions.bounds.unfinished.clone();
-        let io = ConnectionIo::new(stream, budget, self.stop.clone(), unfinished, Arc::clone(&counts));
+        let unfinished = self.calls.bounds.unfinished.clone();
+        let io = ConnectionIo::new(stream, budget, self.stop.clone(), unfinished, counts);
         let idle = IdleWatch::new(Arc::clone(&admitted), closing.clone());
         // Boxed, so that an open connection does not keep the memory of its handshake.
         let opened = Box::pin(Http2Connection::open(io, calls, idle, placement)).await;
@@ -88,7 +81,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
 
     async fn run<I>(
         &self,
-        mut connection: Pin<&mut Http2Connection<I, S>>,
+        mut connection: Pin<&mut Http2Connection<I>>,
         admitted: &Admitted,
         closing: &CancellationToken,
     ) -> Result<(), ConnectionEnd>
@@ -121,13 +114,12 @@ impl<S: Store + 'static> ConnectionServer<S> {
 
 /// Waits for the calls in flight, and for the client to close the connection. Does not wait for a client that only
 /// delays the end.
-async fn finish<I, S>(
-    mut connection: Pin<&mut Http2Connection<I, S>>,
+async fn finish<I>(
+    mut connection: Pin<&mut Http2Connection<I>>,
     finish_within: Duration,
 ) -> Result<(), ConnectionEnd>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: Store + 'static,
 {
     let mut patience = pin!(tokio::time::sleep(finish_within));
     loop {
@@ -158,11 +150,11 @@ enum ConnectionEnd {
 
 /// A connection after its handshake, as a future that ends with the connection. Each poll reads and accepts what has
 /// arrived, then starts the calls that may be decided.
-struct Http2Connection<I, S> {
+struct Http2Connection<I> {
     http2: Connection<ConnectionIo<I>, Bytes>,
     read_budget: ReadBudget,
-    calls: AcceptedCalls<S>,
-    placement: Arc<Placement<S>>,
+    calls: AcceptedCalls,
+    placement: Arc<Placement>,
     keep_alive: KeepAlive,
     leaked: LeakedStreams,
     /// Cancelled when the client had better open a new connection.
@@ -171,17 +163,16 @@ struct Http2Connection<I, S> {
     end: Option<ConnectionEnd>,
 }
 
-impl<I, S> Http2Connection<I, S>
+impl<I> Http2Connection<I>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: Store + 'static,
 {
     /// Does the handshake of HTTP/2.
     async fn open(
         io: ConnectionIo<I>,
-        calls: AcceptedCalls<S>,
+        calls: AcceptedCalls,
         idle: IdleWatch,
-        placement: Arc<Placement<S>>,
+        placement: Arc<Placement>,
     ) -> Result<Pin<Box<Self>>, h2::Error> {
         let (read_budget, closing) = (io.read_budget(), idle.closing());
         let mut http2 = builder().handshake(io).await?;
@@ -199,17 +190,16 @@ where
     }
 }
 
-impl<I, S> Future for Http2Connection<I, S>
+impl<I> Future for Http2Connection<I>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: Store + 'static,
 {
     type Output = Result<(), ConnectionEnd>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { http2, read_budget, calls, placement, keep_alive, leaked, closing, end } = &mut *self;
         if let Some(server) = placement.begin_poll() {
-            calls.move_to(&server);
+            calls.move_to(server);
         }
         read_budget.refill();
         loop {

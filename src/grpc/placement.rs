@@ -1,27 +1,29 @@
 //! Which worker serves a connection. A connection can move to another worker between two polls of its task: the future
 //! that serves it continues on the other worker's runtime, with that worker's limiter and store. Its client does not
 //! notice. Calls that the old worker has not answered yet are answered from there.
+//!
+//! A connection asks [`Placement::begin_poll`] whether it has moved. A worker gives connections away, and takes those
+//! of other workers, with `ServedConnections`. Nothing else knows of moves.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
-use parking_lot::Mutex;
 
 use super::acceptor::CountedConnection;
 use super::call::CallServer;
 use crate::net::socket::MovedFlag;
 
 /// Shared by the worker that serves a connection, the task and the socket of the connection.
-pub(super) struct Placement<S> {
+pub(super) struct Placement {
     /// Set when another worker begins to serve the connection. The socket then registers with its runtime.
     socket_has_moved: MovedFlag,
-    /// Set at the same time. The task then takes `new_server`.
-    task_has_moved: AtomicBool,
-    new_server: Mutex<Option<Arc<CallServer<S>>>>,
+    /// That of the other worker, until the task takes it.
+    new_server: ArcSwapOption<CallServer>,
     /// The index of the worker that is to serve the connection; [`STAYS`] if it is to stay.
     moves_to: AtomicUsize,
     /// How often the task was polled since its worker last looked: how busy the connection is.
@@ -31,12 +33,11 @@ pub(super) struct Placement<S> {
 
 const STAYS: usize = usize::MAX;
 
-impl<S> Placement<S> {
+impl Placement {
     pub(super) fn new(socket_has_moved: MovedFlag) -> Arc<Self> {
         Arc::new(Self {
             socket_has_moved,
-            task_has_moved: AtomicBool::new(false),
-            new_server: Mutex::new(None),
+            new_server: ArcSwapOption::empty(),
             moves_to: AtomicUsize::new(STAYS),
             polls: AtomicUsize::new(0),
             task: AtomicWaker::new(),
@@ -54,64 +55,58 @@ impl<S> Placement<S> {
     }
 
     /// Records a poll. Returns the server of the worker that has just begun to serve the connection.
-    pub(super) fn begin_poll(&self) -> Option<Arc<CallServer<S>>> {
+    pub(super) fn begin_poll(&self) -> Option<Arc<CallServer>> {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        if !self.task_has_moved.load(Ordering::Relaxed) {
+        if self.new_server.load().is_none() {
             return None;
         }
-        self.task_has_moved.store(false, Ordering::Relaxed);
-        self.new_server.lock().take()
+        self.new_server.swap(None)
     }
 }
 
 /// The task of a connection on one worker. It ends with the connection, or with what another worker needs to go on.
-pub(super) struct PlacedConnection<S> {
+pub(super) struct PlacedConnection {
     serving: Option<BoxFuture<'static, ()>>,
-    placement: Arc<Placement<S>>,
+    placement: Arc<Placement>,
     has_registered: bool,
     _counted: CountedConnection,
 }
 
 /// A connection on its way to another worker.
-pub(super) struct MovingConnection<S> {
+pub(super) struct MovingConnection {
     serving: BoxFuture<'static, ()>,
-    placement: Arc<Placement<S>>,
+    placement: Arc<Placement>,
     /// The index of the worker.
     pub(super) to: usize,
 }
 
-impl<S> PlacedConnection<S> {
+impl PlacedConnection {
     pub(super) fn new(
         serving: BoxFuture<'static, ()>,
-        placement: Arc<Placement<S>>,
+        placement: Arc<Placement>,
         counted: CountedConnection,
     ) -> Self {
         Self { serving: Some(serving), placement, has_registered: false, _counted: counted }
     }
 
-    pub(super) fn placement(&self) -> &Arc<Placement<S>> {
+    pub(super) fn placement(&self) -> &Arc<Placement> {
         &self.placement
     }
 }
 
-impl<S> MovingConnection<S> {
+impl MovingConnection {
     /// Continues on the current runtime, with the limiter and the store of `server`.
-    pub(super) fn arrive(
-        self,
-        server: Arc<CallServer<S>>,
-        counted: CountedConnection,
-    ) -> PlacedConnection<S> {
+    pub(super) fn arrive(self, server: Arc<CallServer>, counted: CountedConnection) -> PlacedConnection {
         let placement = &self.placement;
-        *placement.new_server.lock() = Some(server);
+        placement.new_server.store(Some(server));
         placement.moves_to.store(STAYS, Ordering::Relaxed);
-        placement.task_has_moved.store(true, Ordering::Relaxed);
         placement.socket_has_moved.set();
         PlacedConnection::new(self.serving, self.placement, counted)
     }
 }
 
-impl<S> Future for PlacedConnection<S> {
-    type Output = Option<MovingConnection<S>>;
+impl Future for PlacedConnection {
+    type Output = Option<MovingConnection>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.has_registered {

@@ -36,11 +36,9 @@ const READ_BY_TONIC: [HeaderName; 4] = [
 
 /// Starts the routed calls of one connection.
 pub(super) struct RoutedCalls {
-    pub(super) routes: Routes,
     pub(super) streams: ConnectionStreams,
     /// Cancelled when the connection is to be closed.
     pub(super) closing: CancellationToken,
-    pub(super) counts: Arc<ConnectionCounts>,
 }
 
 /// A routed call that has started.
@@ -52,16 +50,21 @@ pub(super) struct RoutedCall {
 
 impl RoutedCalls {
     /// `None` if the call would be one stream too many.
-    pub(super) fn start(&self, request: Request<RequestBody>) -> Option<RoutedCall> {
+    pub(super) fn start(
+        &self,
+        request: Request<RequestBody>,
+        routes: &Routes,
+        counts: &Arc<ConnectionCounts>,
+    ) -> Option<RoutedCall> {
         let kind = StreamKind::at_path(request.uri().path());
         let stream = match kind {
             Some(kind) => Some(self.streams.open(kind)?),
             None => None,
         };
         let is_health_check = request.uri().path() == HEALTH_CHECK;
-        let answered = self.routes.clone().call(with_short_head(request));
+        let answered = routes.clone().call(with_short_head(request));
         let closing = self.closing.clone();
-        let counts = Arc::clone(&self.counts);
+        let counts = Arc::clone(counts);
         let response = Box::pin(async move {
             let timer = is_health_check.then(|| counts.start_health_check());
             let Ok(response) = answered.await;

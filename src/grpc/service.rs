@@ -3,11 +3,13 @@
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::decide::{Handler, Readiness};
+use super::decisions::Decisions;
+use crate::decide::Readiness;
 use crate::net::tls::PortTls;
 use crate::net::{Admission, UnfinishedBytes};
 
@@ -62,10 +64,8 @@ pub enum GrpcError {
     },
 }
 
-/// What [`serve`](super::serve) needs beside the listener. `make_context` is called once in each worker, on its
-/// runtime.
-#[derive(Debug)]
-pub struct GrpcService<M> {
+/// What [`serve`](super::serve) needs beside the listener.
+pub struct GrpcService {
     pub options: GrpcOptions,
     pub readiness: Readiness,
     pub admission: Admission,
@@ -73,12 +73,15 @@ pub struct GrpcService<M> {
     pub tls: Option<PortTls>,
     /// Shared with the HTTP ports.
     pub unfinished: UnfinishedBytes,
-    pub make_context: M,
+    /// Called once in each worker, on its runtime.
+    pub make_context: MakeContext,
 }
 
+pub type MakeContext = Arc<dyn Fn() -> Result<WorkerContext, BoxError> + Send + Sync>;
+
 /// What a worker needs to answer calls.
-pub struct WorkerContext<S> {
-    pub handler: Handler<S>,
+pub struct WorkerContext {
+    pub decisions: Decisions,
     /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
     pub close: BoxFuture<'static, ()>,
     /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then

@@ -35,7 +35,7 @@ impl Store for SlowStore {
 /// Connections of one worker, whose store answers when it is told to.
 struct SlowServer {
     store: SlowStore,
-    server: Arc<ConnectionServer<SlowStore>>,
+    server: Arc<ConnectionServer>,
     metrics: Metrics,
     stop: CancellationToken,
 }

@@ -13,7 +13,7 @@ const fn address(number: u8) -> IpAddr {
 
 struct FullPort {
     admission: Admission,
-    server: Arc<ConnectionServer<MemoryStore>>,
+    server: Arc<ConnectionServer>,
     metrics: Metrics,
     clients: Vec<SendRequest<Bytes>>,
 }

@@ -23,7 +23,7 @@ fn end_of(connection: h2::client::Connection<DuplexStream>) -> JoinHandle<Option
 
 impl Miser {
     /// Takes answers until the window is used up.
-    async fn connect(server: Arc<ConnectionServer<MemoryStore>>, admitted: Arc<Admitted>) -> Self {
+    async fn connect(server: Arc<ConnectionServer>, admitted: Arc<Admitted>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
         let served = spawn(server.serve(theirs, placement(), admitted));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");

@@ -36,9 +36,10 @@ use tokio_util::sync::CancellationToken;
 use super::accepted_calls::MAX_CONCURRENT_STREAMS;
 use super::acceptor::OpenConnections;
 use super::answering::CALL_TIMEOUT;
-use super::call::{self, CallServer, DecisionCalls};
+use super::call::{self, CallServer};
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
+use super::decisions::Decisions;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
 use super::other_services::other_services;
@@ -99,11 +100,7 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
 }
 
 /// A server of one worker, without rules.
-fn server(
-    max_open: usize,
-    metrics: &Metrics,
-    stop: &CancellationToken,
-) -> Arc<ConnectionServer<MemoryStore>> {
+fn server(max_open: usize, metrics: &Metrics, stop: &CancellationToken) -> Arc<ConnectionServer> {
     let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
     server_of(handler(RuleSet::empty(), store, metrics), max_open, stop)
 }
@@ -123,7 +120,7 @@ fn server_of<S: Store + 'static>(
     handler: Handler<S>,
     max_open: usize,
     stop: &CancellationToken,
-) -> Arc<ConnectionServer<S>> {
+) -> Arc<ConnectionServer> {
     let options = options();
     let bounds =
         MessageBounds { max_bytes: MAX_MESSAGE_BYTES, unfinished: UnfinishedBytes::new(UNFINISHED_BYTES) };
@@ -131,7 +128,8 @@ fn server_of<S: Store + 'static>(
     counts.max_open = max_open;
     let calls = CallServer {
         counts: Arc::new(counts),
-        decisions: Arc::new(DecisionCalls { handler, bounds }),
+        bounds,
+        decisions: Decisions::new(handler),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
     };
     Arc::new(ConnectionServer {
@@ -345,7 +343,7 @@ fn admitted_place() -> Arc<Admitted> {
 }
 
 /// The placement of a connection that stays.
-fn placement<S>() -> Arc<Placement<S>> {
+fn placement() -> Arc<Placement> {
     Placement::new(MovedFlag::default())
 }
 

@@ -16,20 +16,20 @@ const CONNECTIONS: usize = 8;
 const CALLS_AT_ONCE: usize = 20;
 const MOVES: usize = 200;
 
-fn context<S>(handler: Handler<S>) -> Result<WorkerContext<S>, BoxError> {
+fn context<S: Store + 'static>(handler: Handler<S>) -> Result<WorkerContext, BoxError> {
     Ok(WorkerContext {
-        handler,
+        decisions: Decisions::new(handler),
         close: Box::pin(std::future::ready(())),
         died: Box::pin(std::future::pending()),
     })
 }
 
 /// A service of two workers, and its port.
-async fn service<M>(
+async fn service(
     decisions_at_once: usize,
     metrics: &Metrics,
-    make_context: M,
-) -> (GrpcService<M>, PortListener, SocketAddr) {
+    make_context: impl Fn() -> Result<WorkerContext, BoxError> + Send + Sync + 'static,
+) -> (GrpcService, PortListener, SocketAddr) {
     let bounds = ConnectionBounds { total: CONNECTIONS, per_address: CONNECTIONS };
     let service = GrpcService {
         options: GrpcOptions {
@@ -41,7 +41,7 @@ async fn service<M>(
         admission: Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc)),
         tls: None,
         unfinished: UnfinishedBytes::new(UNFINISHED_BYTES),
-        make_context,
+        make_context: Arc::new(make_context),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

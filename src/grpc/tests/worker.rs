@@ -7,9 +7,7 @@ use crate::grpc::service::{BoxError, GrpcService, WorkerContext};
 use crate::grpc::worker::serve;
 use crate::net::PortListener;
 
-type MakeContext = fn() -> Result<WorkerContext<MemoryStore>, BoxError>;
-
-fn service(make_context: MakeContext) -> GrpcService<MakeContext> {
+fn service(make_context: fn() -> Result<WorkerContext, BoxError>) -> GrpcService {
     let options = GrpcOptions {
         workers: NonZeroUsize::MIN,
         decisions_at_once: NonZeroUsize::MIN,
@@ -25,19 +23,20 @@ fn service(make_context: MakeContext) -> GrpcService<MakeContext> {
         admission: Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc)),
         tls: None,
         unfinished: UnfinishedBytes::new(0),
-        make_context,
+        make_context: Arc::new(make_context),
     }
 }
 
-async fn error_of(make_context: MakeContext) -> String {
+async fn error_of(make_context: fn() -> Result<WorkerContext, BoxError>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let served = serve(PortListener::of_tcp(listener), service(make_context), CancellationToken::new()).await;
     served.expect_err("the server was not told to stop").to_string()
 }
 
-fn memory_handler() -> Handler<MemoryStore> {
+fn memory_decisions() -> Decisions {
     let metrics = Metrics::new(800_000).expect("metrics");
-    handler(RuleSet::empty(), MemoryStore::new(MemoryOptions::default(), SystemClock), &metrics)
+    let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+    Decisions::new(handler(RuleSet::empty(), store, &metrics))
 }
 
 #[tokio::test]
@@ -56,7 +55,7 @@ async fn a_worker_that_panics_ends_the_service() {
 async fn a_store_whose_task_dies_ends_the_service_with_the_reason() {
     let reason = error_of(|| {
         let died = Box::pin(ready(BoxError::from("a batcher panicked")));
-        Ok(WorkerContext { handler: memory_handler(), close: Box::pin(ready(())), died })
+        Ok(WorkerContext { decisions: memory_decisions(), close: Box::pin(ready(())), died })
     });
     assert_eq!(reason.await, "worker 0 ended: a task of its store died: a batcher panicked");
 }
@@ -64,7 +63,8 @@ async fn a_store_whose_task_dies_ends_the_service_with_the_reason() {
 #[tokio::test]
 async fn a_service_whose_store_lives_ends_when_it_is_stopped() {
     let make_context = || {
-        Ok(WorkerContext { handler: memory_handler(), close: Box::pin(ready(())), died: Box::pin(pending()) })
+        let (close, died) = (Box::pin(ready(())), Box::pin(pending()));
+        Ok(WorkerContext { decisions: memory_decisions(), close, died })
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let stop = CancellationToken::new();
