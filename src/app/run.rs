@@ -24,7 +24,7 @@ use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;
 use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, Readiness};
 use crate::grpc;
-use crate::grpc::{GrpcService, MakeContext, WorkerContext};
+use crate::grpc::{BoxError, Decisions, GrpcService, MakeContext, WorkerContext};
 use crate::http;
 use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService};
 use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
@@ -127,7 +127,7 @@ impl App {
         let make_context: MakeContext = Arc::new(move || {
             let store = stores.make_store()?;
             let (close, died) = (store.close(), store.died());
-            Ok(WorkerContext::new(make_handler(store), close, died))
+            Ok(WorkerContext { decisions: Decisions::new(make_handler(store)), close, died })
         });
         let options = grpc_options(&self.settings);
         let (readiness, admission) = (self.readiness.clone(), self.admission(Port::Grpc));

@@ -95,18 +95,8 @@ impl NoDecision {
 #[derive(Clone, Debug)]
 pub struct Failures {
     meter: RequestMeter,
-    lines: Arc<Lines>,
-}
-
-#[derive(Debug, Default)]
-struct Lines {
-    invalid: LogThrottle,
-    incomplete: LogThrottle,
-    overloaded: LogThrottle,
-    untaken: LogThrottle,
-    no_rules: LogThrottle,
-    deadline: LogThrottle,
-    panic: LogThrottle,
+    /// In the order of [`RequestFailure::ALL`].
+    lines: Arc<[LogThrottle; RequestFailure::ALL.len()]>,
 }
 
 impl Failures {
@@ -121,22 +111,18 @@ impl Failures {
         self.meter.failed(failure);
         // The level is debug, because an outage of the store would flood the log.
         tracing::debug!(%error, "call failed");
-        let (throttle, line) = match failure {
+        let line = match failure {
             // The observers of the store log its errors, as an outage.
             RequestFailure::Store => return error,
-            RequestFailure::Invalid => (&self.lines.invalid, "requests refused: not valid"),
-            RequestFailure::Incomplete => (&self.lines.incomplete, "requests refused: not complete in time"),
-            RequestFailure::Overloaded => {
-                (&self.lines.overloaded, "requests refused: too many are unfinished")
-            }
-            RequestFailure::NoRules => (&self.lines.no_rules, "requests refused: no rules are loaded yet"),
-            RequestFailure::Deadline => {
-                (&self.lines.deadline, "calls ended: not decided within their time limit")
-            }
-            RequestFailure::Panic => (&self.lines.panic, "requests ended by an error of the service"),
-            RequestFailure::Untaken => (&self.lines.untaken, "calls reset: the client takes no answers"),
+            RequestFailure::Invalid => "requests refused: not valid",
+            RequestFailure::Incomplete => "requests refused: not complete in time",
+            RequestFailure::Overloaded => "requests refused: too many are unfinished",
+            RequestFailure::NoRules => "requests refused: no rules are loaded yet",
+            RequestFailure::Deadline => "calls ended: not decided within their time limit",
+            RequestFailure::Panic => "requests ended by an error of the service",
+            RequestFailure::Untaken => "calls reset: the client takes no answers",
         };
-        if let Some(requests) = throttle.count() {
+        if let Some(requests) = self.lines[failure as usize].count() {
             tracing::warn!(requests, last = %error, "{line}");
         }
         error

@@ -13,7 +13,7 @@ use http::Request;
 use hyper::body::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::answering::{DEADLINE, send, spawn_decision};
+use super::answering::{CALL_TIMEOUT, DEADLINE, send, spawn_decision};
 use super::call::{CallHead, CallServer, CallStarter, StartedCall};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
@@ -87,8 +87,8 @@ impl AcceptedCalls {
         for (request, respond) in new.drain(..) {
             let CallHead { time_limit, is_long } = match self.starter.read_head(&request) {
                 Ok(head) => head,
-                Err(refusal) => {
-                    send(respond, refusal, &self.starter.counts);
+                Err(refused) => {
+                    self.go_on(cx, refused, respond, CALL_TIMEOUT);
                     continue;
                 }
             };
@@ -132,18 +132,28 @@ impl AcceptedCalls {
         }
     }
 
-    /// Starts a call. A decision is polled once here. It is then ready if the counters are in memory, if no limit
-    /// applies, or if the deny cache denies it, and its answer needs no task. With Redis this poll puts the request
-    /// into the queue of its server, and a task waits for the reply.
     fn start_call(
-        &mut self,
+        &self,
         cx: &mut Context<'_>,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         time_limit: Duration,
     ) {
+        self.go_on(cx, self.starter.start(request.map(RequestBody::from)), respond, time_limit);
+    }
+
+    /// Answers a started call, or lets it continue as a task. A decision is polled once here. It is then ready if the
+    /// counters are in memory, if no limit applies, or if the deny cache denies it, and its answer needs no task. With
+    /// Redis this poll puts the request into the queue of its server, and a task waits for the reply.
+    fn go_on(
+        &self,
+        cx: &mut Context<'_>,
+        started: StartedCall,
+        respond: SendResponse<Bytes>,
+        time_limit: Duration,
+    ) {
         let counts = &self.starter.counts;
-        match self.starter.start(request.map(RequestBody::from)) {
+        match started {
             StartedCall::Answered(reply) => send(respond, reply, counts),
             StartedCall::Deciding(mut deciding) => match deciding.as_mut().poll(cx) {
                 Poll::Ready(reply) => send(respond, reply, counts),

@@ -8,20 +8,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::either::Either;
 
+use super::worker_link::{Arriving, WorkerLink};
 use crate::net::PortListener;
 use crate::net::admission::{Admission, Admitted};
 use crate::net::listener::PortStream;
 use crate::net::socket::TlsSession;
 use crate::net::tls::{Handshake, PortTls};
 use crate::telemetry::metrics::CloseReason;
-
-/// The most connections that may wait for one worker. All callers may connect at once, for example after a restart. A
-/// longer queue means that the worker no longer runs.
-const HANDOFF_QUEUE: usize = 1_024;
 
 /// How many workers serve connections: the first ones. Clones share it.
 #[derive(Clone, Debug)]
@@ -85,30 +81,16 @@ pub(super) enum AcceptedStream {
 
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    workers: Vec<WorkerSender>,
+    workers: Arc<[WorkerLink]>,
     /// How many workers get connections: the first ones.
     in_use: WorkersInUse,
     /// The first worker to consider for the next connection: round-robin among equally loaded workers.
     next: usize,
 }
 
-/// The sending half of the channel to one worker.
-#[derive(Debug)]
-struct WorkerSender {
-    connections: mpsc::Sender<AcceptedConnection>,
-    open: OpenConnections,
-}
-
 impl Acceptor {
-    pub(super) fn new(in_use: WorkersInUse) -> Self {
-        Self { workers: Vec::new(), in_use, next: 0 }
-    }
-
-    /// Adds a worker; its connections arrive at the receiver. `open`: their number.
-    pub(super) fn add_worker(&mut self, open: OpenConnections) -> mpsc::Receiver<AcceptedConnection> {
-        let (connections, receiver) = mpsc::channel(HANDOFF_QUEUE);
-        self.workers.push(WorkerSender { connections, open });
-        receiver
+    pub(super) fn new(workers: Arc<[WorkerLink]>, in_use: WorkersInUse) -> Self {
+        Self { workers, in_use, next: 0 }
     }
 
     /// Accepts connections until it is dropped. Never returns.
@@ -170,7 +152,7 @@ impl Acceptor {
         self.next = index + 1;
         let worker = &self.workers[index];
         let accepted = AcceptedConnection { stream, admitted, counted: worker.open.count_one() };
-        let sent = worker.connections.try_send(accepted);
+        let sent = worker.arriving.try_send(Arriving::New(accepted));
         sent.map_err(|_| CloseReason::Handoff)
     }
 }
@@ -199,6 +181,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::grpc::worker_link::links;
     use crate::net::ConnectionBounds;
     use crate::telemetry::metrics::{Metrics, Port};
 
@@ -220,9 +203,9 @@ mod tests {
     #[tokio::test]
     async fn the_worker_with_the_fewest_open_connections_gets_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut acceptor = Acceptor::new(WorkersInUse::new(3));
-        let mut workers = [(); 3].map(|()| acceptor.add_worker(OpenConnections::default()));
-        let mut open: Vec<Vec<AcceptedConnection>> = vec![vec![], vec![], vec![]];
+        let (workers, mut inboxes) = links(3);
+        let mut acceptor = Acceptor::new(workers, WorkersInUse::new(3));
+        let mut open: Vec<Vec<Arriving>> = vec![vec![], vec![], vec![]];
         // The worker whose connections close first, and the worker that must get the next connection.
         let table = [(None, 0), (None, 1), (None, 2), (None, 0), (Some(2), 2), (None, 1), (Some(0), 0)];
         for (step, (closes, expected)) in table.into_iter().enumerate() {
@@ -230,8 +213,8 @@ mod tests {
                 open[worker].clear();
             }
             acceptor.assign_clear(connection(&listener).await, admitted()).expect("a worker takes it");
-            for (index, worker) in workers.iter_mut().enumerate() {
-                let received = worker.try_recv().ok();
+            for (index, inbox) in inboxes.iter_mut().enumerate() {
+                let received = inbox.arriving.try_recv().ok();
                 assert_eq!(received.is_some(), index == expected, "step {step}, worker {index}");
                 open[index].extend(received);
             }
@@ -241,8 +224,9 @@ mod tests {
     #[tokio::test]
     async fn a_connection_for_a_worker_that_ended_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut acceptor = Acceptor::new(WorkersInUse::new(1));
-        drop(acceptor.add_worker(OpenConnections::default()));
+        let (workers, inboxes) = links(1);
+        let mut acceptor = Acceptor::new(workers, WorkersInUse::new(1));
+        drop(inboxes);
         let assigned = acceptor.assign_clear(connection(&listener).await, admitted());
         assert_eq!(assigned, Err(CloseReason::Handoff));
         assert_eq!(acceptor.workers[0].open.count(), 0);

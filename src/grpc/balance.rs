@@ -3,15 +3,15 @@
 //! ([decision 46](../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as
 //! many are used, up to `server.workers`. Connections move between workers while they are served (`placement.rs`).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::runtime::RuntimeMetrics;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::acceptor::{OpenConnections, WorkersInUse};
+use super::acceptor::WorkersInUse;
+use super::worker_link::WorkerLink;
 
 /// How often the load of the workers is measured.
 const TICK: Duration = Duration::from_millis(20);
@@ -29,18 +29,10 @@ pub(super) struct GiveAway {
     pub(super) connections: usize,
 }
 
-/// A worker as the balancer sees it.
-#[derive(Debug)]
-pub(super) struct BalancedWorker {
-    pub(super) open: OpenConnections,
-    pub(super) metrics: Arc<OnceLock<RuntimeMetrics>>,
-    pub(super) orders: mpsc::Sender<GiveAway>,
-}
-
 /// Measures the load of the workers, and moves connections.
 #[derive(Debug)]
 pub(super) struct Balancer {
-    pub(super) workers: Vec<BalancedWorker>,
+    pub(super) workers: Arc<[WorkerLink]>,
     pub(super) in_use: WorkersInUse,
     /// Told when a worker holds a call.
     pub(super) burst: Arc<Notify>,
@@ -102,7 +94,7 @@ impl Balancer {
 
     /// For how long each worker has been busy since it began.
     fn busy_times(&self) -> Vec<Duration> {
-        let busy_time = |worker: &BalancedWorker| Some(worker.metrics.get()?.worker_total_busy_duration(0));
+        let busy_time = |worker: &WorkerLink| Some(worker.metrics.get()?.worker_total_busy_duration(0));
         self.workers.iter().map(|worker| busy_time(worker).unwrap_or_default()).collect()
     }
 }

@@ -27,7 +27,7 @@ use super::routed_calls::{RoutedCall, RoutedCalls};
 use crate::decide::NoDecision;
 use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
 use crate::telemetry::metrics::RequestFailure;
-use crate::telemetry::traces::{CallSpan, SpannedCall, Tracer};
+use crate::telemetry::traces::{CallSpan, SpannedCall};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -59,8 +59,7 @@ pub(super) enum StartedCall {
 
 /// What the calls of one worker share.
 pub(super) struct CallServer {
-    pub(super) decisions: Arc<dyn Decisions>,
-    pub(super) tracer: Tracer,
+    pub(super) decisions: Decisions,
     pub(super) bounds: MessageBounds,
     pub(super) routes: Routes,
     pub(super) counts: Arc<WorkerCounts>,
@@ -74,53 +73,51 @@ pub(super) struct CallStarter {
 }
 
 impl CallStarter {
-    /// Reads the head of a call, before anything else is done with the call. The error is the reply to a call that is
-    /// refused because of its head.
-    pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Reply> {
+    /// Reads the head of a call, before anything else is done with the call. The error is a call that is refused
+    /// because of its head.
+    pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, StartedCall> {
         read_head(request).map_err(|refused| self.refuse_head(request, refused))
     }
 
     /// Starts a call whose headers have arrived. Does not wait.
     pub(super) fn start(&self, request: Request<RequestBody>) -> StartedCall {
         if !self.counts.has_room() {
-            return StartedCall::Answered(self.many_calls());
+            return self.many_calls();
         }
         if request.uri().path() == PATH {
             return self.start_decision(request);
         }
-        match self.routed.start(request, &self.server.routes, &self.counts) {
-            Some(call) => StartedCall::Routed(call),
-            None => StartedCall::Answered(self.many_calls()),
-        }
+        let routed = self.routed.start(request, &self.server.routes, &self.counts);
+        routed.map_or_else(|| self.many_calls(), StartedCall::Routed)
     }
 
     fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
         let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
         match Arrival::take(request.into_body(), &self.server.bounds) {
             Arrival::Whole(message) => {
-                StartedCall::Deciding(Arc::clone(&self.server.decisions).answer(message, caller, span))
+                StartedCall::Deciding(self.server.decisions.answer(message, caller, span))
             }
             Arrival::Part(part) => {
                 let server = Arc::clone(&self.server);
                 StartedCall::Reading(Box::pin(async move {
                     let message = part.complete(&server.bounds).await;
-                    Arc::clone(&server.decisions).answer(message, caller, span).await
+                    server.decisions.answer(message, caller, span).await
                 }))
             }
         }
     }
 
     fn start_span(&self, headers: &HeaderMap) -> CallSpan {
-        self.server.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
+        self.server.decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
     }
 
     #[cold]
-    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> Reply {
+    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> StartedCall {
         if !self.counts.has_room() {
             return self.many_calls();
         }
-        let RefusedHead { error, http_status } = refused;
-        match http_status {
+        let RefusedHead(error, http_status) = refused;
+        StartedCall::Answered(match http_status {
             Some(code) => {
                 let mut status = Status::from(self.counts.record(error));
                 if code == StatusCode::METHOD_NOT_ALLOWED {
@@ -130,14 +127,15 @@ impl CallStarter {
                 Reply::HttpRefusal(code, status)
             }
             None if request.uri().path() == PATH => {
-                self.server.decisions.refuse(error, self.start_span(request.headers()))
+                let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
+                return StartedCall::Deciding(self.server.decisions.answer(Err(error), caller, span));
             }
             None => self.counts.record(error).into(),
-        }
+        })
     }
 
-    fn many_calls(&self) -> Reply {
-        self.counts.record(MANY_CALLS).into()
+    fn many_calls(&self) -> StartedCall {
+        StartedCall::Answered(self.counts.record(MANY_CALLS).into())
     }
 }
 
@@ -149,29 +147,21 @@ pub(super) struct CallHead {
     pub(super) is_long: bool,
 }
 
-/// Why the port does not serve a call, by its head.
+/// Why the port does not serve a call, by its head, and the status of HTTP for a call that is not one of gRPC.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RefusedHead {
-    error: NoDecision,
-    /// For a call that is not one of gRPC.
-    http_status: Option<StatusCode>,
-}
+pub(super) struct RefusedHead(NoDecision, Option<StatusCode>);
 
-const NO_POST: RefusedHead = RefusedHead::not_grpc(StatusCode::METHOD_NOT_ALLOWED, "the method is not POST");
-const OTHER_TYPE: RefusedHead =
-    RefusedHead::not_grpc(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content type is not application/grpc");
-const OF_PAGE: RefusedHead = RefusedHead::not_grpc(StatusCode::FORBIDDEN, NO_PAGES);
+const NO_POST: RefusedHead =
+    RefusedHead(NoDecision::invalid("the method is not POST"), Some(StatusCode::METHOD_NOT_ALLOWED));
+const OTHER_TYPE: RefusedHead = RefusedHead(
+    NoDecision::invalid("the content type is not application/grpc"),
+    Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+);
+const OF_PAGE: RefusedHead = RefusedHead(NoDecision::invalid(NO_PAGES), Some(StatusCode::FORBIDDEN));
 
-impl RefusedHead {
-    const fn not_grpc(code: StatusCode, text: &'static str) -> Self {
-        Self { error: NoDecision::invalid(text), http_status: Some(code) }
-    }
-
-    fn long(bytes: usize) -> Self {
-        let max = MAX_HEADER_LIST_BYTES;
-        let text = format!("{bytes} bytes in the headers, more than the {max} allowed");
-        Self { error: NoDecision::TooLong(text.into()), http_status: None }
-    }
+fn long_headers(bytes: usize) -> RefusedHead {
+    let text = format!("{bytes} bytes in the headers, more than the {MAX_HEADER_LIST_BYTES} allowed");
+    RefusedHead(NoDecision::TooLong(text.into()), None)
 }
 
 /// Reads the head of a call.
@@ -200,7 +190,7 @@ pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, RefusedHead
         return Err(OF_PAGE);
     }
     if bytes > MAX_HEADER_LIST_BYTES {
-        return Err(RefusedHead::long(bytes));
+        return Err(long_headers(bytes));
     }
     Ok(CallHead { time_limit: time_limit(timeout), is_long: bytes > LONG_HEADER_LIST_BYTES })
 }
@@ -308,7 +298,7 @@ mod tests {
         assert_eq!(read(LONG_HEADER_LIST_BYTES + 1), Ok(true));
         assert_eq!(read(MAX_HEADER_LIST_BYTES), Ok(true));
         let bytes = MAX_HEADER_LIST_BYTES + 1;
-        assert_eq!(read(bytes), Err(RefusedHead::long(bytes)));
+        assert_eq!(read(bytes), Err(long_headers(bytes)));
     }
 
     #[test]

@@ -11,57 +11,62 @@ use hyper::body::Bytes;
 
 use super::answering::Reply;
 use super::convert::decode;
-use crate::decide::{Handler, NoDecision};
-use crate::telemetry::metrics::RequestFailure;
-use crate::telemetry::traces::CallSpan;
+use crate::decide::{Failures, Handler, NoDecision};
+use crate::telemetry::metrics::{RequestFailure, RequestMeter};
+use crate::telemetry::traces::{CallSpan, Tracer};
 
 /// The panic hook has written the reason to the log.
 const PANIC: NoDecision =
     NoDecision::refused(RequestFailure::Panic, "the decision ended by an error of the service");
 
+type Message = Result<Bytes, NoDecision>;
+
 /// The decisions of one worker.
-pub(super) trait Decisions: Send + Sync {
-    /// Decides the request in `message`, or says why there is none. The first poll is enough if the counters are in
+pub struct Decisions {
+    answer: Box<dyn Fn(Message, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
+    pub(super) tracer: Tracer,
+    pub(super) failures: Failures,
+    pub(super) meter: RequestMeter,
+    pub(super) max_message_bytes: usize,
+}
+
+impl Decisions {
+    pub fn new<S: Store + 'static>(handler: Handler<S>) -> Self {
+        let (tracer, failures, meter) =
+            (handler.tracer.clone(), handler.failures.clone(), handler.meter.clone());
+        let (max_message_bytes, handler) = (handler.max_message_bytes, Arc::new(handler));
+        let answer =
+            Box::new(move |message, caller, span| decide(Arc::clone(&handler), message, caller, span));
+        Self { answer, tracer, failures, meter, max_message_bytes }
+    }
+
+    /// Decides the request in `message`, or answers why there is none. The first poll is enough if the counters are in
     /// memory.
-    fn answer(
-        self: Arc<Self>,
-        message: Result<Bytes, NoDecision>,
+    pub(super) fn answer(
+        &self,
+        message: Message,
         caller: Caller,
         span: CallSpan,
-    ) -> BoxFuture<'static, Reply>;
-
-    /// Answers a call whose message is not read.
-    fn refuse(&self, error: NoDecision, span: CallSpan) -> Reply;
-}
-
-impl<S: Store + 'static> Decisions for Handler<S> {
-    /// A panic ends this call only: other calls are polled by the same task.
-    fn answer(
-        self: Arc<Self>,
-        message: Result<Bytes, NoDecision>,
-        caller: Caller,
-        mut span: CallSpan,
     ) -> BoxFuture<'static, Reply> {
-        Box::pin(async move {
-            let decided = AssertUnwindSafe(decide(&self, message, caller, &mut span)).catch_unwind().await;
-            let decided = decided.unwrap_or_else(|_| Handler::refuse(&self, PANIC, &mut span));
-            decided.unwrap_or_else(Reply::from)
-        })
-    }
-
-    fn refuse(&self, error: NoDecision, mut span: CallSpan) -> Reply {
-        Self::refuse(self, error, &mut span).unwrap_or_else(Reply::from)
+        (self.answer)(message, caller, span)
     }
 }
 
-async fn decide<S: Store>(
-    handler: &Handler<S>,
-    message: Result<Bytes, NoDecision>,
+/// A panic ends this call only: other calls are polled by the same task.
+fn decide<S: Store + 'static>(
+    handler: Arc<Handler<S>>,
+    message: Message,
     caller: Caller,
-    span: &mut CallSpan,
-) -> Result<Reply, NoDecision> {
-    match message.and_then(decode) {
-        Ok(request) => handler.decide(|| Ok(request), caller, span).await,
-        Err(error) => handler.refuse(error, span),
-    }
+    mut span: CallSpan,
+) -> BoxFuture<'static, Reply> {
+    Box::pin(async move {
+        let decided = AssertUnwindSafe(async {
+            match message.and_then(decode) {
+                Ok(request) => handler.decide(|| Ok(request), caller, &mut span).await,
+                Err(error) => handler.refuse(error, &mut span),
+            }
+        });
+        let decided = decided.catch_unwind().await;
+        decided.unwrap_or_else(|_| handler.refuse(PANIC, &mut span)).unwrap_or_else(Reply::from)
+    })
 }

@@ -3,7 +3,7 @@
 //!
 //! The road of a connection:
 //! - `acceptor`: accepts it, and assigns it to a worker
-//! - `worker`: the thread that serves it, among `served_connections`
+//! - `worker`: the thread that serves it, among `served_connections`; the others reach it by its `worker_link`
 //! - `connection`: its life, from the handshake of HTTP/2 to GOAWAY. Its task reads frames and writes answers.
 //! - `connection_io`: its bytes on the way to h2, bounded in time and number (`sent_frames` follows the frames)
 //! - `silence`: PINGs while it has no calls
@@ -13,7 +13,7 @@
 //! - `accepted_calls`: the calls that have arrived, started in order, or held while the store has enough to decide
 //! - `open_calls`: how many calls a connection and its worker have
 //! - `call`: the head of the call; then its message is read (`message`)
-//! - `decisions`: the border towards `decide`. Its two functions are all that this folder knows of rules, limits and the
+//! - `decisions`: the border towards `decide`. Its one function is all that this folder knows of rules, limits and the
 //!   store. The message is converted (`convert`), and decided by `Handler::decide`, the handler of gRPC and `/json`.
 //! - `answering`: the answer, converted (`convert`) and sent. A call that waits for its message, the store or a client
 //!   continues in a task of its own.
@@ -45,6 +45,7 @@ mod silence;
 #[cfg(test)]
 mod tests;
 mod worker;
+mod worker_link;
 
 pub mod pb {
     //! The wire contract as generated from `proto/`, one module per package.
@@ -55,5 +56,6 @@ pub mod pb {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contract.bin"));
 }
 
+pub use decisions::Decisions;
 pub use service::{BoxError, GrpcError, GrpcOptions, GrpcService, MakeContext, WorkerContext};
 pub use worker::serve;

@@ -1,15 +1,18 @@
 //! Which worker serves a connection. A connection can move to another worker between two polls of its task: the future
 //! that serves it continues on the other worker's runtime, with that worker's limiter and store. Its client does not
 //! notice. Calls that the old worker has not answered yet are answered from there.
+//!
+//! A connection asks [`Placement::begin_poll`] whether it has moved. A worker gives connections away, and takes those
+//! of other workers, with `ServedConnections`. Nothing else knows of moves.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
-use parking_lot::Mutex;
 
 use super::acceptor::CountedConnection;
 use super::call::CallServer;
@@ -19,9 +22,8 @@ use crate::net::socket::MovedFlag;
 pub(super) struct Placement {
     /// Set when another worker begins to serve the connection. The socket then registers with its runtime.
     socket_has_moved: MovedFlag,
-    /// Set at the same time. The task then takes `new_server`.
-    task_has_moved: AtomicBool,
-    new_server: Mutex<Option<Arc<CallServer>>>,
+    /// That of the other worker, until the task takes it.
+    new_server: ArcSwapOption<CallServer>,
     /// The index of the worker that is to serve the connection; [`STAYS`] if it is to stay.
     moves_to: AtomicUsize,
     /// How often the task was polled since its worker last looked: how busy the connection is.
@@ -35,8 +37,7 @@ impl Placement {
     pub(super) fn new(socket_has_moved: MovedFlag) -> Arc<Self> {
         Arc::new(Self {
             socket_has_moved,
-            task_has_moved: AtomicBool::new(false),
-            new_server: Mutex::new(None),
+            new_server: ArcSwapOption::empty(),
             moves_to: AtomicUsize::new(STAYS),
             polls: AtomicUsize::new(0),
             task: AtomicWaker::new(),
@@ -56,11 +57,10 @@ impl Placement {
     /// Records a poll. Returns the server of the worker that has just begun to serve the connection.
     pub(super) fn begin_poll(&self) -> Option<Arc<CallServer>> {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        if !self.task_has_moved.load(Ordering::Relaxed) {
+        if self.new_server.load().is_none() {
             return None;
         }
-        self.task_has_moved.store(false, Ordering::Relaxed);
-        self.new_server.lock().take()
+        self.new_server.swap(None)
     }
 }
 
@@ -98,9 +98,8 @@ impl MovingConnection {
     /// Continues on the current runtime, with the limiter and the store of `server`.
     pub(super) fn arrive(self, server: Arc<CallServer>, counted: CountedConnection) -> PlacedConnection {
         let placement = &self.placement;
-        *placement.new_server.lock() = Some(server);
+        placement.new_server.store(Some(server));
         placement.moves_to.store(STAYS, Ordering::Relaxed);
-        placement.task_has_moved.store(true, Ordering::Relaxed);
         placement.socket_has_moved.set();
         PlacedConnection::new(self.serving, self.placement, counted)
     }

@@ -6,21 +6,23 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 
-use super::acceptor::{AcceptedConnection, AcceptedStream, CountedConnection, OpenConnections};
+use super::acceptor::{AcceptedConnection, AcceptedStream, CountedConnection};
 use super::balance::GiveAway;
 use super::connection::ConnectionServer;
 use super::placement::{MovingConnection, PlacedConnection, Placement};
+use super::worker_link::{Arriving, WorkerLink};
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, MovedFlag};
 
 /// The connections that a worker serves.
 pub(super) struct ServedConnections {
     server: Arc<ConnectionServer>,
-    open: OpenConnections,
-    pub(super) tasks: JoinSet<Option<MovingConnection>>,
+    workers: Arc<[WorkerLink]>,
+    /// The index of this worker.
+    own: usize,
+    tasks: JoinSet<Option<MovingConnection>>,
     /// The placements of the open connections, and of some that have ended.
     placements: Vec<Arc<Placement>>,
 }
@@ -30,8 +32,8 @@ pub(super) struct ServedConnections {
 const ENDED_PLACEMENTS: usize = 16;
 
 impl ServedConnections {
-    pub(super) fn new(server: Arc<ConnectionServer>, open: OpenConnections) -> Self {
-        Self { server, open, tasks: JoinSet::new(), placements: Vec::new() }
+    pub(super) fn new(server: Arc<ConnectionServer>, workers: Arc<[WorkerLink]>, own: usize) -> Self {
+        Self { server, workers, own, tasks: JoinSet::new(), placements: Vec::new() }
     }
 
     /// Registers the socket of a connection with the runtime of this thread, and serves the connection. Each kind of
@@ -66,7 +68,8 @@ impl ServedConnections {
 
     /// Continues a connection that another worker has served.
     pub(super) fn go_on(&mut self, moving: MovingConnection) {
-        let connection = moving.arrive(Arc::clone(&self.server.calls), self.open.count_one());
+        let connection =
+            moving.arrive(Arc::clone(&self.server.calls), self.workers[self.own].open.count_one());
         self.spawn(connection);
     }
 
@@ -103,20 +106,21 @@ impl ServedConnections {
         }
     }
 
-    /// Takes the result of a connection's task: passes on a connection that moves, unless its worker is ending.
-    pub(super) fn end(
-        &mut self,
-        ended: Result<Option<MovingConnection>, JoinError>,
-        workers: &[mpsc::Sender<MovingConnection>],
-    ) {
-        match ended {
+    /// Waits until a connection ends or leaves. One that leaves goes to the other worker, unless that is ending. `None`
+    /// if there is no connection.
+    pub(super) async fn one_leaves(&mut self) -> Option<()> {
+        match self.tasks.join_next().await? {
             Ok(None) => {}
             Ok(Some(moving)) => {
-                if let Err(refused) = workers[moving.to].try_send(moving) {
-                    self.go_on(refused.into_inner());
+                let to = &self.workers[moving.to].arriving;
+                if let Err(refused) = to.try_send(Arriving::Moved(moving))
+                    && let Arriving::Moved(moving) = refused.into_inner()
+                {
+                    self.go_on(moving);
                 }
             }
             Err(error) => tracing::error!(%error, "a connection ended by a panic"),
         }
+        Some(())
     }
 }

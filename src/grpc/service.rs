@@ -6,15 +6,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Store;
 use futures_util::future::BoxFuture;
 
 use super::decisions::Decisions;
-use crate::decide::{Failures, Handler, Readiness};
+use crate::decide::Readiness;
 use crate::net::tls::PortTls;
 use crate::net::{Admission, UnfinishedBytes};
-use crate::telemetry::metrics::RequestMeter;
-use crate::telemetry::traces::Tracer;
 
 /// An error of any type: the gRPC server does not know the errors of a store.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -84,32 +81,10 @@ pub type MakeContext = Arc<dyn Fn() -> Result<WorkerContext, BoxError> + Send + 
 
 /// What a worker needs to answer calls.
 pub struct WorkerContext {
-    pub(super) decisions: Arc<dyn Decisions>,
-    pub(super) tracer: Tracer,
-    pub(super) failures: Failures,
-    pub(super) meter: RequestMeter,
-    pub(super) max_message_bytes: usize,
-    pub(super) close: BoxFuture<'static, ()>,
-    pub(super) died: BoxFuture<'static, BoxError>,
-}
-
-impl WorkerContext {
-    /// `close` ends the store's tasks on the worker's runtime, and is awaited after the last call. `died` resolves with
-    /// the reason when a task of the store dies, and is pending for as long as all tasks run. The worker then ends with
-    /// this reason, because its store cannot decide any more.
-    pub fn new<S: Store + 'static>(
-        handler: Handler<S>,
-        close: BoxFuture<'static, ()>,
-        died: BoxFuture<'static, BoxError>,
-    ) -> Self {
-        Self {
-            tracer: handler.tracer.clone(),
-            failures: handler.failures.clone(),
-            meter: handler.meter.clone(),
-            max_message_bytes: handler.max_message_bytes,
-            decisions: Arc::new(handler),
-            close,
-            died,
-        }
-    }
+    pub decisions: Decisions,
+    /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
+    pub close: BoxFuture<'static, ()>,
+    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
+    /// ends with this reason, because its store cannot decide any more.
+    pub died: BoxFuture<'static, BoxError>,
 }

@@ -5,26 +5,26 @@
 //! started together, watched, stopped together, and joined.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use futures_util::future::select_all;
-use tokio::runtime::{Runtime, RuntimeMetrics};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::runtime::Runtime;
+use tokio::sync::{Barrier, Notify, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::acceptor::{AcceptedConnection, Acceptor, OpenConnections, WorkersInUse};
-use super::balance::{BalancedWorker, Balancer, GiveAway};
+use super::acceptor::{Acceptor, WorkersInUse};
+use super::balance::Balancer;
 use super::call::CallServer;
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
 use super::other_services::other_services;
-use super::placement::MovingConnection;
 use super::routed_calls::OpenStreams;
 use super::served_connections::ServedConnections;
 use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, MakeContext, WorkerContext};
+use super::worker_link::{Arriving, Inbox, WorkerLink, links};
 use crate::decide::Readiness;
 use crate::net::{PortListener, UnfinishedBytes};
 
@@ -77,39 +77,29 @@ impl WorkerPool {
     pub(super) fn start(service: &GrpcService) -> Result<(Self, Acceptor, Balancer), GrpcError> {
         let stop = CancellationToken::new();
         let (in_use, burst) = (WorkersInUse::new(1), Arc::<Notify>::default());
-        let (mut acceptor, streams) = (Acceptor::new(in_use.clone()), Arc::<OpenStreams>::default());
-        let count = service.options.workers.get();
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(MOVES_QUEUE)).unzip();
-        let workers: Arc<[_]> = senders.into();
-        let (all_serving, serving) = watch::channel(());
-        let all_serving = Arc::new(all_serving);
-        let mut balanced = Vec::with_capacity(count);
-        let start = |(index, moved)| {
-            let (open, metrics) = (OpenConnections::default(), Arc::default());
-            let (orders, orders_receiver) = mpsc::channel(ORDERS_QUEUE);
-            balanced.push(BalancedWorker { open: open.clone(), metrics: Arc::clone(&metrics), orders });
+        let (streams, count) = (Arc::<OpenStreams>::default(), service.options.workers.get());
+        let (workers, inboxes) = links(count);
+        let all_closed = Arc::new(Barrier::new(count));
+        let start = |(index, inbox)| {
             let worker = Worker {
-                metrics,
-                burst: Arc::clone(&burst),
-                open: open.clone(),
-                orders: orders_receiver,
-                moved,
+                index,
                 workers: Arc::clone(&workers),
-                serving: Some(serving.clone()),
-                all_serving: Arc::clone(&all_serving),
+                inbox,
+                burst: Arc::clone(&burst),
+                all_closed: Arc::clone(&all_closed),
                 make_context: Arc::clone(&service.make_context),
                 options: service.options,
                 readiness: service.readiness.clone(),
                 unfinished: service.unfinished.clone(),
                 streams: Arc::clone(&streams),
-                connections: acceptor.add_worker(open),
                 stop: stop.clone(),
             };
             WorkerHandle::start(index, worker)
         };
-        let started = receivers.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        let started = inboxes.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        let acceptor = Acceptor::new(Arc::clone(&workers), in_use.clone());
         let stop = stop.drop_guard();
-        Ok((Self { workers: started, stop }, acceptor, Balancer { workers: balanced, in_use, burst }))
+        Ok((Self { workers: started, stop }, acceptor, Balancer { workers, in_use, burst }))
     }
 
     /// Waits until a worker ends by itself.
@@ -189,32 +179,21 @@ pub(super) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
-/// The most connections that may be on their way to one worker. Further ones stay where they are.
-const MOVES_QUEUE: usize = 64;
-/// The most orders that a worker may have got and not carried out.
-const ORDERS_QUEUE: usize = 4;
-
 /// One worker, before its thread starts.
 struct Worker {
-    /// The metrics of the worker's runtime, which the balancer reads.
-    metrics: Arc<OnceLock<RuntimeMetrics>>,
+    index: usize,
+    /// All of them, this one included.
+    workers: Arc<[WorkerLink]>,
+    inbox: Inbox,
     /// Tells the balancer of calls that are held.
     burst: Arc<Notify>,
-    open: OpenConnections,
-    orders: mpsc::Receiver<GiveAway>,
-    /// Connections that move to this worker.
-    moved: mpsc::Receiver<MovingConnection>,
-    /// Where connections that move to the worker of each index are sent.
-    workers: Arc<[mpsc::Sender<MovingConnection>]>,
-    /// Dropped when this worker has no connection any more.
-    serving: Option<watch::Receiver<()>>,
-    all_serving: Arc<watch::Sender<()>>,
+    /// Each worker waits here when its connections are closed.
+    all_closed: Arc<Barrier>,
     make_context: MakeContext,
     options: GrpcOptions,
     readiness: Readiness,
     unfinished: UnfinishedBytes,
     streams: Arc<OpenStreams>,
-    connections: mpsc::Receiver<AcceptedConnection>,
     stop: CancellationToken,
 }
 
@@ -222,7 +201,7 @@ impl Worker {
     /// Serves on this thread until told to stop, then finishes the calls in flight.
     fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
-        let is_first = self.metrics.set(runtime.metrics()).is_ok();
+        let is_first = self.workers[self.index].metrics.set(runtime.metrics()).is_ok();
         debug_assert!(is_first, "a worker runs once");
         let served = runtime.block_on(self.serve());
         // This does not wait for the blocking threads of the runtime, where a DNS lookup may hang.
@@ -231,14 +210,17 @@ impl Worker {
     }
 
     async fn serve(mut self) -> Result<(), WorkerError> {
-        let context = (self.make_context)().map_err(WorkerError::StoreSetup)?;
-        let WorkerContext { decisions, tracer, failures, meter, max_message_bytes, close, died } = context;
-        let mut counts = WorkerCounts::new(&self.options, failures, meter);
+        let WorkerContext { decisions, close, died } =
+            (self.make_context)().map_err(WorkerError::StoreSetup)?;
+        let mut counts =
+            WorkerCounts::new(&self.options, decisions.failures.clone(), decisions.meter.clone());
         counts.burst = Arc::clone(&self.burst);
         let calls = CallServer {
+            bounds: MessageBounds {
+                max_bytes: decisions.max_message_bytes,
+                unfinished: self.unfinished.clone(),
+            },
             decisions,
-            tracer,
-            bounds: MessageBounds { max_bytes: max_message_bytes, unfinished: self.unfinished.clone() },
             counts: Arc::new(counts),
             routes: other_services(self.readiness.clone()).map_err(WorkerError::Reflection)?,
         };
@@ -261,31 +243,30 @@ impl Worker {
 
     /// Serves until told to stop, then waits until the connections are closed.
     async fn serve_connections(&mut self, server: &Arc<ConnectionServer>) {
-        let mut served = ServedConnections::new(Arc::clone(server), self.open.clone());
+        let mut served = ServedConnections::new(Arc::clone(server), Arc::clone(&self.workers), self.index);
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => break,
-                Some(accepted) = self.connections.recv() => {
-                    if let Err(error) = served.start(accepted) {
-                        tracing::debug!(%error, "a connection is closed: its socket cannot be registered");
+                Some(arriving) = self.inbox.arriving.recv() => match arriving {
+                    Arriving::New(accepted) => {
+                        if let Err(error) = served.start(accepted) {
+                            tracing::debug!(%error, "a connection is closed: its socket cannot be registered");
+                        }
                     }
-                }
-                Some(moving) = self.moved.recv() => served.go_on(moving),
-                Some(order) = self.orders.recv() => served.give_away(order),
-                Some(ended) = served.tasks.join_next() => served.end(ended, &self.workers),
-                else => break,
+                    Arriving::Moved(moving) => served.go_on(moving),
+                },
+                Some(order) = self.inbox.orders.recv() => served.give_away(order),
+                Some(()) = served.one_leaves() => {}
             }
         }
-        // A connection that is on its way here is served to its end.
-        self.moved.close();
-        while let Some(moving) = self.moved.recv().await {
-            served.go_on(moving);
-        }
-        let all_closed = async {
-            while let Some(ended) = served.tasks.join_next().await {
-                served.end(ended, &self.workers);
+        // A connection that is on its way here from another worker is served to its end.
+        self.inbox.arriving.close();
+        while let Some(arriving) = self.inbox.arriving.recv().await {
+            if let Arriving::Moved(moving) = arriving {
+                served.go_on(moving);
             }
-        };
+        }
+        let all_closed = async { while served.one_leaves().await.is_some() {} };
         if tokio::time::timeout(self.options.finish_within, all_closed).await.is_err() {
             tracing::warn!("connections were still open after {:?}", self.options.finish_within);
         }
@@ -293,10 +274,9 @@ impl Worker {
 
     /// Waits until no worker serves a connection. A connection that has moved keeps the timers that began on another
     /// worker, and needs the runtime of that worker.
-    async fn wait_for_other_workers(&mut self) {
-        self.serving = None;
-        let all_ended = tokio::time::timeout(self.options.finish_within, self.all_serving.closed());
-        if all_ended.await.is_err() {
+    async fn wait_for_other_workers(&self) {
+        let all_closed = tokio::time::timeout(self.options.finish_within, self.all_closed.wait());
+        if all_closed.await.is_err() {
             tracing::debug!("other workers still serve connections");
         }
     }

@@ -39,6 +39,7 @@ use super::answering::CALL_TIMEOUT;
 use super::call::{self, CallServer};
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
+use super::decisions::Decisions;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
 use super::other_services::other_services;
@@ -127,9 +128,8 @@ fn server_of<S: Store + 'static>(
     counts.max_open = max_open;
     let calls = CallServer {
         counts: Arc::new(counts),
-        tracer: handler.tracer.clone(),
         bounds,
-        decisions: Arc::new(handler),
+        decisions: Decisions::new(handler),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
     };
     Arc::new(ConnectionServer {

@@ -17,7 +17,11 @@ const CALLS_AT_ONCE: usize = 20;
 const MOVES: usize = 200;
 
 fn context<S: Store + 'static>(handler: Handler<S>) -> Result<WorkerContext, BoxError> {
-    Ok(WorkerContext::new(handler, Box::pin(std::future::ready(())), Box::pin(std::future::pending())))
+    Ok(WorkerContext {
+        decisions: Decisions::new(handler),
+        close: Box::pin(std::future::ready(())),
+        died: Box::pin(std::future::pending()),
+    })
 }
 
 /// A service of two workers, and its port.

@@ -33,9 +33,10 @@ async fn error_of(make_context: fn() -> Result<WorkerContext, BoxError>) -> Stri
     served.expect_err("the server was not told to stop").to_string()
 }
 
-fn memory_handler() -> Handler<MemoryStore> {
+fn memory_decisions() -> Decisions {
     let metrics = Metrics::new(800_000).expect("metrics");
-    handler(RuleSet::empty(), MemoryStore::new(MemoryOptions::default(), SystemClock), &metrics)
+    let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+    Decisions::new(handler(RuleSet::empty(), store, &metrics))
 }
 
 #[tokio::test]
@@ -54,14 +55,17 @@ async fn a_worker_that_panics_ends_the_service() {
 async fn a_store_whose_task_dies_ends_the_service_with_the_reason() {
     let reason = error_of(|| {
         let died = Box::pin(ready(BoxError::from("a batcher panicked")));
-        Ok(WorkerContext::new(memory_handler(), Box::pin(ready(())), died))
+        Ok(WorkerContext { decisions: memory_decisions(), close: Box::pin(ready(())), died })
     });
     assert_eq!(reason.await, "worker 0 ended: a task of its store died: a batcher panicked");
 }
 
 #[tokio::test]
 async fn a_service_whose_store_lives_ends_when_it_is_stopped() {
-    let make_context = || Ok(WorkerContext::new(memory_handler(), Box::pin(ready(())), Box::pin(pending())));
+    let make_context = || {
+        let (close, died) = (Box::pin(ready(())), Box::pin(pending()));
+        Ok(WorkerContext { decisions: memory_decisions(), close, died })
+    };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let stop = CancellationToken::new();
     stop.cancel();
