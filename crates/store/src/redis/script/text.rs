@@ -195,11 +195,11 @@ fn batch_names() -> Names {
         ("HAS_REPEATED_KEYS", FEATURE_KEYS_REPEAT),
     ];
     let facts = [
-        ("KERNEL_FUNCTIONS", table(KernelLayout::lua_function)),
+        ("KERNEL_FUNCTIONS", table(lua_function)),
         ("KERNEL_FORMATS", table(|kernel| doubles(kernel.parameters.len()))),
         ("KERNEL_SIZES", table(|kernel| kernel.parameters_size().to_string())),
         ("KERNEL_WIDTHS", table(|kernel| kernel.reply_width().to_string())),
-        ("KERNEL_STATES", table(KernelLayout::lua_state)),
+        ("KERNEL_STATES", table(lua_state)),
         ("SET_KERNEL_FACTS", set_kernel_facts()),
         ("KEY", "KEYS[counter]".to_owned()),
         ("STORED_TEXT", "TEXT[counter]".to_owned()),
@@ -222,7 +222,7 @@ fn kernel_names(kernel: &KernelLayout) -> Names {
         ("NUMBERS", numbers.join(", ")),
         ("FIRST_NUMBER", numbers[0].to_owned()),
         ("NEW_NUMBERS", new.join(", ")),
-        ("NEW_STATE", format!("{}, {}", kernel.lua_state(), new.join(", "))),
+        ("NEW_STATE", format!("{}, {}", lua_state(kernel), new.join(", "))),
         ("NUMBERS_OF_COUNTER", tables[..numbers.len()].join(", ")),
     ];
     names.map(|(name, value)| (name.to_owned(), value)).into()
@@ -252,7 +252,7 @@ fn set_kernel_facts() -> String {
     for kernel in KERNELS.iter().filter(|kernel| !matches!(kernel.counter, CounterFormat::Log)) {
         let function = if kernel.parameters.is_empty() { "nil" } else { kernel.name };
         let (format, size) = (doubles(kernel.parameters.len()), kernel.parameters_size());
-        let (width, state, number) = (kernel.reply_width(), kernel.lua_state(), kernel.number);
+        let (width, state, number) = (kernel.reply_width(), lua_state(kernel), kernel.number);
         text.push_str(&format!(
             "{keyword} kernel == {number} then {VARIABLES} = {function}, {format}, {size}, {width}, {state} "
         ));
@@ -262,18 +262,16 @@ fn set_kernel_facts() -> String {
     text
 }
 
-impl KernelLayout {
-    /// The function of the kernel, if the call needs it. A kernel without parameters is always defined.
-    fn lua_function(&self) -> String {
-        format!("{}{}", self.name, if self.parameters.is_empty() { "" } else { " or false" })
-    }
+/// The function of the kernel, if the call needs it. A kernel without parameters is always defined.
+fn lua_function(kernel: &KernelLayout) -> String {
+    format!("{}{}", kernel.name, if kernel.parameters.is_empty() { "" } else { " or false" })
+}
 
-    /// The format of a counter that is text.
-    fn lua_state(&self) -> String {
-        match self.counter {
-            CounterFormat::Numbers(numbers) => doubles(numbers.len()),
-            CounterFormat::Log | CounterFormat::Nothing => "false".to_owned(),
-        }
+/// The format of a counter that is text.
+fn lua_state(kernel: &KernelLayout) -> String {
+    match kernel.counter {
+        CounterFormat::Numbers(numbers) => doubles(numbers.len()),
+        CounterFormat::Log | CounterFormat::Nothing => "false".to_owned(),
     }
 }
 
