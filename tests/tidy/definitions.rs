@@ -106,7 +106,8 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-fn is_for_tests(attributes: &[Attribute]) -> bool {
+/// Whether an item is there only for tests.
+pub fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg") && attribute.parse_args::<Ident>().is_ok_and(|ident| ident == "test")
     })

@@ -6,6 +6,7 @@ use std::path::Path;
 use source::{production, report, sources};
 
 mod definitions;
+mod homes;
 mod layout;
 mod names;
 mod rooms;

@@ -1,6 +1,8 @@
-//! The rooms of the service, the folders of `src`: arrows from a room to the rooms that it uses form no circle.
+//! The rooms of the service, the folders of `src`: arrows from a room to the rooms that it uses form no circle. The
+//! folders of the engine have one direction, and its files form no circle either.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use regex::Regex;
 
@@ -44,6 +46,109 @@ fn circles(mut arrows: Arrows) -> Vec<String> {
 #[test]
 fn rooms_form_no_circle() {
     report(&circles(arrows(&sources("src"))));
+}
+
+/// The folders of the engine, each of which uses only those before it.
+const ENGINE: [&str; 3] = ["limit", "rules", "request"];
+
+/// Lines of the engine that use a folder above their own.
+fn upward(sources: &[Source]) -> Vec<String> {
+    let used = Regex::new(r"\bcrate::(\w+)").expect("a pattern");
+    let floor = |name: &str| ENGINE.iter().position(|folder| *folder == name);
+    let mut problems = Vec::new();
+    for source in sources.iter().filter(|source| !source.is_test()) {
+        let Some(own) = source.path.iter().nth(3).and_then(|folder| floor(&folder.to_string_lossy())) else {
+            continue;
+        };
+        for (line, text) in source.code() {
+            if used.captures_iter(text).any(|found| floor(&found[1]).is_some_and(|used| used > own)) {
+                problems.push(format!("{}:{line}: uses a folder above its own", source.name()));
+            }
+        }
+    }
+    problems
+}
+
+#[test]
+fn the_folders_of_the_engine_have_one_direction() {
+    report(&upward(&sources("crates/engine/src")));
+    let source = |(path, text): (&str, &str)| Source { path: path.into(), text: text.into() };
+    let files = [
+        ("crates/engine/src/limit/x.rs", "use crate::limit::Y;\n// crate::rules\nuse crate::request::Z;"),
+        ("crates/engine/src/request/x.rs", "use crate::rules::Y;"),
+        ("crates/engine/src/lib.rs", "pub use crate::request::Y;"),
+    ];
+    let expected = ["crates/engine/src/limit/x.rs:3: uses a folder above its own"];
+    assert_eq!(upward(&files.map(source)), expected);
+}
+
+/// The path of a file's module in its crate: empty for `lib.rs`.
+fn module_of(file: &Path) -> Vec<String> {
+    let names = file.iter().skip_while(|part| *part != "src").skip(1);
+    let names = names.map(|part| part.to_string_lossy().trim_end_matches(".rs").to_owned());
+    names.filter(|name| name != "mod" && name != "lib").collect()
+}
+
+/// From one file of a crate to another: by paths from `crate`, `self` or `super`, and by the paths of `use`.
+fn file_arrows(sources: &[Source]) -> Arrows {
+    let used = Regex::new(r"\buse (\w+(?:::\w+)*)|\b((?:crate|self|super)(?:::\w+)*)").expect("a pattern");
+    let visibility = Regex::new(r"\bpub\([^)]*\)").expect("a pattern");
+    let files: Vec<_> = sources.iter().filter(|source| !source.is_test()).collect();
+    let modules: BTreeMap<Vec<String>, String> =
+        files.iter().map(|source| (module_of(&source.path), source.name())).collect();
+    let mut arrows = Arrows::new();
+    for source in files {
+        let own = module_of(&source.path);
+        for (line, text) in source.code() {
+            for found in used.captures_iter(&visibility.replace_all(text, "")) {
+                let path = found.get(1).or(found.get(2)).map_or("", |path| path.as_str());
+                if let Some(file) = file_of(path, &own, &modules).filter(|file| **file != source.name()) {
+                    let place = format!("{}:{line}", source.name());
+                    arrows.entry((source.name(), file.clone())).or_insert(place);
+                }
+            }
+        }
+    }
+    arrows
+}
+
+/// The file of what a path names in the module `own`: a part of the path that is no module names an item.
+fn file_of<'m>(path: &str, own: &[String], modules: &'m BTreeMap<Vec<String>, String>) -> Option<&'m String> {
+    let mut module = own.to_vec();
+    for name in path.split("::") {
+        match name {
+            "crate" => module.clear(),
+            "self" => {}
+            "super" => drop(module.pop()),
+            name => module.push(name.to_owned()),
+        }
+    }
+    while !modules.contains_key(&module) && !module.is_empty() {
+        module.pop();
+    }
+    modules.get(&module)
+}
+
+#[test]
+fn the_files_of_the_engine_form_no_circle() {
+    report(&circles(file_arrows(&sources("crates/engine/src"))));
+    let source = |(path, text): (&str, &str)| Source { path: path.into(), text: text.into() };
+    let mut files: Vec<Source> = [
+        ("crates/a/src/lib.rs", "pub use x::X;\npub use x::y::Y;"),
+        ("crates/a/src/x/mod.rs", "use self::y::Y;\nuse std::fmt;"),
+        ("crates/a/src/x/y.rs", "use super::z::{Z, W};\npub(super) struct Y;"),
+    ]
+    .map(source)
+    .into();
+    files.push(source(("crates/a/src/x/z.rs", "use super::super::V;")));
+    let names = |name: &str| format!("crates/a/src/{name}");
+    let found = circles(file_arrows(&files));
+    assert!(
+        found.iter().any(|problem| problem.contains(&names("x/z.rs")) && problem.contains(&names("lib.rs"))),
+        "{found:?}"
+    );
+    files.pop();
+    assert_eq!(circles(file_arrows(&files)), Vec::<String>::new());
 }
 
 #[test]

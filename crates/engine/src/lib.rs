@@ -31,6 +31,7 @@ pub use limit::spec::{
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use request::plan::charge::{Charge, Charges, ChargesPart};
+pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};
 pub use request::plan::matched::PlanError;
 pub use request::plan::reserve::ReserveKind;
 pub use request::plan::settle::{Settle, SettleResult};

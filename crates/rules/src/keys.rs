@@ -1,7 +1,7 @@
 //! The table of all keys of rule files. The reader checks files against it, for unknown keys, misplaced keys and wrong
 //! types. The JSON Schema is generated from it.
 
-use engine::{Algorithm, Charging, FailurePolicy, OnOver, Pacing, Refill, ShardBy};
+use engine::{Algorithm, Charging, FailurePolicy, LimitError, OnOver, Pacing, Refill, ShardBy};
 use strum::VariantNames as _;
 
 /// A kind of map in a rule file, with keys of its own.
@@ -31,6 +31,16 @@ impl Section {
             Self::Replaces => "a replaces entry",
             Self::Tier => "a tier",
         }
+    }
+}
+
+/// The key that an error of a limit is about.
+pub(super) fn key_of(error: &LimitError) -> &'static str {
+    match error {
+        LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
+        LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+        LimitError::SettledQueue => "settle",
+        LimitError::CalendarAlgorithm { .. } => "calendar",
     }
 }
 

@@ -12,8 +12,8 @@ use engine::{
 };
 use jiff::Timestamp;
 use rules::{
-    CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions, RuleDirectory,
-    load_exceptions, load_stream,
+    AppliedUpgrades, CalendarOptions, CalendarYears, Description, ExceptionScope, LoadOptions,
+    LoadedExceptions, RuleDirectory, describe, load_exceptions, load_stream,
 };
 use serde_json::Value;
 use simulate::replay::ReplayStore;
@@ -27,6 +27,8 @@ pub struct Played {
     pub answer: Answer,
     /// One for each of `answer.charges`.
     pub facts: Vec<Fact>,
+    /// What `explain` says of the request.
+    pub explained: Description,
 }
 
 #[derive(Clone, Debug)]
@@ -106,12 +108,14 @@ impl Player {
             None => RuleSet::empty(),
         };
         let plan = Plan::new(&rules, &request, plan_us).map_err(|error| Unplayable(error.to_string()))?;
+        let explained = describe(&rules, &AppliedUpgrades::default(), &request, plan_us);
+        let explained = explained.map_err(|error| Unplayable(error.to_string()))?;
         let outcomes = self.decide(&plan, store)?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         let receipt = decision.receipt(|| call.id.into());
         let answer = answer_of(call.id, &decision, receipt.is_some());
         self.receipts.extend(receipt.map(|receipt| (call.id, receipt.to_string())));
-        Ok(Some(Played { answer, facts: facts_of(&decision) }))
+        Ok(Some(Played { answer, facts: facts_of(&decision), explained }))
     }
 
     fn decide(&self, plan: &Plan, store: &mut impl ReplayStore) -> Result<Outcomes, Unplayable> {

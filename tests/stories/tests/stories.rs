@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::collections::HashSet;
 
+use ratelimitd_stories::explain::difference;
 use ratelimitd_stories::generate::story;
 use ratelimitd_stories::model::answers;
 use ratelimitd_stories::play::{KINDS, Played, Unplayable, play};
@@ -82,6 +83,20 @@ fn memory_answers_as_the_model() {
     check_stories(budget(300), &mut as_the_model).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// Whether what `explain` says applies is what is charged.
+fn as_explained(story: &Story) -> Checked {
+    let played = on_memory(story)?;
+    match played.iter().find_map(difference) {
+        Some(difference) => Err(Broken::Differs(difference)),
+        None => Ok(!played.is_empty()),
+    }
+}
+
+#[test]
+fn what_explain_says_applies_is_what_is_charged() {
+    check_stories(budget(300), &mut as_explained).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 #[test]
 fn known_stories() {
     let mut failures = Vec::new();
@@ -93,6 +108,7 @@ fn known_stories() {
                 .extend(failed.into_iter().map(|failure| format!("{}, {what}, {failure}", path.display())));
         };
         add("model", check_known(&lines, &mut as_the_model));
+        add("explain", check_known(&lines, &mut as_explained));
         for relation in Relation::ALL {
             add(&format!("{relation:?}"), check_known(&lines, &mut keeps(relation)));
         }

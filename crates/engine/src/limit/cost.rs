@@ -138,7 +138,7 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Algorithm;
+    use crate::limit::spec::Algorithm;
 
     #[test]
     fn a_saturated_cost_is_above_every_limit() {

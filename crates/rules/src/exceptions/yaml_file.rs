@@ -205,7 +205,7 @@ impl<'n, 'r> RowFields<'n, 'r> {
 
     fn flag(&mut self, name: &str) -> Option<bool> {
         let (scalar, line) = self.scalar(name)?;
-        let ScalarValue::Bool(flag) = scalar.yaml11_value() else {
+        let ScalarValue::Bool(flag) = ScalarValue::resolve(scalar) else {
             let at = self.at.on_line(line);
             self.error(&at, format!("'{name}' must be true or false"));
             return None;
@@ -215,7 +215,7 @@ impl<'n, 'r> RowFields<'n, 'r> {
 
     fn limit(&mut self) -> Option<u64> {
         let (scalar, line) = self.scalar("limit")?;
-        match scalar.yaml11_value() {
+        match ScalarValue::resolve(scalar) {
             ScalarValue::Int(number @ 0..=MAX_LIMIT) => u64::try_from(number).ok(),
             _ => {
                 let at = self.at.on_line(line);

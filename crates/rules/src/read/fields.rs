@@ -221,7 +221,7 @@ impl<'n> FieldValue<'n> {
         let name = key.name;
         let node = value.node();
         match (key.value_type, &node.content) {
-            (_, Content::Scalar(scalar)) if scalar.yaml11_value() == ScalarValue::Null => Ok(None),
+            (_, Content::Scalar(scalar)) if ScalarValue::resolve(scalar) == ScalarValue::Null => Ok(None),
             (ValueType::List(_), Content::List(nodes)) => Ok(Some(Self::List(nodes))),
             (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, Content::Map(_)) => {
                 Ok(Some(Self::Map(value.clone())))
@@ -247,7 +247,7 @@ impl<'n> FieldValue<'n> {
     }
 
     fn of_scalar(name: &str, value_type: ValueType, scalar: &'n Scalar, node: &Node) -> Result<Self, String> {
-        match (value_type, scalar.yaml11_value()) {
+        match (value_type, ScalarValue::resolve(scalar)) {
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), ScalarValue::Float(_)) => {
                 // A value may be secret, and a token of hexadecimal digits may look like 12e34.
                 let subject =
@@ -320,8 +320,8 @@ fn wrong_type(name: &str, wanted: &str, node: &Node) -> String {
 /// A node for a message: its type, and the text of a scalar.
 pub(crate) fn type_and_text(node: &Node) -> String {
     match &node.content {
-        Content::Scalar(scalar) if scalar.yaml11_value() != ScalarValue::Null => {
-            format!("{} '{}'", scalar.yaml11_value().label(), shorten(&scalar.text))
+        Content::Scalar(scalar) if ScalarValue::resolve(scalar) != ScalarValue::Null => {
+            format!("{} '{}'", ScalarValue::resolve(scalar).label(), shorten(&scalar.text))
         }
         _ => text_or_type(node),
     }
@@ -332,7 +332,7 @@ fn text_or_type(node: &Node) -> String {
     match &node.content {
         Content::List(_) => "a list".to_owned(),
         Content::Map(_) => "a map".to_owned(),
-        Content::Scalar(scalar) if scalar.yaml11_value() == ScalarValue::Null => "nothing".to_owned(),
+        Content::Scalar(scalar) if ScalarValue::resolve(scalar) == ScalarValue::Null => "nothing".to_owned(),
         Content::Scalar(scalar) => shorten(&scalar.text),
     }
 }

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, Calendar, Defaults, Limit, LimitError, LimitSpec, OnOver, Pacing, Period, Quantity, Refill,
-    Share, Unit,
+    Algorithm, Calendar, Defaults, Limit, LimitSpec, OnOver, Pacing, Period, Quantity, Refill, Share, Unit,
 };
 use strum::VariantNames as _;
 
@@ -17,7 +16,7 @@ use super::merge_keys::MergedValue;
 use super::tiers::read_tiers;
 use super::{FileReport, Position, ReadContext};
 use crate::calendar::{CalendarProblem, Calendars};
-use crate::keys::Section;
+use crate::keys::{Section, key_of};
 use crate::problem::Problem;
 
 /// Whether a descriptor has limits, valid or not.
@@ -89,16 +88,6 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
 /// The name of a limit, if it has one.
 fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
-}
-
-/// The key that an error of a limit is about.
-pub(super) fn key_of(error: &LimitError) -> &'static str {
-    match error {
-        LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
-        LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
-        LimitError::SettledQueue => "settle",
-        LimitError::CalendarAlgorithm { .. } => "calendar",
-    }
 }
 
 /// The algorithm of a limit, with its source for messages: empty if the limit names it.

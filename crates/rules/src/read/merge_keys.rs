@@ -170,12 +170,12 @@ fn is_merge_key(key: &Node) -> bool {
 }
 
 fn is_null(node: &Node) -> bool {
-    matches!(&node.content, Content::Scalar(scalar) if scalar.yaml11_value() == ScalarValue::Null)
+    matches!(&node.content, Content::Scalar(scalar) if ScalarValue::resolve(scalar) == ScalarValue::Null)
 }
 
 fn key_name(key: &Node) -> Option<&str> {
     match &key.content {
-        Content::Scalar(scalar) if scalar.yaml11_value() == ScalarValue::Text => Some(&scalar.text),
+        Content::Scalar(scalar) if ScalarValue::resolve(scalar) == ScalarValue::Text => Some(&scalar.text),
         _ => None,
     }
 }

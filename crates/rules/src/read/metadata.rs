@@ -89,7 +89,7 @@ fn check_level(metadata: &Metadata, levels: usize) -> Result<(), String> {
 }
 
 fn read_scalar(scalar: &Scalar, at: &Position, report: &mut FileReport) -> Metadata {
-    match scalar.yaml11_value() {
+    match ScalarValue::resolve(scalar) {
         ScalarValue::Null => Metadata::Null,
         ScalarValue::Bool(flag) => Metadata::Bool(flag),
         // Numbers of a Struct are doubles: the answer would round above 2^53 in any case.

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use engine::{Limit, LimitSpec, Tier};
 
 use super::fields::Fields;
-use super::limit::key_of;
 use super::merge_keys::{EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
 use super::{FileReport, Position};
-use crate::keys::Section;
+use crate::keys::{Section, key_of};
 use crate::yaml::{Content, Node};
 
 /// The most tiers of a limit. Each is compiled as a limit of its own; values with numbers of their own are rows of the
@@ -90,7 +89,7 @@ fn read_tier(
 
 fn scalar_tier(node: &Node) -> Option<Tier> {
     let Content::Scalar(scalar) = &node.content else { return None };
-    match scalar.yaml11_value() {
+    match ScalarValue::resolve(scalar) {
         ScalarValue::Int(number) => {
             let requests_per_unit = u64::try_from(number).ok()?;
             Some(Tier::Limited { requests_per_unit, burst: None })

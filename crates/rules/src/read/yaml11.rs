@@ -24,22 +24,21 @@ impl ScalarValue {
             Self::Text => "text",
         }
     }
-}
 
-impl Scalar {
-    pub(crate) fn yaml11_value(&self) -> ScalarValue {
-        if !self.is_plain {
-            return ScalarValue::Text;
+    /// The value of a scalar.
+    pub(crate) fn resolve(scalar: &Scalar) -> Self {
+        if !scalar.is_plain {
+            return Self::Text;
         }
-        if self.is_null() {
-            return ScalarValue::Null;
+        if scalar.is_null() {
+            return Self::Null;
         }
-        match &*self.text {
+        match &*scalar.text {
             "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
-                ScalarValue::Bool(true)
+                Self::Bool(true)
             }
             "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
-                ScalarValue::Bool(false)
+                Self::Bool(false)
             }
             text => resolve_number(text),
         }
@@ -110,7 +109,7 @@ mod tests {
 
     fn plain(text: &str) -> ScalarValue {
         let scalar = Scalar { text: text.into(), is_plain: true };
-        scalar.yaml11_value()
+        ScalarValue::resolve(&scalar)
     }
 
     #[test]
@@ -159,6 +158,6 @@ mod tests {
     #[test]
     fn quoted_scalars_are_text() {
         let quoted = Scalar { text: "5".into(), is_plain: false };
-        assert_eq!(quoted.yaml11_value(), ScalarValue::Text);
+        assert_eq!(ScalarValue::resolve(&quoted), ScalarValue::Text);
     }
 }

@@ -3,8 +3,8 @@
 
 use base::escaped;
 use engine::{
-    Change, Derivation, Descriptor, DomainRules, Entry, FailurePolicy, Limit, LimitSpec, Node, Plan,
-    PlanError, Quantity, Request, Rule, RuleSet, Step, Walk,
+    Change, Derivation, DomainRules, Entry, ExplainedDescriptor, ExplainedLimit, Explanation, FailurePolicy,
+    Limit, LimitSpec, LimitUse, Node, Plan, PlanError, Quantity, Request, Rule, RuleSet, ShardBy, Step,
 };
 
 use super::derivation::{derivation_text, reasons};
@@ -20,8 +20,7 @@ pub struct Description {
     pub matched: usize,
 }
 
-/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`. Overrides in
-/// the request are ignored, because they need no rule.
+/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`: prints the plan.
 ///
 /// # Errors
 /// [`PlanError`] if the engine cannot plan the request.
@@ -32,20 +31,19 @@ pub fn describe(
     now_us: u64,
 ) -> Result<Description, PlanError> {
     let mut description = Description { text: String::new(), matched: 0 };
-    let Some(domain) = rules.domain(&request.domain) else {
+    let Explanation { plan, domain, descriptors } = Explanation::new(rules, request, now_us)?;
+    let Some(domain) = domain else {
         unknown_domain(&mut description.text, rules, &request.domain);
         return Ok(description);
     };
-    let replaced = Replacements::in_request(domain, request);
-    for descriptor in &request.descriptors {
-        let plan = plan_alone(rules, request, descriptor, now_us)?;
+    for (descriptor, explained) in request.descriptors.iter().zip(&descriptors) {
         let entries = descriptor.entries.iter().map(|entry| shown_entry(rules, domain, entry)).collect();
-        let explanation = Explanation { domain, upgrades, descriptor, entries, plan, now_us };
-        if explanation.explain_descriptor(&mut description.text, &replaced) {
+        let shown = ShownDescriptor { domain, upgrades, entries, explained, plan: &plan, now_us };
+        if shown.explain_descriptor(&mut description.text) {
             description.matched += 1;
         }
     }
-    explain_mixed_policies(&mut description.text, &policies(domain, request, &replaced));
+    explain_mixed_policies(&mut description.text, &policies(&descriptors));
     Ok(description)
 }
 
@@ -64,53 +62,14 @@ fn unknown_domain(out: &mut String, rules: &RuleSet, domain: &str) {
     push_line!(out, "Domains with rules: {}.", join_names(&known));
 }
 
-/// The names of the limits that are replaced in this request, each with the label of the limit that replaces it.
-struct Replacements(Vec<(String, String)>);
-
-impl Replacements {
-    fn in_request(domain: &DomainRules, request: &Request) -> Self {
-        let mut scratch = String::new();
-        let mut pairs = Vec::new();
-        for descriptor in &request.descriptors {
-            let found = domain.walk(&descriptor.entries, &mut scratch);
-            for limit in limits_of(&found) {
-                for name in &limit.spec.replaces {
-                    pairs.push((name.clone(), limit.label.to_string()));
-                }
-            }
-        }
-        Self(pairs)
-    }
-
-    /// The label of the limit that replaces `limit`.
-    fn replacer_of(&self, limit: &Limit) -> Option<&str> {
-        let name = limit.spec.name.as_deref()?;
-        let (_, replacer) = self.0.iter().find(|(replaced, _)| replaced == name)?;
-        Some(replacer)
-    }
-}
-
-fn limits_of<'r>(found: &Walk<'r>) -> impl Iterator<Item = &'r Limit> + use<'r> {
-    let rule: Option<&'r Rule> = found.end.and_then(|node| node.rule.as_deref());
-    rule.into_iter().flat_map(|rule| rule.limits.iter().map(AsRef::as_ref))
-}
-
 /// The failure policies of the limits that can deny the request, each with the label of the limit.
-fn policies<'r>(
-    domain: &'r DomainRules,
-    request: &Request,
-    replaced: &Replacements,
-) -> Vec<(&'r str, FailurePolicy)> {
+fn policies<'d>(descriptors: &'d [ExplainedDescriptor<'_>]) -> Vec<(&'d str, FailurePolicy)> {
     let mut policies = Vec::new();
-    for descriptor in &request.descriptors {
-        let found = domain.walk(&descriptor.entries, &mut String::new());
-        for limit in
-            limits_of(&found).filter(|limit| !limit.never_denies() && replaced.replacer_of(limit).is_none())
-        {
-            let policy = (&*limit.label, limit.spec.on_store_failure);
-            if describe_limit::has_counter(limit) && !policies.contains(&policy) {
-                policies.push(policy);
-            }
+    for ExplainedLimit { limit, planned, .. } in descriptors.iter().flat_map(|explained| &explained.limits) {
+        let can_deny = planned.applies() && !limit.never_denies() && describe_limit::has_counter(limit);
+        let policy = (&*limit.label, limit.spec.on_store_failure);
+        if can_deny && !policies.contains(&policy) {
+            policies.push(policy);
         }
     }
     policies
@@ -132,70 +91,70 @@ fn explain_mixed_policies(out: &mut String, policies: &[(&str, FailurePolicy)]) 
     }
 }
 
-/// The plan of one descriptor alone.
-fn plan_alone(
-    rules: &RuleSet,
-    request: &Request,
-    descriptor: &Descriptor,
-    now_us: u64,
-) -> Result<Plan, PlanError> {
-    let alone = Request {
-        domain: request.domain.clone(),
-        hits_addend: request.hits_addend,
-        descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
-        caller: request.caller,
-    };
-    Plan::new(rules, &alone, now_us)
-}
-
 /// One descriptor of a request, with the rules of its domain.
-struct Explanation<'r> {
-    domain: &'r DomainRules,
-    upgrades: &'r AppliedUpgrades,
-    descriptor: &'r Descriptor,
+struct ShownDescriptor<'d, 'r> {
+    domain: &'d DomainRules,
+    upgrades: &'d AppliedUpgrades,
     /// The entries as they are shown.
     entries: Vec<String>,
-    /// The plan of the descriptor alone.
-    plan: Plan,
+    explained: &'d ExplainedDescriptor<'r>,
+    /// The plan of the request.
+    plan: &'d Plan,
     now_us: u64,
 }
 
-impl Explanation<'_> {
-    /// Appends the matched nodes and the limits of the last one. Returns whether a limit applies.
-    fn explain_descriptor(&self, out: &mut String, replaced: &Replacements) -> bool {
+impl ShownDescriptor<'_, '_> {
+    /// Appends the matched nodes and the limits. Returns whether a limit applies.
+    fn explain_descriptor(&self, out: &mut String) -> bool {
         push_line!(out, "Domain '{}', descriptor {}", self.domain.name, self.entries.join(","));
-        let found = self.domain.walk(&self.descriptor.entries, &mut String::new());
-        for (index, (step, entry)) in found.steps.iter().zip(&self.entries).enumerate() {
+        let ExplainedDescriptor { walk, rule, is_override, limits } = self.explained;
+        for (index, (step, entry)) in walk.steps.iter().zip(&self.entries).enumerate() {
             push_line!(out, "  entry {}  {entry}  {}", index + 1, match_kind(*step));
         }
-        let Some(end) = found.end else {
-            self.explain_mismatch(out, &found);
-            return self.explain_block(out);
-        };
-        let Some(rule) = &end.rule else {
-            push_line!(out, "No limit: {}.", no_limit_reason(end));
-            return self.explain_block(out);
-        };
+        match (rule, limits.as_slice()) {
+            (Some(rule), _) => self.explain_rule(out, rule),
+            (None, [own]) if *is_override => {
+                push_line!(out, "The request brings its own limit, which takes the place of the rules");
+                self.explain_limit(out, None, own)
+            }
+            (None, limits) => {
+                match walk.end {
+                    Some(end) => push_line!(out, "No limit: {}.", no_limit_reason(end)),
+                    None => self.explain_mismatch(out),
+                }
+                // A row that blocks denies a descriptor without a limit, too.
+                let derivations = limits.iter().filter_map(|limit| limit.derivation.as_ref());
+                for derivation in derivations {
+                    push_line!(out, "Every hit is denied nevertheless:");
+                    explain_derivation(out, derivation);
+                }
+                !limits.is_empty()
+            }
+        }
+    }
+
+    fn explain_rule(&self, out: &mut String, rule: &Rule) -> bool {
         push_line!(out, "Rule {}{}", rule.path, mode_note(rule));
         let mut applies = false;
-        for limit in &rule.limits {
+        for (of_rule, explained) in rule.limits.iter().zip(&self.explained.limits) {
             // A limit without a name has the path of its rule as its label.
-            match *limit.label == *rule.path {
+            match *of_rule.label == *rule.path {
                 true => push_line!(out, "  limit"),
-                false => push_line!(out, "  limit {}", limit.label),
+                false => push_line!(out, "  limit {}", of_rule.label),
             }
-            applies |= self.explain_limit(out, rule, limit, replaced);
+            applies |= self.explain_limit(out, Some(of_rule), explained);
         }
         applies
     }
 
-    fn explain_mismatch(&self, out: &mut String, found: &Walk<'_>) {
-        let place = found.steps.len();
+    fn explain_mismatch(&self, out: &mut String) {
+        let steps = &self.explained.walk.steps;
+        let place = steps.len();
         let Some(entry) = self.entries.get(place) else {
             push_line!(out, "No limit: the descriptor has no entries.");
             return;
         };
-        let node = found.steps.last().map_or(&self.domain.root, |step| step.node());
+        let node = steps.last().map_or(&self.domain.root, |step| step.node());
         let number = place + 1;
         if node.is_leaf() && place > 0 {
             push_line!(
@@ -210,67 +169,61 @@ impl Explanation<'_> {
         push_line!(out, "That level has: {}.", child_names(node));
     }
 
-    /// A row that blocks denies a descriptor without a limit, too. Returns whether there is one.
-    fn explain_block(&self, out: &mut String) -> bool {
-        let Some(derivation) = self.plan.derivations().first() else { return false };
-        push_line!(out, "Every hit is denied nevertheless:");
-        explain_derivation(out, derivation);
-        true
-    }
-
-    /// The limit that applies in place of `limit`, with the key of its counter.
-    fn planned(&self, limit: &Limit) -> Option<(&Limit, Option<&str>)> {
-        // Each limit of the rule that counts has one charge, in the same order.
-        let mut charged = self.plan.limits().zip(self.plan.charges.keys());
-        let charged = charged.find(|(planned, _)| planned.id == limit.id);
-        let mut unlimited = self.plan.unlimited();
-        charged
-            .map(|(planned, key)| (planned, Some(key)))
-            .or_else(|| Some((unlimited.find(|planned| planned.id == limit.id)?, None)))
-    }
-
-    fn explain_limit(&self, out: &mut String, rule: &Rule, limit: &Limit, replaced: &Replacements) -> bool {
-        let (planned, key) = self.planned(limit).unwrap_or((limit, None));
-        if let Some(replacer) = replaced.replacer_of(limit).filter(|_| !planned.blocked) {
-            push_line!(out, "    left out: replaced by limit '{replacer}'");
-            return false;
-        }
-        let derivation = self.plan.derivations().iter().find(|derivation| derivation.limit == limit.id);
-        let is_exempt = derivation.is_some_and(is_exempt);
-        let admits = match planned.blocked {
+    /// Appends a limit with what became of it. `of_rule` is the limit as its rule has it. Returns whether it applies.
+    fn explain_limit(&self, out: &mut String, of_rule: Option<&Limit>, explained: &ExplainedLimit) -> bool {
+        let ExplainedLimit { limit, derivation, planned } = explained;
+        let charge = match planned {
+            LimitUse::Replaced(by) => {
+                push_line!(out, "    left out: replaced by limit '{}'", by.label);
+                return false;
+            }
+            LimitUse::NotSettled => {
+                push_line!(out, "    left out: a receipt settles only limits with settle");
+                return false;
+            }
+            LimitUse::Unlimited => None,
+            LimitUse::Charged(index) => Some(*index),
+        };
+        let is_exempt = derivation.as_ref().is_some_and(is_exempt);
+        let admits = match limit.blocked {
             true => BLOCKED.to_owned(),
             false if is_exempt => EXEMPT.to_owned(),
-            false => describe_limit::parameters(planned),
+            false => describe_limit::parameters(limit),
         };
         push_line!(out, "    admits            {admits}");
-        if !limit.tiers.is_empty() {
-            push_line!(out, "    tiers             {}", describe_limit::tiers(&limit.spec));
+        if let Some(of_rule) = of_rule.filter(|of_rule| !of_rule.tiers.is_empty()) {
+            push_line!(out, "    tiers             {}", describe_limit::tiers(&of_rule.spec));
         }
         if let Some(derivation) = derivation {
             explain_derivation(out, derivation);
         }
-        if planned.blocked || planned.quantity == Quantity::Unlimited {
+        if limit.blocked || limit.quantity == Quantity::Unlimited {
             return true;
         }
         // What a counter has does not apply to a limit of 0.
-        let has_counter = describe_limit::has_counter(planned);
+        let has_counter = describe_limit::has_counter(limit);
         if has_counter {
-            self.explain_counting(out, &planned.spec);
+            self.explain_counting(out, &limit.spec);
         }
-        if let Some(text) = describe_limit::on_over(planned) {
+        if let Some(text) = describe_limit::on_over(limit) {
             push_line!(out, "    on over           {text}");
         }
-        if let Some(key) = key.filter(|_| has_counter) {
+        if let Some(charge) = charge.filter(|_| has_counter) {
+            let (key, _) = self.plan.charges.get(charge);
             push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
-            push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
+            push_line!(out, "    shard by          {}", describe_limit::shard_by(self.shard_by()));
         }
-        if let Some(upgraded) = self.upgrades.of_limit(limit.id) {
+        if let Some(upgraded) = of_rule.and_then(|of_rule| self.upgrades.of_limit(of_rule.id)) {
             push_line!(out, "    upgraded          {}", upgraded.sources);
         }
-        for name in &planned.spec.replaces {
+        for name in &limit.spec.replaces {
             push_line!(out, "    replaces          {name}");
         }
         true
+    }
+
+    fn shard_by(&self) -> ShardBy {
+        self.explained.rule.map_or(self.domain.shard_by, |rule| rule.shard_by)
     }
 
     /// How the counter counts.
@@ -367,5 +320,98 @@ fn join_names(names: &[String]) -> String {
         0 => "none".to_owned(),
         len if len > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), len - SHOWN),
         _ => names.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use engine::{
+        Algorithm, Caller, Defaults, Descriptor, DomainSpec, Effect, ExceptionRow, Exceptions,
+        ExceptionsBuilder, Glob, NodeSpec, Period, RowSource, RowValue, RuleSpec, Unit, ValueHashing,
+    };
+
+    use super::*;
+
+    fn node(key: &str, spec: LimitSpec) -> NodeSpec {
+        let limits = vec![Limit::new(spec).expect("a valid limit")];
+        let rule = Some(RuleSpec { limits, ..RuleSpec::default() });
+        NodeSpec { key: key.to_owned(), rule, ..NodeSpec::default() }
+    }
+
+    fn named(name: &str, spec: LimitSpec) -> LimitSpec {
+        LimitSpec { name: Some(name.to_owned()), ..spec }
+    }
+
+    /// The limit `big` of `vip` replaces `free` of `org`, which is unlimited, and `small` of `user`.
+    fn rules() -> RuleSet {
+        let hundred = LimitSpec::new(Algorithm::FixedWindow, 100, Period::one(Unit::Minute));
+        let replaces = vec!["free".to_owned(), "small".to_owned()];
+        let nodes = vec![
+            node("vip", named("big", LimitSpec { replaces, ..hundred.clone() })),
+            node("org", named("free", LimitSpec { unlimited: true, ..hundred.clone() })),
+            node("user", named("small", LimitSpec { requests_per_unit: 5, ..hundred })),
+        ];
+        let domain = DomainSpec { domain: "d".to_owned(), descriptors: nodes, ..DomainSpec::default() };
+        RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules")
+    }
+
+    fn exempting(key: &str, value: &str) -> Arc<Exceptions> {
+        let none = Exceptions::default();
+        let mut builder = ExceptionsBuilder::new(&none);
+        builder.add_row(ExceptionRow {
+            source: RowSource { file: "ex.yaml".into(), line: 1 },
+            domain: Glob::Any,
+            key: key.into(),
+            value: RowValue::Exact(value.into()),
+            path: Glob::Any,
+            limit_name: Glob::Any,
+            effect: Effect { exempt: true, ..Effect::default() },
+            until_us: None,
+            reason: None,
+            by: None,
+        });
+        Arc::new(builder.build(&none, |_| {}))
+    }
+
+    fn explained(rules: &RuleSet, pairs: &[(&str, &str)]) -> Description {
+        let descriptor = |&(key, value): &(&str, &str)| Descriptor {
+            entries: vec![Entry { key: key.to_owned(), value: value.to_owned() }],
+            ..Descriptor::default()
+        };
+        let request = Request {
+            domain: "d".to_owned(),
+            hits_addend: 1,
+            descriptors: pairs.iter().map(descriptor).collect(),
+            caller: Caller::default(),
+        };
+        describe(rules, &AppliedUpgrades::default(), &request, 0).expect("a request without an override")
+    }
+
+    #[test]
+    fn a_limit_that_another_replaces_is_left_out() {
+        let Description { text, matched } = explained(&rules(), &[("vip", "1"), ("user", "x")]);
+        assert!(text.contains("  limit small\n    left out: replaced by limit 'big'\n"), "{text}");
+        assert_eq!(matched, 1, "{text}");
+    }
+
+    #[test]
+    fn an_unlimited_limit_is_never_replaced() {
+        let Description { text, matched } = explained(&rules(), &[("vip", "1"), ("org", "x")]);
+        assert!(text.contains("  limit free\n    admits            unlimited: never counted"), "{text}");
+        assert_eq!((matched, text.contains("left out")), (2, false), "{text}");
+    }
+
+    #[test]
+    fn a_limit_that_a_row_exempts_is_not_replaced() {
+        let rules = rules().with_exceptions(exempting("user", "x"));
+        let Description { text, matched } = explained(&rules, &[("vip", "1"), ("user", "x")]);
+        assert!(
+            text.contains("  limit small\n    admits            everything, because a row exempts"),
+            "{text}"
+        );
+        assert!(text.contains("exempt (ex.yaml:1)"), "{text}");
+        assert_eq!((matched, text.contains("left out")), (2, false), "{text}");
     }
 }

@@ -57,12 +57,22 @@ impl Match<'_> {
     }
 }
 
-/// Finds the limits of the descriptors of one request.
-pub(crate) struct Matching<'r, 'h> {
+/// What the descriptors of a request match, in their order.
+pub(crate) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
+
+/// A request that is planned, with the rules of its domain.
+#[derive(Clone, Copy)]
+pub(crate) struct Planning<'r, 'q> {
     pub(crate) rules: &'r RuleSet,
     pub(crate) domain: &'r DomainRules,
-    pub(crate) hidden: &'h HiddenValues,
+    pub(crate) request: &'q Request,
     pub(crate) now_us: u64,
+}
+
+/// Finds the limits of the descriptors of one request.
+pub(crate) struct Matching<'r, 'q> {
+    pub(crate) planning: &'q Planning<'r, 'q>,
+    pub(crate) hidden: &'q HiddenValues,
 }
 
 impl<'r> Matching<'r, '_> {
@@ -70,14 +80,11 @@ impl<'r> Matching<'r, '_> {
     ///
     /// # Errors
     /// [`PlanError`] where an override is out of range.
-    pub(crate) fn matches(
-        &self,
-        request: &Request,
-        derivations: &mut Vec<Derivation>,
-    ) -> Result<SmallVec<[Match<'r>; 2]>, PlanError> {
+    pub(crate) fn matches(&self, derivations: &mut Vec<Derivation>) -> Result<Matches<'r>, PlanError> {
+        let Planning { rules, domain, request, .. } = *self.planning;
         let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
         let mut matches = SmallVec::with_capacity(request.descriptors.len());
-        let exceptions = self.rules.exceptions_of(self.domain);
+        let exceptions = rules.exceptions_of(domain);
         for (index, descriptor) in request.descriptors.iter().enumerate() {
             let override_limit =
                 self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
@@ -87,7 +94,7 @@ impl<'r> Matching<'r, '_> {
                     Match { rule: None, limits, walk: Walk::default() }
                 }
                 None => {
-                    let walk = self.domain.walk(&descriptor.entries, &mut scratch);
+                    let walk = domain.walk(&descriptor.entries, &mut scratch);
                     let rule = walk.end.and_then(|node| node.rule.as_ref());
                     Match { rule, limits: Limits::OfRule(rule.map_or(&[], |rule| &rule.limits)), walk }
                 }
@@ -106,11 +113,12 @@ impl<'r> Matching<'r, '_> {
         let Some(limit_override) = descriptor.limit else {
             return Ok(None);
         };
-        let mut spec = override_spec(limit_override, self.rules.defaults());
+        let rules = self.planning.rules;
+        let mut spec = override_spec(limit_override, rules.defaults());
         if spec.is_epoch_month() {
-            spec.calendar.clone_from(&self.rules.compiled.month_calendar);
+            spec.calendar.clone_from(&rules.compiled.month_calendar);
         }
-        let mut limit = Limit::new(spec)?.placed(self.rules.compiled.next_limit_id(), "override");
+        let mut limit = Limit::new(spec)?.placed(rules.compiled.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
     }
@@ -140,7 +148,7 @@ impl Changing<'_, '_> {
     fn change(&self, matched: &mut Match<'_>, derivations: &mut Vec<Derivation>) {
         let entries = &self.descriptor.entries;
         let hash_of = |entry| self.matching.hidden.get(self.index, entry);
-        let now_us = self.matching.now_us;
+        let now_us = self.matching.planning.now_us;
         let rows = self.exceptions.map(|exceptions| exceptions.rows(entries, hash_of, now_us));
         let mut rows = rows.unwrap_or_default();
         if self.descriptor.receipt.is_some() {
@@ -176,14 +184,17 @@ impl Changing<'_, '_> {
     fn block(&self, matched: &Match<'_>, rows: &MatchedRows<'_>, changes: &mut Changes<'_>) {
         let (from, limit, rule) = match matched.limits() {
             [own, ..] => {
-                let walk = self.matching.domain.walk(&self.descriptor.entries, &mut String::new());
+                let walk = self.matching.planning.domain.walk(&self.descriptor.entries, &mut String::new());
                 (Amount::for_limit(own), Arc::clone(own), walk.end.and_then(|node| node.rule.as_deref()))
             }
             [] => {
-                let spec =
-                    LimitSpec::new(self.matching.rules.defaults().algorithm, 0, Period::one(Unit::Second));
+                let spec = LimitSpec::new(
+                    self.matching.planning.rules.defaults().algorithm,
+                    0,
+                    Period::one(Unit::Second),
+                );
                 let Ok(limit) = Limit::new(spec) else { return };
-                let limit = limit.placed(self.matching.rules.compiled.next_limit_id(), BLOCKED);
+                let limit = limit.placed(self.matching.planning.rules.compiled.next_limit_id(), BLOCKED);
                 (Amount::NoLimit, Arc::new(limit), None)
             }
         };

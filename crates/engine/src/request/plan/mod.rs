@@ -1,6 +1,7 @@
 //! From a request to what the store must decide: matches each descriptor, drops replaced limits, writes the keys.
 
 pub(crate) mod charge;
+pub(crate) mod explanation;
 pub(crate) mod matched;
 pub(crate) mod reserve;
 pub(crate) mod settle;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use self::charge::{Charge, Charges};
-use self::matched::{Match, Matching, PlanError};
+use self::matched::{Match, Matches, Matching, PlanError, Planning};
 use self::reserve::{ReserveKind, reserved};
 use self::settle::{Returned, Settles};
 use crate::limit::algorithm::{Kernel, Pacing, Verdict};
@@ -18,7 +19,7 @@ use crate::limit::cost::Cost;
 use crate::limit::key::{KeyContext, KeyPart, write_key};
 use crate::limit::role::Role;
 use crate::limit::spec::Charging;
-use crate::limit::{Limit, Quantity};
+use crate::limit::{Limit, LimitId, Quantity};
 use crate::request::{Descriptor, Request};
 use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::{DomainRules, Rule, RuleSet};
@@ -116,6 +117,16 @@ impl Plan {
     /// # Errors
     /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
     pub fn refill(&mut self, rules: &RuleSet, request: &Request, now_us: u64) -> Result<(), PlanError> {
+        if let Some(domain) = self.begin_request(rules, request) {
+            let planning = Planning { rules, domain, request, now_us };
+            let matches = self.find_matches(&planning)?;
+            self.add_charges(&planning, &matches, &Replacements::among(&matches));
+        }
+        Ok(())
+    }
+
+    /// Empties the plan for a request. Returns the rules of its domain; without rules, the plan is complete.
+    fn begin_request<'r>(&mut self, rules: &'r RuleSet, request: &Request) -> Option<&'r DomainRules> {
         let domain = rules.domain(&request.domain);
         self.charges.clear();
         self.descriptors.clear();
@@ -126,25 +137,31 @@ impl Plan {
         self.hidden = rules.hidden_values(&request.domain, domain, entries);
         self.settles.clear();
         self.gives_receipt = false;
-        let Some(domain) = domain else {
+        if domain.is_none() {
             self.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
-            return Ok(());
-        };
+        }
+        domain
+    }
+
+    fn find_matches<'r>(&mut self, planning: &Planning<'r, '_>) -> Result<Matches<'r>, PlanError> {
+        Matching { planning, hidden: &self.hidden }.matches(&mut self.derivations)
+    }
+
+    fn add_charges(
+        &mut self,
+        planning: &Planning<'_, '_>,
+        matches: &[Match<'_>],
+        replacements: &Replacements<'_>,
+    ) {
+        let Planning { rules, domain, request, now_us } = *planning;
         let quota_mode = rules.defaults().quota_mode;
-        let matching = Matching { rules, domain, hidden: &self.hidden, now_us };
-        let matches = matching.matches(request, &mut self.derivations)?;
-        let replaced: SmallVec<[&str; 2]> = matches
-            .iter()
-            .flat_map(Match::limits)
-            .flat_map(|limit| &limit.spec.replaces)
-            .map(String::as_str)
-            .collect();
         // A request is denied by its quota descriptors only if all of them are over. A descriptor whose limits never
         // deny is never over. Neither is a descriptor without a limit, which is a quota descriptor in quota
         // mode. If the request has one that is never over, the quota descriptors deny nothing.
         let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
         let is_never_over = |matched: &Match<'_>| {
-            let mut counted = matched.limits().iter().filter(|limit| is_counted(limit, &replaced)).peekable();
+            let counts = |limit: &&Arc<Limit>| replacements.is_counted(limit);
+            let mut counted = matched.limits().iter().filter(counts).peekable();
             match counted.peek() {
                 Some(_) => counted.all(|limit| limit.never_denies()),
                 None => {
@@ -153,12 +170,12 @@ impl Plan {
                 }
             }
         };
-        let mut described = request.descriptors.iter().zip(&matches);
+        let mut described = request.descriptors.iter().zip(matches);
         let quota_can_deny = !described.any(|(descriptor, matched)| {
             is_quota(matched) && descriptor.receipt.is_none() && is_never_over(matched)
         });
         self.charges.set_caller(request.caller);
-        for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
+        for (index, (descriptor, matched)) in request.descriptors.iter().zip(matches).enumerate() {
             let role = match is_quota(matched) {
                 true if quota_can_deny => Role::Quota(self.charges.quota_groups()),
                 true => Role::NonBinding,
@@ -177,11 +194,10 @@ impl Plan {
                 used_up_check: rules.defaults().used_up_check,
                 now_us,
             };
-            let planned = self.add(matched, &context, &replaced);
+            let planned = self.add(matched, &context, replacements);
             self.descriptors.push(planned);
         }
         debug_assert!(self.charges.are_merged(), "{:?}", self.charges);
-        Ok(())
     }
 
     /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
@@ -190,25 +206,28 @@ impl Plan {
         !self.settles.is_empty()
     }
 
-    fn add(&mut self, matched: &Match<'_>, context: &DescriptorContext<'_>, replaced: &[&str]) -> Planned {
+    fn add(
+        &mut self,
+        matched: &Match<'_>,
+        context: &DescriptorContext<'_>,
+        replacements: &Replacements<'_>,
+    ) -> Planned {
         let mut unlimited = None;
         let mut limits = SmallVec::new();
         let hidden = &self.hidden;
         for limit in matched.limits() {
-            if is_replaced(limit, replaced) {
-                continue;
-            }
-            let Some(kernel) = limit.kernel_at(context.now_us) else {
-                unlimited = Some(Arc::clone(limit));
-                continue;
+            let kernel = match replacements.planned_use(limit, context.descriptor, context.now_us) {
+                PlannedUse::Charged(kernel) => kernel,
+                PlannedUse::Unlimited => {
+                    unlimited = Some(Arc::clone(limit));
+                    continue;
+                }
+                PlannedUse::Replaced(_) | PlannedUse::NotSettled => continue,
             };
             let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
             if let Some(returned) = context.returned {
-                // A limit without `settle` keeps what the estimate recorded.
-                if limit.spec.settle {
-                    let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
-                    limits.push(PlannedLimit::new(limit, index, None));
-                }
+                let index = self.settles.add(&mut self.charges, (limit, kernel), returned, write_key);
+                limits.push(PlannedLimit::new(limit, index, None));
                 continue;
             }
             let usual = Charge {
@@ -292,6 +311,12 @@ impl Plan {
         })
     }
 
+    /// The index of the charge of a descriptor to a limit; `None` if there is none.
+    fn charge_of(&self, descriptor: usize, limit: LimitId) -> Option<usize> {
+        let Planned::Limited { limits, .. } = self.descriptors.get(descriptor)? else { return None };
+        limits.iter().find(|planned| planned.limit.id == limit).map(PlannedLimit::index)
+    }
+
     /// One limit for each descriptor that has only unlimited limits.
     pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors.iter().filter_map(|planned| match planned {
@@ -312,16 +337,55 @@ impl Plan {
     }
 }
 
-/// Whether another limit of the request replaces this one. An unlimited limit is never replaced, and neither is one
-/// that a row of the exceptions blocks.
-fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
-    let is_replaceable = limit.quantity != Quantity::Unlimited && !limit.blocked;
-    let has_name = |name: &str| is_replaceable && replaced.contains(&name);
-    limit.spec.name.as_deref().is_some_and(has_name)
+/// The names of the limits that are replaced in a request, each with a limit that replaces it.
+struct Replacements<'m>(SmallVec<[(&'m str, &'m Arc<Limit>); 2]>);
+
+/// What becomes of a limit that a descriptor meets.
+enum PlannedUse<'m> {
+    /// It is charged.
+    Charged(Kernel),
+    /// It is never counted, and always admits.
+    Unlimited,
+    /// This limit of the request replaces it.
+    Replaced(&'m Arc<Limit>),
+    /// The descriptor is a settle. A limit without `settle` keeps what the estimate recorded.
+    NotSettled,
 }
 
-fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
-    limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
+impl<'m> Replacements<'m> {
+    fn among(matches: &'m [Match<'_>]) -> Self {
+        let limits = matches.iter().flat_map(Match::limits);
+        let named =
+            |limit: &'m Arc<Limit>| limit.spec.replaces.iter().map(move |name| (name.as_str(), limit));
+        Self(limits.flat_map(named).collect())
+    }
+
+    /// The limit that replaces this one. An unlimited limit is never replaced, and neither is one that a row of the
+    /// exceptions blocks.
+    fn replacer_of(&self, limit: &Limit) -> Option<&'m Arc<Limit>> {
+        if self.0.is_empty() || limit.blocked || limit.quantity == Quantity::Unlimited {
+            return None;
+        }
+        let name = limit.spec.name.as_deref()?;
+        self.0.iter().find(|(replaced, _)| *replaced == name).map(|(_, replacer)| *replacer)
+    }
+
+    /// Whether hits of a request, which is no settle, are counted by the limit.
+    fn is_counted(&self, limit: &Limit) -> bool {
+        limit.quantity != Quantity::Unlimited && self.replacer_of(limit).is_none()
+    }
+
+    /// What becomes of a limit that the descriptor meets.
+    fn planned_use(&self, limit: &Limit, descriptor: &Descriptor, now_us: u64) -> PlannedUse<'m> {
+        if let Some(replacer) = self.replacer_of(limit) {
+            return PlannedUse::Replaced(replacer);
+        }
+        match limit.kernel_at(now_us) {
+            None => PlannedUse::Unlimited,
+            Some(_) if descriptor.receipt.is_some() && !limit.spec.settle => PlannedUse::NotSettled,
+            Some(kernel) => PlannedUse::Charged(kernel),
+        }
+    }
 }
 
 /// What the charges of one descriptor have in common.

@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::text::text_of_bytes;
-use crate::Entry;
+use crate::limit::key::Entry;
 use crate::limit::period;
 
 /// Reads a value; null is the default of the type.

@@ -8,7 +8,10 @@ mod text;
 
 use serde::Deserialize;
 
-use crate::{Caller, Descriptor, Entry, LimitOverride, Period, RECEIPT_KEY, Request};
+use crate::limit::key::Entry;
+use crate::limit::period::Period;
+use crate::request::receipt::RECEIPT_KEY;
+use crate::request::{Caller, Descriptor, LimitOverride, Request};
 use json::{
     default_if_null, entries, objects, optional_number, optional_object, text, unit, unsigned_number,
 };

@@ -7,7 +7,7 @@ mod model;
 use std::sync::Arc;
 
 use super::*;
-use crate::request::plan::matched::Matching;
+use crate::request::plan::matched::{Matching, Planning};
 use crate::{
     Algorithm, Amount, Caller, Change, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit,
     LimitOverride, LimitSpec, NodeSpec, Period, Plan, Quantity, Request, RuleSet, RuleSpec, Tier, Unfit,
@@ -134,8 +134,9 @@ fn limits_of(rules: &RuleSet, descriptor: Descriptor, now_us: u64) -> Vec<String
     let domain = rules.domain("d").expect("the domain has rules");
     let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.as_slice());
     let hidden = rules.hidden_values("d", Some(domain), entries);
-    let matching = Matching { rules, domain, hidden: &hidden, now_us };
-    let matches = matching.matches(&request, &mut Vec::new()).expect("a valid request");
+    let planning = Planning { rules, domain, request: &request, now_us };
+    let matching = Matching { planning: &planning, hidden: &hidden };
+    let matches = matching.matches(&mut Vec::new()).expect("a valid request");
     matches.iter().flat_map(|matched| matched.limits()).map(|limit| limit_text(limit)).collect()
 }
 

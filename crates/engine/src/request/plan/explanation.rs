@@ -1,0 +1,119 @@
+//! A plan that says how it came about: what each descriptor matched, and what became of each limit that it met.
+//!
+//! It is made by the planner itself, of what the planner has in hand and drops for a decision. So a decision pays
+//! nothing for it, and it cannot say anything else than what is charged.
+
+use std::sync::Arc;
+
+use super::matched::{Match, PlanError, Planning};
+use super::{Plan, PlannedUse, Replacements};
+use crate::limit::Limit;
+use crate::request::Request;
+use crate::rules::exceptions::derivation::Derivation;
+use crate::rules::rule_set::{DomainRules, Rule, RuleSet, Walk};
+
+/// A plan, and how each descriptor of the request came to its limits.
+#[derive(Clone, Debug)]
+pub struct Explanation<'r> {
+    pub plan: Plan,
+    /// The rules of the request's domain; `None` if there are none.
+    pub domain: Option<&'r DomainRules>,
+    /// One for each descriptor, in order; empty without a domain.
+    pub descriptors: Vec<ExplainedDescriptor<'r>>,
+}
+
+/// What a descriptor matched.
+#[derive(Clone, Debug)]
+pub struct ExplainedDescriptor<'r> {
+    /// The nodes on its way through the tree. Empty for a descriptor with a limit of its own.
+    pub walk: Walk<'r>,
+    /// The rule at the end of the way.
+    pub rule: Option<&'r Rule>,
+    /// Whether the descriptor brings its own limit.
+    pub is_override: bool,
+    /// Those of the rule, in its order; or the limit of the request itself; or, for a descriptor without a limit, the
+    /// row that blocks it.
+    pub limits: Vec<ExplainedLimit>,
+}
+
+/// A limit that a descriptor meets.
+#[derive(Clone, Debug)]
+pub struct ExplainedLimit {
+    /// As exceptions and tiers have changed it.
+    pub limit: Arc<Limit>,
+    /// How they have changed it.
+    pub derivation: Option<Derivation>,
+    pub planned: LimitUse,
+}
+
+/// What a plan makes of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitUse {
+    /// It applies: this is the index of its charge.
+    Charged(usize),
+    /// It applies, and admits everything without a charge.
+    Unlimited,
+    /// It is left out: this limit of the request replaces it.
+    Replaced(Arc<Limit>),
+    /// It is left out of a settle, which only limits with `settle` get.
+    NotSettled,
+}
+
+impl LimitUse {
+    /// Whether the limit applies to its descriptor.
+    #[must_use]
+    pub fn applies(&self) -> bool {
+        match self {
+            Self::Charged(_) | Self::Unlimited => true,
+            Self::Replaced(_) | Self::NotSettled => false,
+        }
+    }
+}
+
+impl<'r> Explanation<'r> {
+    /// Plans a request, like [`Plan::new`], and explains it.
+    ///
+    /// # Errors
+    /// [`PlanError`] where an override is out of range.
+    pub fn new(rules: &'r RuleSet, request: &Request, now_us: u64) -> Result<Self, PlanError> {
+        let mut plan = Plan::default();
+        let Some(domain) = plan.begin_request(rules, request) else {
+            return Ok(Self { plan, domain: None, descriptors: Vec::new() });
+        };
+        let planning = Planning { rules, domain, request, now_us };
+        let matches = plan.find_matches(&planning)?;
+        let replacements = Replacements::among(&matches);
+        plan.add_charges(&planning, &matches, &replacements);
+        let described =
+            matches.iter().zip(&request.descriptors).enumerate().map(|(index, (matched, descriptor))| {
+                let planned_use = |limit: &Arc<Limit>| replacements.planned_use(limit, descriptor, now_us);
+                let explained = |limit: &Arc<Limit>| explained_limit(&plan, index, limit, planned_use(limit));
+                let limits = matched.limits().iter().map(explained).collect();
+                let Match { walk, rule, .. } = matched;
+                let is_override = descriptor.limit.is_some();
+                ExplainedDescriptor { walk: walk.clone(), rule: rule.map(AsRef::as_ref), is_override, limits }
+            });
+        let descriptors = described.collect();
+        Ok(Self { plan, domain: Some(domain), descriptors })
+    }
+}
+
+fn explained_limit(
+    plan: &Plan,
+    descriptor: usize,
+    limit: &Arc<Limit>,
+    planned_use: PlannedUse<'_>,
+) -> ExplainedLimit {
+    let planned = match planned_use {
+        PlannedUse::Replaced(by) => LimitUse::Replaced(Arc::clone(by)),
+        PlannedUse::Unlimited => LimitUse::Unlimited,
+        PlannedUse::NotSettled => LimitUse::NotSettled,
+        PlannedUse::Charged(_) => {
+            let index = plan.charge_of(descriptor, limit.id).expect("a limit that is charged has a charge");
+            LimitUse::Charged(index)
+        }
+    };
+    let mut derivations = plan.derivations().iter();
+    let derivation = derivations.find(|derivation| derivation.is_of(descriptor, limit.id)).cloned();
+    ExplainedLimit { limit: Arc::clone(limit), derivation, planned }
+}
