@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use simulate::map::{Map, MapError, RequestMap};
+use map::{Map, MapError, RequestMap};
 use tls::{WatchedFiles, poll_blocking};
 
 use crate::decide::limiter::Rulebook;

@@ -11,8 +11,7 @@ use axum::response::{IntoResponse, Response};
 use engine::wire::Bounds;
 use engine::{Code, Store};
 use http::{HeaderName, HeaderValue, StatusCode};
-use simulate::log::LineFault;
-use simulate::map::RequestMap;
+use map::{RequestMap, ValueFault};
 
 use super::forwarded::{ForwardedRequest, refuse_unforwarded};
 use crate::decide::{Answer, Handler, NoDecision, ResponseOptions};
@@ -73,11 +72,11 @@ pub(super) async fn check<S: Store + 'static>(
 }
 
 /// The log does not quote the cost.
-impl From<LineFault> for NoDecision {
-    fn from(fault: LineFault) -> Self {
+impl From<ValueFault> for NoDecision {
+    fn from(fault: ValueFault) -> Self {
         let cause = fault.to_string();
         match fault {
-            LineFault::DotSegment => Self::Malformed { cause },
+            ValueFault::DotSegment => Self::Malformed { cause },
             _ => Self::Cost { cause },
         }
     }
