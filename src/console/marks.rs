@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rules::readable_duration;
+use base::readable_duration;
 
 use super::observation::{LastOutage, Observation};
 use super::totals::SECONDS;

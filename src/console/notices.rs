@@ -3,7 +3,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use rules::readable_duration;
+use base::readable_duration;
 
 use super::catalog::with_commas;
 use super::marks::{Level, Marks};

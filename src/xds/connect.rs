@@ -6,6 +6,7 @@ use std::io;
 use std::iter::successors;
 use std::time::Duration;
 
+use base::readable_duration;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tls::{
@@ -33,7 +34,7 @@ pub(super) enum ConnectError {
     Dial(#[from] DialError),
     #[error("no HTTP/2 connection: {}", with_causes(.0))]
     Http2(#[from] tonic::transport::Error),
-    #[error("no connection within {}", humantime::format_duration(*.0))]
+    #[error("no connection within {}", readable_duration(*.0))]
     Timeout(Duration),
 }
 

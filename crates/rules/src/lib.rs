@@ -48,8 +48,6 @@ pub use nearest::nearest_name;
 pub use problem::{Problem, Problems};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{Change, Reloader};
-pub use show::{
-    Description, decimal_seconds, derivation_text, describe, readable_duration, rlconfig, schema,
-};
+pub use show::{Description, derivation_text, describe, rlconfig, schema};
 pub use source::{DirectoryOptions, RuleDirectory};
 pub use upgrade::{Upgrade, UpgradedLimit};

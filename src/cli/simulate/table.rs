@@ -3,8 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use base::{escaped_lines, is_hostile};
-use rules::readable_duration;
+use base::{escaped_lines, is_hostile, readable_duration};
 use simulate::report::{Agreement, LimitReport, Method, Recommendation, Report, percent};
 
 const RED: &str = "\x1b[31m";

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use base::readable_duration;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, TableState, Widget as _};
-use rules::readable_duration;
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
@@ -165,7 +165,7 @@ fn notice_text(view: &View, line: &NoticeLine) -> String {
 fn numbers(view: &View, width: u16) -> Vec<String> {
     let rates = &view.per_second;
     let rate = |name: &str, rate: f64| format!("{name} {}/s", per_second(rate));
-    let percentile = |name: &str, us: Option<u64>| format!("{name} {}", us.map_or("–".to_owned(), time_text));
+    let percentile = |name: &str, us: Option<u64>| format!("{name} {}", us.map_or("–".to_owned(), |us| readable_duration(Duration::from_micros(us))));
     let mut items = vec![
         rate("requests", rates.requests),
         rate("denied", rates.denied),
@@ -182,14 +182,6 @@ fn numbers(view: &View, width: u16) -> Vec<String> {
     let items: Vec<_> = items.into_iter().map(|item| item.replace(' ', "\u{a0}") + "\u{a0}\u{a0}").collect();
     let lines = wrapped(&items.join(" "), width).into_iter();
     lines.map(|line| line.replace('\u{a0}', " ").trim_end().to_owned()).collect()
-}
-
-fn time_text(us: u64) -> String {
-    match us {
-        ..1_000 => format!("{us} µs"),
-        1_000..1_000_000 => format!("{:.2} ms", us as f64 / 1_000.0),
-        _ => format!("{:.2} s", us as f64 / 1_000_000.0),
-    }
 }
 
 /// Denied requests of the last 15 minutes, the highest step as the highest bar.

@@ -35,8 +35,8 @@ these are of one key, tenant=ac…#3f9a path=/search. Redis
 answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: req…
 requests 5,479/s   denied 371/s   would deny 7.0/s
-by policy 0/s   no decision 0/s   p99 1.66 ms
-Redis p99 1.02 ms
+by policy 0/s   no decision 0/s   p99 1.66ms
+Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▆█████████████████
 
   RULE                      ASKED/S  DENIED/S   SHARE
@@ -65,8 +65,8 @@ ratelimitd top  14:04:31 UTC  PAUSED  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are by
 edge.tenant.path_/search; 97 % of these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. G…
-requests 5,479/s   denied 371/s   would deny 7.0/s   by policy 0/s   no decision 0/s   p99 1.66 ms
-Redis p99 1.02 ms
+requests 5,479/s   denied 371/s   would deny 7.0/s   by policy 0/s   no decision 0/s   p99 1.66ms
+Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇█████████████████████████████████
 
   RULE                      LIMIT           ASKED/S  DENIED/S   SHARE   15 MIN     SINCE
@@ -103,7 +103,7 @@ ratelimitd top  14:04:31 UTC  2 of 3 instances
 these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. Generation 17 of 13:58:05 stays in force. (a)
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. Generation 17 of 13:58:05 stays in force. (b)
-requests 10,958/s   denied 742/s   would deny 14/s   by policy 0/s   no decision 0/s   p99 1.66 ms   Redis p99 1.02 ms
+requests 10,958/s   denied 742/s   would deny 14/s   by policy 0/s   no decision 0/s   p99 1.66ms   Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂█████████████████████████████████████
 
   RULE                      LIMIT           ASKED/S  DENIED/S  SHARE   15 MIN     SINCE
@@ -130,7 +130,7 @@ path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must
 be a whole number. Generation 17 of 13:58:05 stays in force.
 requests 5,479/s   denied 371/s   would deny 7.0/s   by policy 0/s
-no decision 0/s   p99 1.66 ms   Redis p99 1.02 ms
+no decision 0/s   p99 1.66ms   Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇████████████████████████
 
 RULE                 LIMIT           ASKED/S  DENIED/S  SHARE   15 MIN     SINCE
