@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use base::clock::monotonic;
 use base::{Change, Watched, check_forever};
-use simulate::map::{Map, MapError, RequestMap};
+use map::{Map, MapError, RequestMap};
 
 use crate::decide::limiter::Rulebook;
 use crate::http::CheckOptions;

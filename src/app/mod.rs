@@ -37,8 +37,6 @@ mod xds_rules;
 use std::io;
 use std::sync::Arc;
 
-use simulate::map::MapError;
-
 use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
@@ -61,6 +59,7 @@ use bounds::PortBounds;
 use check_map::CheckMapWatcher;
 use console::{make_console, own_token};
 use exceptions::{ConfirmedAt, ExceptionWatcher};
+use map::MapError;
 use rules::RuleWatcher;
 use stores::{LocalCounters, Stores};
 use tls::{TlsPorts, TlsStartError};

@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use base::{escaped, escaped_json};
+use base::{escaped, escaped_json, readable_duration};
 use clap::{Args, Subcommand};
-use rules::readable_duration;
 use serde_json::{Value, json};
 
 use super::admin_call::{AdminCallArgs, AdminCallError};

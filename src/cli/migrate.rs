@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base::{decimal_seconds, readable_duration};
 use clap::Args;
-use rules::{Problems, decimal_seconds, readable_duration};
+use rules::Problems;
 
 use super::load_settings::{LoadedSettings, load_settings};
 use super::output::{end, print, print_error};

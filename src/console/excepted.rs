@@ -8,7 +8,7 @@ use engine::{
     Caller, Change, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText, Plan,
     Quantity, Request, RuleSet, parse_key,
 };
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::mask::entries_of;
 use crate::telemetry::metrics::DeniedCharge;
@@ -18,13 +18,14 @@ const MICROSECONDS: u64 = 1_000_000;
 const OVERRIDE: &str = "override";
 
 /// What a row makes of the limit of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyException {
-    kind: ExceptionKind,
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct KeyException {
+    /// `block`, `exempt`, or what else the row changes.
+    pub(crate) kind: String,
     /// File name and line of the row; `None` if only its effect is known.
-    row: Option<String>,
+    pub(crate) row: Option<String>,
     /// The end, in seconds since the epoch.
-    until: Option<u64>,
+    pub(crate) until: Option<u64>,
 }
 
 impl KeyException {
@@ -62,7 +63,7 @@ impl KeyException {
         };
         let file = row.source.file.rsplit('/').next().unwrap_or_default();
         let place = format!("{file}:{}", row.source.line);
-        Some(Self { kind, row: Some(place), until: until_us.map(seconds) })
+        Some(Self { kind: kind.name().to_owned(), row: Some(place), until: until_us.map(seconds) })
     }
 
     /// What the last denial says: the block of a value that only the request has.
@@ -70,11 +71,8 @@ impl KeyException {
         let is_blocked_by_rule = matches!(charge.rule, Quantity::Limited(Kernel::Blocked(_)));
         let Kernel::Blocked(blocked) = charge.kernel else { return None };
         let until = blocked.until_us().map(seconds);
-        (!is_blocked_by_rule).then_some(Self { kind: ExceptionKind::Block, row: None, until })
-    }
-
-    pub(super) fn json(&self) -> Value {
-        json!({"kind": self.kind.name(), "row": self.row, "until": self.until})
+        let kind = ExceptionKind::Block.name().to_owned();
+        (!is_blocked_by_rule).then_some(Self { kind, row: None, until })
     }
 }
 

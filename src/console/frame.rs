@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use base::escaped_json;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use tokio::sync::watch;
 
 /// A text in the format of `text/event-stream`.
@@ -12,9 +13,14 @@ use tokio::sync::watch;
 pub(super) struct Frame(Arc<str>);
 
 impl Frame {
-    pub(super) fn new(event: &str, id: &str, data: &Value) -> Self {
-        Self(format!("event: {event}\nid: {id}\ndata: {}\n\n", escaped_json(data.to_string())).into())
+    pub(super) fn new(event: &str, id: &str, data: &impl Serialize) -> Self {
+        Self(format!("event: {event}\nid: {id}\ndata: {}\n\n", json_text(data)).into())
     }
+}
+
+/// JSON for people and programs: without characters that harm a terminal.
+pub(super) fn json_text(data: &impl Serialize) -> String {
+    escaped_json(serde_json::to_string(data).expect("texts and numbers under names"))
 }
 
 /// The frames of one stream.

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rules::readable_duration;
+use base::readable_duration;
+use serde::{Deserialize, Serialize};
 
 use super::observation::{LastOutage, Observation};
 use super::totals::SECONDS;
@@ -12,29 +13,21 @@ use super::totals::SECONDS;
 const MOST_MARKS: usize = 60;
 
 /// How serious a mark or a notice is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
     /// Callers are affected now, or the process is not ready.
     Bad,
     /// Somebody should look within a day.
     Warn,
     /// It is over, or no fault.
+    #[serde(rename = "")]
     Plain,
 }
 
-impl Level {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Bad => "bad",
-            Self::Warn => "warn",
-            Self::Plain => "",
-        }
-    }
-}
-
 /// Times are seconds since the epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Mark {
     pub(super) at: u64,
     /// The end of a span.
     pub(super) until: Option<u64>,

@@ -2,8 +2,8 @@
 //!
 //! The road of a second: `app` makes an [`Observation`], [`Console::observe`] adds it to the history (`totals`,
 //! `limits`, `denied`, `shapes`; `steps` has their rings), compares it with the second before (`marks`), says what is
-//! wrong (`notices`), and sends the open streams a `frame`. `state` is all of it as JSON, `catalog` the texts of the
-//! rules, `mask` what is shown of keys, `excepted` which rows are for them. `actions` shows and resets the counter of a
+//! wrong (`notices`), and sends the open streams a `frame`. `state` are the types of what is shown, which `ratelimitd top` reads,
+//! `catalog` the texts of the rules, `mask` what is shown of keys, `excepted` which rows are for them. `actions` shows and resets the counter of a
 //! row.
 //!
 //! Knows the rules, the metrics and the use cases of operators. Knows no door and no setting; keeps nothing on disk.
@@ -29,17 +29,21 @@ mod tests;
 
 use std::sync::Arc;
 
-use base::escaped_json;
 use engine::{HashKey, RuleSet};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use frame::Frame;
-use history::History;
-use state::RuleSelection;
+use frame::{Frame, json_text};
+use history::{History, RuleSelection};
 
 pub(crate) use catalog::with_commas;
-pub(crate) use notices::{clock, rate_text};
+pub(crate) use excepted::KeyException;
+pub(crate) use marks::Level;
+pub(crate) use notices::{Notice, clock, rate_text};
+pub(crate) use state::{
+    ConsoleExceptions, ConsoleSample, ConsoleState, RowsOfKind, RuleName, SCHEMA, ShownEntries,
+};
+pub(crate) use totals::SECONDS;
 
 pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
 pub use denied::DeniedRow;
@@ -120,7 +124,7 @@ impl Console {
     /// The state as JSON, with at most 200 rules.
     #[must_use]
     pub fn state(&self) -> String {
-        escaped_json(self.history.lock().state(RuleSelection::Most).to_string())
+        json_text(&self.history.lock().state(RuleSelection::Most))
     }
 
     /// The state as JSON with every rule, without trends.
@@ -128,7 +132,7 @@ impl Console {
     pub fn state_with_all_rules(&self) -> String {
         let mut history = self.history.lock();
         history.catalog.add_all();
-        escaped_json(history.state(RuleSelection::All).to_string())
+        json_text(&history.state(RuleSelection::All))
     }
 
     /// The events from now on, beginning with the state.

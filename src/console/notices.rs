@@ -3,7 +3,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use rules::readable_duration;
+use base::readable_duration;
+use serde::{Deserialize, Serialize};
 
 use super::catalog::with_commas;
 use super::marks::{Level, Marks};
@@ -21,14 +22,14 @@ const WEEK_S: i64 = 7 * 24 * 3_600;
 /// The alert on open breakers waits for this time, the one on slow decisions for [`SLOW_S`].
 const BREAKERS_OPEN_S: u64 = 120;
 const SLOW_S: usize = 300;
-const SLOW_US: u32 = 10_000;
+const SLOW_US: u64 = 10_000;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Notice {
-    pub(super) level: Level,
-    pub(super) title: String,
-    pub(super) text: String,
-    pub(super) fix: String,
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Notice {
+    pub(crate) level: Level,
+    pub(crate) title: String,
+    pub(crate) text: String,
+    pub(crate) fix: String,
 }
 
 /// What is compared with the state a minute before, and what lasts.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::RuleSet;
+use serde::{Deserialize, Serialize};
 
 use crate::telemetry::metrics::{CountedKeys, LimitsInForce, MetricsSample};
 
@@ -39,7 +40,7 @@ pub struct RulesObserved {
 }
 
 /// Rules that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RejectedRules {
     pub at: u64,
     pub problems: Vec<String>,

@@ -1,281 +1,257 @@
-//! The state of the process as JSON: `docs/console-state.schema.json` describes it.
+//! What the console says of a process: written by `history`, read by `ratelimitd top`, described by
+//! `docs/console-state.schema.json`.
+//!
+//! Times are seconds since the epoch, rates are per second. A field that a service does not send has its default.
 
-use std::collections::HashSet;
+use serde::{Deserialize, Serialize};
 
-use serde_json::{Value, json};
-
-use super::catalog::{CatalogRow, RowTexts};
-use super::denied::DeniedKey;
-use super::excepted::RowCounts;
-use super::history::History;
-use super::limits::LimitHistory;
+use super::excepted::KeyException;
 use super::marks::Mark;
 use super::notices::Notice;
-use super::steps::Steps;
-use super::totals::Second;
+use super::observation::RejectedRules;
+use super::totals::{SECONDS, Second};
 
 /// The version of the format.
-const SCHEMA: u32 = 1;
-/// The limits and keys of a state.
-const MOST_RULES: usize = 200;
-const MOST_KEYS: usize = 200;
-const MOST_KEYS_OF_A_RULE: usize = 20;
-/// The shapes of requests without a limit, and the unknown domains, of a state.
-pub(super) const MOST_SHAPES: usize = 5;
-/// Problems of rejected rules.
-const MOST_PROBLEMS: usize = 3;
+pub(crate) const SCHEMA: u32 = 1;
 
-/// Which limits a state has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RuleSelection {
-    /// Those with most denials, then those with most requests.
-    Most,
-    /// All of them, without trends.
-    All,
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(crate) struct ConsoleState {
+    pub(crate) schema: u32,
+    /// The end of the last second.
+    pub(crate) end: u64,
+    pub(crate) instance: ConsoleInstance,
+    pub(crate) series: ConsoleSeries,
+    #[serde(default)]
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) rules: ConsoleRules,
+    pub(crate) keys: Vec<ConsoleKey>,
+    pub(crate) store: ConsoleStore,
+    #[serde(default)]
+    pub(crate) exceptions: ConsoleExceptions,
+    #[serde(default)]
+    pub(crate) unlimited: ConsoleUnlimited,
 }
 
-/// A limit that was asked in the last 15 minutes.
-struct RuleRow<'a> {
-    row: CatalogRow<'a>,
-    history: &'a LimitHistory,
-    asked: f64,
-    denied: f64,
-    keys: usize,
-    has_more_keys: bool,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConsoleInstance {
+    pub(crate) name: String,
+    /// Another one at each start.
+    pub(crate) id: String,
+    pub(crate) version: String,
+    pub(crate) started_at: u64,
+    /// Why the process is not ready.
+    pub(crate) reasons: Vec<String>,
+    pub(crate) dashboard_url: Option<String>,
+    pub(crate) exceptions_path: Option<String>,
+    /// What a caller must present to see the values of keys.
+    pub(crate) values: String,
 }
 
-impl History {
-    pub(super) fn state(&self, selection: RuleSelection) -> Value {
-        let options = &self.options;
-        let instance = json!({
-            "name": options.instance.name,
-            "id": options.instance.id,
-            "version": env!("CARGO_PKG_VERSION"),
-            "started_at": options.instance.started_at,
-            "reasons": self.reasons(),
-            "dashboard_url": (!options.dashboard_url.is_empty()).then_some(&options.dashboard_url),
-            "exceptions_path": options.exceptions_path,
-            "values": options.needs.name(),
-        });
-        json!({
-            "schema": SCHEMA,
-            "end": self.end(),
-            "instance": instance,
-            "series": self.series(),
-            "marks": self.marks.list.iter().map(mark_json).collect::<Vec<_>>(),
-            "notices": self.notices.iter().map(notice_json).collect::<Vec<_>>(),
-            "rules": self.rules(selection),
-            "keys": self.keys(),
-            "store": self.store(),
-            "exceptions": self.exceptions(),
-            "unlimited": self.unlimited(),
-        })
-    }
+/// A number for each of the last seconds, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConsoleSeries {
+    pub(crate) requests: Vec<u64>,
+    pub(crate) denied: Vec<u64>,
+    pub(crate) failed: Vec<u64>,
+    pub(crate) policy: Vec<u64>,
+    pub(crate) shadow: Vec<u64>,
+    pub(crate) p50_us: Vec<Option<u64>>,
+    pub(crate) p99_us: Vec<Option<u64>>,
+    pub(crate) store_p99_us: Vec<Option<u64>>,
+}
 
-    fn series(&self) -> Value {
-        let of = |number: fn(&Second) -> Option<u32>| self.totals.seconds().map(number).collect::<Vec<_>>();
-        json!({
-            "requests": of(|second| Some(second.requests)),
-            "denied": of(|second| Some(second.denied)),
-            "failed": of(|second| Some(second.failed)),
-            "policy": of(|second| Some(second.policy)),
-            "shadow": of(|second| Some(second.shadow)),
-            "p50_us": of(|second| second.p50_us),
-            "p99_us": of(|second| second.p99_us),
-            "store_p99_us": of(|second| second.store_p99_us),
-        })
-    }
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConsoleRules {
+    pub(crate) total: usize,
+    /// Limits that were not asked in 15 minutes.
+    pub(crate) idle: usize,
+    pub(crate) files: usize,
+    pub(crate) domains: usize,
+    pub(crate) generation: u64,
+    pub(crate) loaded_at: u64,
+    pub(crate) warnings: usize,
+    pub(crate) rejected: Option<RejectedRules>,
+    pub(crate) list: Vec<ConsoleRule>,
+}
 
-    fn rules(&self, selection: RuleSelection) -> Value {
-        let rows = self.rule_rows();
-        let used: HashSet<u32> = rows.iter().map(|row| row.row.id).collect();
-        let total = self.catalog.len();
-        let list: Vec<Value> = match selection {
-            RuleSelection::Most => rows.iter().take(MOST_RULES).map(|row| row.json(selection)).collect(),
-            RuleSelection::All => {
-                let used_rows = rows.iter().map(|row| row.json(selection));
-                used_rows.chain(self.idle_rules(&used)).collect()
-            }
-        };
-        let observed = self.now.as_ref().map(|now| now.rules.clone()).unwrap_or_default();
-        let rejected = observed.rejected.map(|rejected| {
-            let problems = &rejected.problems[..rejected.problems.len().min(MOST_PROBLEMS)];
-            json!({"at": rejected.at, "problems": problems})
-        });
-        json!({
-            "total": total,
-            "idle": total.saturating_sub(used.len()),
-            "files": observed.files,
-            "domains": observed.domains,
-            "generation": observed.generation,
-            "loaded_at": observed.loaded_at,
-            "warnings": observed.warnings,
-            "rejected": rejected,
-            "list": list,
-        })
-    }
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConsoleRule {
+    pub(crate) id: u32,
+    #[serde(flatten)]
+    pub(crate) shown: RuleName,
+    /// The path of the first rule below its domain, and the name of its limit, as exceptions have them.
+    pub(crate) path: Option<String>,
+    pub(crate) name: String,
+    pub(crate) how: String,
+    pub(crate) asked: f64,
+    pub(crate) denied: f64,
+    pub(crate) asked_15m: u64,
+    pub(crate) denied_15m: u64,
+    pub(crate) since: Option<u64>,
+    /// Denied keys.
+    pub(crate) keys: usize,
+    pub(crate) more_keys: bool,
+    /// Counts of steps of ten seconds.
+    pub(crate) spark_asked: Vec<u32>,
+    pub(crate) spark: Vec<u32>,
+}
 
-    /// The limits that were asked in the last 15 minutes: those with most denials, then those with most requests.
-    fn rule_rows(&self) -> Vec<RuleRow<'_>> {
-        let end = self.end();
-        let used = self.limits.all().filter(|(_, history)| history.asked.sum() > 0);
-        let mut rows: Vec<_> = used
-            .filter_map(|(limit, history)| {
-                let keys = self.denied.of_limit(limit);
-                let row = self.catalog.row(&history.name)?;
-                Some(RuleRow {
-                    row,
-                    history,
-                    asked: history.asked.rate(end),
-                    denied: history.over.rate(end),
-                    keys: keys.map_or(0, |keys| keys.keys.len()),
-                    has_more_keys: keys.is_some_and(|keys| keys.has_more),
-                })
-            })
-            .collect();
-        rows.sort_by(|a, b| {
-            let sums = |row: &RuleRow<'_>| row.history.over.sum();
-            b.denied.total_cmp(&a.denied).then(sums(b).cmp(&sums(a))).then(b.asked.total_cmp(&a.asked))
-        });
-        rows
-    }
+/// What tells the rows of rules apart. Rules of two instances are one row if all of it is equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct RuleName {
+    pub(crate) domain: String,
+    /// The label of the limit.
+    pub(crate) rule: String,
+    /// Such as `600 per minute`.
+    pub(crate) limit: String,
+    /// `enforced`, `shadow`, `quota` or `override`.
+    pub(crate) kind: String,
+}
 
-    fn idle_rules(&self, used: &HashSet<u32>) -> impl Iterator<Item = Value> {
-        let mut idle: Vec<_> = self.catalog.rows().filter(|(_, row)| !used.contains(&row.id)).collect();
-        idle.sort_by_key(|(name, _)| *name);
-        idle.into_iter().map(|((domain, rule), row)| {
-            let RowTexts { path, limit_name, limit, how, kind } = row.texts();
-            json!({
-                "id": row.id, "domain": **domain, "rule": **rule, "path": path, "name": limit_name,
-                "limit": limit, "how": how, "kind": kind.name(),
-                "asked": 0.0, "denied": 0.0, "asked_15m": 0, "denied_15m": 0, "since": null,
-                "keys": 0, "more_keys": false, "spark_asked": [], "spark": [],
-            })
-        })
-    }
+/// Names of entries, and what is shown of their values.
+pub(crate) type ShownEntries = Vec<(String, String)>;
 
-    fn keys(&self) -> Value {
-        let end = self.end();
-        let mut all = Vec::new();
-        for (limit, keys) in self.denied.all() {
-            let row = self.limits.get(limit).and_then(|history| self.catalog.row(&history.name));
-            let Some(row) = row else { continue };
-            let mut keys: Vec<_> = keys.keys.iter().map(|key| (key.denied.rate(end), key)).collect();
-            keys.sort_by(most_denied);
-            all.extend(keys.into_iter().take(MOST_KEYS_OF_A_RULE).map(|(rate, key)| (row, rate, key)));
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConsoleKey {
+    pub(crate) id: String,
+    /// The id of the rule.
+    pub(crate) rule: u32,
+    /// The limit, where the rule has several.
+    pub(crate) limit: Option<String>,
+    pub(crate) entries: ShownEntries,
+    /// Whether a value is secret.
+    pub(crate) secret: bool,
+    pub(crate) exception: Option<KeyException>,
+    pub(crate) denied: f64,
+    pub(crate) denied_15m: u64,
+    pub(crate) spark: Vec<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConsoleStore {
+    /// `memory` or `redis`.
+    pub(crate) kind: String,
+    pub(crate) answers: bool,
+    pub(crate) p50_us: Option<u64>,
+    pub(crate) p99_us: Option<u64>,
+    pub(crate) queue: u64,
+    /// The mean of requests in a batch.
+    pub(crate) batch: Option<f64>,
+    pub(crate) breakers: usize,
+    pub(crate) breakers_open: usize,
+    pub(crate) deny_hits: f64,
+    pub(crate) deny_keys: u64,
+    pub(crate) server: Option<String>,
+    pub(crate) last_outage: Option<ConsoleOutage>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct ConsoleOutage {
+    pub(crate) at: u64,
+    pub(crate) seconds: u64,
+    pub(crate) error: String,
+}
+
+/// The rows of the exceptions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct ConsoleExceptions {
+    pub(crate) block: RowsOfKind,
+    pub(crate) exempt: RowsOfKind,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct RowsOfKind {
+    pub(crate) rows: u64,
+    /// The requests that they changed in 15 minutes.
+    pub(crate) requests_15m: u64,
+}
+
+/// What no limit stops.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConsoleUnlimited {
+    pub(crate) without_limit: f64,
+    /// Shapes of requests without a limit, with their rates.
+    pub(crate) names: Vec<(String, f64)>,
+    pub(crate) unknown_domain: f64,
+    pub(crate) domains: Vec<String>,
+    /// Requests that a failure policy admits.
+    pub(crate) allowed: f64,
+    pub(crate) shadow_mode: bool,
+    pub(crate) evictions: u64,
+}
+
+/// The newest second, and the rows that changed in it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(crate) struct ConsoleSample {
+    pub(crate) end: u64,
+    pub(crate) sample: Second,
+    /// Id, asked, denied, denied in 15 minutes.
+    pub(crate) rules: Vec<(u32, f64, f64, u64)>,
+    /// Id, denied, denied in 15 minutes.
+    pub(crate) keys: Vec<(String, f64, u64)>,
+    #[serde(default)]
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) reasons: Vec<String>,
+}
+
+impl ConsoleState {
+    /// Adds a sample. Seconds that the stream left out count 0 until the next state.
+    pub(crate) fn add(&mut self, sample: ConsoleSample) {
+        let ConsoleSample { end, sample, rules, keys, marks: _, reasons } = sample;
+        let missed = end.saturating_sub(self.end.saturating_add(1)).min(SECONDS as u64);
+        for _ in 0..missed {
+            self.series.push(Second::default());
         }
-        all.sort_by(|(_, a_rate, a), (_, b_rate, b)| most_denied(&(*a_rate, a), &(*b_rate, b)));
-        all.iter().take(MOST_KEYS).map(|(row, rate, key)| key_json(row, *rate, key)).collect()
-    }
-
-    fn store(&self) -> Value {
-        let now = self.now.as_ref();
-        let store = now.map(|now| now.store.clone()).unwrap_or_default();
-        let metrics = now.map(|now| now.metrics.clone()).unwrap_or_default();
-        let before = self.totals.oldest_sample();
-        let batch = before.and_then(|(before, _)| {
-            let batches = metrics.batches.saturating_sub(before.batches);
-            let requests = metrics.batched_requests.saturating_sub(before.batched_requests);
-            (batches > 0).then(|| rounded(requests as f64 / batches as f64))
-        });
-        let outage = self.marks.outage.as_ref().map(|(outage, ended)| {
-            let seconds = ended.unwrap_or(self.end()).saturating_sub(outage.at).max(1);
-            json!({"at": outage.at, "seconds": seconds, "error": outage.error})
-        });
-        json!({
-            "kind": store.kind,
-            "answers": store.answers,
-            "p50_us": self.totals.store_p50_us,
-            "p99_us": self.totals.newest().store_p99_us,
-            "queue": metrics.queued,
-            "batch": batch,
-            "breakers": store.breakers,
-            "breakers_open": store.breakers_open,
-            "deny_hits": rounded(self.deny_hits.rate(self.end())),
-            "deny_keys": store.deny_keys,
-            "server": store.server,
-            "last_outage": outage,
-        })
-    }
-
-    /// The rows of the exceptions, and the requests that they have blocked or exempted.
-    fn exceptions(&self) -> Value {
-        let RowCounts { block, exempt } = self.rows.now();
-        json!({
-            "block": {"rows": block, "requests_15m": self.blocked.sum()},
-            "exempt": {"rows": exempt, "requests_15m": self.exempt.sum()},
-        })
-    }
-
-    fn unlimited(&self) -> Value {
-        let metrics = self.now.as_ref().map(|now| now.metrics.clone()).unwrap_or_default();
-        let per_second = |number: fn(&crate::telemetry::metrics::MetricsSample) -> u64| {
-            let (before, seconds) = self.totals.oldest_sample().unwrap_or((&metrics, 0));
-            rounded(number(&metrics).saturating_sub(number(before)) as f64 / seconds.max(1) as f64)
-        };
-        let names = self.shapes.most_without_limit(MOST_SHAPES);
-        let names: Vec<_> = names.into_iter().map(|(shape, rate)| json!([shape, rounded(rate)])).collect();
-        let domains = self.shapes.most_unknown_domains(MOST_SHAPES);
-        json!({
-            "without_limit": per_second(|sample| sample.without_limit),
-            "names": names,
-            "unknown_domain": per_second(|sample| sample.unknown_domains),
-            "domains": domains.into_iter().map(|(name, _)| name).collect::<Vec<_>>(),
-            "allowed": rounded(self.totals.sum(10, |second| second.policy) as f64 / 10.0),
-            "shadow_mode": self.options.is_shadow_mode,
-            "evictions": self.lasting.evictions(),
-        })
+        self.series.push(sample);
+        self.end = end;
+        self.instance.reasons = reasons;
+        for (id, asked, denied, denied_15m) in rules {
+            if let Some(rule) = self.rules.list.iter_mut().find(|rule| rule.id == id) {
+                (rule.asked, rule.denied, rule.denied_15m) = (asked, denied, denied_15m);
+            }
+        }
+        for (id, denied, denied_15m) in keys {
+            if let Some(key) = self.keys.iter_mut().find(|key| key.id == id) {
+                (key.denied, key.denied_15m) = (denied, denied_15m);
+            }
+        }
     }
 }
 
-impl RuleRow<'_> {
-    fn json(&self, selection: RuleSelection) -> Value {
-        let Self { row, history, asked, denied, keys, has_more_keys } = self;
-        let (domain, rule) = &history.name;
-        let trend = |steps: &Steps| match selection {
-            RuleSelection::Most => steps.all().collect(),
-            RuleSelection::All => Vec::new(),
-        };
-        let RowTexts { path, limit_name, limit, how, kind } = row.texts();
-        json!({
-            "id": row.id, "domain": **domain, "rule": **rule, "path": path, "name": limit_name,
-            "limit": limit, "how": how, "kind": kind.name(),
-            "asked": rounded(*asked), "denied": rounded(*denied),
-            "asked_15m": history.asked.sum(), "denied_15m": history.over.sum(), "since": history.since,
-            "keys": keys, "more_keys": has_more_keys,
-            "spark_asked": trend(&history.asked), "spark": trend(&history.over),
-        })
+impl ConsoleSeries {
+    /// Adds the newest second.
+    pub(super) fn push(&mut self, second: Second) {
+        push(&mut self.requests, second.requests);
+        push(&mut self.denied, second.denied);
+        push(&mut self.failed, second.failed);
+        push(&mut self.policy, second.policy);
+        push(&mut self.shadow, second.shadow);
+        push(&mut self.p50_us, second.p50_us);
+        push(&mut self.p99_us, second.p99_us);
+        push(&mut self.store_p99_us, second.store_p99_us);
     }
 }
 
-fn most_denied(a: &(f64, &DeniedKey), b: &(f64, &DeniedKey)) -> std::cmp::Ordering {
-    b.0.total_cmp(&a.0).then(b.1.denied.sum().cmp(&a.1.denied.sum())).then(a.1.id.cmp(&b.1.id))
+fn push<T>(series: &mut Vec<T>, newest: T) {
+    if series.len() >= SECONDS {
+        series.drain(..=series.len() - SECONDS);
+    }
+    series.push(newest);
 }
 
-fn key_json(rule: &CatalogRow<'_>, rate: f64, key: &DeniedKey) -> Value {
-    json!({
-        "id": key.id,
-        "rule": rule.id,
-        "limit": rule.limit_text(key.rule()),
-        "entries": key.shown.entries,
-        "secret": key.shown.is_secret,
-        "exception": key.exception().map(|row| row.json()),
-        "denied": rounded(rate),
-        "denied_15m": key.denied.sum(),
-        "spark": key.denied.all().collect::<Vec<_>>(),
-    })
-}
-
-pub(super) fn mark_json(mark: &Mark) -> Value {
-    json!({"at": mark.at, "until": mark.until, "level": mark.level.name(), "text": mark.text})
-}
-
-fn notice_json(notice: &Notice) -> Value {
-    let Notice { level, title, text, fix } = notice;
-    json!({"level": level.name(), "title": title, "text": text, "fix": fix})
-}
-
-/// To one decimal.
-pub(super) fn rounded(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
+impl RowsOfKind {
+    /// Adds those of another instance, which has the same files.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.rows = self.rows.max(other.rows);
+        self.requests_15m = self.requests_15m.saturating_add(other.requests_15m);
+    }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::telemetry::metrics::{DurationBuckets, MetricsSample, RequestFailure};
 
 /// Seconds that are kept.
-pub(super) const SECONDS: usize = 900;
+pub(crate) const SECONDS: usize = 900;
 /// Percentiles and failures in notices are those of this many seconds.
 const DURATION_S: usize = 10;
 /// A percentile of fewer calls says nothing.
@@ -13,19 +15,19 @@ const LEAST_CALLS: u64 = 20;
 const MICROSECONDS: f64 = 1e6;
 
 /// One second. The classes of requests are exclusive: `requests` is their sum with the requests that were admitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Second {
-    pub(super) requests: u32,
-    pub(super) denied: u32,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Second {
+    pub(super) requests: u64,
+    pub(super) denied: u64,
     /// Without a decision.
-    pub(super) failed: u32,
+    pub(super) failed: u64,
     /// Admitted, with the answer of a failure policy.
-    pub(super) policy: u32,
+    pub(super) policy: u64,
     /// Denials that have no effect, by limit.
-    pub(super) shadow: u32,
-    pub(super) p50_us: Option<u32>,
-    pub(super) p99_us: Option<u32>,
-    pub(super) store_p99_us: Option<u32>,
+    pub(super) shadow: u64,
+    pub(super) p50_us: Option<u64>,
+    pub(super) p99_us: Option<u64>,
+    pub(super) store_p99_us: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ pub(super) struct Totals {
     before: Option<MetricsSample>,
     /// The sample of [`DURATION_S`] seconds ago and those after it, oldest first.
     samples: VecDeque<MetricsSample>,
-    pub(super) store_p50_us: Option<u32>,
+    pub(super) store_p50_us: Option<u64>,
     /// Failures of each second of the last minute.
     failures: VecDeque<[u64; RequestFailure::ALL.len()]>,
 }
@@ -57,11 +59,11 @@ impl Totals {
         let of_store = |share| if store_answers { store.percentile_us(share) } else { None };
         self.store_p50_us = of_store(0.5);
         let second = Second {
-            requests: whole(ok + policy + denied + failed),
-            denied: whole(denied),
-            failed: whole(failed),
-            policy: whole(policy),
-            shadow: whole(shadow + since(sample.shadowed, before.shadowed)),
+            requests: ok + policy + denied + failed,
+            denied,
+            failed,
+            policy,
+            shadow: shadow + since(sample.shadowed, before.shadowed),
             p50_us: calls.percentile_us(0.5),
             p99_us: calls.percentile_us(0.99),
             store_p99_us: of_store(0.99),
@@ -87,8 +89,8 @@ impl Totals {
     }
 
     /// The sum of a number over this many newest seconds.
-    pub(super) fn sum(&self, seconds: usize, number: impl Fn(&Second) -> u32) -> u64 {
-        self.seconds.iter().rev().take(seconds).map(|second| u64::from(number(second))).sum()
+    pub(super) fn sum(&self, seconds: usize, number: impl Fn(&Second) -> u64) -> u64 {
+        self.seconds.iter().rev().take(seconds).map(number).sum()
     }
 
     /// Failures of the last minute with their reasons, but for answers that were not taken.
@@ -111,10 +113,6 @@ fn push<T>(ring: &mut VecDeque<T>, value: T, most: usize) {
     ring.push_back(value);
 }
 
-fn whole(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
 impl DurationBuckets {
     /// The calls since `before`.
     fn since(&self, before: &Self) -> Self {
@@ -127,7 +125,7 @@ impl DurationBuckets {
     }
 
     /// A percentile in microseconds, interpolated within its bucket as `histogram_quantile` of Prometheus does.
-    fn percentile_us(&self, share: f64) -> Option<u32> {
+    fn percentile_us(&self, share: f64) -> Option<u64> {
         if self.calls < LEAST_CALLS {
             return None;
         }
@@ -137,11 +135,11 @@ impl DurationBuckets {
             if calls as f64 >= rank {
                 let (from, calls_below) = below;
                 let part = (rank - calls_below as f64) / (calls - calls_below).max(1) as f64;
-                return Some(((from + (bound - from) * part) * MICROSECONDS) as u32);
+                return Some(((from + (bound - from) * part) * MICROSECONDS) as u64);
             }
             below = (bound, calls);
         }
-        Some((below.0 * MICROSECONDS) as u32)
+        Some((below.0 * MICROSECONDS) as u64)
     }
 }
 

@@ -11,8 +11,7 @@ use axum::response::{IntoResponse, Response};
 use engine::wire::Bounds;
 use engine::{Code, Store};
 use http::{HeaderName, HeaderValue, StatusCode};
-use simulate::log::LineFault;
-use simulate::map::RequestMap;
+use map::{RequestMap, ValueFault};
 
 use super::forwarded::{ForwardedRequest, refuse_unforwarded};
 use crate::decide::{Answer, Handler, NoDecision, ResponseOptions};
@@ -73,10 +72,10 @@ pub(super) async fn check<S: Store + 'static>(
 }
 
 /// The log does not quote the cost.
-impl From<LineFault> for NoDecision {
-    fn from(fault: LineFault) -> Self {
+impl From<ValueFault> for NoDecision {
+    fn from(fault: ValueFault) -> Self {
         match fault {
-            LineFault::DotSegment => Self::malformed(fault),
+            ValueFault::DotSegment => Self::malformed(fault),
             _ => Self::Quoting {
                 text: "the cost of the request is not a whole number",
                 cause: fault.to_string().into(),

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use engine::wire::text_of_bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use simulate::log::RequestField;
+use map::RequestField;
 
 use crate::decide::NoDecision;
 use crate::telemetry::metrics::RequestFailure;

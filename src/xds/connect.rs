@@ -6,7 +6,7 @@ use std::io;
 use std::iter::successors;
 use std::time::Duration;
 
-use base::{Watched, on_blocking_thread};
+use base::{Watched, on_blocking_thread, readable_duration};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tls::{ClientConnector, ClientTls, ClientTlsError, DialError, Protocol, dial};
@@ -32,7 +32,7 @@ pub(super) enum ConnectError {
     Dial(#[from] DialError),
     #[error("no HTTP/2 connection: {}", with_causes(.0))]
     Http2(#[from] tonic::transport::Error),
-    #[error("no connection within {}", humantime::format_duration(*.0))]
+    #[error("no connection within {}", readable_duration(*.0))]
     Timeout(Duration),
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use base::escaped;
+use base::{escaped, readable_duration};
 use rules::RuleResource;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
@@ -35,7 +35,7 @@ pub enum XdsFetchError {
     Type(String),
     #[error(
         "it has sent no rules within {}: it has none for the node '{node}' (rules.xds.node_id)",
-        humantime::format_duration(ANSWER_WITHIN)
+        readable_duration(ANSWER_WITHIN)
     )]
     NoRules { node: String },
 }

@@ -6,11 +6,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::markup::Markup;
 use engine::{
     Algorithm, Caller, Charging, Code, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry, Limit,
     LimitSpec, NodeSpec, Period, Plan, Receipt, Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
-use simulate::markup::Markup;
 use store::clock::ManualClock;
 use store::memory::{MemoryOptions, MemoryStore};
 

@@ -1,8 +1,8 @@
 //! The road of a call to Redis and back as four lanes: who works, where a call can wait, and what can refuse it. The
 //! bounds in the picture are those of the default settings.
 
+use super::markup::Markup;
 use ratelimitd::settings::Settings;
-use simulate::markup::Markup;
 
 use super::compare_or_update;
 

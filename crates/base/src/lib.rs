@@ -1,12 +1,14 @@
 //! What several rooms need and no room owns. Knows nothing of rate limits.
 
 pub mod clock;
+mod duration;
 mod file;
 pub mod log_throttle;
 mod slow_load;
 mod text;
 mod watch;
 
+pub use duration::{decimal_seconds, readable_duration};
 pub use file::{open_file, read_file, read_stream};
 pub use slow_load::told_if_slow;
 pub use text::{escaped, escaped_json, escaped_lines, hex, is_hostile};

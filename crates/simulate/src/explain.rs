@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use engine::Request;
+use map::{Map, MappedLine};
 
 use super::log::{BlockReader, Format, Input, InputError, lines};
-use super::map::{FileMapping, Map, MappedLine, Mapping, MappingError, NotMapped};
+use super::mapping::{FileMapping, Mapping, MappingError, NotMapped};
 
 /// Why a line cannot be explained.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use base::readable_duration;
 use engine::StoreError;
 use parking_lot::Mutex;
 
@@ -244,7 +245,7 @@ impl CurrentOutage {
         let node = named(&self.outage.node);
         let lasted =
             self.closed.map_or(Duration::ZERO, |closed| closed.saturating_duration_since(self.began));
-        let lasted = humantime::format_duration(Duration::from_millis(millis(lasted)));
+        let lasted = readable_duration(Duration::from_millis(millis(lasted)));
         let calls = failed.saturating_sub(self.failed_before);
         if is_known {
             tracing::info!(node, %lasted, calls, "Redis answers again");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use base::escaped;
+use base::{decimal_seconds, escaped, readable_duration};
 use engine::Entry;
 use engine::wire::json::whole_number;
 use prost_types::Struct;
 use prost_types::value::Kind;
-use rules::{decimal_seconds, local_time, readable_duration};
+use rules::local_time;
 use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;

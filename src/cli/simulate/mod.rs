@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{escaped, escaped_json};
 use engine::{Request, RuleSet};
+use map::Map;
 use rules::{LoadOptions, LoadedExceptions, LoadedRules, describe, load};
 use sha2::{Digest as _, Sha256};
 use simulate::explain::{ExplainedLine, explain_line};
 use simulate::log::{Input, StopReading};
-use simulate::map::Map;
 use simulate::page;
 use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use simulate::report::{FileDigest, Report};

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
+use base::readable_duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rules::readable_duration;
 use simulate::log::{Input, ReadBytes};
 use simulate::pass::Progress;
 use simulate::report::grouped;

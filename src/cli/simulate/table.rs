@@ -3,9 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use base::{escaped_lines, is_hostile};
-use rules::readable_duration;
-use simulate::page;
+use base::{escaped_lines, is_hostile, readable_duration};
 use simulate::report::{Agreement, LimitReport, Method, Recommendation, Report, percent};
 
 const RED: &str = "\x1b[31m";
@@ -185,7 +183,8 @@ fn notes(report: &Report) -> Vec<String> {
 
 /// The period of a limit: its calendar, if it has one.
 fn period(rule: &LimitReport) -> String {
-    rule.calendar.clone().unwrap_or_else(|| page::period(rule.period_s))
+    let length = || readable_duration(Duration::from_secs(rule.period_s));
+    rule.calendar.clone().unwrap_or_else(length)
 }
 
 /// Why there is no recommendation, or what it holds.
@@ -310,9 +309,9 @@ mod tests {
             ..Report::default()
         };
         let expected = "\
-rule        limit          asked  over  over %  keys  keys over
-per-client  60/1 min gcra   1000     5     0.5     0          0
-b           60/1 min gcra   1000     0       0     0          0
+rule        limit       asked  over  over %  keys  keys over
+per-client  60/1m gcra   1000     5     0.5     0          0
+b           60/1m gcra   1000     0       0     0          0
 
 Never met: edge.slow. Is a name misspelt?
 All is well.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::state::{ConsoleEvent, ConsoleState, EventBytes};
+use super::events::{ConsoleEvent, EventBytes, parsed_state};
 use super::view::{Contact, InstanceSeen};
 use crate::cli::admin_call::AdminCallArgs;
 use crate::cli::service_connection::AdminPort;
@@ -37,7 +37,7 @@ pub(super) enum News {
 pub(super) async fn asked_once(call: &AdminCallArgs, ports: &[AdminPort]) -> Vec<InstanceSeen> {
     let instance = async |port: &AdminPort| {
         let text = call.get(port, "/console/state").await.map_err(|error| error.to_string());
-        let state = text.and_then(|text| ConsoleState::parse(&text).map_err(|error| error.to_string()));
+        let state = text.and_then(|text| parsed_state(&text).map_err(|error| error.to_string()));
         let mut seen = InstanceSeen::new(port.to_string());
         match state {
             Ok(state) => seen.event(ConsoleEvent::State(Box::new(state))),

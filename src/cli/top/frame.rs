@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use base::readable_duration;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, TableState, Widget as _};
-use rules::readable_duration;
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
@@ -17,9 +17,8 @@ use super::sentence::{
     exceptions_text, is_long_ago, key_text, per_second, rule_of_key_text, rule_text, sentence, share_text,
     time_of_day,
 };
-use super::state::SECONDS;
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
-use crate::console::with_commas;
+use crate::console::{Level, SECONDS, with_commas};
 
 /// Lines of prose are not longer than this.
 const WIDEST_PROSE: u16 = 120;
@@ -103,10 +102,10 @@ fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<
     if view.instances.iter().any(|instance| instance.is_counted) {
         lines.extend(prose(&sentence(view)).map(Line::from));
         for line in &view.notices {
-            let style = match line.notice.level.as_str() {
-                "bad" => Style::new().red(),
-                "warn" => Style::new().yellow(),
-                _ => Style::new(),
+            let style = match line.notice.level {
+                Level::Bad => Style::new().red(),
+                Level::Warn => Style::new().yellow(),
+                Level::Plain => Style::new(),
             };
             lines.extend(styled(&notice_text(view, line), style));
         }
@@ -165,7 +164,9 @@ fn notice_text(view: &View, line: &NoticeLine) -> String {
 fn numbers(view: &View, width: u16) -> Vec<String> {
     let rates = &view.per_second;
     let rate = |name: &str, rate: f64| format!("{name} {}/s", per_second(rate));
-    let percentile = |name: &str, us: Option<u64>| format!("{name} {}", us.map_or("–".to_owned(), time_text));
+    let percentile = |name: &str, us: Option<u64>| {
+        format!("{name} {}", us.map_or("–".to_owned(), |us| readable_duration(Duration::from_micros(us))))
+    };
     let mut items = vec![
         rate("requests", rates.requests),
         rate("denied", rates.denied),
@@ -182,14 +183,6 @@ fn numbers(view: &View, width: u16) -> Vec<String> {
     let items: Vec<_> = items.into_iter().map(|item| item.replace(' ', "\u{a0}") + "\u{a0}\u{a0}").collect();
     let lines = wrapped(&items.join(" "), width).into_iter();
     lines.map(|line| line.replace('\u{a0}', " ").trim_end().to_owned()).collect()
-}
-
-fn time_text(us: u64) -> String {
-    match us {
-        ..1_000 => format!("{us} µs"),
-        1_000..1_000_000 => format!("{:.2} ms", us as f64 / 1_000.0),
-        _ => format!("{:.2} s", us as f64 / 1_000_000.0),
-    }
 }
 
 /// Denied requests of the last 15 minutes, the highest step as the highest bar.

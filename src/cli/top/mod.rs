@@ -4,11 +4,11 @@
 //! sentences of `sentence` and the widths of `columns`; `screen` has what the keys of the keyboard choose.
 
 mod columns;
+mod events;
 mod feed;
 mod frame;
 mod screen;
 mod sentence;
-mod state;
 mod view;
 
 #[cfg(test)]

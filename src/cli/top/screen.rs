@@ -2,8 +2,8 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::state::RuleName;
 use super::view::{KeyLine, RuleLine, View};
+use crate::console::RuleName;
 
 /// A filter that is longer is no help.
 const LONGEST_FILTER: usize = 100;

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::state::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS};
 use super::view::{KeyLine, RuleLine, View};
-use crate::console::{clock, rate_text, with_commas};
+use crate::console::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS, clock, rate_text, with_commas};
 
 const DAY_S: u64 = 86_400;
 /// The last second that has a date with a year of four digits.

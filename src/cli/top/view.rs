@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::state::{
-    ConsoleEvent, ConsoleExceptions, ConsoleNotice, ConsoleState, KeyException, RowsOfKind, RuleName,
-    SECONDS, ShownEntries,
+use super::events::ConsoleEvent;
+use crate::console::{
+    ConsoleExceptions, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS, ShownEntries,
 };
 
 /// Rates of requests are means of this many seconds.
@@ -70,8 +70,8 @@ impl InstanceSeen {
             true => format!("■ {name} has started again: {address} is another process now."),
             false => format!("■ {address} is another process now: {before} before, {name} now."),
         };
-        let notice = ConsoleNotice {
-            level: "bad".to_owned(),
+        let notice = Notice {
+            level: Level::Bad,
             title,
             text: "Its numbers begin anew.".to_owned(),
             fix: String::new(),
@@ -148,7 +148,7 @@ pub(super) struct RedisAnswers {
 pub(super) struct NoticeLine {
     pub(super) instance: String,
     #[serde(flatten)]
-    pub(super) notice: ConsoleNotice,
+    pub(super) notice: Notice,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -208,15 +208,10 @@ impl View {
             let name = &state.instance.name;
             let is_unique = states.iter().filter(|other| other.instance.name == *name).count() == 1;
             let instance = if is_unique { name.clone() } else { (*address).to_owned() };
-            let line =
-                |notice: &ConsoleNotice| NoticeLine { instance: instance.clone(), notice: notice.clone() };
+            let line = |notice: &Notice| NoticeLine { instance: instance.clone(), notice: notice.clone() };
             view.notices.extend(state.notices.iter().map(line));
         }
-        view.notices.sort_by_key(|line| match line.notice.level.as_str() {
-            "bad" => 0,
-            "warn" => 1,
-            _ => 2,
-        });
+        view.notices.sort_by_key(|line| line.notice.level);
         view.rules = rule_lines(&states);
         view.keys = key_lines(&states);
         view
@@ -247,14 +242,6 @@ impl View {
             axis.zip(series.denied.iter().rev()).for_each(|(sum, denied)| *sum = sum.saturating_add(*denied));
         }
         self.denied_since = denied_since(&self.denied_seconds, self.end);
-    }
-}
-
-impl RowsOfKind {
-    /// Adds those of another instance, which has the same files.
-    fn add(&mut self, other: Self) {
-        self.rows = self.rows.max(other.rows);
-        self.requests_15m = self.requests_15m.saturating_add(other.requests_15m);
     }
 }
 
@@ -297,8 +284,8 @@ fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
     let mut lines: Vec<RuleLine> = Vec::new();
     let mut places: HashMap<&RuleName, usize> = HashMap::new();
     for rule in states.iter().flat_map(|state| &state.rules.list) {
-        let place = *places.entry(&rule.name).or_insert_with(|| {
-            lines.push(RuleLine { name: rule.name.clone(), ..RuleLine::default() });
+        let place = *places.entry(&rule.shown).or_insert_with(|| {
+            lines.push(RuleLine { name: rule.shown.clone(), ..RuleLine::default() });
             lines.len() - 1
         });
         let line = &mut lines[place];
@@ -321,7 +308,7 @@ fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
         for key in &state.keys {
             let rule = state.rules.list.iter().find(|rule| rule.id == key.rule);
             // A key of a rule that the state does not list, because it has 200 others with more denials.
-            let name = rule.map(|rule| rule.name.clone()).unwrap_or_default();
+            let name = rule.map(|rule| rule.shown.clone()).unwrap_or_default();
             let place = *places.entry((name, &key.limit, &key.entries)).or_insert_with_key(|(name, ..)| {
                 lines.push(KeyLine {
                     name: name.clone(),

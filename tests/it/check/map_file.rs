@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use ::simulate::log::LineFault;
-use ::simulate::map::Map;
+use map::{Map, ValueFault};
 
 use super::{Checked, RULES};
 use crate::support::process::Plan;
@@ -99,7 +98,7 @@ fn the_maps_of_the_examples_give_every_request_a_limit() {
         let map = Map::load(&examples.join(proxy).join("map.yaml")).expect("a valid map");
         let map = map.for_requests().expect("a map of requests");
         assert_eq!(map.warnings(), Vec::<String>::new(), "{proxy}");
-        let request = map.request(|_| Ok::<_, LineFault>(None)).expect("a request");
+        let request = map.request(|_| Ok::<_, ValueFault>(None)).expect("a request");
         assert!(!request.descriptors.is_empty(), "{proxy}");
     }
 }

@@ -17,11 +17,13 @@ mod soft_limits;
 mod terminal;
 mod what_if;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::support::chromium::{Chromium, Colors};
 
 /// Five requests per minute for each address, in windows, and a rule that no log meets.
 pub(crate) const RULES: &str = "
@@ -46,6 +48,12 @@ pub(crate) struct Ended {
     pub stderr: String,
     /// The document of --report-json; null if there is none.
     pub report: Value,
+}
+
+/// Opens the page of a simulation, as its script draws it.
+fn open_page(html: &Path) -> Chromium {
+    let html = std::fs::read_to_string(html).expect("a page");
+    Chromium::open(&html, Colors::Light)
 }
 
 impl Simulation {

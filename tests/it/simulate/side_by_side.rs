@@ -246,12 +246,12 @@ fn no_two_algorithms_of_a_limit_have_one_label() {
     );
     assert_ne!(labels[4].1, labels[5].1, "the other limit differs");
     let note = format!(
-        "d.user 1/1 s, over limit: {} {}; with all limits as fixed_window {}, ",
+        "d.user 1/1s, over limit: {} {}; with all limits as fixed_window {}, ",
         labels[0].0, labels[0].1, labels[1].1
     );
     assert!(ended.stdout.contains(&note), "{note}\n{}", ended.stdout);
     assert!(
-        ended.stdout.contains("d.user 20/1 min, over limit: gcra burst 20 (as configured) "),
+        ended.stdout.contains("d.user 20/1m, over limit: gcra burst 20 (as configured) "),
         "{}",
         ended.stdout
     );

@@ -32,7 +32,7 @@ fn an_announced_limit_denies_nothing_and_a_reserving_one_takes_whole_costs() {
     let rules = ended.report["rules"].as_array().expect("a list");
     let announces: Vec<_> = rules.iter().map(|rule| (&rule["rule"], &rule["announces"])).collect();
     assert_eq!(announces, [(&"soft".into(), &true.into()), (&"hard".into(), &false.into())]);
-    for text in ["200/1 min fixed_window announces", "1000/1 min fixed_window reserve 100"] {
+    for text in ["200/1m fixed_window announces", "1000/1m fixed_window reserve 100"] {
         assert!(
             ended.stdout.contains(text) || ended.stderr.contains(text),
             "{text}: {}{}",

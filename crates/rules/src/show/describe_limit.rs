@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use base::readable_duration;
 use engine::{
     Algorithm, Charging, FailurePolicy, Limit, LimitSpec, OnOver, Pacing, Quantity, Refill, ShardBy, Share,
     Tier, Unit,
 };
 
-use super::duration::readable_duration;
 use crate::calendar::local_time;
 
 /// How much a limit admits.

@@ -1,14 +1,12 @@
-//! Shows rules: `/rlconfig`, the explanation of a request, the JSON Schema of rule files; and durations for people.
+//! Shows rules: `/rlconfig`, the explanation of a request, and the JSON Schema of rule files.
 
 mod derivation;
 mod describe;
 mod describe_limit;
-mod duration;
 mod rlconfig;
 mod schema;
 
 pub use derivation::derivation_text;
 pub use describe::{Description, describe};
-pub use duration::{decimal_seconds, readable_duration};
 pub use rlconfig::rlconfig;
 pub use schema::schema;

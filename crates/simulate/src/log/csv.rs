@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::values::LineFault;
+use super::fault::LineFault;
 
 /// Replaces `values` by the columns of `line`.
 pub(super) fn split_csv<'l>(line: &'l str, values: &mut Vec<Cow<'l, str>>) -> Result<(), LineFault> {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::values::Selected;
+use map::Selected;
 
 /// Maximum nesting of skipped values.
 const MAX_DEPTH: usize = 32;

@@ -1,7 +1,7 @@
 //! Lines of HAProxy's `option httplog`, with or without a header of syslog.
 
+use super::fault::LineFault;
 use super::text_layout::split_request_line;
-use super::values::LineFault;
 
 /// Replaces `values` by the values of [`HAPROXY_FIELDS`](super::format::HAPROXY_FIELDS).
 pub(super) fn split_haproxy<'l>(line: &'l str, values: &mut Vec<&'l str>) -> Result<(), LineFault> {

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use map::Selected;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::values::{LineFault, Selected};
+use super::fault::LineFault;
 
 /// Fills `values` with the fields of `names`; `a.b` is the field `b` of the object `a`, unless a key is `a.b` itself.
 pub(super) fn read_object<'l>(

@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 
+use map::Selected;
 use smallvec::{SmallVec, smallvec};
 
 use super::csv::split_csv;
+use super::fault::LineFault;
 use super::flat_json::{are_flat, read_flat_object};
 use super::format::{Format, HAPROXY_FIELDS};
 use super::haproxy::split_haproxy;
 use super::json::read_object;
 use super::text_layout::{ENVOY, ISTIO, NGINX, TextLayout};
-use super::values::{LineFault, Selected};
 
 /// A field that a format does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 
 mod blocks;
 mod csv;
+mod fault;
 mod flat_json;
 mod format;
 mod haproxy;
@@ -11,18 +12,12 @@ mod input;
 mod json;
 mod line_reader;
 mod piped;
-mod request_field;
 mod text_layout;
-mod timestamp;
-mod values;
 
 pub(super) use blocks::{Block, BlockReader, MAX_LINE_BYTES, lines};
+pub use fault::LineFault;
 pub use format::Format;
 pub(super) use format::recognize;
 pub use input::{Input, InputError, ReadBytes};
 pub(super) use line_reader::LineReader;
 pub use piped::StopReading;
-pub use request_field::RequestField;
-pub(super) use timestamp::TimeFormat;
-pub use values::LineFault;
-pub(super) use values::Selected;

@@ -3,7 +3,7 @@
 use Column::{Bare, Bracketed, Optional, Quoted, RequestLine};
 use smallvec::SmallVec;
 
-use super::values::LineFault;
+use super::fault::LineFault;
 
 /// One column of a line.
 #[derive(Clone, Copy, Debug)]

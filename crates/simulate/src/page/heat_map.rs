@@ -1,32 +1,35 @@
 //! Requests over the limit by hour of the day and day of the week, in UTC.
-//!
-//! The script of the page makes a table of them, with coloured cells: a screen reader and a printer get the numbers,
-//! and columns can be compared. The cells as HTML would be a sixth of the page.
+
+use serde::Serialize;
 
 use crate::report::Timeline;
 
-const DAYS: usize = 7;
-const HOURS: usize = 24;
+const HOURS_OF_WEEK: usize = 7 * 24;
 /// In a log up to this length no hour of the week repeats.
 const LEAST_SPAN_S: u64 = 2 * 86_400;
-/// An hour of the week that the log does not have.
-const ABSENT: i64 = -1;
 
-/// Requests over the limit per hour of the week, if the log has more than two days, steps of at most an hour, and
-/// requests over the limit.
-pub(super) fn by_hour_of_week(timeline: &Timeline) -> Option<Vec<i64>> {
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct HeatMap {
+    /// The length of the log.
+    span_s: u64,
+    /// Requests over the limit by hour of the week, from Monday, 00:00 UTC; `None` for hours that the log does not have.
+    over: Vec<Option<u64>>,
+}
+
+/// Nothing unless the log has more than two days, steps of at most an hour, and requests over the limit.
+pub(super) fn by_hour_of_week(timeline: &Timeline) -> Option<HeatMap> {
     let span_s = timeline.step_s * timeline.over.len() as u64;
     if span_s <= LEAST_SPAN_S || timeline.step_s > 3_600 || timeline.over.iter().all(|over| *over == 0) {
         return None;
     }
-    let mut week = vec![ABSENT; DAYS * HOURS];
+    let mut week = vec![None; HOURS_OF_WEEK];
     for (step, over) in timeline.over.iter().enumerate() {
         let hour = (timeline.start_us / 1_000_000 + timeline.step_s * step as u64) / 3_600;
         // 1 January 1970 was a Thursday: the fourth day of a week, which starts on Monday.
         let place = usize::try_from((hour + 3 * 24) % 168).expect("below 168");
-        week[place] = week[place].max(0).saturating_add(i64::try_from(*over).unwrap_or(i64::MAX));
+        *week[place].get_or_insert(0) += over;
     }
-    Some(week)
+    Some(HeatMap { span_s, over: week })
 }
 
 #[cfg(test)]
@@ -42,15 +45,17 @@ mod tests {
         let over = (0..8 * 96).map(|step| u64::from(step % 96 == 4) * 3).collect();
         let timeline = Timeline { start_us: MONDAY_US, step_s: 900, over, ..Timeline::default() };
         let week = by_hour_of_week(&timeline).expect("eight days");
-        assert_eq!([week[1], week[0], week[24 + 1], week[6 * 24 + 1]], [6, 0, 3, 3]);
+        assert_eq!(week.span_s, 8 * 86_400);
+        let week = week.over;
+        assert_eq!([week[1], week[0], week[24 + 1], week[6 * 24 + 1]], [6, 0, 3, 3].map(Some));
     }
 
     #[test]
     fn hours_that_the_log_does_not_have_are_absent() {
         let timeline =
             Timeline { start_us: MONDAY_US, step_s: 3_600, over: vec![1; 50], ..Timeline::default() };
-        let week = by_hour_of_week(&timeline).expect("50 hours");
-        assert_eq!([week[2 * 24 + 1], week[2 * 24 + 2], week[167]], [1, ABSENT, ABSENT]);
+        let week = by_hour_of_week(&timeline).expect("50 hours").over;
+        assert_eq!([week[2 * 24 + 1], week[2 * 24 + 2], week[167]], [Some(1), None, None]);
     }
 
     #[test]

@@ -1,108 +1,59 @@
-//! The report as one HTML page that needs no network: pictures as SVG, numbers as JSON, one style sheet, one script.
+//! The report as one HTML page that needs no network: the report as JSON, and a script that draws it.
 //!
 //! Knows the report only. The page forbids itself the network: its Content-Security-Policy allows nothing but its own
 //! style sheet and script, by their digests.
 
-mod chart;
-mod data;
-mod demand;
-mod denied_keys;
-mod distribution;
+mod excerpt;
 mod heat_map;
-mod method;
-mod over_time;
-mod rule_section;
-mod rule_table;
-mod scale;
-mod side_by_side;
-mod text;
-mod verdict;
 
+use base::escaped_json;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use self::data::PageData;
-pub use self::text::period;
-use super::report::{LimitReport, Report};
-use crate::markup::Markup;
+use self::excerpt::Excerpt;
+use super::report::Report;
 
 /// The style sheet of colours, texts and tables: other pages of the service begin with it, too.
 pub const BASE_STYLE: &str = include_str!("base.css");
 const SKELETON: &str = include_str!("page.html");
 const STYLE: &str = concat!(include_str!("base.css"), include_str!("page.css"));
-const SCRIPT: &str = include_str!("page.js");
-
-/// Rules with a section of their own: those with most requests over the limit. The page stays small enough for a
-/// mail, and the table has all rules.
-const DETAILED: usize = 20;
+const SCRIPT: &str = concat!(
+    include_str!("elements.js"),
+    include_str!("chart.js"),
+    include_str!("pictures.js"),
+    include_str!("rule.js"),
+    include_str!("page.js"),
+);
 
 /// The page.
-///
-/// # Panics
-///
-/// If the skeleton does not have its places: a defect of the program.
 #[must_use]
 pub fn html(report: &Report) -> String {
-    let places = places(&report.limits);
-    let rules: Vec<&LimitReport> = report
-        .limits
-        .iter()
-        .zip(&places)
-        .filter(|(_, place)| place.is_some())
-        .map(|(rule, _)| rule)
-        .collect();
-    let data = PageData::new(report, &rules);
-    let mut skeleton = SKELETON.split("<!-- place -->");
-    let mut part = || skeleton.next().expect("the skeleton has five parts");
-    let mut page = Markup::default();
-    page.fill(part(), &[&digest(STYLE), &digest(SCRIPT)]).raw(STYLE).raw(part());
-    page.append(&body(report, &places, (&rules, &data))).raw(part());
-    page.json(&data).expect("numbers and texts").raw(part()).raw(SCRIPT).raw(part());
-    page.into_text()
+    let parts = [
+        ("<!-- style digest -->", digest(STYLE)),
+        ("<!-- script digest -->", digest(SCRIPT)),
+        ("<!-- style -->", STYLE.to_owned()),
+        ("<!-- data -->", json(&Excerpt::new(report))),
+        ("<!-- script -->", SCRIPT.to_owned()),
+    ];
+    // In the order of the skeleton: no part is searched for a place.
+    let mut page = String::new();
+    let mut rest = SKELETON;
+    for (place, part) in parts {
+        let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
+        page += before;
+        page += &part;
+        rest = after;
+    }
+    page + rest
 }
 
-/// The place of each rule among those with a section.
-fn places(rules: &[LimitReport]) -> Vec<Option<usize>> {
-    let mut order: Vec<usize> = (0..rules.len()).collect();
-    order.sort_by_key(|index| std::cmp::Reverse((rules[*index].over, rules[*index].asked)));
-    order.truncate(DETAILED);
-    order.sort_unstable();
-    (0..rules.len()).map(|index| order.binary_search(&index).ok()).collect()
-}
-
-fn body(report: &Report, places: &[Option<usize>], (rules, data): (&[&LimitReport], &PageData)) -> Markup {
-    let mut html = Markup::default();
-    header(&mut html, report);
-    html.append(&verdict::section(report, data));
-    html.append(&rule_table::section(report, places));
-    if rules.len() < report.limits.len() {
-        html.fill("<p>Only the {} rules with most requests over the limit have pictures.</p>", &[&DETAILED]);
-    }
-    for (place, (rule, data)) in rules.iter().zip(data.rules()).enumerate() {
-        html.append(&rule_section::section(place, rule, data));
-    }
-    html.append(&side_by_side::section(report, data));
-    html.append(&denied_keys::section(report));
-    html.append(&method::section(report));
-    html
-}
-
-fn header(html: &mut Markup, report: &Report) {
-    html.raw("<header><h1>What the rules would have done</h1>");
-    if report.totals.requests > 0 {
-        let totals = &report.totals;
-        let logs: Vec<&str> = report.method.inputs.iter().map(|input| input.name.as_str()).collect();
-        html.fill(
-            "<p>{} to {} UTC · {}</p>",
-            &[&text::time(totals.first_us), &text::time(totals.last_us), &logs.join(", ")],
-        );
-    }
-    html.raw(r##"<nav aria-label="Sections"><a href="#verdict">Verdict</a><a href="#rules">Rules</a>"##);
-    if !report.algorithms.is_empty() {
-        html.raw(r##"<a href="#algorithms">Algorithms</a>"##);
-    }
-    html.raw(r##"<a href="#keys">Who</a><a href="#method">Method</a></nav></header>"##);
+/// A value as JSON for a `<script>` element: neither `</script>` nor `<!--` can occur in it.
+fn json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).expect("texts and numbers under names");
+    // These occur in strings only, where JSON allows the number of any character.
+    escaped_json(text).replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// The SHA-256 of a style sheet or script, in the form in which a Content-Security-Policy has it.
@@ -123,21 +74,30 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_report_is_a_page() {
-        let page = html(&Report::default());
-        assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
-        assert!(
-            page.contains("No request met a limit.") && page.contains("No key was over a limit."),
-            "{page}"
-        );
+    fn the_script_makes_no_markup() {
+        for refused in
+            ["innerHTML", "outerHTML", "insertAdjacent", "eval", "document.write", "Storage", "cookie"]
+        {
+            assert!(!SCRIPT.contains(refused), "{refused}");
+        }
     }
 
     #[test]
-    fn the_rules_with_most_denials_have_sections() {
-        let rule = |over| LimitReport { over, asked: 1_000, ..LimitReport::default() };
-        let rules: Vec<LimitReport> = (0..50).map(rule).collect();
-        let places = places(&rules);
-        assert_eq!(places.iter().flatten().count(), DETAILED);
-        assert_eq!((places[29], places[30], places[49]), (None, Some(0), Some(19)));
+    fn each_part_is_in_its_place() {
+        let page = html(&Report::default());
+        assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
+        assert!(!page.contains("<!--"), "{page}");
+        assert!(page.contains(&format!("<style>{STYLE}</style>")));
+        assert!(page.contains(&format!("<script>{SCRIPT}</script>")));
+        let policy = format!("style-src 'sha256-{}'; script-src 'sha256-{}'", digest(STYLE), digest(SCRIPT));
+        assert!(page.contains(&policy), "{policy}");
+    }
+
+    #[test]
+    fn json_cannot_end_its_script_element() {
+        let hostile = "</script><!--<script>\u{2028}\u{2029}&\"\\\0\u{1b}\u{202e}";
+        let text = json(&hostile);
+        assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}', '\u{202e}']), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).expect("JSON"), hostile);
     }
 }

@@ -1,6 +1,7 @@
 //! From the counts of a pass to its report.
 
 use engine::{Limit, OnOver, Rule};
+use map::Map;
 
 use super::curves::{Curve, SortedPeaks, recommend};
 use super::key_table::{KeyStatistics, KeyTable};
@@ -12,7 +13,6 @@ use super::tally::{Row, Sums, Tally};
 use super::top_keys::{Shown, top_denied};
 use super::tried::{OverAt, SweptLimit, is_swept};
 use super::untested::{self, Mapped};
-use crate::map::Map;
 use crate::report::{
     InForceCounts, KeySampling, LimitReport, Method, REPORT_VERSION, Report, Timeline, Totals, WhatIf,
     WhatIfPoint, grouped, percent, share_ppm,

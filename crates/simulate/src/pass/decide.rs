@@ -1,5 +1,7 @@
 //! The deciding thread: sorts the requests of parsed blocks by time, decides and counts them.
 
+use map::{Map, SentDescriptors};
+
 use super::agreement::{AgreementTally, earlier_denial};
 use super::assemble::assemble;
 use super::counters::AllCounters;
@@ -10,7 +12,6 @@ use super::sorter::Sorter;
 use super::sweep::Sweep;
 use super::tally::Tally;
 use super::untested::Mapped;
-use crate::map::{Map, SentDescriptors};
 use crate::report::{InputReport, Method, Report, RequestSample, UnreadableLine};
 
 /// The state of the deciding thread.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use map::{MappedLine, SentDescriptors};
+
 use super::options::{RuleSets, Sample};
 use super::planned::{BoxedRequest, Planner};
 use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
-use crate::map::{MappedLine, Mapping, NotMapped, SentDescriptors};
+use crate::mapping::{Mapping, NotMapped};
 
 /// The faults of a block that are kept: the report shows the first of all.
 pub(super) const MAX_KEPT_FAULTS: usize = 10;

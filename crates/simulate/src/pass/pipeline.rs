@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
+use map::Map;
+
 use super::decide::Pass;
 use super::options::{PassOptions, RuleSets};
 use super::parse::{BlockParser, Job, Parsed};
 use super::planned::BoxedRequest;
 use crate::log::{BlockReader, Format, Input};
-use crate::map::{FileMapping, Map, MappingError};
+use crate::mapping::{FileMapping, MappingError};
 use crate::report::{InputReport, Report};
 
 /// Blocks that wait for one parser, and parsed blocks that wait to be decided.

@@ -3,10 +3,10 @@
 use std::mem;
 
 use engine::{Charge, ChargedLimit, Charges, Plan, PlanError, Request, RuleSet};
+use map::MappedLine;
 use smallvec::SmallVec;
 
 use super::options::{RuleSets, Sample, sampled_entry};
-use crate::map::MappedLine;
 
 /// What the line of a request says besides the request.
 #[derive(Clone, Copy, Debug, Default)]

@@ -140,7 +140,7 @@ mod tests {
     use super::super::options::Sample;
     use super::super::planned::{PlannedRequest, Planner};
     use super::*;
-    use crate::map::MappedLine;
+    use map::MappedLine;
 
     /// Every number decides every request, with a counter of its own in a store.
     struct Exhaustive {

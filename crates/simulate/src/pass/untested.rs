@@ -2,8 +2,8 @@
 
 use engine::{Node, Rule, RuleId, RuleSet};
 
-use crate::map::{Map, SentDescriptors};
 use crate::report::Method;
+use map::{Map, SentDescriptors};
 
 /// Rules that are named one by one.
 const MOST: usize = 20;

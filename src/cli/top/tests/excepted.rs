@@ -2,11 +2,12 @@
 
 use serde_json::json;
 
+use super::super::events::parsed_state;
 use super::super::frame::text;
 use super::super::sentence::exceptions_text;
-use super::super::state::{ConsoleExceptions, ConsoleState, RowsOfKind};
 use super::super::view::View;
 use super::{END, live, state_json};
+use crate::console::{ConsoleExceptions, RowsOfKind};
 
 #[test]
 fn a_blocked_key_says_which_row_and_until_when_and_two_limits_stay_apart() {
@@ -21,7 +22,7 @@ fn a_blocked_key_says_which_row_and_until_when_and_two_limits_stay_apart() {
         state["keys"].as_array_mut().expect("a list").push(of_another_limit);
         state["exceptions"] =
             json!({"block": {"rows": 3, "requests_15m": 413}, "exempt": {"rows": 0, "requests_15m": 0}});
-        ConsoleState::parse(&state.to_string()).expect("a state")
+        parsed_state(&state.to_string()).expect("a state")
     };
     let view = View::merged(&[live("a:1", with_rows("a", "1")), live("b:1", with_rows("b", "2"))]);
     assert_eq!(view.exceptions.block, RowsOfKind { rows: 3, requests_15m: 826 }, "both have the same files");
@@ -53,7 +54,7 @@ fn a_redis_that_is_away_has_no_latency() {
     let mut state = state_json("a", "1", END);
     state["store"]["answers"] = json!(false);
     state["series"]["store_p99_us"] = json!([49, null]);
-    let state = ConsoleState::parse(&state.to_string()).expect("a state");
+    let state = parsed_state(&state.to_string()).expect("a state");
     let shown = text(&View::merged(&[live("a:1", state)]), 5, 160);
     assert!(shown.contains("Redis p99 away\n"), "{shown}");
 }

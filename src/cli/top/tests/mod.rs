@@ -8,9 +8,10 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::{Value, json};
 
+use super::events::{ConsoleEvent, EventBytes, StateError, parsed_state};
 use super::screen::{Next, Order, Screen};
-use super::state::{ConsoleEvent, ConsoleState, EventBytes, SECONDS, StateError};
 use super::view::{Contact, InstanceSeen, View};
+use crate::console::{ConsoleState, Level, SECONDS};
 
 const END: u64 = 1_795_269_871;
 
@@ -56,7 +57,7 @@ fn state_json(name: &str, id: &str, at: u64) -> Value {
 }
 
 fn state(name: &str, id: &str, at: u64) -> ConsoleState {
-    ConsoleState::parse(&state_json(name, id, at).to_string()).expect("a state")
+    parsed_state(&state_json(name, id, at).to_string()).expect("a state")
 }
 
 /// An instance that has answered with a state.
@@ -85,7 +86,7 @@ fn rates_are_added_up_and_keys_are_joined_by_what_is_shown() {
     other["rules"]["list"][0]["since"] = json!(END - 800);
     other["store"]["answers"] = json!(false);
     other["series"]["p99_us"] = json!([2_500]);
-    let other = ConsoleState::parse(&other.to_string()).expect("a state");
+    let other = parsed_state(&other.to_string()).expect("a state");
     let view = View::merged(&[live("a:6070", state("a", "1", END)), live("b:6070", other), dead("c:6070")]);
 
     assert!((view.per_second.requests - 2.0 * 5_479.0).abs() < 1e-9, "{:?}", view.per_second);
@@ -138,7 +139,7 @@ fn an_instance_that_is_lost_is_not_counted_unless_all_are() {
 #[test]
 fn another_process_under_the_same_address_is_told() {
     let mut seen = live("a:6070", state("a", "1", END));
-    assert!(View::merged(&[seen.clone()]).notices.iter().all(|line| line.notice.level != "bad"));
+    assert!(View::merged(&[seen.clone()]).notices.iter().all(|line| line.notice.level != Level::Bad));
     seen.event(ConsoleEvent::State(Box::new(state("a", "2", END + 9))));
     let view = View::merged(&[seen.clone()]);
     assert_eq!(view.notices[0].notice.title, "■ a has started again: a:6070 is another process now.");
@@ -146,7 +147,7 @@ fn another_process_under_the_same_address_is_told() {
     let view = View::merged(&[seen.clone()]);
     assert_eq!(view.notices[0].notice.title, "■ a:6070 is another process now: a before, b now.");
     seen.event(ConsoleEvent::State(Box::new(state("b", "3", END + 1_000))));
-    assert!(View::merged(&[seen]).notices.iter().all(|line| line.notice.level != "bad"));
+    assert!(View::merged(&[seen]).notices.iter().all(|line| line.notice.level != Level::Bad));
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn events_arrive_in_pieces_of_any_size() {
     assert!(matches!(error, StateError::Json(_)), "{error}");
     let error = EventBytes::default().add(&vec![b'x'; (16 << 20) + 1]).expect_err("no end");
     assert!(matches!(error, StateError::Size), "{error}");
-    let error = ConsoleState::parse("{\"schema\": 2}").expect_err("another format");
+    let error = parsed_state("{\"schema\": 2}").expect_err("another format");
     assert!(matches!(error, StateError::Schema(2)), "{error}");
 }
 
@@ -199,7 +200,7 @@ fn denials_since_when() {
     let view = |denied: Vec<u64>| {
         let mut state = state_json("a", "1", END);
         state["series"]["denied"] = json!(denied);
-        View::merged(&[live("a", ConsoleState::parse(&state.to_string()).expect("a state"))])
+        View::merged(&[live("a", parsed_state(&state.to_string()).expect("a state"))])
     };
     let row =
         |parts: &[(usize, u64)]| parts.iter().flat_map(|(count, denied)| vec![*denied; *count]).collect();

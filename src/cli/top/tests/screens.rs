@@ -10,7 +10,7 @@ use super::super::screen::Screen;
 use super::super::sentence::{sentence, share_text};
 use super::super::view::{InstanceSeen, View};
 use super::{END, dead, live, state, state_json};
-use crate::cli::top::state::ConsoleState;
+use crate::cli::top::events::parsed_state;
 
 /// What a terminal of this size shows, without spaces at the ends of lines.
 fn shown(view: &View, screen: &Screen, columns: u16, rows: u16) -> String {
@@ -35,8 +35,8 @@ these are of one key, tenant=ac…#3f9a path=/search. Redis
 answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: req…
 requests 5,479/s   denied 371/s   would deny 7.0/s
-by policy 0/s   no decision 0/s   p99 1.66 ms
-Redis p99 1.02 ms
+by policy 0/s   no decision 0/s   p99 1.66ms
+Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▆█████████████████
 
   RULE                      ASKED/S  DENIED/S   SHARE
@@ -65,8 +65,8 @@ ratelimitd top  14:04:31 UTC  PAUSED  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are by
 edge.tenant.path_/search; 97 % of these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. G…
-requests 5,479/s   denied 371/s   would deny 7.0/s   by policy 0/s   no decision 0/s   p99 1.66 ms
-Redis p99 1.02 ms
+requests 5,479/s   denied 371/s   would deny 7.0/s   by policy 0/s   no decision 0/s   p99 1.66ms
+Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇█████████████████████████████████
 
   RULE                      LIMIT           ASKED/S  DENIED/S   SHARE   15 MIN     SINCE
@@ -103,7 +103,7 @@ ratelimitd top  14:04:31 UTC  2 of 3 instances
 these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. Generation 17 of 13:58:05 stays in force. (a)
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. Generation 17 of 13:58:05 stays in force. (b)
-requests 10,958/s   denied 742/s   would deny 14/s   by policy 0/s   no decision 0/s   p99 1.66 ms   Redis p99 1.02 ms
+requests 10,958/s   denied 742/s   would deny 14/s   by policy 0/s   no decision 0/s   p99 1.66ms   Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂█████████████████████████████████████
 
   RULE                      LIMIT           ASKED/S  DENIED/S  SHARE   15 MIN     SINCE
@@ -130,7 +130,7 @@ path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must
 be a whole number. Generation 17 of 13:58:05 stays in force.
 requests 5,479/s   denied 371/s   would deny 7.0/s   by policy 0/s
-no decision 0/s   p99 1.66 ms   Redis p99 1.02 ms
+no decision 0/s   p99 1.66ms   Redis p99 1.02ms
 denied, 15 min  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇████████████████████████
 
 RULE                 LIMIT           ASKED/S  DENIED/S  SHARE   15 MIN     SINCE
@@ -174,7 +174,7 @@ fn hostile_texts_move_no_cursor_and_turn_no_line() {
     state["rules"]["list"][0]["rule"] = json!("edge.\u{202e}abc\u{7}");
     state["keys"][0]["entries"] = json!([["ten\nant", "\u{9b}31m\u{0}"], ["漢字漢字", "é\u{301}"]]);
     state["notices"][0]["title"] = json!("▲ \u{1b}]0;x\u{7}\r");
-    let state = ConsoleState::parse(&state.to_string()).expect("a state");
+    let state = parsed_state(&state.to_string()).expect("a state");
     let view = View::merged(&[live("a", state)]);
     for found in [text(&view, 20, 200), shown(&view, &Screen::default(), 200, 30)] {
         let is_hostile = |letter: &char| letter.is_control() && *letter != '\n' || *letter == '\u{202e}';
@@ -203,7 +203,7 @@ fn numbers_of_any_size_are_shown() {
     }
     state["rules"]["list"][0]["since"] = json!(most);
     state["rules"]["list"][1]["since"] = json!(0);
-    let state = ConsoleState::parse(&state.to_string()).expect("a state");
+    let state = parsed_state(&state.to_string()).expect("a state");
     let mut other = state.clone();
     other.instance.id = "2".to_owned();
     let view = View::merged(&[live("a", state), live("b", other)]);
@@ -216,7 +216,7 @@ fn the_sentence_names_what_matters() {
     let view = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut state = state_json("a", "1", END);
         change(&mut state);
-        sentence(&View::merged(&[live("a", ConsoleState::parse(&state.to_string()).expect("a state"))]))
+        sentence(&View::merged(&[live("a", parsed_state(&state.to_string()).expect("a state"))]))
     };
     let none = vec![0; 900];
     let cases = [

@@ -1,6 +1,7 @@
 //! The page in a headless Chromium: needs the program `chromium`.
 
 mod access;
+mod drawing;
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -268,6 +269,28 @@ fn texts_of_the_data_are_shown_as_they_are() {
     assert!(browser.texts("#rule-0 .whom")[0].contains(text));
     assert_eq!(browser.evaluate("typeof window.hit"), "undefined");
     assert_eq!(browser.complaints(), [&Value::Null; 0]);
+}
+
+#[test]
+fn characters_that_turn_a_line_are_not_shown() {
+    let page = page::html(&hostile("a\u{202e}b\u{1b}c\u{2028}d"));
+    let mut browser = Chromium::open(&page, Colors::Light);
+    assert_eq!(browser.texts("#key-table tbody tr:first-child code"), ["a\u{fffd}b\u{fffd}c\u{fffd}d"]);
+    let texts = browser.texts("body").remove(0);
+    let (_, drawn) = texts.split_once("Verdict").expect("the page");
+    let (drawn, _) = drawn.split_once("{\"report\"").expect("the data");
+    assert!(!drawn.contains(['\u{202e}', '\u{1b}', '\u{2028}']), "{drawn}");
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+}
+
+#[test]
+fn without_scripts_the_page_says_what_it_needs() {
+    let mut browser = Chromium::open(&page::html(&report()), Colors::Light);
+    browser.call("Emulation.setScriptExecutionDisabled", json!({"value": true}));
+    browser.call("Page.reload", json!({}));
+    browser.wait_until("document.querySelector('noscript p') !== null");
+    let shown = browser.evaluate("document.querySelector('main').innerText");
+    assert!(shown.as_str().expect("a text").starts_with("This report needs JavaScript."), "{shown}");
 }
 
 /// The contrast of two colours by the Web Content Accessibility Guidelines.

@@ -1,11 +1,11 @@
 //! Which descriptors of a map the lines of a log had, and why a line had none.
 
-use super::entry::{DescriptorRule, EntryRule, EntrySource, Step};
-use super::read::Map;
+use super::Map;
+use crate::entry::{DescriptorRule, EntryRule, EntrySource, Step};
 
 /// Descriptors of a map that a line became. The last bit is for all descriptors from the 64th on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SentDescriptors(u64);
+pub struct SentDescriptors(u64);
 
 impl SentDescriptors {
     /// Adds the descriptor at this position in the map.
@@ -13,6 +13,7 @@ impl SentDescriptors {
         self.0 |= 1 << descriptor.min(63);
     }
 
+    /// Adds those of other lines.
     pub fn add_all(&mut self, others: Self) {
         self.0 |= others.0;
     }
@@ -24,12 +25,14 @@ impl SentDescriptors {
 
 impl Map {
     /// The domain of all requests.
-    pub(crate) fn domain(&self) -> &str {
+    #[must_use]
+    pub fn domain(&self) -> &str {
         &self.domain
     }
 
     /// Why no line became a descriptor with these keys; `None` if a line did.
-    pub(crate) fn why_unsent(&self, keys: &[&str], sent: SentDescriptors) -> Option<String> {
+    #[must_use]
+    pub fn why_unsent(&self, keys: &[&str], sent: SentDescriptors) -> Option<String> {
         let has_keys = |rule: &DescriptorRule| rule.entries.iter().map(|entry| &*entry.key).eq(keys.to_vec());
         let mut with_keys = self.descriptors.iter().enumerate().filter(|(_, rule)| has_keys(rule)).peekable();
         if with_keys.peek().is_none() {
@@ -51,7 +54,8 @@ impl Map {
     }
 
     /// Why no line became any descriptor.
-    pub(crate) fn why_nothing_sent(&self) -> String {
+    #[must_use]
+    pub fn why_nothing_sent(&self) -> String {
         let reasons = self.descriptors.iter().map(|rule| {
             let keys: Vec<&str> = rule.entries.iter().map(|entry| &*entry.key).collect();
             format!("the map sends no {}: {}", keys.join(","), self.why_no_line(rule))
@@ -69,7 +73,7 @@ impl Map {
     }
 
     /// What a line must have for this entry; `None` if the entry always has a value.
-    pub(super) fn needed_value(&self, entry: &EntryRule) -> Option<String> {
+    pub(crate) fn needed_value(&self, entry: &EntryRule) -> Option<String> {
         let EntrySource::Field { field, steps, default: None } = &entry.source else { return None };
         let (name, _) = self.fields.get(field.0)?;
         let special = steps.iter().find_map(|step| match step {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 const DELIMITERS: &[u8] = b"/?#\\";
 
 /// The path of a path with query, or of a URL, as the client wrote it; `None` for a value that is no path.
-pub(super) fn path_of(value: &str) -> Option<&str> {
+pub(crate) fn path_of(value: &str) -> Option<&str> {
     let path = value.split(['?', '#']).next().unwrap_or_default();
     let path = match path.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |start| &rest[start..]),
@@ -21,7 +21,7 @@ pub(super) fn path_of(value: &str) -> Option<&str> {
 /// The path in one spelling: without `%XX` for a character of ASCII that needs none, also where it is written as
 /// `%25XX`, and without empty segments and what follows `;` in a segment. A `/` at the end stays. `None` if a segment
 /// is `.` or `..`.
-pub(super) fn one_spelling(path: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn one_spelling(path: &str) -> Option<Cow<'_, str>> {
     let path = decoded(path);
     let mut parts =
         path.split(['/', '\\']).flat_map(|part| part.split("%2F")).flat_map(|part| part.split("%5C"));

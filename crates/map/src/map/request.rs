@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use engine::Request;
 
-use super::entry::{EntrySource, Step};
-use super::expression::{Expression, FieldIndex};
-use super::line::MappedLine;
-use super::read::{CostRule, Map};
-use super::yaml_map::MapError;
-use crate::log::{LineFault, RequestField, Selected};
+use super::mapped::MappedLine;
+use super::{CostRule, Map};
+use crate::entry::{EntrySource, Step};
+use crate::expression::FieldIndex;
+use crate::request_field::RequestField;
+use crate::values::{Selected, ValueFault};
+use crate::yaml_map::MapError;
 
 /// A map that uses only fields which a request has. What it says about the answer (`good`, `was_limited`) and the time
 /// has no meaning for a request, and is not looked at.
@@ -61,16 +62,6 @@ impl Map {
     }
 }
 
-impl Expression {
-    fn add_fields(&self, found: &mut Vec<FieldIndex>) {
-        match self {
-            Self::Or(parts) | Self::And(parts) => parts.iter().for_each(|part| part.add_fields(found)),
-            Self::Not(part) => part.add_fields(found),
-            Self::Text(field, ..) | Self::Number(field, ..) | Self::Present(field) => found.push(*field),
-        }
-    }
-}
-
 impl RequestMap {
     /// The domain of all requests.
     #[must_use]
@@ -111,8 +102,8 @@ impl RequestMap {
     /// has an entry without a value: such a request is not limited. `value` returns what the request has in a field.
     ///
     /// # Errors
-    /// The error of `value`, or the [`LineFault`] of the cost or of the path.
-    pub fn request<'v, E: From<LineFault>>(
+    /// The error of `value`, or the [`ValueFault`] of the cost or of the path.
+    pub fn request<'v, E: From<ValueFault>>(
         &self,
         value: impl Fn(&RequestField) -> Result<Option<Cow<'v, str>>, E>,
     ) -> Result<Request, E> {
@@ -134,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::map::path::one_spelling;
+    use crate::path::one_spelling;
 
     const ENTRY: &str = "domain: d\ndescriptors:\n  - - { key: k, from: ";
 
@@ -143,10 +134,10 @@ mod tests {
     }
 
     /// The entries of each descriptor, and the units of the first.
-    fn request(map: &RequestMap, values: &[(&str, &str)]) -> Result<(Vec<String>, Option<u64>), LineFault> {
+    fn request(map: &RequestMap, values: &[(&str, &str)]) -> Result<(Vec<String>, Option<u64>), ValueFault> {
         let request = map.request(|field| {
             let named = values.iter().find(|(name, _)| RequestField::from_name(name).as_ref() == Some(field));
-            Ok::<_, LineFault>(named.map(|(_, value)| Cow::Borrowed(*value)))
+            Ok::<_, ValueFault>(named.map(|(_, value)| Cow::Borrowed(*value)))
         })?;
         assert_eq!(request.domain, "d");
         let entries = request.descriptors.iter().map(|descriptor| {
@@ -244,7 +235,7 @@ mod tests {
         for path in
             ["/files/x/../../health", "/health/%2e%2e/files", "/health/..%2ffiles", "/health/..;/files"]
         {
-            assert_eq!(request(&map, &[("path", path)]), Err(LineFault::DotSegment), "{path}");
+            assert_eq!(request(&map, &[("path", path)]), Err(ValueFault::DotSegment), "{path}");
         }
     }
 
@@ -348,6 +339,6 @@ mod tests {
         let kept = [("path", "/health"), ("x-key", "a"), ("x-units", "many")];
         assert_eq!(request(&map, &kept), Ok((vec![], None)), "what is not kept has no cost");
         let fault = request(&map, &[("x-key", "a"), ("x-units", "many")]);
-        assert_eq!(fault, Err(LineFault::Cost("many".to_owned())));
+        assert_eq!(fault, Err(ValueFault::Cost("many".to_owned())));
     }
 }

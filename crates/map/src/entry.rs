@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::expression::Expression;
 use super::expression::FieldIndex;
-use crate::log::Selected;
+use crate::values::Selected;
 
 /// A descriptor as the map describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DescriptorRule {
+pub(crate) struct DescriptorRule {
     /// Only requests for which this holds have the descriptor.
     pub when: Option<Expression>,
     pub entries: Vec<EntryRule>,
@@ -17,21 +17,21 @@ pub(super) struct DescriptorRule {
 
 /// An entry as the map describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EntryRule {
+pub(crate) struct EntryRule {
     pub key: String,
     pub source: EntrySource,
 }
 
 /// Where the value of an entry comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EntrySource {
+pub(crate) enum EntrySource {
     Constant(String),
     Field { field: FieldIndex, steps: Vec<Step>, default: Option<String> },
 }
 
 /// A change of a value, in the order of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// The address that the N-th trusted proxy from the end has added to a list such as `x-forwarded-for`; 1 is the
     /// last. A shorter list has no value: a client may have written all of it.
     TrustedHop(usize),
@@ -51,7 +51,7 @@ pub(super) enum Step {
 
 /// A path in which `*` is one segment, and `**` at the end one or more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PathTemplate {
+pub(crate) struct PathTemplate {
     pub text: String,
 }
 

@@ -11,7 +11,7 @@ use super::expression::{Expression, FieldUses, NumberTest, TextTest};
 const MAX_DEPTH: usize = 50;
 
 /// Parses `text`, written on `line` of a map, and adds the fields that it uses to `fields`.
-pub(super) fn parse_expression(text: &str, line: u32, fields: &mut FieldUses) -> Result<Expression, String> {
+pub(crate) fn parse_expression(text: &str, line: u32, fields: &mut FieldUses) -> Result<Expression, String> {
     let mut parser = Parser { tokens: tokens(text)?.into_iter().peekable(), line, fields, depth: 0 };
     let expression = parser.parse_or()?;
     match parser.tokens.next() {
@@ -181,7 +181,7 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::log::Selected;
+    use crate::values::Selected;
 
     fn holds(text: &str) -> Result<bool, String> {
         let mut fields = FieldUses::default();

@@ -5,7 +5,6 @@
 use std::fmt::{self, Display, Write};
 
 use base::is_hostile;
-use serde::Serialize;
 
 /// HTML or SVG under construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,29 +31,6 @@ impl Markup {
             write!(Escaped(&mut self.0), "{value}").expect("a String takes any text");
             self.0.push_str(part);
         }
-        self
-    }
-
-    /// Appends a value as JSON for a `<script>` element: neither `</script>` nor `<!--` can occur in it.
-    ///
-    /// # Errors
-    ///
-    /// If the value has no JSON, such as a map whose keys are not strings.
-    pub fn json(&mut self, value: &impl Serialize) -> Result<&mut Self, serde_json::Error> {
-        for character in serde_json::to_string(value)?.chars() {
-            match character {
-                // These occur in strings only, where JSON allows the number of any character.
-                letter if matches!(letter, '<' | '>' | '&') || is_hostile(letter) => {
-                    write!(self.0, "\\u{:04x}", u32::from(letter)).expect("a String takes any text");
-                }
-                other => self.0.push(other),
-            }
-        }
-        Ok(self)
-    }
-
-    pub fn append(&mut self, other: &Self) -> &mut Self {
-        self.0.push_str(&other.0);
         self
     }
 
@@ -107,15 +83,5 @@ mod tests {
     #[should_panic(expected = "a value for each place")]
     fn a_missing_value_is_a_defect() {
         Markup::default().fill("{} {}", &[&1]);
-    }
-
-    #[test]
-    fn json_cannot_end_its_script_element() {
-        let hostile = "</script><!--<script>\u{2028}\u{2029}&\"\\";
-        let mut markup = Markup::default();
-        markup.json(&hostile).expect("a string");
-        let text = markup.into_text();
-        assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']), "{text}");
-        assert_eq!(serde_json::from_str::<String>(&text).expect("JSON"), hostile);
     }
 }

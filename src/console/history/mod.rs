@@ -1,8 +1,8 @@
 //! The history of the process: the observations of the last 15 minutes, and what open streams know of it.
 
-use std::collections::HashSet;
+mod state;
 
-use serde_json::{Value, json};
+use std::collections::HashSet;
 
 use super::ConsoleOptions;
 use super::actions::RowId;
@@ -15,10 +15,12 @@ use super::marks::Marks;
 use super::notices::{Facts, Lasting, Notice, notices};
 use super::observation::Observation;
 use super::shapes::Shapes;
-use super::state::{MOST_SHAPES, RuleSelection, mark_json, rounded};
 use super::steps::Steps;
 use super::totals::Totals;
 use crate::telemetry::metrics::LimitRef;
+use state::MOST_SHAPES;
+
+pub(super) use state::RuleSelection;
 
 /// Streams are sent the state at least this often.
 const STATE_EVERY_S: u64 = 10;
@@ -149,50 +151,13 @@ impl History {
     /// The state, and from now on its rows in the samples.
     pub(super) fn state_frame(&mut self) -> Frame {
         let state = self.state(RuleSelection::Most);
-        let ids = |list: &Value| list.as_array().cloned().unwrap_or_default();
-        let rules = ids(&state["rules"]["list"]).into_iter().filter_map(|rule| rule["id"].as_u64());
-        self.listed_rules = rules.filter_map(|id| u32::try_from(id).ok()).collect();
-        let keys = ids(&state["keys"]).into_iter().filter_map(|key| key["id"].as_str().map(str::to_owned));
-        self.listed_keys = keys.collect();
+        self.listed_rules = state.rules.list.iter().map(|rule| rule.id).collect();
+        self.listed_keys = state.keys.iter().map(|key| key.id.clone()).collect();
         Frame::new("state", &self.frame_id(), &state)
     }
 
     fn frame_id(&self) -> String {
         format!("{}-{}", self.options.instance.id, self.observed)
-    }
-
-    fn sample(&self) -> Value {
-        let end = self.end();
-        let second = self.totals.newest();
-        let changed = self.limits.changed().filter_map(|limit| {
-            let id = self.catalog.row(&limit.name)?.id;
-            let numbers =
-                json!([id, rounded(limit.asked.rate(end)), rounded(limit.over.rate(end)), limit.over.sum()]);
-            self.listed_rules.contains(&id).then_some(numbers)
-        });
-        let rules: Vec<_> = changed.collect();
-        let keys = self.denied.all().flat_map(|(_, limit)| &limit.keys);
-        let keys = keys.filter(|key| key.has_changed && self.listed_keys.contains(&key.id));
-        let keys: Vec<_> =
-            keys.map(|key| json!([key.id, rounded(key.denied.rate(end)), key.denied.sum()])).collect();
-        let marks = self.marks.list.iter().filter(|mark| mark.until == Some(end)).map(mark_json);
-        json!({
-            "end": end,
-            "sample": {
-                "requests": second.requests,
-                "denied": second.denied,
-                "failed": second.failed,
-                "policy": second.policy,
-                "shadow": second.shadow,
-                "p50_us": second.p50_us,
-                "p99_us": second.p99_us,
-                "store_p99_us": second.store_p99_us,
-            },
-            "rules": rules,
-            "keys": keys,
-            "marks": marks.collect::<Vec<_>>(),
-            "reasons": self.reasons(),
-        })
     }
 
     /// The end of the last second that was observed.

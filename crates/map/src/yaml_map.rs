@@ -14,7 +14,7 @@ pub struct MapError {
 
 /// A mistake on a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reason {
+pub(crate) struct Reason {
     pub line: u32,
     pub reason: String,
 }
@@ -26,7 +26,7 @@ impl Reason {
 }
 
 /// The pairs of a map.
-pub(super) struct YamlMap<'n> {
+pub(crate) struct YamlMap<'n> {
     line: u32,
     name: &'static str,
     pairs: Vec<(&'n str, &'n Node)>,
@@ -74,7 +74,7 @@ impl<'n> YamlMap<'n> {
 }
 
 /// The text of a scalar; messages call it `name`.
-pub(super) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, Reason> {
+pub(crate) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, Reason> {
     match &node.content {
         Content::Scalar(scalar) => Ok(&scalar.text),
         Content::List(_) | Content::Map(_) => {
@@ -83,7 +83,7 @@ pub(super) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, Reason> 
     }
 }
 
-pub(super) fn list<'n>(node: &'n Node, name: &str) -> Result<&'n [Node], Reason> {
+pub(crate) fn list<'n>(node: &'n Node, name: &str) -> Result<&'n [Node], Reason> {
     match &node.content {
         Content::List(nodes) => Ok(nodes),
         Content::Scalar(_) | Content::Map(_) => Err(Reason::new(node.line, format!("{name} must be a list"))),

@@ -2,13 +2,13 @@
 
 use engine::algorithm::MAX_TIME_US;
 
-use super::values::LineFault;
+use super::values::ValueFault;
 
 const SECOND_US: u64 = 1_000_000;
 
 /// How a field writes a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TimeFormat {
+pub enum TimeFormat {
     /// `2026-04-15T20:17:00.310Z`, with any number of decimals, or with an offset instead of `Z`.
     Rfc3339,
     /// `15/Apr/2026:20:17:00 +0200`; with decimals and without an offset in HAProxy, which means UTC.
@@ -31,14 +31,14 @@ impl TimeFormat {
     pub const SECONDS: Self = Self::Epoch { unit_ns: 1_000_000_000 };
 
     /// Microseconds since the epoch.
-    pub fn parse(self, text: &str) -> Result<u64, LineFault> {
+    pub fn parse(self, text: &str) -> Result<u64, ValueFault> {
         let parsed = match self {
             Self::Rfc3339 => rfc3339(text.as_bytes()),
             Self::CommonLog => common_log(text.as_bytes()),
             Self::Epoch { unit_ns } => epoch(text, unit_ns),
         };
-        let t_us = parsed.ok_or_else(|| LineFault::Time(shortened(text)))?;
-        if t_us > MAX_TIME_US { Err(LineFault::TimeRange(t_us)) } else { Ok(t_us) }
+        let t_us = parsed.ok_or_else(|| ValueFault::Time(shortened(text)))?;
+        if t_us > MAX_TIME_US { Err(ValueFault::TimeRange(t_us)) } else { Ok(t_us) }
     }
 }
 

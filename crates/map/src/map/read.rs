@@ -5,45 +5,15 @@ use std::path::Path;
 use engine::RECEIPT_KEY;
 use rules::yaml::{self, Node};
 
-use super::entry::{DescriptorRule, EntryRule, EntrySource, PathTemplate, Step};
-use super::expression::{Expression, FieldIndex, FieldUses};
-use super::parser::parse_expression;
-use super::yaml_map::{MapError, Reason, YamlMap, list, scalar};
-use crate::log::TimeFormat;
+use super::{CostRule, Map, TimeField};
+use crate::entry::{DescriptorRule, EntryRule, EntrySource, PathTemplate, Step};
+use crate::expression::{Expression, FieldUses};
+use crate::parser::parse_expression;
+use crate::timestamp::TimeFormat;
+use crate::yaml_map::{MapError, Reason, YamlMap, list, scalar};
 
 /// The longest map: far longer than any that is written by hand.
 const MAX_BYTES: u64 = 1 << 20;
-
-/// Which requests the lines of a log become.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Map {
-    pub(super) file: String,
-    pub(super) domain: String,
-    /// The first of these fields that a line has is its time; none: the field of the format.
-    pub(super) time: Vec<TimeField>,
-    /// The field with the path, which is used in one spelling and without its query.
-    pub(super) normalized: Option<FieldIndex>,
-    pub(super) descriptors: Vec<DescriptorRule>,
-    pub(super) cost: CostRule,
-    pub(super) keep: Option<Expression>,
-    pub(super) good: Option<Expression>,
-    pub(super) was_limited: Option<Expression>,
-    pub(super) fields: FieldUses,
-}
-
-/// A field with a time, and how it is written.
-pub(super) type TimeField = (FieldIndex, TimeFormat);
-
-/// The units of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CostRule {
-    Constant(u64),
-    /// The value of a field divided by the size of a unit, rounded up. A line without the field costs one unit.
-    Field {
-        field: FieldIndex,
-        unit: u64,
-    },
-}
 
 impl Map {
     /// Reads the map in a file.
@@ -67,18 +37,6 @@ impl Map {
         let document = yaml::parse(text).map_err(|error| at(Reason::new(error.line, error.reason)))?;
         let root = document.root.ok_or_else(|| at(Reason::new(1, "the map is empty")))?;
         read_map(file, &root).map_err(at)
-    }
-
-    /// Whether the map says which requests are good.
-    #[must_use]
-    pub fn has_good(&self) -> bool {
-        self.good.is_some()
-    }
-
-    /// Whether the map says which requests were denied when the log was written.
-    #[must_use]
-    pub fn has_was_limited(&self) -> bool {
-        self.was_limited.is_some()
     }
 }
 

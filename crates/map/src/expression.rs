@@ -1,14 +1,14 @@
 //! The fields that a map uses, and conditions on a line: `code < 400 and not flags has RL`.
 
-use crate::log::Selected;
+use crate::values::Selected;
 
-/// A field of the log, by its position in [`FieldUses`].
+/// A field of the log, by its position among those that a map uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FieldIndex(pub usize);
+pub struct FieldIndex(pub usize);
 
 /// The names of the fields that a map uses, each with the line of the map on which it is first used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FieldUses(Vec<(String, u32)>);
+pub(crate) struct FieldUses(Vec<(String, u32)>);
 
 impl FieldUses {
     pub fn index(&mut self, name: &str, line: u32) -> FieldIndex {
@@ -36,7 +36,7 @@ impl FieldUses {
 
 /// A condition. A comparison with a field that the line does not have is false; `!=` is then true.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Expression {
+pub(crate) enum Expression {
     Or(Vec<Self>),
     And(Vec<Self>),
     Not(Box<Self>),
@@ -50,7 +50,7 @@ pub(super) enum Expression {
 
 /// How a text is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextTest {
+pub(crate) enum TextTest {
     Equal,
     NotEqual,
     StartsWith,
@@ -62,7 +62,7 @@ pub(super) enum TextTest {
 
 /// How a number is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NumberTest {
+pub(crate) enum NumberTest {
     Equal,
     NotEqual,
     Less,
@@ -72,6 +72,15 @@ pub(super) enum NumberTest {
 }
 
 impl Expression {
+    /// Adds the fields that the condition asks for.
+    pub fn add_fields(&self, found: &mut Vec<FieldIndex>) {
+        match self {
+            Self::Or(parts) | Self::And(parts) => parts.iter().for_each(|part| part.add_fields(found)),
+            Self::Not(part) => part.add_fields(found),
+            Self::Text(field, ..) | Self::Number(field, ..) | Self::Present(field) => found.push(*field),
+        }
+    }
+
     pub fn holds(&self, line: &Selected<'_>) -> bool {
         self.may_be(true, &[line])
     }
@@ -140,7 +149,7 @@ impl NumberTest {
 }
 
 /// A whole number; the decimals of `12.5` are cut off.
-pub(super) fn whole_number(text: &str) -> Option<u64> {
+pub(crate) fn whole_number(text: &str) -> Option<u64> {
     let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
     whole.parse().ok()
 }

@@ -1,0 +1,79 @@
+//! What the consoles send: their state once, or the stream of events that begins with it.
+
+use serde::Deserialize;
+
+use crate::cli::service_connection::MAX_ANSWER_BYTES;
+use crate::console::{ConsoleSample, ConsoleState, SCHEMA};
+
+/// Why an answer is not the state of a console.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StateError {
+    #[error("the answer is not the state of a console: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error(
+        "the console has format {0}, and this ratelimitd knows format {SCHEMA}: use the one of the service"
+    )]
+    Schema(u32),
+    #[error("an event has more than {MAX_ANSWER_BYTES} bytes")]
+    Size,
+}
+
+/// Reads a state.
+///
+/// # Errors
+/// [`StateError`] if the text is not one, or of another version.
+pub(super) fn parsed_state(text: &str) -> Result<ConsoleState, StateError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u32,
+    }
+    let Version { schema } = serde_json::from_str(text)?;
+    if schema != SCHEMA {
+        return Err(StateError::Schema(schema));
+    }
+    Ok(serde_json::from_str(text)?)
+}
+
+/// An event of the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ConsoleEvent {
+    State(Box<ConsoleState>),
+    Sample(ConsoleSample),
+    /// The last event.
+    End,
+}
+
+/// Bytes of the stream that are no complete event yet.
+#[derive(Debug, Default)]
+pub(super) struct EventBytes(Vec<u8>);
+
+impl EventBytes {
+    /// Adds bytes, and returns the events that are complete. Events of other names are left out.
+    ///
+    /// # Errors
+    /// [`StateError`] if an event is not as described, or has no end.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<Vec<ConsoleEvent>, StateError> {
+        const END: &[u8] = b"\n\n";
+        // The end of an event may have begun with the bytes before.
+        let mut searched = self.0.len().saturating_sub(END.len() - 1);
+        self.0.extend_from_slice(bytes);
+        let mut events = Vec::new();
+        while let Some(at) = self.0[searched..].windows(END.len()).position(|two| two == END) {
+            let event: Vec<u8> = self.0.drain(..searched + at + END.len()).collect();
+            events.extend(parsed_event(&String::from_utf8_lossy(&event))?);
+            searched = 0;
+        }
+        if self.0.len() > MAX_ANSWER_BYTES { Err(StateError::Size) } else { Ok(events) }
+    }
+}
+
+fn parsed_event(text: &str) -> Result<Option<ConsoleEvent>, StateError> {
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let data = field("data").unwrap_or_default();
+    Ok(match field("event") {
+        Some("state") => Some(ConsoleEvent::State(Box::new(parsed_state(data)?))),
+        Some("sample") => Some(ConsoleEvent::Sample(serde_json::from_str(data)?)),
+        Some("end") => Some(ConsoleEvent::End),
+        _ => None,
+    })
+}
