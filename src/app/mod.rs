@@ -37,6 +37,8 @@ mod xds_rules;
 use std::io;
 use std::sync::Arc;
 
+use tracing::subscriber::SetGlobalDefaultError;
+
 use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
@@ -45,7 +47,7 @@ use crate::net::tls::HandshakeThreadError;
 use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
-use crate::telemetry::logging::{self, LoggingError};
+use crate::telemetry::logging;
 use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin};
 use crate::telemetry::traces::{Tracer, Traces};
 
@@ -176,8 +178,8 @@ pub struct Addresses {
 /// ends.
 ///
 /// # Errors
-/// When the process has a log already, or no thread can be started.
-pub fn start_logging(log: &Log) -> Result<LogQueue, LoggingError> {
+/// When the process has a log already.
+pub fn start_logging(log: &Log) -> Result<LogQueue, SetGlobalDefaultError> {
     let queue = logging::init(&log.level, log.format)?;
     logging::log_panics();
     Ok(queue)

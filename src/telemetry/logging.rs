@@ -5,13 +5,14 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::thread;
 
 use store::log_throttle::LogThrottle;
 use strum::{EnumString, VariantNames};
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing::{Event, Level, Subscriber};
+use tracing_appender::non_blocking::NonBlocking;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{EnvFilter, Layer};
@@ -46,30 +47,21 @@ impl Filter {
     }
 }
 
-/// Why there is no log.
-#[derive(Debug, thiserror::Error)]
-pub enum LoggingError {
-    #[error("the process has a log already: {0}")]
-    Started(#[from] SetGlobalDefaultError),
-    #[error("the thread of the log cannot be started: {0}")]
-    Thread(#[source] io::Error),
-}
-
 /// Starts the logs of the process.
 ///
 /// # Errors
-/// When the process has a subscriber already, or no thread can be started.
-pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, LoggingError> {
-    let queue = LogQueue::default();
+/// When the process has a subscriber already.
+pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, SetGlobalDefaultError> {
+    let queue = LogQueue::start(io::stderr());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&filter.0))
         .with_ansi(io::stderr().is_terminal())
         // The subscriber would print its errors with `eprintln!`, which panics if standard error cannot be written.
         .log_internal_errors(false)
-        .with_writer(queue.clone());
+        .with_writer(queue.lines.clone());
     match format {
         Format::Text => {
-            let records = queue.clone();
+            let records = queue.lines.clone();
             let lines = lines.with_writer(move || TextRecords(records.clone()));
             tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
         }
@@ -82,17 +74,16 @@ pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, LoggingError> {
             tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
         }
     }
-    queue.start_writing(io::stderr()).map_err(LoggingError::Thread)?;
     Ok(queue)
 }
 
 /// Writes records of the text format, whose texts may come from a server or a client of ours.
-struct TextRecords(LogQueue);
+struct TextRecords(NonBlocking);
 
 /// The subscriber formats a record and writes it in one call.
 impl Write for TextRecords {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        self.0.push(&of_one_start(record));
+        self.0.write_all(&of_one_start(record))?;
         Ok(record.len())
     }
 

@@ -19,7 +19,7 @@ pub use statsd::{
 
 pub(super) use hits::{HitBinding, HitFamilies, HitMeter};
 pub(super) use log_lines::EnvoyRatelimitLines;
-pub(super) use names::{OwnCounts, Stats, write_families};
+pub(super) use names::{FAMILIES, OwnCounts, Stats, families};
 pub(super) use other_forms::{GrpcMethod, OtherForms};
-pub(super) use response_times::ResponseTimes;
+pub(super) use response_times::{RESPONSE_TIME, ResponseTimes};
 pub(super) use statsd::lost_lines;

@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use prometheus::proto::{MetricFamily, MetricType};
 use store::deny_cache::DenyCacheStats;
 
 use crate::telemetry::metrics::RequestFailure;
-use crate::telemetry::metrics::series::{Exposition, labels};
+use crate::telemetry::metrics::family::{ReadFamily, add_series, empty_family, metric_name};
 
 /// The value of one metric under its dotted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,15 +23,6 @@ pub enum StatKind {
     /// The sum since the start.
     Counter,
     Gauge,
-}
-
-impl StatKind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -134,106 +126,108 @@ fn address_length(text: &[u8]) -> Option<usize> {
     Some(end)
 }
 
-/// The families with fixed names: name, kind, help.
-const FAMILIES: [(&str, StatKind, &str); 17] = [
-    counter("ratelimit_service_rate_limit_total_hits", "Hits, also of requests that were not decided"),
-    counter("ratelimit_service_rate_limit_over_limit", "Hits over the limit"),
-    counter(
+/// The families with fixed names.
+pub(crate) const FAMILIES: [ReadFamily; 17] = [
+    ReadFamily::counter(
+        "ratelimit_service_rate_limit_total_hits",
+        "Hits, also of requests that were not decided",
+    ),
+    ReadFamily::counter("ratelimit_service_rate_limit_over_limit", "Hits over the limit"),
+    ReadFamily::counter(
         "ratelimit_service_rate_limit_near_limit",
         "Hits above near_limit_ratio of the limit and not over it",
     ),
-    counter("ratelimit_service_rate_limit_within_limit", "Hits of requests that were not over the limit"),
-    counter("ratelimit_service_rate_limit_shadow_mode", "Hits over the limit of a shadow rule"),
-    counter(
+    ReadFamily::counter(
+        "ratelimit_service_rate_limit_within_limit",
+        "Hits of requests that were not over the limit",
+    ),
+    ReadFamily::counter("ratelimit_service_rate_limit_shadow_mode", "Hits over the limit of a shadow rule"),
+    ReadFamily::counter(
         "ratelimit_service_rate_limit_domain_not_found",
         "Descriptors of requests for domains that no rule file names",
     ),
-    counter(
+    ReadFamily::counter(
         "ratelimit_service_global_shadow_mode",
         "Requests over their limit that shadow_mode of the settings admitted",
     ),
-    counter("ratelimit_service_should_rate_limit_error", "Requests answered with an error"),
-    counter("ratelimit_service_total_requests", "Calls by gRPC method"),
-    counter("ratelimit_service_config_load_success", "Loads of rules that succeeded"),
-    counter("ratelimit_service_config_load_error", "Loads of rules that failed"),
-    counter("runtime_load_attempts", "Loads of rules"),
-    gauge("runtime_num_values", "Files of the rules in force"),
-    gauge("ratelimit_localcache_entryCount", "Denials in the deny cache"),
-    gauge("ratelimit_localcache_hitCount", "Limits that the deny cache denied"),
-    gauge("ratelimit_localcache_lookupCount", "Limits that were looked up in the deny cache"),
-    gauge("ratelimit_localcache_missCount", "Limits that were looked up and not found in the deny cache"),
+    ReadFamily::counter("ratelimit_service_should_rate_limit_error", "Requests answered with an error"),
+    ReadFamily::counter("ratelimit_service_total_requests", "Calls by gRPC method"),
+    ReadFamily::counter("ratelimit_service_config_load_success", "Loads of rules that succeeded"),
+    ReadFamily::counter("ratelimit_service_config_load_error", "Loads of rules that failed"),
+    ReadFamily::counter("runtime_load_attempts", "Loads of rules"),
+    ReadFamily::gauge("runtime_num_values", "Files of the rules in force"),
+    ReadFamily::gauge("ratelimit_localcache_entryCount", "Denials in the deny cache"),
+    ReadFamily::gauge("ratelimit_localcache_hitCount", "Limits that the deny cache denied"),
+    ReadFamily::gauge("ratelimit_localcache_lookupCount", "Limits that were looked up in the deny cache"),
+    ReadFamily::gauge(
+        "ratelimit_localcache_missCount",
+        "Limits that were looked up and not found in the deny cache",
+    ),
 ];
-
-const fn counter(name: &'static str, help: &'static str) -> (&'static str, StatKind, &'static str) {
-    (name, StatKind::Counter, help)
-}
-
-const fn gauge(name: &'static str, help: &'static str) -> (&'static str, StatKind, &'static str) {
-    (name, StatKind::Gauge, help)
-}
 
 /// The prefix of the dotted names of a rule's counters.
 const RULE_PREFIX: &str = "ratelimit.service.rate_limit.";
 /// The counters of rules that the mapping knows. Others keep their dotted names, with underscores.
 const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"];
 
-/// The series of one family: its kind, and its values by labels.
-type FamilySeries = (StatKind, BTreeMap<String, u64>);
+/// The labels of a series.
+type Labels<'s> = Vec<(&'static str, &'s str)>;
 
-/// Writes the values. Series with the same labels are summed.
-pub(crate) fn write_families(stats: &[Stat], exposition: &mut Exposition<'_>) {
-    let mut families: BTreeMap<Cow<'_, str>, FamilySeries> = BTreeMap::new();
-    for (name, kind, _) in FAMILIES {
-        families.insert(Cow::Borrowed(name), (kind, BTreeMap::new()));
-    }
+/// The values as families. Series with the same labels are summed.
+pub(crate) fn families(stats: &[Stat]) -> Vec<MetricFamily> {
+    let mut by_family = BTreeMap::new();
     for stat in stats {
-        let (family, labels) = mapped(&stat.name);
-        let (_, series) = families.entry(family).or_insert_with(|| (stat.kind, BTreeMap::new()));
-        *series.entry(labels).or_default() += stat.value;
+        let (name, labels) = mapped(&stat.name);
+        let (_, series) = by_family.entry(name).or_insert_with(|| (stat.kind, Vec::new()));
+        series.push((labels, stat.value));
     }
-    for (name, (kind, series)) in families {
-        let known = FAMILIES.iter().find(|(known, ..)| *known == name);
-        let help =
-            known.map_or("A metric of envoyproxy/ratelimit that its mapping does not know", |known| known.2);
-        exposition.family(&name, kind.name(), help);
-        for (labels, value) in series {
-            exposition.sample(&name, &labels, value);
+    let family = |(name, (kind, mut series)): (Cow<'_, str>, (StatKind, Vec<(Labels<'_>, u64)>))| {
+        let mut family = family_named(&name, kind);
+        series.sort_unstable();
+        for same in series.chunk_by(|(a, _), (b, _)| a == b) {
+            add_series(&mut family, &same[0].0, same.iter().map(|(_, value)| value).sum());
         }
+        family
+    };
+    by_family.into_iter().map(family).collect()
+}
+
+/// A family without series. `kind` is that of a family that the mapping does not know.
+fn family_named(name: &str, kind: StatKind) -> MetricFamily {
+    if let Some(known) = FAMILIES.iter().find(|known| known.name == name) {
+        return known.empty();
     }
+    let kind = match kind {
+        StatKind::Counter => MetricType::COUNTER,
+        StatKind::Gauge => MetricType::GAUGE,
+    };
+    empty_family(name, kind, "A metric of envoyproxy/ratelimit that its mapping does not know")
 }
 
 /// The family and the labels of a dotted name.
-fn mapped(name: &str) -> (Cow<'_, str>, String) {
+fn mapped(name: &str) -> (Cow<'_, str>, Labels<'_>) {
     if let Some(found) = name.strip_prefix(RULE_PREFIX).and_then(mapped_rule) {
         return found;
     }
     if let Some(error) = name.strip_prefix("ratelimit.service.call.should_rate_limit.") {
-        return (Cow::Borrowed("ratelimit_service_should_rate_limit_error"), labels(&[("err_type", error)]));
+        return (Cow::Borrowed("ratelimit_service_should_rate_limit_error"), vec![("err_type", error)]);
     }
     let method = name.strip_prefix("ratelimit_server.").and_then(|rest| rest.strip_suffix(".total_requests"));
     if let Some(method) = method {
-        return (Cow::Borrowed("ratelimit_service_total_requests"), labels(&[("grpc_method", method)]));
+        return (Cow::Borrowed("ratelimit_service_total_requests"), vec![("grpc_method", method)]);
     }
-    (Cow::Owned(escaped(name)), String::new())
+    (Cow::Owned(metric_name(name)), Vec::new())
 }
 
 /// The first level of a path is the domain, the next two are keys; deeper levels have no label.
-fn mapped_rule(below: &str) -> Option<(Cow<'_, str>, String)> {
+fn mapped_rule(below: &str) -> Option<(Cow<'_, str>, Labels<'_>)> {
     let (path, counter) = below.rsplit_once('.')?;
     let at = RULE_COUNTERS.iter().position(|known| *known == counter)?;
     let mut levels = path.split('.');
-    let (domain, key1) = (levels.next()?, levels.next()?);
-    let labels = match levels.next() {
-        None => labels(&[("domain", domain), ("key1", key1)]),
-        Some(key2) => labels(&[("domain", domain), ("key1", key1), ("key2", key2)]),
-    };
+    let mut labels = vec![("domain", levels.next()?), ("key1", levels.next()?)];
+    labels.extend(levels.next().map(|key2| ("key2", key2)));
     // The same order as in `RULE_COUNTERS`: a test compares them.
-    Some((Cow::Borrowed(FAMILIES[at].0), labels))
-}
-
-/// A dotted name as the name of a family.
-fn escaped(name: &str) -> String {
-    name.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_")
+    Some((Cow::Borrowed(FAMILIES[at].name), labels))
 }
 
 #[cfg(test)]
@@ -267,12 +261,12 @@ mod tests {
             (
                 "ratelimit.service.rate_limit.shop.user.total_hits",
                 "ratelimit_service_rate_limit_total_hits",
-                r#"domain="shop",key1="user""#,
+                "domain=shop,key1=user",
             ),
             (
                 "ratelimit.service.rate_limit.my.shop.user.method_GET.near_limit",
                 "ratelimit_service_rate_limit_near_limit",
-                r#"domain="my",key1="shop",key2="user""#,
+                "domain=my,key1=shop,key2=user",
             ),
             (
                 "ratelimit.service.rate_limit.shop.total_hits",
@@ -287,26 +281,40 @@ mod tests {
             (
                 "ratelimit.service.call.should_rate_limit.redis_error",
                 "ratelimit_service_should_rate_limit_error",
-                r#"err_type="redis_error""#,
+                "err_type=redis_error",
             ),
             (
                 "ratelimit_server.Check.total_requests",
                 "ratelimit_service_total_requests",
-                r#"grpc_method="Check""#,
+                "grpc_method=Check",
             ),
             ("ratelimit.service.config_load_success", "ratelimit_service_config_load_success", ""),
             ("ratelimit.localcache.hitCount", "ratelimit_localcache_hitCount", ""),
             ("a/b.é c", "a_b___c", ""),
         ];
         for (name, family, expected) in cases {
-            assert_eq!(mapped(name), (family.into(), expected.to_owned()), "{name}");
+            let (found, labels) = mapped(name);
+            let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            assert_eq!((&*found, &*labels.join(",")), (family, expected), "{name}");
         }
     }
 
     #[test]
+    fn series_with_the_same_labels_are_summed() {
+        let stat = |name: &str, value| Stat { name: name.to_owned(), kind: StatKind::Counter, value };
+        let below = "ratelimit.service.rate_limit.shop.a.b";
+        let stats = [3, 4].map(|value| stat(&format!("{below}.level{value}.total_hits"), value));
+        let families = families(&stats);
+        assert_eq!(families.len(), 1);
+        let values: Vec<_> =
+            families[0].get_metric().iter().map(|one| one.get_counter().get_value()).collect();
+        assert_eq!(values, [7.0]);
+    }
+
+    #[test]
     fn the_first_families_are_the_counters_of_rules() {
-        for (counter, (family, ..)) in RULE_COUNTERS.iter().zip(FAMILIES) {
-            assert_eq!(family, format!("ratelimit_service_rate_limit_{counter}"));
+        for (counter, family) in RULE_COUNTERS.iter().zip(FAMILIES) {
+            assert_eq!(family.name, format!("ratelimit_service_rate_limit_{counter}"));
         }
     }
 }

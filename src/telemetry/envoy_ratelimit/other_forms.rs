@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use prometheus::Histogram;
+use strum::IntoStaticStr;
 
 use super::statsd::{Timing, TimingQueue};
 
@@ -15,7 +16,7 @@ pub(crate) struct OtherForms {
 }
 
 /// The calls that envoyproxy/ratelimit times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub(crate) enum GrpcMethod {
     ShouldRateLimit,
     /// The method of the health service.
@@ -26,10 +27,7 @@ impl GrpcMethod {
     pub(crate) const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::ShouldRateLimit => "ShouldRateLimit",
-            Self::Check => "Check",
-        }
+        self.into()
     }
 }
 

@@ -4,17 +4,20 @@
 use std::sync::Arc;
 
 use prometheus::core::Metric as _;
-use prometheus::{Histogram, HistogramOpts, Result, proto};
+use prometheus::proto::{Metric, MetricFamily};
+use prometheus::{Histogram, HistogramOpts, Result};
 use strum::{EnumString, VariantNames};
 
 use super::names::Stats;
 use super::other_forms::{GrpcMethod, OtherForms};
 use super::statsd::TimingQueue;
+use crate::telemetry::metrics::family::{ReadFamily, label_pairs};
 use crate::telemetry::metrics::requests::DurationMeter;
-use crate::telemetry::metrics::series::{Exposition, labels};
 
-const NAME: &str = "ratelimit_service_response_time_seconds";
-const HELP: &str = "Duration of calls by gRPC method; in milliseconds if metrics.response_time says so";
+pub(crate) const RESPONSE_TIME: ReadFamily = ReadFamily::histogram(
+    "ratelimit_service_response_time_seconds",
+    "Duration of calls by gRPC method; in milliseconds if metrics.response_time says so",
+);
 
 /// The upper bounds of the buckets, in seconds or in milliseconds. The histogram of our own has each of them, too.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -65,40 +68,35 @@ impl ResponseTimes {
         }
     }
 
-    /// Writes the histograms of the methods that were called.
-    pub(crate) fn write(&self, exposition: &mut Exposition<'_>) {
-        exposition.family(NAME, "histogram", HELP);
+    /// Reads the histograms of the methods that were called.
+    pub(crate) fn read(&self) -> MetricFamily {
+        let mut family = RESPONSE_TIME.empty();
         for (method, meter) in GrpcMethod::ALL.iter().zip(&self.by_method) {
             let milliseconds = meter.others.as_ref().and_then(|others| others.milliseconds.as_ref());
-            let histogram = milliseconds.unwrap_or(&meter.seconds).metric().get_histogram().clone();
+            let mut histogram = milliseconds.unwrap_or(&meter.seconds).metric().get_histogram().clone();
             if histogram.get_sample_count() > 0 {
-                write_histogram(&histogram, method.name(), exposition);
+                let known =
+                    histogram.get_bucket().iter().filter(|bucket| BUCKETS.contains(&bucket.upper_bound()));
+                histogram.set_bucket(known.cloned().collect());
+                let mut metric = Metric::from_label(label_pairs(&[("grpc_method", method.name())]));
+                metric.set_histogram(histogram);
+                family.mut_metric().push(metric);
             }
         }
+        family
     }
 }
 
 fn histogram() -> Result<Histogram> {
-    Histogram::with_opts(HistogramOpts::new(NAME, HELP).buckets(BUCKETS.to_vec()))
-}
-
-fn write_histogram(histogram: &proto::Histogram, method: &str, exposition: &mut Exposition<'_>) {
-    let bucket = format!("{NAME}_bucket");
-    for known in histogram.get_bucket().iter().filter(|known| BUCKETS.contains(&known.upper_bound())) {
-        let bound = known.upper_bound().to_string();
-        let labels = labels(&[("grpc_method", method), ("le", &bound)]);
-        exposition.sample(&bucket, &labels, known.cumulative_count());
-    }
-    let count = histogram.get_sample_count();
-    exposition.sample(&bucket, &labels(&[("grpc_method", method), ("le", "+Inf")]), count);
-    let labels = labels(&[("grpc_method", method)]);
-    exposition.sample(&format!("{NAME}_sum"), &labels, histogram.get_sample_sum());
-    exposition.sample(&format!("{NAME}_count"), &labels, count);
+    let ReadFamily { name, help, .. } = RESPONSE_TIME;
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(BUCKETS.to_vec()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use prometheus::TextEncoder;
 
     use super::*;
     use crate::telemetry::metrics::family::REQUEST_DURATIONS;
@@ -113,9 +111,7 @@ mod tests {
         let decisions = histogram().expect("a good histogram");
         let times = ResponseTimes::new(decisions, ResponseTimeUnit::Milliseconds, None).expect("a histogram");
         times.meter(GrpcMethod::ShouldRateLimit).observe(Duration::from_micros(7_900));
-        let mut exposition = Exposition::new(String::new(), "");
-        times.write(&mut exposition);
-        let text = exposition.into_text();
+        let text = TextEncoder::new().encode_to_string(&[times.read()]).expect("a family with series");
         for line in [
             r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="5"} 0"#,
             r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"} 1"#,

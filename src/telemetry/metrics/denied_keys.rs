@@ -37,28 +37,18 @@ pub(super) struct WorkerKeys {
     unknown_domain: SomeOf,
 }
 
-/// Takes one of [`LOOKED_AT`] requests on average, the first one included. The distances vary, so that requests that
-/// come in turns are all taken. Only one worker counts here.
+/// Takes one of [`LOOKED_AT`] requests on average, the first one included: it has the number of requests until the next
+/// one is taken. The distances vary, so that requests that come in turns are all taken. Only one worker counts here.
 #[derive(Debug, Default)]
-struct SomeOf {
-    /// Requests until the next one is taken.
-    left: AtomicU32,
-    taken: AtomicU32,
-}
+struct SomeOf(AtomicU32);
 
 impl SomeOf {
     fn take_next(&self) -> bool {
-        let left = self.left.load(Ordering::Relaxed);
-        if left > 0 {
-            self.left.store(left - 1, Ordering::Relaxed);
-            return false;
-        }
-        let taken = self.taken.load(Ordering::Relaxed);
-        self.taken.store(taken.wrapping_add(1), Ordering::Relaxed);
-        // 0 to 2 * LOOKED_AT - 2 in a mixed order: the high bits of a product with the golden ratio of 2^32.
-        let mixed = (taken.wrapping_mul(0x9e37_79b9) >> 16) % (2 * LOOKED_AT - 1);
-        self.left.store(mixed, Ordering::Relaxed);
-        true
+        let left = self.0.load(Ordering::Relaxed);
+        // The mean of the random numbers, and the request that is taken, make LOOKED_AT.
+        let next = if left > 0 { left - 1 } else { fastrand::u32(..2 * LOOKED_AT - 1) };
+        self.0.store(next, Ordering::Relaxed);
+        left == 0
     }
 }
 
@@ -188,6 +178,7 @@ mod tests {
 
     #[test]
     fn requests_in_turns_are_taken_alike() {
+        fastrand::seed(1);
         let some = SomeOf::default();
         let mut taken = [0_u32; 2];
         for request in 0..100_000 {

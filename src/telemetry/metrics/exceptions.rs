@@ -5,17 +5,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{Change, ChangedBy, Derivation, ExceptionKind, RuleSet};
+use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, Result};
 
-use super::family::{Reading, counters, pulled};
+use super::family::{ReadFamily, add_series, counters};
 use super::options::PulledStats;
-use super::series::{Count, Exposition, SeriesTable, labels};
+use super::series::{Count, SeriesTable};
 
 /// Where exceptions come from, as a label.
 const FILE: &str = "file";
 
-const REQUESTS: &str = "ratelimitd_exception_requests_total";
-const UNKNOWN_TIERS: &str = "ratelimitd_unknown_tier_total";
+const AGE: ReadFamily = ReadFamily::gauge(
+    "ratelimitd_exceptions_age_seconds",
+    "Seconds since the exceptions in force were known to be those of the source",
+);
+const REQUESTS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_exception_requests_total",
+    "Requests for which a row of the exceptions changed a limit, by kind",
+);
+const UNKNOWN_TIERS: ReadFamily =
+    ReadFamily::counter("ratelimitd_unknown_tier_total", "Requests with a tier that a limit does not have");
 
 /// The numbers of one domain.
 #[derive(Debug)]
@@ -54,6 +63,8 @@ pub(super) struct ExceptionFamilies {
 }
 
 impl ExceptionFamilies {
+    pub(super) const READ: [ReadFamily; 2] = [REQUESTS, UNKNOWN_TIERS];
+
     /// `age_seconds`: the time since the rows in force were known to be those of the files; `None` without exceptions.
     pub(super) fn new(registry: &Registry, age_seconds: Option<PulledStats<u64>>) -> Result<Self> {
         let rows = IntGaugeVec::new(
@@ -75,11 +86,7 @@ impl ExceptionFamilies {
             for result in ["success", "failure"] {
                 loads.with_label_values(&[FILE, result]);
             }
-            let age = Opts::new(
-                "ratelimitd_exceptions_age_seconds",
-                "Seconds since the exceptions in force were known to be those of the source",
-            );
-            pulled(registry, age.const_label("source", FILE), move || Reading::Gauge(age_seconds()))?;
+            AGE.register(registry, &[("source", FILE)], move || age_seconds())?;
         }
         Ok(Self { rows, loads, domains: SeriesTable::default() })
     }
@@ -103,36 +110,25 @@ impl ExceptionFamilies {
     /// The requests that rows of this kind have changed so far.
     pub(super) fn requests(&self, kind: ExceptionKind) -> u64 {
         let domains = self.domains.in_force();
-        domains.iter().map(|(_, counts)| counts.requests[kind as usize].get()).sum()
+        domains.values().map(|counts| counts.requests[kind as usize].get()).sum()
     }
 
     pub(super) fn failed(&self) {
         self.loads.with_label_values(&[FILE, "failure"]).inc();
     }
 
-    /// Writes the series of the domains that have met an exception.
-    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
-        let mut domains: Vec<_> = self.domains.in_force().iter().cloned().collect();
-        domains.sort_by(|(a, _), (b, _)| a.cmp(b));
-        exposition.family(
-            REQUESTS,
-            "counter",
-            "Requests for which a row of the exceptions changed a limit, by kind",
-        );
-        for (domain, counts) in &domains {
-            for (kind, count) in
-                ExceptionKind::all().zip(&counts.requests).filter(|(_, count)| count.get() > 0)
-            {
-                exposition.sample(
-                    REQUESTS,
-                    &labels(&[("domain", domain), ("kind", kind.name())]),
-                    count.get(),
-                );
+    /// Reads the series of the domains that have met an exception.
+    pub(super) fn read(&self) -> Vec<MetricFamily> {
+        let (mut requests, mut unknown_tiers) = (REQUESTS.empty(), UNKNOWN_TIERS.empty());
+        for (domain, counts) in self.domains.in_force().iter() {
+            let kinds = ExceptionKind::all().zip(&counts.requests);
+            for (kind, count) in kinds.filter(|(_, count)| count.get() > 0) {
+                add_series(&mut requests, &[("domain", domain), ("kind", kind.name())], count.get());
+            }
+            if counts.unknown_tiers.get() > 0 {
+                add_series(&mut unknown_tiers, &[("domain", domain)], counts.unknown_tiers.get());
             }
         }
-        exposition.family(UNKNOWN_TIERS, "counter", "Requests with a tier that a limit does not have");
-        for (domain, counts) in domains.iter().filter(|(_, counts)| counts.unknown_tiers.get() > 0) {
-            exposition.sample(UNKNOWN_TIERS, &labels(&[("domain", domain)]), counts.unknown_tiers.get());
-        }
+        vec![requests, unknown_tiers]
     }
 }

@@ -1,9 +1,12 @@
-//! The kinds of metrics in the registry: registered by name, or read at each scrape.
+//! The families in the registry: those whose series count by themselves, and those that are read at each scrape.
 
-use prometheus::core::{Collector, Desc, Describer};
-use prometheus::proto::{Metric, MetricFamily, MetricType};
+use std::collections::HashMap;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, Result,
+    proto,
 };
 
 pub(super) fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter> {
@@ -54,59 +57,119 @@ pub(super) fn sizes(registry: &Registry, name: &str, help: &str) -> Result<Histo
     Ok(sizes)
 }
 
-/// The value of a pulled metric.
-pub(super) enum Reading {
-    Counter(u64),
-    Gauge(u64),
+/// A family whose series are read at each scrape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ReadFamily {
+    pub(crate) name: &'static str,
+    kind: MetricType,
+    pub(crate) help: &'static str,
 }
 
-/// Registers a metric whose value is read at each scrape. Its labels are constant.
-pub(super) fn pulled(
+impl ReadFamily {
+    pub(crate) const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricType::COUNTER, help }
+    }
+
+    pub(crate) const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricType::GAUGE, help }
+    }
+
+    pub(crate) const fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricType::HISTOGRAM, help }
+    }
+
+    /// The family, without series.
+    pub(crate) fn empty(self) -> MetricFamily {
+        empty_family(self.name, self.kind, self.help)
+    }
+
+    /// Registers the family with one series. Its labels are constant.
+    pub(super) fn register(
+        self,
+        registry: &Registry,
+        labels: &'static [(&str, &str)],
+        read: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Result<()> {
+        let read = move || {
+            let mut family = self.empty();
+            add_series(&mut family, labels, read());
+            vec![family]
+        };
+        register_read(registry, &[self], read)
+    }
+
+    /// What the text of a family begins with.
+    pub(super) fn head(self) -> String {
+        let kind = format!("{:?}", self.kind).to_lowercase();
+        format!("# HELP {name} {help}\n# TYPE {name} {kind}\n", name = self.name, help = self.help)
+    }
+}
+
+pub(crate) fn empty_family(name: &str, kind: MetricType, help: &str) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family
+}
+
+/// Adds a series to a family of counters or gauges.
+pub(crate) fn add_series(family: &mut MetricFamily, labels: &[(&str, &str)], value: u64) {
+    let mut metric = Metric::from_label(label_pairs(labels));
+    // The exposition format has floats only; integers are exact up to 2^53.
+    let value = value as f64;
+    if family.get_field_type() == MetricType::COUNTER {
+        let mut counter = proto::Counter::default();
+        counter.set_value(value);
+        metric.set_counter(counter);
+    } else {
+        let mut gauge = proto::Gauge::default();
+        gauge.set_value(value);
+        metric.set_gauge(gauge);
+    }
+    family.mut_metric().push(metric);
+}
+
+/// Labels in the given order, which the text keeps.
+pub(crate) fn label_pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
+    let pair = |&(name, value): &(&str, &str)| {
+        let mut pair = LabelPair::default();
+        pair.set_name(name.to_owned());
+        pair.set_value(value.to_owned());
+        pair
+    };
+    labels.iter().map(pair).collect()
+}
+
+/// Text as the name of a metric or of a label.
+pub(crate) fn metric_name(text: &str) -> String {
+    text.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_")
+}
+
+/// Registers families that `read` returns at each scrape.
+pub(super) fn register_read(
     registry: &Registry,
-    options: Opts,
-    read: impl Fn() -> Reading + Send + Sync + 'static,
+    families: &[ReadFamily],
+    read: impl Fn() -> Vec<MetricFamily> + Send + Sync + 'static,
 ) -> Result<()> {
-    registry.register(Box::new(Pulled { desc: options.describe()?, read }))
+    let desc = |family: &ReadFamily| {
+        Desc::new(family.name.to_owned(), family.help.to_owned(), Vec::new(), HashMap::new())
+    };
+    let descs = families.iter().map(desc).collect::<Result<_>>()?;
+    registry.register(Box::new(ReadAtScrape { descs, read }))
 }
 
-struct Pulled<R> {
-    desc: Desc,
+struct ReadAtScrape<R> {
+    descs: Vec<Desc>,
     read: R,
 }
 
-impl<R: Fn() -> Reading + Send + Sync> Collector for Pulled<R> {
+impl<R: Fn() -> Vec<MetricFamily> + Send + Sync> Collector for ReadAtScrape<R> {
     fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
+        self.descs.iter().collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let mut metric = Metric::from_label(self.desc.const_label_pairs.clone());
-        let kind = (self.read)().write_to(&mut metric);
-        let mut family = MetricFamily::default();
-        family.set_name(self.desc.fq_name.clone());
-        family.set_help(self.desc.help.clone());
-        family.set_field_type(kind);
-        family.set_metric(vec![metric]);
-        vec![family]
-    }
-}
-
-impl Reading {
-    fn write_to(self, metric: &mut Metric) -> MetricType {
-        // The exposition format has floats only; integers are exact up to 2^53.
-        match self {
-            Self::Counter(value) => {
-                let mut counter = prometheus::proto::Counter::default();
-                counter.set_value(value as f64);
-                metric.set_counter(counter);
-                MetricType::COUNTER
-            }
-            Self::Gauge(value) => {
-                let mut gauge = prometheus::proto::Gauge::default();
-                gauge.set_value(value as f64);
-                metric.set_gauge(gauge);
-                MetricType::GAUGE
-            }
-        }
+        (self.read)()
     }
 }

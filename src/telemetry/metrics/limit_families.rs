@@ -1,30 +1,48 @@
 //! The series of limits: makes the meters of new rules, and shows the outcomes that they count.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use engine::{Announced, FailurePolicy, Limit, Quantity, ReserveKind, Rule, RuleSet};
+use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
+use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, Registry, Result};
 
 use super::exceptions::ExceptionFamilies;
-use super::family::counter;
+use super::family::{ReadFamily, add_series, counter};
 use super::limits::{LimitCounts, LimitMeters, Meter};
 use super::requests::ResultMeter;
-use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
-use super::settles::{self, SettleCounts};
+use super::series::{Series, SeriesBinding, SeriesTable};
+use super::settles::SettleCounts;
 use super::soft_limits::mark_in_use;
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
 
-const DECISIONS: &str = "ratelimitd_decisions_total";
-
-const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
-
-const ANNOUNCED: &str = "ratelimitd_announced_total";
-
-const RESERVE: &str = "ratelimitd_reserve_total";
+const DECISIONS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_decisions_total",
+    "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
+);
+const POLICY_DECISIONS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_policy_decisions_total",
+    "Decisions that a limit's failure policy made because the store did not answer",
+);
+const ANNOUNCED: ReadFamily = ReadFamily::counter(
+    "ratelimitd_announced_total",
+    "Decisions by limit that were announced: near, or over a limit that denies nothing",
+);
+const RESERVE: ReadFamily = ReadFamily::counter(
+    "ratelimitd_reserve_total",
+    "Decisions by limits with reserve: checks that take the reserved units, and charges of the real cost",
+);
+const SETTLES: ReadFamily = ReadFamily::counter(
+    "ratelimitd_settles_total",
+    "Receipts that came back, by limit and by what was booked",
+);
+const SETTLE_UNITS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_settle_units_total",
+    "Units of the receipts that came back: the estimate, and the real cost",
+);
 
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
@@ -38,13 +56,16 @@ pub(super) struct LimitFamilies {
     near_limit_ppm: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LimitLabels {
     pub(super) domain: Arc<str>,
     pub(super) rule: Arc<str>,
 }
 
 impl LimitFamilies {
+    pub(super) const READ: [ReadFamily; 6] =
+        [DECISIONS, POLICY_DECISIONS, ANNOUNCED, RESERVE, SETTLES, SETTLE_UNITS];
+
     pub(super) fn new(
         registry: &Registry,
         results: ResultMeter,
@@ -95,32 +116,22 @@ impl LimitFamilies {
         }
     }
 
-    /// Writes the series of the limits that have met a request.
-    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
-        let limits = self.decisions.in_force();
-        let used = || limits.iter().filter(|(_, counts)| counts.is_used());
-        exposition.family(DECISIONS, "counter", "Decisions by limit and outcome");
-        for (limit, counts) in used() {
-            for (outcome, count) in counts.outcomes() {
-                exposition.sample(DECISIONS, &limit.labels(("outcome", outcome)), count);
-            }
-        }
-        settles::write(exposition, &self.settles.in_force());
-        exposition.family(
-            POLICY_DECISIONS,
-            "counter",
-            "Decisions that a limit's failure policy made because the store did not answer",
-        );
-        for (limit, counts) in used() {
-            for (policy, count) in counts.policies() {
-                exposition.sample(POLICY_DECISIONS, &limit.labels(("policy", policy)), count);
-            }
-        }
-        write_announcements(exposition, &limits);
-        write_reserves(exposition, &limits);
+    /// Reads the series of the limits that have met a request, or a settle.
+    pub(super) fn read(&self) -> Vec<MetricFamily> {
+        let (limits, settles) = (self.decisions.in_force(), self.settles.in_force());
+        let used: Vec<_> = limits.iter().filter(|(_, counts)| counts.is_used()).collect();
+        let settled: Vec<_> = settles.iter().filter(|(_, counts)| counts.is_used()).collect();
+        vec![
+            by_limit(DECISIONS, "outcome", &used, LimitCounts::outcomes),
+            by_limit(POLICY_DECISIONS, "policy", &used, LimitCounts::policies),
+            by_limit(ANNOUNCED, "state", &used, |counts| counts.announced.read()),
+            by_limit(RESERVE, "kind", &used, |counts| counts.reserved.read()),
+            by_limit(SETTLES, "result", &settled, SettleCounts::results),
+            by_limit(SETTLE_UNITS, "kind", &settled, SettleCounts::units),
+        ]
     }
 
-    pub(super) fn in_force(&self) -> Arc<Vec<(LimitLabels, Arc<LimitCounts>)>> {
+    pub(super) fn in_force(&self) -> Arc<Series<LimitLabels, LimitCounts>> {
         self.decisions.in_force()
     }
 
@@ -134,42 +145,33 @@ impl LimitFamilies {
     }
 }
 
-type Limits = [(LimitLabels, Arc<LimitCounts>)];
-
-fn write_announcements(exposition: &mut Exposition<'_>, limits: &Limits) {
-    exposition.family(
-        ANNOUNCED,
-        "counter",
-        "Decisions by limit that were announced: near, or over a limit that denies nothing",
-    );
-    for (limit, counts) in
-        limits.iter().filter(|(_, counts)| counts.is_used() && is_set(&counts.announced.is_in_use))
-    {
-        for &announced in Announced::ALL {
-            let (state, count) = (announced.name(), counts.announced.count(announced).get());
-            exposition.sample(ANNOUNCED, &limit.labels(("state", state)), count);
+/// Reads a family: for each limit, the values of `label` with their counts.
+fn by_limit<'l, C, V>(
+    family: ReadFamily,
+    label: &str,
+    limits: &[(&LimitLabels, &'l Arc<C>)],
+    values: impl Fn(&'l C) -> V,
+) -> MetricFamily
+where
+    V: IntoIterator<Item = (&'static str, u64)>,
+{
+    let mut family = family.empty();
+    // First the first value of each limit, then the second one: the registry has little to sort.
+    for place in 0.. {
+        let before = family.get_metric().len();
+        for (LimitLabels { domain, rule }, counts) in limits.iter().copied() {
+            if let Some((value, count)) = values(counts).into_iter().nth(place) {
+                let mut labels = [("domain", &**domain), ("rule", rule), (label, value)];
+                // As the registry sorts those of the other families.
+                labels.sort_unstable();
+                add_series(&mut family, &labels, count);
+            }
+        }
+        if family.get_metric().len() == before {
+            break;
         }
     }
-}
-
-fn write_reserves(exposition: &mut Exposition<'_>, limits: &Limits) {
-    exposition.family(
-        RESERVE,
-        "counter",
-        "Decisions by limits with reserve: checks that take the reserved units, and charges of the real cost",
-    );
-    for (limit, counts) in
-        limits.iter().filter(|(_, counts)| counts.is_used() && is_set(&counts.reserved.is_in_use))
-    {
-        for &kind in ReserveKind::ALL {
-            let count = counts.reserved.count(kind).get();
-            exposition.sample(RESERVE, &limit.labels(("kind", kind.name())), count);
-        }
-    }
-}
-
-fn is_set(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed)
+    family
 }
 
 struct Bindings<'f> {
@@ -197,37 +199,5 @@ impl Bindings<'_> {
         let counts = self.decisions.counts(labels);
         counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
         Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None }
-    }
-}
-
-impl LimitLabels {
-    /// In the order of their names, as the registry writes labels.
-    pub(super) fn labels(&self, other: (&str, &str)) -> String {
-        let mut pairs = [("domain", &*self.domain), ("rule", &*self.rule), other];
-        pairs.sort_unstable();
-        labels(&pairs)
-    }
-}
-
-impl LimitCounts {
-    /// Whether the limits have met a request.
-    fn is_used(&self) -> bool {
-        self.outcomes().iter().any(|&(_, count)| count > 0)
-    }
-
-    fn outcomes(&self) -> [(&'static str, u64); 5] {
-        [
-            ("ok", self.ok.get()),
-            ("near_limit", self.near_limit.get()),
-            ("over_limit", self.over_limit.get()),
-            ("shadow", self.shadow.get()),
-            ("error", self.error.get()),
-        ]
-    }
-
-    fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = FailurePolicy::ALL.iter().zip(&self.by_policy);
-        let in_use = all.filter(|(_, counted)| is_set(&counted.is_in_use));
-        in_use.map(|(policy, counted)| (policy.name(), counted.answers.get()))
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::{
     ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Quantity,
@@ -190,6 +190,28 @@ impl Meter {
 }
 
 impl LimitCounts {
+    /// Whether the limits have met a request.
+    pub(super) fn is_used(&self) -> bool {
+        self.outcomes().iter().any(|&(_, count)| count > 0)
+    }
+
+    pub(super) fn outcomes(&self) -> [(&'static str, u64); 6] {
+        [
+            ("ok", self.ok.get()),
+            ("near_limit", self.near_limit.get()),
+            ("over_limit", self.over_limit.get()),
+            ("unasked", self.unasked.get()),
+            ("shadow", self.shadow.get()),
+            ("error", self.error.get()),
+        ]
+    }
+
+    pub(super) fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = FailurePolicy::ALL.iter().zip(&self.by_policy);
+        let in_use = all.filter(|(_, counted)| counted.is_in_use.load(Ordering::Relaxed));
+        in_use.map(|(policy, counted)| (policy.name(), counted.answers.get()))
+    }
+
     pub(super) fn of_policy(&self, policy: FailurePolicy) -> &PolicyCount {
         let place = FailurePolicy::ALL.iter().position(|other| *other == policy);
         &self.by_policy[place.expect("ALL has every policy")]

@@ -1,7 +1,8 @@
 //! Every metric's name, help and labels. Injected, no globals. Label values come from the rule files, from the settings
 //! and from constants here, so these bound the number of series; only the metrics of envoyproxy/ratelimit have values
 //! of requests, where a rule asks for them, and a bounded number. A meter holds handles that were looked up beforehand:
-//! counting is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
+//! counting is a few atomic additions. Series of which there may be many are counted in `series.rs`, and read by the
+//! registry at each scrape.
 
 mod denied_keys;
 mod exceptions;
@@ -25,18 +26,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use engine::{ExceptionKind, RuleSet};
-use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounter, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
-use crate::telemetry::envoy_ratelimit::{OwnCounts, Stat, Stats, lost_lines, write_families};
+use crate::telemetry::envoy_ratelimit::{self, OwnCounts, RESPONSE_TIME, Stat, Stats, lost_lines};
 use denied_keys::CountingWorkers;
 use exceptions::ExceptionFamilies;
-use family::{Reading, counter, pulled};
+use family::{ReadFamily, counter, register_read};
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies};
 use request_families::RequestFamilies;
 use rules::RuleFamilies;
-use series::{Count, Exposition};
+use series::Count;
 use stores::StoreFamilies;
 
 pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
@@ -51,14 +53,29 @@ pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use sample::{DurationBuckets, LimitReading, LimitsInForce, MetricsSample};
 pub use stores::{BatchMeter, StoreMeter};
 
+/// The families of which the registry reads many series at each scrape.
+const READ_AT_SCRAPE: [&[ReadFamily]; 4] =
+    [&LimitFamilies::READ, &ExceptionFamilies::READ, &[RESPONSE_TIME], &envoy_ratelimit::FAMILIES];
+
+const BUILD_INFO: ReadFamily =
+    ReadFamily::gauge("ratelimitd_build_info", "Always 1; the label is the version");
+const READY: ReadFamily =
+    ReadFamily::gauge("ratelimitd_ready", "1 while the process is ready, as /readyz says; otherwise 0");
+const RULES_SOURCE: ReadFamily =
+    ReadFamily::gauge("ratelimitd_rules_source_info", "Always 1; the label is where the rules come from");
+const LOST_LOG_LINES: ReadFamily = ReadFamily::counter(
+    "ratelimitd_log_lines_lost_total",
+    "Log lines that were not written: the log is full, its reader is gone or too slow",
+);
+
 /// All metrics of one process. Clones share the same numbers.
 #[derive(Clone)]
-pub struct Metrics(Arc<Families>);
+pub struct Metrics {
+    registry: Registry,
+    families: Arc<Families>,
+}
 
 struct Families {
-    registry: Registry,
-    /// The labels of every series that is not in the registry.
-    extra_labels: String,
     limits: LimitFamilies,
     unknown_domains: IntCounter,
     /// Descriptors of requests for unknown domains.
@@ -100,7 +117,7 @@ impl Metrics {
         let labels = options.extra_tags.label_pairs().into_iter().collect();
         let registry = Registry::new_custom(None, Some(labels))?;
         register_process(&registry)?;
-        let MetricsOptions { near_limit_ppm, extra_tags, response_time, values_per_rule, parts } = options;
+        let MetricsOptions { near_limit_ppm, response_time, values_per_rule, parts, .. } = options;
         let lost = parts.timings.as_ref().map_or_else(lost_lines, |queue| queue.lost.clone());
         registry.register(Box::new(lost))?;
         let stores = StoreFamilies::new(&registry)?;
@@ -110,8 +127,7 @@ impl Metrics {
         let shown = |is_there| if is_there { &registry } else { &hidden };
         let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
         let results = requests.result_meter.clone();
-        let families = Families {
-            extra_labels: extra_tags.exposed(),
+        let families = Arc::new(Families {
             limits: LimitFamilies::new(
                 &registry,
                 results,
@@ -136,9 +152,10 @@ impl Metrics {
             deny_cache: parts.deny_cache,
             lost_log_lines: parts.lost_log_lines,
             denied_keys: CountingWorkers::default(),
-            registry,
-        };
-        Ok(Self(Arc::new(families)))
+        });
+        let read = Arc::clone(&families);
+        register_read(&registry, &READ_AT_SCRAPE.concat(), move || read.read_families())?;
+        Ok(Self { registry, families })
     }
 
     /// The text exposition format.
@@ -146,132 +163,144 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub fn render(&self) -> Result<String> {
-        let text = TextEncoder::new().encode_to_string(&self.0.registry.gather())?;
-        let mut exposition = Exposition::new(text, &self.0.extra_labels);
-        self.0.limits.write(&mut exposition);
-        self.0.limits.exceptions.write(&mut exposition);
-        self.0.requests.response_times.write(&mut exposition);
-        write_families(&self.envoy_ratelimit_stats(), &mut exposition);
-        Ok(exposition.into_text())
+        let gathered = self.registry.gather();
+        let mut text = TextEncoder::new().encode_to_string(&gathered)?;
+        // The registry leaves families without series out. Those here have a name that can be found before it counts.
+        let is_gathered = |name: &str| gathered.binary_search_by(|family| family.name().cmp(name)).is_ok();
+        let missing = READ_AT_SCRAPE.into_iter().flatten().filter(|family| !is_gathered(family.name));
+        text.extend(missing.map(|family| family.head()));
+        Ok(text)
     }
 
     /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
     #[must_use]
     pub fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
-        let families = &self.0;
-        let [successful_rule_loads, failed_rule_loads] = families.rules.loads();
-        let mut stats = Stats::default();
-        families.limits.hits.add_to(&mut stats);
-        families.requests.response_times.add_calls_to(&mut stats);
-        stats.add_own(&OwnCounts {
-            shadowed_requests: families.limits.shadowed(),
-            failures: families.requests.failures(),
-            successful_rule_loads,
-            failed_rule_loads,
-            rule_files: families.rules.files(),
-            unknown_descriptors: families.unknown_descriptors.get(),
-            deny_cache: families.deny_cache.as_ref().map(|read| read()),
-        });
-        stats.0
+        self.families.envoy_ratelimit_stats()
     }
 
     /// Counts a request with this many descriptors for a domain without rules.
     pub fn domain_not_found(&self, descriptors: usize) {
-        self.0.unknown_domains.inc();
-        self.0.unknown_descriptors.add(descriptors as u64);
+        self.families.unknown_domains.inc();
+        self.families.unknown_descriptors.add(descriptors as u64);
     }
 
     /// Looks up the counters of every limit of `rules`, the new rules in force. A limit has series from its first
     /// request on; the series of other rules are removed. Only one thread may call it at a time.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
-        self.0.limits.bind(rules)
+        self.families.limits.bind(rules)
     }
 
     #[must_use]
     pub fn requests(&self, transport: Transport) -> RequestMeter {
-        self.0.requests.meter(transport)
+        self.families.requests.meter(transport)
     }
 
     /// The meter of one port's connections.
     #[must_use]
     pub fn connections(&self, port: Port) -> ConnectionMeter {
-        self.0.connections.meter(port)
+        self.families.connections.meter(port)
     }
 
     /// The meter of a port with TLS. A port without TLS has no series.
     #[must_use]
     pub fn tls(&self, port: Port) -> TlsMeter {
-        self.0.tls.meter(port)
+        self.families.tls.meter(port)
     }
 
     /// The meter of the tokens of the admin port.
     #[must_use]
     pub fn tokens(&self) -> TokenMeter {
-        self.0.tokens.clone()
+        self.families.tokens.clone()
     }
 
     /// The meter of one store's decisions. `store` is its name in the settings.
     #[must_use]
     pub fn store(&self, store: &'static str) -> StoreMeter {
-        self.0.stores.meter(store)
+        self.families.stores.meter(store)
     }
 
     /// The meter of one worker's script calls to Redis.
     #[must_use]
     pub fn batches(&self) -> BatchMeter {
-        self.0.stores.batches()
+        self.families.stores.batches()
     }
 
     /// Like [`batches`](Self::batches), of the servers for limits of one second.
     #[must_use]
     pub fn per_second_batches(&self) -> BatchMeter {
-        self.0.stores.per_second_batches()
+        self.families.stores.per_second_batches()
     }
 
     /// Sets by how many microseconds the clock of Redis is ahead of ours.
     pub fn set_redis_clock_difference(&self, ahead_us: i64) {
-        self.0.stores.set_clock_difference(ahead_us);
+        self.families.stores.set_clock_difference(ahead_us);
     }
 
     /// The meter of the client of an xDS server.
     #[must_use]
     pub fn xds(&self) -> XdsMeter {
-        self.0.xds.clone()
+        self.families.xds.clone()
     }
 
     /// The meter of the spans.
     #[must_use]
     pub fn traces(&self) -> TraceMeter {
-        self.0.traces.clone()
+        self.families.traces.clone()
     }
 
     /// Counts a successful load of rules.
     pub fn rules_loaded(&self, loaded: Loaded) {
-        self.0.rules.loaded(loaded);
+        self.families.rules.loaded(loaded);
     }
 
     /// Counts a successful load of exceptions; `kinds` has the rows of each kind.
     pub fn exceptions_loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
-        self.0.limits.exceptions.loaded(kinds);
+        self.families.limits.exceptions.loaded(kinds);
     }
 
     /// Counts a load of exceptions that failed.
     pub fn exceptions_failed(&self) {
-        self.0.limits.exceptions.failed();
+        self.families.limits.exceptions.failed();
     }
 
     /// Counts a load of rules that failed.
     pub fn rules_failed(&self) {
-        self.0.rules.failed();
+        self.families.rules.failed();
+    }
+}
+
+impl Families {
+    /// Reads the families of [`READ_AT_SCRAPE`].
+    fn read_families(&self) -> Vec<MetricFamily> {
+        let mut families = self.limits.read();
+        families.extend(self.limits.exceptions.read());
+        families.push(self.requests.response_times.read());
+        families.extend(envoy_ratelimit::families(&self.envoy_ratelimit_stats()));
+        families
+    }
+
+    fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
+        let [successful_rule_loads, failed_rule_loads] = self.rules.loads();
+        let mut stats = Stats::default();
+        self.limits.hits.add_to(&mut stats);
+        self.requests.response_times.add_calls_to(&mut stats);
+        stats.add_own(&OwnCounts {
+            shadowed_requests: self.limits.shadowed(),
+            failures: self.requests.failures(),
+            successful_rule_loads,
+            failed_rule_loads,
+            rule_files: self.rules.files(),
+            unknown_descriptors: self.unknown_descriptors.get(),
+            deny_cache: self.deny_cache.as_ref().map(|read| read()),
+        });
+        stats.0
     }
 }
 
 /// The version, and what the system knows of the process.
 fn register_process(registry: &Registry) -> Result<()> {
-    let build = Opts::new("ratelimitd_build_info", "Always 1; the label is the version")
-        .const_label("version", env!("CARGO_PKG_VERSION"));
-    pulled(registry, build, || Reading::Gauge(1))?;
+    BUILD_INFO.register(registry, &[("version", env!("CARGO_PKG_VERSION"))], || 1)?;
     // CPU, memory, open files and threads under the names of the Prometheus clients. Only Linux has /proc.
     #[cfg(target_os = "linux")]
     registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
@@ -281,32 +310,21 @@ fn register_process(registry: &Registry) -> Result<()> {
 /// The numbers that are read from parts at each scrape.
 fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamilies) -> Result<()> {
     if let Some(is_ready) = parts.is_ready.clone() {
-        let options =
-            Opts::new("ratelimitd_ready", "1 while the process is ready, as /readyz says; otherwise 0");
-        pulled(registry, options, move || Reading::Gauge(is_ready().into()))?;
+        READY.register(registry, &[], move || is_ready().into())?;
     }
-    if let Some(origin) = parts.rules {
-        let source = match origin {
-            RulesOrigin::Files => "file",
-            RulesOrigin::Xds => "xds",
-        };
-        let options =
-            Opts::new("ratelimitd_rules_source_info", "Always 1; the label is where the rules come from")
-                .const_label("source", source);
-        pulled(registry, options, || Reading::Gauge(1))?;
+    match parts.rules {
+        Some(RulesOrigin::Files) => RULES_SOURCE.register(registry, &[("source", "file")], || 1)?,
+        Some(RulesOrigin::Xds) => RULES_SOURCE.register(registry, &[("source", "xds")], || 1)?,
+        None => {}
     }
     if let Some(lost) = parts.lost_log_lines.clone() {
-        let options = Opts::new(
-            "ratelimitd_log_lines_lost_total",
-            "Log lines that were not written: the log is full, its reader is gone or too slow",
-        );
-        pulled(registry, options, move || Reading::Counter(lost()))?;
+        LOST_LOG_LINES.register(registry, &[], move || lost())?;
     }
     if let Some(stats) = parts.memory.clone() {
-        stores::watch_memory(registry, move || stats())?;
+        stores::watch_memory(registry, stats)?;
     }
     if let Some(stats) = parts.deny_cache.clone() {
-        stores::watch_deny_cache(registry, move || stats())?;
+        stores::watch_deny_cache(registry, stats)?;
     }
     if parts.has_per_second {
         stores.watch_per_second(registry)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 
-use super::series::labels;
+use super::family::metric_name;
 use crate::telemetry::envoy_ratelimit::{ResponseTimeUnit, TimingQueue};
 
 #[derive(Debug)]
@@ -126,19 +126,12 @@ impl ExtraTags {
     pub(super) fn label_pairs(&self) -> Vec<(String, String)> {
         self.iter().map(|(name, value)| (label_name(name), value.to_owned())).collect()
     }
-
-    /// As they stand between the braces of the text exposition format.
-    pub(super) fn exposed(&self) -> String {
-        let pairs = self.label_pairs();
-        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        labels(&pairs)
-    }
 }
 
 /// A tag's name as the name of a label. A name that a metric has already gets the prefix that Prometheus itself gives
 /// to such a label of a target.
 fn label_name(tag: &str) -> String {
-    let name = tag.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_");
+    let name = metric_name(tag);
     match name.chars().next() {
         _ if TAKEN.contains(&name.as_str()) => format!("exported_{name}"),
         Some(first) if first.is_ascii_digit() => format!("_{name}"),
@@ -152,18 +145,21 @@ mod tests {
 
     #[test]
     fn tags_are_read_as_envoyproxy_ratelimit_spells_them() {
-        let tags = |text| Some(ExtraTags::parse(text)?.exposed());
+        let tags = |text| {
+            let labels = ExtraTags::parse(text)?.label_pairs();
+            Some(labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(","))
+        };
         let cases = [
             ("", Some("")),
-            ("env:prod,region:eu", Some(r#"env="prod",region="eu""#)),
-            ("kube-cluster:a:b,1st:x", Some(r#"kube_cluster="a:b",_1st="x""#)),
+            ("env:prod,region:eu", Some("env=prod,region=eu")),
+            ("kube-cluster:a:b,1st:x", Some("kube_cluster=a:b,_1st=x")),
             ("a", None),
             ("a:", None),
             (":a", None),
             ("a:1,", None),
             ("a:1,a:2", None),
             ("a-b:1,a.b:2", None),
-            ("version:v1,domain:d", Some(r#"exported_version="v1",exported_domain="d""#)),
+            ("version:v1,domain:d", Some("exported_version=v1,exported_domain=d")),
             ("source:a,exported_source:b", None),
             ("__name__:x", None),
             ("a:x|y", None),

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use prometheus::{Histogram, IntCounter, Registry, Result};
 use store::clock::monotonic;
+use strum::IntoStaticStr;
 
 use super::family::counter;
 use crate::telemetry::envoy_ratelimit::OtherForms;
 
 /// The port that a request came through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Transport {
     /// `ShouldRateLimit`
     Grpc,
@@ -21,15 +23,13 @@ pub enum Transport {
 
 impl Transport {
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::Http => "http",
-        }
+        self.into()
     }
 }
 
 /// Why a request got no decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RequestFailure {
     /// The request can never be decided.
     Invalid,
@@ -64,16 +64,7 @@ impl RequestFailure {
     /// The name in metrics and traces.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Invalid => "invalid",
-            Self::Store => "store",
-            Self::Incomplete => "incomplete",
-            Self::Overloaded => "overloaded",
-            Self::Untaken => "untaken",
-            Self::NoRules => "no_rules",
-            Self::Deadline => "deadline",
-            Self::Panic => "panic",
-        }
+        self.into()
     }
 }
 
@@ -96,7 +87,8 @@ pub struct Timer<'m> {
 }
 
 /// What became of a request. Every request that came has exactly one result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RequestResult {
     Ok,
     /// At least one limit was answered by its failure policy, and none denied the request.
@@ -110,12 +102,7 @@ impl RequestResult {
     pub const ALL: [Self; 4] = [Self::Ok, Self::OkByPolicy, Self::Denied, Self::NoDecision];
 
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::OkByPolicy => "ok_by_policy",
-            Self::Denied => "denied",
-            Self::NoDecision => "no_decision",
-        }
+        self.into()
     }
 }
 

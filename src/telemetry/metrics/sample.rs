@@ -11,6 +11,7 @@ use super::limit_families::LimitLabels;
 use super::limits::LimitCounts;
 use super::ports::CloseReason;
 use super::requests::{RequestFailure, RequestResult, Transport};
+use super::series::Series;
 
 /// Sums since the start of the process, and gauges.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +51,7 @@ pub struct DurationBuckets {
 
 /// The limits in force.
 #[derive(Debug)]
-pub struct LimitsInForce(pub(super) Arc<Vec<(LimitLabels, Arc<LimitCounts>)>>);
+pub struct LimitsInForce(Arc<Series<LimitLabels, LimitCounts>>);
 
 /// The counts of the limits with the same labels, since the start of the process.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ impl Metrics {
     /// Reads the numbers.
     #[must_use]
     pub fn sample(&self) -> MetricsSample {
-        let families = &self.0;
+        let families = &self.families;
         let (batches, batched_requests) = families.stores.batches_so_far();
         let accepts = [CloseReason::Full, CloseReason::Address, CloseReason::Handoff, CloseReason::Accept];
         MetricsSample {
@@ -107,20 +108,20 @@ impl Metrics {
     /// The limits in force with their counts.
     #[must_use]
     pub fn limits_in_force(&self) -> LimitsInForce {
-        LimitsInForce(self.0.limits.in_force())
+        LimitsInForce(self.families.limits.in_force())
     }
 
     /// Counts the denied keys of one worker for [`take_denied_keys`](Self::take_denied_keys), which must then be called
     /// again and again.
     #[must_use]
     pub fn denied_keys(&self) -> DeniedKeys {
-        self.0.denied_keys.add()
+        self.families.denied_keys.add()
     }
 
     /// The keys that each worker has denied since the last call.
     #[must_use]
     pub fn take_denied_keys(&self) -> Vec<CountedKeys> {
-        self.0.denied_keys.take()
+        self.families.denied_keys.take()
     }
 }
 

@@ -1,16 +1,9 @@
 //! What settles count, for each limit with `settle`: the results, and the units that were estimated and those of the
 //! real cost.
 
-use std::sync::Arc;
-
 use engine::{Settle, SettleResult};
 
-use super::limit_families::LimitLabels;
-use super::series::{Count, Exposition};
-
-const SETTLES: &str = "ratelimitd_settles_total";
-
-const UNITS: &str = "ratelimitd_settle_units_total";
+use super::series::Count;
 
 /// The numbers of the limits with the same labels.
 #[derive(Debug, Default)]
@@ -49,7 +42,12 @@ impl SettleCounts {
         }
     }
 
-    fn results(&self) -> [(&'static str, u64); 5] {
+    /// Whether the limits have settled.
+    pub(super) fn is_used(&self) -> bool {
+        self.results().iter().any(|&(_, count)| count > 0)
+    }
+
+    pub(super) fn results(&self) -> [(&'static str, u64); 5] {
         [
             ("charged", self.charged.get()),
             ("returned", self.returned.get()),
@@ -59,28 +57,7 @@ impl SettleCounts {
         ]
     }
 
-    fn units(&self) -> [(&'static str, u64); 2] {
+    pub(super) fn units(&self) -> [(&'static str, u64); 2] {
         [("estimated", self.estimated.get()), ("actual", self.actual.get())]
-    }
-}
-
-/// Writes the series of the limits that have settled.
-pub(super) fn write(exposition: &mut Exposition<'_>, limits: &[(LimitLabels, Arc<SettleCounts>)]) {
-    let used = || limits.iter().filter(|(_, counts)| counts.results().iter().any(|&(_, count)| count > 0));
-    exposition.family(SETTLES, "counter", "Receipts that came back, by limit and by what was booked");
-    for (limit, counts) in used() {
-        for (result, count) in counts.results() {
-            exposition.sample(SETTLES, &limit.labels(("result", result)), count);
-        }
-    }
-    exposition.family(
-        UNITS,
-        "counter",
-        "Units of the receipts that came back: the estimate, and the real cost",
-    );
-    for (limit, counts) in used() {
-        for (kind, count) in counts.units() {
-            exposition.sample(UNITS, &limit.labels(("kind", kind)), count);
-        }
     }
 }

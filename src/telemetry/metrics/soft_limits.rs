@@ -14,7 +14,7 @@ const MIN_CHARGES: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct AnnounceCounts {
     /// Such a limit is, or was, announced.
-    pub(super) is_in_use: AtomicBool,
+    is_in_use: AtomicBool,
     near: Count,
     over: Count,
 }
@@ -24,7 +24,14 @@ impl AnnounceCounts {
         self.count(announced).add(1);
     }
 
-    pub(super) fn count(&self, announced: Announced) -> &Count {
+    /// The counts by state; none if no such limit is announced.
+    pub(super) fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let is_in_use = self.is_in_use.load(Ordering::Relaxed);
+        let states = Announced::ALL.iter().filter(move |_| is_in_use);
+        states.map(|&announced| (announced.name(), self.count(announced).get()))
+    }
+
+    fn count(&self, announced: Announced) -> &Count {
         match announced {
             Announced::Near => &self.near,
             Announced::Over => &self.over,
@@ -36,7 +43,7 @@ impl AnnounceCounts {
 #[derive(Debug, Default)]
 pub(super) struct ReserveCounts {
     /// Such a limit reserves, or did.
-    pub(super) is_in_use: AtomicBool,
+    is_in_use: AtomicBool,
     checks: Count,
     charges: Count,
     is_told: AtomicBool,
@@ -55,7 +62,14 @@ impl ReserveCounts {
         lacks_checks && !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    pub(super) fn count(&self, kind: ReserveKind) -> &Count {
+    /// The counts by kind; none if no such limit reserves.
+    pub(super) fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let is_in_use = self.is_in_use.load(Ordering::Relaxed);
+        let kinds = ReserveKind::ALL.iter().filter(move |_| is_in_use);
+        kinds.map(|&kind| (kind.name(), self.count(kind).get()))
+    }
+
+    fn count(&self, kind: ReserveKind) -> &Count {
         match kind {
             ReserveKind::Check => &self.checks,
             ReserveKind::Charge => &self.charges,

@@ -7,14 +7,15 @@ use std::time::Duration;
 use engine::StoreError;
 use parking_lot::Mutex;
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result,
 };
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
 
-use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
+use super::family::{ReadFamily, STORE_DURATIONS, counter, counters, durations, sizes};
+use super::options::PulledStats;
 use super::sample::{DurationBuckets, duration_buckets};
 
 /// Every value of [`StoreError::kind`].
@@ -25,6 +26,32 @@ const OVERLOADED: &str = "overloaded";
 
 /// The kind of a decision whose caller cancelled the call.
 const ABANDONED: &str = "abandoned";
+
+const QUEUE_DEPTH: ReadFamily = ReadFamily::gauge(
+    "ratelimitd_redis_queue_depth",
+    "Requests that wait for a script call, summed over the workers; updated when requests leave a queue",
+);
+const BREAKERS_OPEN: ReadFamily =
+    ReadFamily::gauge("ratelimitd_redis_breakers_open", "Breakers that are open, summed over the workers");
+const PER_SECOND_QUEUE_DEPTH: ReadFamily = ReadFamily::gauge(
+    "ratelimitd_redis_per_second_queue_depth",
+    "The part of ratelimitd_redis_queue_depth for the servers of store.redis.per_second",
+);
+const PER_SECOND_BREAKERS_OPEN: ReadFamily = ReadFamily::gauge(
+    "ratelimitd_redis_per_second_breakers_open",
+    "The part of ratelimitd_redis_breakers_open for the servers of store.redis.per_second",
+);
+const MEMORY_KEYS: ReadFamily = ReadFamily::gauge("ratelimitd_memory_keys", "Counters in the memory store");
+const MEMORY_EVICTIONS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_memory_evictions_total",
+    "Counters evicted because the memory store was full",
+);
+const DENY_CACHE_KEYS: ReadFamily =
+    ReadFamily::gauge("ratelimitd_deny_cache_keys", "Denials in the deny cache");
+const DENY_CACHE_HITS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_deny_cache_hits_total",
+    "Requests denied from the deny cache, without a call to Redis",
+);
 
 #[derive(Debug)]
 pub(super) struct StoreFamilies {
@@ -72,15 +99,9 @@ impl StoreFamilies {
     pub(super) fn new(registry: &Registry) -> Result<Self> {
         let workers = Workers::default();
         let watched = Arc::clone(&workers);
-        let depth = Opts::new(
-            "ratelimitd_redis_queue_depth",
-            "Requests that wait for a script call, summed over the workers; updated when requests leave a queue",
-        );
-        pulled(registry, depth, move || Reading::Gauge(sum(&watched, |gauges| &gauges.queued)))?;
-        let open =
-            Opts::new("ratelimitd_redis_breakers_open", "Breakers that are open, summed over the workers");
+        QUEUE_DEPTH.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;
         let watched = Arc::clone(&workers);
-        pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))?;
+        BREAKERS_OPEN.register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))?;
         let clock_difference = Gauge::new(
             "ratelimitd_redis_clock_difference_seconds",
             "By how much the clock of a Redis server is ahead of ours: the largest difference of all servers",
@@ -118,18 +139,11 @@ impl StoreFamilies {
 
     /// Registers the gauges of the servers for limits of one second.
     pub(super) fn watch_per_second(&self, registry: &Registry) -> Result<()> {
-        let depth = Opts::new(
-            "ratelimitd_redis_per_second_queue_depth",
-            "The part of ratelimitd_redis_queue_depth for the servers of store.redis.per_second",
-        );
         let watched = Arc::clone(&self.per_second);
-        pulled(registry, depth, move || Reading::Gauge(sum(&watched, |gauges| &gauges.queued)))?;
-        let open = Opts::new(
-            "ratelimitd_redis_per_second_breakers_open",
-            "The part of ratelimitd_redis_breakers_open for the servers of store.redis.per_second",
-        );
+        PER_SECOND_QUEUE_DEPTH.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;
         let watched = Arc::clone(&self.per_second);
-        pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))
+        PER_SECOND_BREAKERS_OPEN
+            .register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))
     }
 
     /// The meter of one worker's calls to the servers for limits of one second. They count in the totals, too.
@@ -238,32 +252,16 @@ impl Observer for BatchMeter {
     }
 }
 
-pub(super) fn watch_memory(
-    registry: &Registry,
-    stats: impl Fn() -> MemoryStats + Send + Sync + 'static,
-) -> Result<()> {
-    let stats = Arc::new(stats);
+pub(super) fn watch_memory(registry: &Registry, stats: PulledStats<MemoryStats>) -> Result<()> {
     let keys = Arc::clone(&stats);
-    let options = Opts::new("ratelimitd_memory_keys", "Counters in the memory store");
-    pulled(registry, options, move || Reading::Gauge(keys().keys))?;
-    let options =
-        Opts::new("ratelimitd_memory_evictions_total", "Counters evicted because the memory store was full");
-    pulled(registry, options, move || Reading::Counter(stats().evictions))
+    MEMORY_KEYS.register(registry, &[], move || keys().keys)?;
+    MEMORY_EVICTIONS.register(registry, &[], move || stats().evictions)
 }
 
-pub(super) fn watch_deny_cache(
-    registry: &Registry,
-    stats: impl Fn() -> DenyCacheStats + Send + Sync + 'static,
-) -> Result<()> {
-    let stats = Arc::new(stats);
+pub(super) fn watch_deny_cache(registry: &Registry, stats: PulledStats<DenyCacheStats>) -> Result<()> {
     let keys = Arc::clone(&stats);
-    let options = Opts::new("ratelimitd_deny_cache_keys", "Denials in the deny cache");
-    pulled(registry, options, move || Reading::Gauge(keys().keys))?;
-    let options = Opts::new(
-        "ratelimitd_deny_cache_hits_total",
-        "Requests denied from the deny cache, without a call to Redis",
-    );
-    pulled(registry, options, move || Reading::Counter(stats().hits))
+    DENY_CACHE_KEYS.register(registry, &[], move || keys().keys)?;
+    DENY_CACHE_HITS.register(registry, &[], move || stats().hits)
 }
 
 #[cfg(test)]

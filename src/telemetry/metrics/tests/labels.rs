@@ -64,3 +64,21 @@ async fn values_of_requests_have_series_up_to_a_number() {
     drop(limiter.rulebook.replace(rules(&[])));
     assert_eq!(["user_a", "user_b"].map(total), [0, 0]);
 }
+
+#[tokio::test]
+async fn a_name_is_escaped_in_its_label() {
+    let metrics = metrics();
+    let set = rules(&[("tenant", limit(5, Some("a \"b\"\\c")), false)]);
+    let limiter = limiter(&metrics, set, memory());
+    limiter.decide(&request("tenant", 1), |_| ()).await.expect("memory answers");
+    assert_eq!(outcome(&metrics, r#"a \"b\"\\c"#, "ok"), Some(1));
+}
+
+#[test]
+fn a_family_has_its_name_before_it_counts() {
+    let text = metrics().render().expect("metrics can be encoded");
+    for name in ["ratelimitd_decisions_total", "ratelimit_service_response_time_seconds"] {
+        assert!(text.contains(&format!("# TYPE {name} ")), "{text}");
+        assert!(!text.contains(&format!("\n{name}")), "{text}");
+    }
+}
