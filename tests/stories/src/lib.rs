@@ -9,6 +9,7 @@
 
 pub mod answer;
 pub mod generate;
+pub mod lasting;
 pub mod model;
 pub mod play;
 pub mod random;
