@@ -34,7 +34,6 @@ mod list_commands;
 pub(crate) mod lua_twin;
 mod metrics;
 mod outage;
-mod overlapping_undos;
 mod per_second;
 mod recipes;
 mod replay;
@@ -47,9 +46,6 @@ mod shared_limits;
 mod soft_limits;
 mod store;
 mod stories;
-mod undo;
-mod undo_in_a_log;
-mod undos_and_refunds;
 
 const DAY_US: u64 = 86_400_000_000;
 
