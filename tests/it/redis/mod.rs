@@ -24,7 +24,6 @@ mod certain_denials;
 mod cluster;
 mod compose_image;
 mod conformance;
-mod contract;
 mod deny_cache;
 mod distance;
 mod drop_in;
@@ -96,7 +95,7 @@ fn add_charge(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
     charges.push(charge, |keys| keys.push_str(key));
 }
 
-fn one_charge(kernel: Kernel, key: &str, cost: Cost) -> Charges {
+pub(crate) fn one_charge(kernel: Kernel, key: &str, cost: Cost) -> Charges {
     let mut charges = Charges::default();
     add_charge(&mut charges, kernel, key, cost);
     charges
