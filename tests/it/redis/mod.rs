@@ -17,7 +17,6 @@ use futures_util::future::join_all;
 use crate::support::redis::parsed;
 
 mod admission;
-mod answers_corpus;
 mod browser;
 mod calendar;
 mod certain_denials;
