@@ -59,9 +59,9 @@ outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/out
 soak: toolchain ## run for MINUTES=30 with faults (ATTACKS=yes: and attacks; STREAMS=16: and streams), and draw docs/soak.svg
 	$(CARGO) bench --locked --bench soak -- --minutes $(or $(MINUTES),30) --svg docs/soak.svg $(if $(ATTACKS),--attacks) $(if $(STREAMS),--streams $(STREAMS))
 
-stories: toolchain tools ## check STORIES=20000 random stories on memory, and a fortieth of them on Redis (STORIES_FROM: the first seed)
+stories: toolchain tools ## check STORIES=20000 random stories on memory, a fortieth of them on Redis and on a cluster (STORIES_FROM: the first seed)
 	STORIES=$(or $(STORIES),20000) $(CARGO) test --locked -p ratelimitd-stories --test stories
-	STORIES=$$(( $(or $(STORIES),20000) / 40 )) $(CARGO) test --locked --test it -- redis::stories
+	STORIES=$$(( $(or $(STORIES),20000) / 40 )) $(CARGO) test --locked --test it -- redis::stories redis::cluster::stories
 
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)

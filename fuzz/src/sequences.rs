@@ -13,7 +13,8 @@ use simulate::replay::{MemoryReplay, RedisReplay, ReplayStore};
 use super::redis_server::RedisServer;
 use observable::observable;
 use sequence::{
-    Amount, KINDS, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
+    Amount, Grants, KINDS, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep,
+    kernel_of,
 };
 
 #[path = "../../tests/it/redis/lua_twin/observable.rs"]
@@ -64,12 +65,15 @@ pub fn run(data: &[u8]) {
 fn decide_in_memory(sequence: &Sequence, case: u64) -> (Vec<(u64, Charges)>, Vec<Outcomes>) {
     let (mut store, mut now_us) = (MemoryReplay::new(), START_US);
     let (mut requests, mut outcomes) = (Vec::new(), Vec::<Outcomes>::new());
+    let mut grants = Grants::default();
     for (index, (time_step, batch)) in sequence.batches.iter().enumerate() {
         let last = outcomes.last().cloned().unwrap_or_default();
         now_us = sequence.time_after(now_us, time_step, &last);
         for request in batch {
-            let charges = sequence.charges(request, case, index);
-            outcomes.extend(store.decide(&[(now_us, &charges)]).expect("memory decides"));
+            let charges = sequence.charges(request, case, index, &grants);
+            let decided = store.decide(&[(now_us, &charges)]).expect("memory decides").remove(0);
+            grants.add(&charges, &decided);
+            outcomes.push(decided);
             requests.push((now_us, charges));
         }
     }
@@ -144,10 +148,10 @@ impl Choices<'_> {
         (charges, bits & 0xc0 == 0xc0)
     }
 
-    /// Counter, charging and role are in the bits of one byte.
+    /// Counter, charging and role are in the bits of one byte. An undo is a settle.
     fn charge(&mut self) -> RandomCharge {
         let bits = self.byte();
-        RandomCharge {
+        let charge = RandomCharge {
             counter: usize::from(bits) % COUNTERS,
             charging: if bits & 0x0c == 0 { Charging::Postpaid } else { Charging::Prepaid },
             role: match bits >> 4 {
@@ -160,6 +164,12 @@ impl Choices<'_> {
                 group => Role::Quota(u16::from(group) % 3),
             },
             amount: self.amount(),
+        };
+        match charge.amount {
+            Amount::Undo { .. } => {
+                RandomCharge { charging: Charging::Postpaid, role: Role::Settle, ..charge }
+            }
+            _ => charge,
         }
     }
 
@@ -172,6 +182,7 @@ impl Choices<'_> {
             5 => Amount::Few(self.number()),
             6 => Amount::Saturated,
             7 => Amount::Nothing,
+            _ if byte > 220 => Amount::Undo { back: usize::from(self.byte() % 4), share: self.share() },
             _ if byte > 180 => Amount::DebtPeek,
             _ => Amount::Peek,
         }

@@ -1,6 +1,5 @@
 //! The commands of the binary other than `serve`: arguments, output, exit codes.
 
-pub(crate) mod answers_corpus;
 mod check;
 pub(crate) mod counters;
 mod exception_files;

@@ -1,9 +1,39 @@
 //! The known answers of exceptions and tiers, on Redis and on each primary of a cluster.
 
-use super::contract::TimedRedis;
+use std::sync::Arc;
+
+use ::store::clock::{Clock, ManualClock};
+use ::store::redis::{ReplayClient, TimedBatch};
+use engine::{Charges, Outcomes, Store, StoreError};
+use tokio::sync::Mutex;
+
+use super::patient_options;
 use crate::store::exceptions::{known_answers, with_deny_cache};
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
+
+/// The script at the time of the test clock, in place of the server's `TIME`.
+struct TimedRedis {
+    client: Mutex<ReplayClient>,
+    clock: Arc<ManualClock>,
+}
+
+impl Store for TimedRedis {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let batch = TimedBatch { now_us: self.clock.now_us(), requests: &[charges] };
+        let mut decided = self.client.lock().await.decide(&[batch]).await?;
+        Ok(decided.remove(0).remove(0))
+    }
+}
+
+impl TimedRedis {
+    /// A store on this server, and its clock.
+    async fn connect(url: &str) -> (Self, Arc<ManualClock>) {
+        let client = ReplayClient::connect(&patient_options(url)).await.expect("Redis answers");
+        let clock = Arc::new(ManualClock::default());
+        (Self { client: Mutex::new(client), clock: Arc::clone(&clock) }, clock)
+    }
+}
 
 #[tokio::test]
 async fn redis_gives_the_known_answers() {

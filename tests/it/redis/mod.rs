@@ -17,14 +17,12 @@ use futures_util::future::join_all;
 use crate::support::redis::parsed;
 
 mod admission;
-mod answers_corpus;
 mod browser;
 mod calendar;
 mod certain_denials;
 mod cluster;
 mod compose_image;
 mod conformance;
-mod contract;
 mod deny_cache;
 mod distance;
 mod drop_in;
@@ -34,7 +32,6 @@ mod list_commands;
 pub(crate) mod lua_twin;
 mod metrics;
 mod outage;
-mod overlapping_undos;
 mod per_second;
 mod recipes;
 mod replay;
@@ -47,9 +44,6 @@ mod shared_limits;
 mod soft_limits;
 mod store;
 mod stories;
-mod undo;
-mod undo_in_a_log;
-mod undos_and_refunds;
 
 const DAY_US: u64 = 86_400_000_000;
 
@@ -100,7 +94,7 @@ fn add_charge(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
     charges.push(charge, |keys| keys.push_str(key));
 }
 
-fn one_charge(kernel: Kernel, key: &str, cost: Cost) -> Charges {
+pub(crate) fn one_charge(kernel: Kernel, key: &str, cost: Cost) -> Charges {
     let mut charges = Charges::default();
     add_charge(&mut charges, kernel, key, cost);
     charges

@@ -45,5 +45,5 @@ fn redis_answers_as_the_model_and_as_memory() {
         }
         Ok(true)
     };
-    check_stories(budget(150), &mut check).unwrap_or_else(|failure| panic!("{failure}"));
+    check_stories(budget(300), &mut check).unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -16,7 +16,7 @@ mod one_call;
 
 pub(crate) use changed::check_changed_numbers;
 pub(crate) use known_answers::{ALGORITHMS, check_known_answers};
-pub(crate) use one_call::{check_one_call, check_random_calls, check_recorded_calls};
+pub(crate) use one_call::{check_one_call, check_recorded_calls};
 
 /// A minute boundary.
 pub(crate) const T0: u64 = 1_700_000_040_000_000;

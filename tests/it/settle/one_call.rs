@@ -1,16 +1,14 @@
-//! Several descriptors of one call that use one counter: estimates and settles of one tenant, in any order.
+//! Known answers of several descriptors of one call that use one counter: estimates and settles of one tenant, in any
+//! order. The stories have random ones.
 
 use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
 use ::store::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{Charges, Code, Decision, Descriptor, Outcomes, SettleResult};
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use super::{Story, T0, hits, settle};
 use crate::rules;
-use crate::support::properties;
 
 /// The keys of the rules, one for each kernel.
 const KERNELS: [&str; 6] = ["fixed", "calendar", "sliding", "log", "gcra", "bucket"];
@@ -132,79 +130,6 @@ fn check_settles_of_two_tiers<D: FnMut(&Charges, u64) -> Outcomes>(story: &mut S
     }
 }
 
-/// A descriptor of a call.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    Take(u64),
-    /// Settles the earlier estimate with this number, or one that there is not, at this cost.
-    Settle(usize, u64),
-}
-
-/// Earlier estimates, and the descriptors of a call.
-fn call() -> impl Strategy<Value = (Vec<u64>, Vec<Asked>)> {
-    let asked = prop_oneof![
-        (1..6_u64).prop_map(Asked::Take),
-        (0..4_usize, 0..6_u64).prop_map(|(estimate, cost)| Asked::Settle(estimate, cost)),
-    ];
-    (prop::collection::vec(1..4_u64, 0..3), prop::collection::vec(asked, 1..7))
-}
-
-/// The takes of one call on one counter decide like one take of their sum after the settles of the call.
-pub(crate) fn check_random_calls(mut decide: impl FnMut(&Charges, u64) -> Outcomes) {
-    let mut runner = TestRunner::new(ProptestConfig { cases: 64, ..properties::config(file!()) });
-    let mut number = 0_u64;
-    let story = std::cell::RefCell::new((Story::new(RULES, &mut decide), &mut number));
-    let result = runner.run(&call(), |(estimates, asked)| {
-        let (story, number) = &mut *story.borrow_mut();
-        for kernel in KERNELS {
-            **number += 1;
-            let [whole, apart] = ["whole", "apart"].map(|name| format!("{kernel}={name}{number}"));
-            let mut receipts = |entries: &str| -> Vec<String> {
-                let taken =
-                    estimates.iter().filter_map(|units| story.play(T0, vec![hits(entries, *units)]).1);
-                taken.collect()
-            };
-            let (of_whole, of_apart) = (receipts(&whole), receipts(&apart));
-            // Each receipt once: the larger of two costs for one receipt counts.
-            let mut is_settled = [false; 4];
-            let asked: Vec<_> = asked
-                .iter()
-                .filter(|asked| match asked {
-                    Asked::Take(_) => true,
-                    Asked::Settle(estimate, _) => !std::mem::replace(&mut is_settled[*estimate], true),
-                })
-                .collect();
-            let settled = |entries: &str, receipts: &[String], estimate: usize, cost| {
-                let none = format!("1.{estimate}zz");
-                settle(entries, receipts.get(estimate).unwrap_or(&none), cost)
-            };
-            let descriptors = asked.iter().map(|asked| match asked {
-                Asked::Take(units) => hits(&whole, *units),
-                Asked::Settle(estimate, cost) => settled(&whole, &of_whole, *estimate, *cost),
-            });
-            let descriptors: Vec<_> = descriptors.collect();
-            let code = if descriptors.is_empty() { Code::Ok } else { story.play(T0, descriptors).0.overall };
-
-            let mut sum = 0;
-            for asked in &asked {
-                match asked {
-                    Asked::Take(units) => sum += units,
-                    Asked::Settle(estimate, cost) => {
-                        story.play(T0, vec![settled(&apart, &of_apart, *estimate, *cost)]);
-                    }
-                }
-            }
-            let expected = if sum > 0 { story.play(T0, vec![hits(&apart, sum)]).0.overall } else { Code::Ok };
-            prop_assert_eq!(code, expected, "{}", kernel);
-            prop_assert_eq!(left(story, &whole), left(story, &apart), "{}", kernel);
-        }
-        Ok(())
-    });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
-}
-
 /// A recorded call that takes and settles is decided as the service decides it: the settles first.
 pub(crate) fn check_recorded_calls(store: &mut impl ReplayStore) {
     let rules = rules::rules(RULES);
@@ -231,6 +156,5 @@ pub(crate) fn check_recorded_calls(store: &mut impl ReplayStore) {
 fn memory_adds_up_the_takes_of_one_call() {
     let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
     check_one_call(|charges, now_us| store.decide_at(charges, now_us));
-    check_random_calls(|charges, now_us| store.decide_at(charges, now_us));
     check_recorded_calls(&mut MemoryReplay::new());
 }

@@ -173,7 +173,7 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
     let charge =
         (0..COUNTERS, cost, role).prop_map(|(counter, cost, role)| RequestedCharge { counter, cost, role });
     let requested = prop_oneof![3 => vec(charge.clone(), 1), 2 => vec(charge, 2..4)];
-    let factor = prop_oneof![9 => Just(None), 1 => (0.1..4.0).prop_map(Some)];
+    let factor = prop_oneof![9 => Just(None), 1 => prop_oneof![Just(0.0), 0.1..4.0].prop_map(Some)];
     let step = (0..9_u64, 0..5_u64, any::<bool>(), factor, requested);
     vec(
         step.prop_map(|(pass_us, delay_us, is_through_layer, factor, requested)| Step {

@@ -1,10 +1,8 @@
-//! Stores called directly: the contract of every store, changed numbers of limits, and the deny cache.
+//! Stores called directly: changed numbers of limits, exceptions, and the deny cache.
 
-pub(crate) mod changed_numbers;
-pub(crate) mod contract;
+mod changed_numbers;
 mod deny_cache;
 pub(crate) mod exceptions;
 mod late_denials;
-mod map_store;
 mod reservations;
 mod settles;

@@ -10,6 +10,7 @@
 pub mod answer;
 pub mod explain;
 pub mod generate;
+pub mod lasting;
 pub mod model;
 pub mod play;
 pub mod random;

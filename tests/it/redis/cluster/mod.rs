@@ -18,9 +18,9 @@ use crate::support::redis::cluster::{Cluster, run};
 use crate::support::redis::{Redis, parsed};
 use crate::support::wait;
 
-mod contract;
 pub(crate) mod failover;
 mod moves;
+mod stories;
 
 /// [`patient_options`] for a cluster.
 fn cluster_options(cluster: &Cluster) -> RedisOptions {

@@ -79,7 +79,6 @@ impl Stored {
         };
         if state.start_us != self.start_us {
             let is_over = begun_us > self.start_us || now_us >= self.start_us + shortest_us;
-            // A counter without units is none, so the next window may be chosen anew.
             let is_empty = self.count <= cost.refunded();
             prop_assert!(is_empty || is_over, "{} is left at {now_us}", self.start_us);
         }
@@ -113,7 +112,7 @@ fn steps((hours, charges): &Story, case: u64) -> Result<Vec<Step>, TestCaseError
         now_us = later(now_us, *passed);
         let window = CalendarWindow::new(LIMIT, calendar.around(later(now_us, *error)));
         let mut request = Charges::default();
-        request.push(random.charge(Kernel::CalendarWindow(window)), |key| {
+        request.push(random.charge(Kernel::CalendarWindow(window), &[]), |key| {
             key.push_str(&format!("calendar/{case}"))
         });
         let expected = model.decide(&request, now_us);

@@ -67,14 +67,14 @@ pub(super) fn assert_same_counters(
 
 #[test]
 fn equal_charges_leave_what_charges_one_by_one_leave() {
-    compare_all(of_batches(everyday(0), crowd(), 4));
+    compare_all(of_batches(everyday(), crowd(), 4));
 }
 
 /// A charge alone has the plain script of its kernel, and with a peek before it the batch script.
 #[test]
 fn charges_leave_what_charges_in_a_batch_leave() {
     let alone = (random_charge(4), any::<bool>()).prop_map(|(charge, known)| vec![(vec![charge], known)]);
-    compare_all(of_batches(everyday(0), alone, 20));
+    compare_all(of_batches(everyday(), alone, 20));
 }
 
 fn compare_all(sequences: impl Strategy<Value = Sequence>) {

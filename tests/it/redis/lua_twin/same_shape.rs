@@ -62,7 +62,7 @@ impl Callers {
         for (index, (time_step, batch)) in self.batches.iter().enumerate() {
             now_us = self.counters.time_after(now_us, time_step, &last);
             let charges = |(caller, request): &(u64, RandomRequest)| {
-                self.counters.charges(request, case * CALLERS + caller, index)
+                self.counters.charges(request, case * CALLERS + caller, index, &Grants::default())
             };
             let requests: Vec<_> = batch.iter().map(charges).collect();
             let expected: Vec<_> = requests.iter().map(|charges| model.decide(charges, now_us)).collect();
@@ -109,12 +109,12 @@ fn compare_kernels(kernels: impl Strategy<Value = Kernel>, most: usize) {
 
 #[test]
 fn requests_of_the_same_shape_of_small_limits_are_decided_as_one_by_one() {
-    compare_kernels(small(0), 16);
+    compare_kernels(small(), 16);
 }
 
 #[test]
 fn requests_of_the_same_shape_of_everyday_limits_are_decided_as_one_by_one() {
-    compare_kernels(everyday(0), 8);
+    compare_kernels(everyday(), 8);
 }
 
 /// What is stored under each of these keys cannot come from the limit, so it counts as missing.

@@ -1,11 +1,14 @@
 //! Sequences of requests: the counters, the charges and the time steps.
 
+use std::collections::HashMap;
+
 use engine::algorithm::{
     Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog,
     SlidingWindow,
 };
 use engine::{
-    Charge, Charges, Charging, Cost, FailurePolicy, LONGEST_REFILL_US, Outcomes, Pacing, RetryAfter, Role,
+    Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Grant, LONGEST_REFILL_US, Outcomes, Pacing,
+    RetryAfter, Role,
 };
 
 /// A random charge to one of the counters of a sequence.
@@ -27,6 +30,12 @@ pub(crate) enum Amount {
     Saturated,
     Refund(f64),
     Nothing,
+    /// A share of the units of the grant of the counter that is this many grants old. If there is none, of a grant that
+    /// never was.
+    Undo {
+        back: usize,
+        share: f64,
+    },
 }
 
 /// How the time changes before a batch.
@@ -56,6 +65,13 @@ pub(crate) struct NumberChange {
     pub(crate) counter: usize,
     pub(crate) factor: f64,
 }
+
+/// A grant of a counter, and its units.
+type Granted = (Grant, u64);
+
+/// The grants of each counter, oldest first.
+#[derive(Default)]
+pub(crate) struct Grants(HashMap<String, Vec<Granted>>);
 
 /// A request, and whether it is known to be denied.
 pub(crate) type RandomRequest = (Vec<RandomCharge>, bool);
@@ -130,10 +146,11 @@ pub(crate) fn period_us(kernel: &Kernel) -> u64 {
 
 impl Amount {
     /// The cost for a limit of this kernel.
-    fn cost(&self, kernel: &Kernel) -> Cost {
+    fn cost(&self, kernel: &Kernel, grants: &[Granted]) -> Cost {
         let (max_cost, is_window) =
             (kernel.max_cost(), matches!(kernel, Kernel::FixedWindow(_) | Kernel::CalendarWindow(_)));
-        let part = |share: f64| (share * max_cost as f64) as u64 + 1;
+        let part_of = |share: f64, whole: u64| (share * whole as f64) as u64 + 1;
+        let part = |share: f64| part_of(share, max_cost);
         match *self {
             Self::Peek => Cost::PEEK,
             Self::DebtPeek if is_window => Cost::DEBT_PEEK,
@@ -143,16 +160,21 @@ impl Amount {
             Self::Saturated => Cost::take(u64::MAX),
             Self::Refund(share) => Cost::refund(part(share)),
             Self::Nothing => Cost::refund(0),
+            Self::Undo { back, share } => {
+                const UNKNOWN: Granted = (Grant { id: 0, limit: None }, 1);
+                let (grant, units) = grants.iter().rev().nth(back).copied().unwrap_or(UNKNOWN);
+                Cost::undo(part_of(share, units), grant)
+            }
         }
     }
 }
 
 impl RandomCharge {
-    /// The charge, for a counter with this kernel.
-    pub(crate) fn charge(&self, kernel: Kernel) -> Charge {
+    /// The charge, for a counter with this kernel and these grants.
+    pub(crate) fn charge(&self, kernel: Kernel, grants: &[Granted]) -> Charge {
         Charge {
             kernel,
-            cost: self.amount.cost(&kernel),
+            cost: self.amount.cost(&kernel, grants),
             charging: self.charging,
             role: self.role,
             on_store_failure: FailurePolicy::default(),
@@ -175,14 +197,17 @@ impl Sequence {
         (random_charges, is_denied): &RandomRequest,
         case: u64,
         batch: usize,
+        grants: &Grants,
     ) -> Charges {
         let mut charges = Charges::default();
         if *is_denied {
             charges.set_denied();
         }
         for random in random_charges {
-            let charge = random.charge(self.kernel(random.counter, batch));
-            charges.push(charge, |key| key.push_str(&format!("{case}/{}", random.counter)));
+            let key = format!("{case}/{}", random.counter);
+            let grants = grants.0.get(&key).map_or(&[][..], Vec::as_slice);
+            let charge = random.charge(self.kernel(random.counter, batch), grants);
+            charges.push(charge, |text| text.push_str(&key));
         }
         charges
     }
@@ -196,6 +221,21 @@ impl Sequence {
         };
         // The time of a replay may stay the same, and must stay in range.
         next.min(MAX_TIME_US)
+    }
+}
+
+impl Grants {
+    /// Adds what a request has got.
+    pub(crate) fn add(&mut self, charges: &Charges, outcomes: &Outcomes) {
+        let is_denied = charges.is_denied(|index| outcomes.is_over(index));
+        for ((key, charge), outcome) in charges.iter().zip(outcomes.decided()) {
+            let DecidedBy::Store(snapshot) = outcome.decided_by else { continue };
+            let units = charge.cost.taken();
+            if units > 0 && charge.is_recorded(outcome.verdict, is_denied) {
+                let grant = charge.kernel.grant(&snapshot.reading, units).map(|grant| (grant, units));
+                self.0.entry(key.to_owned()).or_default().extend(grant);
+            }
+        }
     }
 }
 

@@ -13,15 +13,15 @@ use super::sequence::{
     Amount, KINDS, LONGEST_US, NumberChange, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of,
 };
 
-/// Small limits and periods, so that limits and periods end often. No limit is below `least`.
-pub(crate) fn small(least: u64) -> impl Strategy<Value = Kernel> {
-    kernel(least..12, 1..=40_u64)
+/// Small limits and periods, so that limits and periods end often.
+pub(crate) fn small() -> impl Strategy<Value = Kernel> {
+    kernel(0..12_u64, 1..=40_u64)
 }
 
 /// Limits and periods as in typical rules.
-pub(crate) fn everyday(least: u64) -> impl Strategy<Value = Kernel> {
+pub(crate) fn everyday() -> impl Strategy<Value = Kernel> {
     let unit_s = prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400)];
-    kernel(least..100_000, unit_s.prop_map(|seconds| seconds * 1_000_000))
+    kernel(0..100_000_u64, unit_s.prop_map(|seconds| seconds * 1_000_000))
 }
 
 /// The largest allowed numbers, and numbers near them.
@@ -93,9 +93,15 @@ pub(crate) fn random_charge(counters: usize) -> impl Strategy<Value = RandomChar
     charge_of(counters, role_beside_others())
 }
 
-/// The only charge of a request.
+/// The only charge of a request. An undo is one.
 pub(crate) fn only_charge(counters: usize) -> impl Strategy<Value = RandomCharge> {
-    charge_of(counters, role())
+    let undo = (0..counters, 0..4_usize, 0.0..1.2).prop_map(|(counter, back, share)| RandomCharge {
+        counter,
+        amount: Amount::Undo { back, share },
+        charging: Charging::Postpaid,
+        role: Role::Settle,
+    });
+    prop_oneof![6 => charge_of(counters, role()), 1 => undo]
 }
 
 /// A generator that leaves a kernel or a role out makes the properties blind for it.
@@ -107,7 +113,7 @@ fn the_generators_make_every_kernel_and_every_role() {
         let kinds = std::iter::repeat_with(value).take(1_000);
         kinds.map(|value| std::mem::discriminant(&value)).collect::<HashSet<_>>().len()
     }
-    for kernels in [small(0).boxed(), everyday(0).boxed(), largest().boxed()] {
+    for kernels in [small().boxed(), everyday().boxed(), largest().boxed()] {
         assert_eq!(kinds(kernels), Kernel::KINDS);
     }
     assert_eq!(kinds(only_charge(1).prop_map(|charge| charge.role)), Role::KINDS);

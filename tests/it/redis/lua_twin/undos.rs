@@ -1,159 +1,198 @@
-//! Undos of grants: stories of one counter with takes, refunds and undos of earlier grants, some of them twice, long
-//! after, or of a grant that never was.
+//! Known answers of undos, in the engine and in the script: what a receipt gives back, and what a denied request over
+//! several slots gives back (decision 10). The sequences of the other tests have undos among other charges.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use engine::algorithm::{Gcra, Kernel, SlidingLog};
+use engine::{
+    Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Grant, Outcome, Pacing, Role, Verdict,
+};
 
-use engine::algorithm::Kernel;
-use engine::{Charge, Charges, Charging, Cost, DecidedBy, Grant, Outcomes, Role};
-use proptest::collection::vec;
-use proptest::prelude::*;
-
-use super::sequence::{NumberChange, TimeStep};
-use super::strategies::{changes, everyday, largest, small, time_step};
-use super::{Fixture, Model, START_US, Step, assert_ttls};
-use crate::redis::lua_twin::sequence::Sequence;
+use super::{Fixture, Model, START_US, Step};
 use crate::redis::one_charge;
-use crate::support::properties;
 
-/// What is charged, with a share of the limit.
-#[derive(Clone, Debug)]
+/// One counter.
+struct Counter {
+    kernel: Kernel,
+    key: String,
+    model: Model,
+    steps: Vec<Step>,
+}
+
+/// Units, and what they were granted with.
+type Granted = (u64, Grant);
+
+impl Counter {
+    fn new(kernel: Kernel, name: &str) -> Self {
+        Self { kernel, key: format!("undo/{name}"), model: Model::default(), steps: Vec::new() }
+    }
+
+    fn decide(&mut self, now_us: u64, cost: Cost, charging: Charging) -> Outcome {
+        let charge = one_charge(self.kernel, &self.key, cost).charge(0).clone();
+        let role = if charging == Charging::Postpaid { Role::Settle } else { Role::Enforce };
+        let mut request = Charges::default();
+        request.push(Charge { charging, role, ..charge }, |key| key.push_str(&self.key));
+        let expected = vec![self.model.decide(&request, now_us)];
+        let outcome = expected[0].by_charge[0];
+        self.steps.push(Step { now_us, requests: vec![request], expected });
+        outcome
+    }
+
+    fn take(&mut self, now_us: u64, units: u64) -> Granted {
+        let outcome = self.decide(now_us, Cost::take(units), Charging::Prepaid);
+        assert_eq!(outcome.verdict, Verdict::Fits);
+        let DecidedBy::Store(CounterSnapshot { reading, .. }) = outcome.decided_by else {
+            panic!("not from a store: {outcome:?}")
+        };
+        (units, self.kernel.grant(&reading, units).expect("a kernel with a counter"))
+    }
+
+    fn undo(&mut self, now_us: u64, (units, grant): Granted) -> Outcome {
+        self.decide(now_us, Cost::undo(units, grant), Charging::Postpaid)
+    }
+
+    fn peek(&mut self, now_us: u64) -> Outcome {
+        self.decide(now_us, Cost::PEEK, Charging::Prepaid)
+    }
+
+    /// Compares all answers with those of the script.
+    fn check(&self, fixture: &Fixture) {
+        fixture.check_steps(&self.steps).unwrap_or_else(|difference| panic!("{difference}"));
+    }
+}
+
+#[derive(Clone, Copy)]
 enum Event {
-    Take(f64),
-    /// In any case.
-    Record(f64),
-    Refund(f64),
-    /// Gives a share of the grant back that is this many grants old.
-    Undo {
-        back: usize,
-        share: f64,
-    },
-    /// Gives units back to a grant of this id, relative to the time or to the index of the window.
-    UndoUnknown {
-        id: i64,
-        share: f64,
-    },
+    Take(u64),
+    /// To be undone at the end.
+    Reserve(u64),
+    Refund(u64),
+    /// Many microseconds pass.
+    Wait(u64),
 }
 
-/// A grant of the counter, and its units.
-type Granted = (Grant, u64);
+use Event::{Refund, Reserve, Take, Wait};
 
-const UNKNOWN: Grant = Grant { id: 0, limit: None };
+const WINDOW_US: u64 = 1_000;
 
-fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![
-        8 => (0.0..0.6).prop_map(Event::Take),
-        1 => (0.0..1.2).prop_map(Event::Record),
-        1 => (0.0..0.5).prop_map(Event::Refund),
-        8 => (0..4_usize, 0.0..1.2).prop_map(|(back, share)| Event::Undo { back, share }),
-        1 => (-3..3_i64, 0.0..1.2).prop_map(|(id, share)| Event::UndoUnknown { id, share }),
-    ]
-}
-
-fn part(whole: u64, share: f64) -> u64 {
-    (share * whole as f64) as u64 + 1
-}
-
-/// The id of a grant at this time, which this many windows or microseconds away.
-fn id_near(kernel: &Kernel, now_us: u64, away: i64) -> u64 {
-    let near = match kernel {
-        Kernel::FixedWindow(k) => now_us / k.window_us(),
-        Kernel::SlidingWindow(k) => now_us / k.window_us(),
-        _ => now_us,
-    };
-    near.saturating_add_signed(away)
-}
-
-fn request(kernel: Kernel, key: &str, event: &Event, grants: &[Granted], now_us: u64) -> Charges {
-    let most = kernel.max_cost();
-    let (cost, charging, role) = match *event {
-        Event::Take(share) => (Cost::take(part(most, share)), Charging::Prepaid, Role::Enforce),
-        Event::Record(share) => (Cost::take(part(most, share)), Charging::Postpaid, Role::Settle),
-        Event::Refund(share) => (Cost::refund(part(most, share)), Charging::Prepaid, Role::Enforce),
-        Event::Undo { back, share } => {
-            let (grant, units) = grants.iter().rev().nth(back).copied().unwrap_or((UNKNOWN, 1));
-            (Cost::undo(part(units, share), grant), Charging::Postpaid, Role::Settle)
+/// The units that are used after these events, a microsecond each, and after the undo; and how long the newest one
+/// stays then, from the first event on.
+fn after_the_undo(fixture: &Fixture, name: &str, events: &[Event]) -> (u64, u64) {
+    let mut counter = Counter::new(Kernel::SlidingLog(SlidingLog::new(100, WINDOW_US)), name);
+    let (mut now_us, mut reserved) = (START_US, None);
+    for event in events {
+        now_us += 1;
+        match *event {
+            Take(units) => drop(counter.take(now_us, units)),
+            Reserve(units) => reserved = Some(counter.take(now_us, units)),
+            Refund(units) => drop(counter.decide(now_us, Cost::refund(units), Charging::Prepaid)),
+            Wait(us) => now_us += us,
         }
-        Event::UndoUnknown { id, share } => {
-            let grant = Grant { id: id_near(&kernel, now_us, id), ..UNKNOWN };
-            (Cost::undo(part(most, share), grant), Charging::Postpaid, Role::Settle)
-        }
-    };
-    let mut charges = Charges::default();
-    let charge = one_charge(kernel, key, cost).charge(0).clone();
-    charges.push(Charge { charging, role, ..charge }, |text| text.push_str(key));
-    charges
-}
-
-/// The grant that a request has got, if it has.
-fn grant(charges: &Charges, outcomes: &Outcomes) -> Option<Granted> {
-    let (charge, outcome) = (charges.charge(0), outcomes.by_charge[0]);
-    let DecidedBy::Store(snapshot) = outcome.decided_by else { return None };
-    let units = charge.cost.taken();
-    if units == 0 || !charge.is_recorded(outcome.verdict, false) {
-        return None;
     }
-    Some((charge.kernel.grant(&snapshot.reading, units)?, units))
-}
-
-/// The events on one counter, whose limit changes between them.
-fn steps(kernel: Kernel, changes: Vec<NumberChange>, events: &[(TimeStep, Event)], case: u64) -> Vec<Step> {
-    let (mut model, mut now_us, mut last, mut grants) =
-        (Model::default(), START_US, Outcomes::default(), Vec::new());
-    let changes = changes.into_iter().map(|change| NumberChange { counter: 0, ..change }).collect();
-    let counter = Sequence { kernels: vec![kernel], changes, batches: Vec::new() };
-    let step = |(index, (time_step, event)): (usize, &(TimeStep, Event))| {
-        now_us = counter.time_after(now_us, time_step, &last);
-        let kernel = counter.kernel(0, index);
-        let request = request(kernel, &format!("undos/{case}"), event, &grants, now_us);
-        last = model.decide(&request, now_us);
-        grants.extend(grant(&request, &last));
-        Step { now_us, requests: vec![request], expected: vec![last.clone()] }
-    };
-    events.iter().enumerate().map(step).collect()
-}
-
-fn compare(kernels: impl Strategy<Value = Kernel>) {
-    let (fixture, cases) = (Fixture::start(), AtomicU64::new(0));
-    let kernels = kernels.prop_filter("a counter", Kernel::has_counter);
-    let mut runner = properties::runner(file!());
-    let stories = (kernels, changes(80), vec((time_step(), event()), 1..80));
-    let result = runner.run(&stories, |(kernel, changes, events)| {
-        fixture.check_steps(&steps(kernel, changes, &events, cases.fetch_add(1, Ordering::Relaxed)))
-    });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
-    assert_ttls(&fixture.redis);
+    let undone = counter.undo(now_us, reserved.expect("a reservation"));
+    assert_eq!(undone.verdict, Verdict::Fits);
+    let report = counter.peek(now_us).report;
+    counter.check(fixture);
+    assert_eq!(undone.report.remaining, report.remaining);
+    let newest_us = (now_us + report.reset_after_us).saturating_sub(START_US + WINDOW_US);
+    (100 - report.remaining, if report.remaining == 100 { 0 } else { newest_us })
 }
 
 #[test]
-fn script_and_engine_undo_alike_with_small_numbers() {
-    compare(small(0));
-}
-
-#[test]
-fn script_and_engine_undo_alike_with_everyday_numbers() {
-    compare(everyday(0));
-}
-
-#[test]
-fn script_and_engine_undo_alike_with_the_largest_numbers() {
-    compare(largest());
-}
-
-/// More later grants than an undo writes again.
-#[test]
-fn an_undo_in_a_long_log_is_made_or_not_made_alike() {
+fn an_undo_removes_what_a_refund_has_left_in_the_place_of_the_grant() {
     let fixture = Fixture::start();
-    let kernel = Kernel::SlidingLog(engine::algorithm::SlidingLog::new(1_000, 60_000_000));
-    for later in [62, 63, 64, 65, 200] {
-        let mut events = vec![(TimeStep::Us(1), Event::Take(0.1)), (TimeStep::Us(1), Event::Take(0.1))];
-        events.extend((0..later).map(|_| (TimeStep::Us(1), Event::Take(0.001))));
-        events.push((TimeStep::Us(1), Event::Undo { back: later, share: 0.5 }));
-        events.push((TimeStep::Us(1), Event::Take(0.9)));
-        let steps = steps(kernel, Vec::new(), &events, later as u64);
-        fixture.check_steps(&steps).unwrap_or_else(|difference| panic!("{difference}"));
-        let undone = steps[steps.len() - 2].expected[0].by_charge[0];
-        assert_eq!(undone.verdict == engine::Verdict::Fits, later < 64, "{later} later grants");
+    let rows: [(&str, &[Event], (u64, u64)); 9] = [
+        ("the refund removed the grant", &[Take(1), Reserve(1), Refund(1)], (0, 0)),
+        ("a later grant stays", &[Take(1), Reserve(1), Refund(1), Take(1)], (1, 4)),
+        ("a part of the grant", &[Take(3), Reserve(3), Refund(2)], (1, 1)),
+        ("the grant and a part of the one before", &[Take(4), Reserve(2), Refund(3)], (1, 1)),
+        ("the refund removed a later grant", &[Take(1), Reserve(2), Take(3), Refund(3)], (1, 1)),
+        ("several earlier grants", &[Take(1), Take(1), Take(1), Reserve(2), Refund(2), Take(1)], (2, 6)),
+        ("no refund", &[Take(1), Reserve(1), Take(1)], (2, 3)),
+        ("the log was emptied and used again", &[Reserve(1), Refund(5), Take(2)], (2, 3)),
+        (
+            "the earlier grant has left the window",
+            &[Take(1), Reserve(1), Refund(1), Wait(996), Take(1)],
+            (1, 1_001),
+        ),
+    ];
+    for (case, events, expected) in rows {
+        assert_eq!(after_the_undo(&fixture, case, events), expected, "{case}");
+    }
+}
+
+/// An undo in a log writes fewer than 64 later grants again.
+#[test]
+fn an_undo_after_many_grants_is_dropped_and_reported() {
+    let fixture = Fixture::start();
+    for (others, remaining, verdict) in [(63, 37, Verdict::Fits), (64, 35, Verdict::Over)] {
+        let kernel = Kernel::SlidingLog(SlidingLog::new(100, 1_000_000));
+        let mut counter = Counter::new(kernel, &others.to_string());
+        let granted = counter.take(START_US, 1);
+        for other in 1..=others {
+            counter.take(START_US + other, 1);
+        }
+        let undone = counter.undo(START_US + others, granted);
+        assert_eq!((undone.report.remaining, undone.verdict), (remaining, verdict), "after {others} others");
+        // A grant that the log no longer has needs no undo.
+        let (units, grant) = granted;
+        let gone = Grant { id: grant.id - 1, ..grant };
+        assert_eq!(counter.undo(START_US + others, (units, gone)).verdict, Verdict::Fits);
+        counter.check(&fixture);
+    }
+}
+
+fn gcra(limit: u64, period_us: u64, burst: u64) -> Kernel {
+    Kernel::Gcra(Gcra::new(limit, period_us, burst, Pacing::Meter))
+}
+
+#[test]
+fn time_drained_since_the_grant_is_not_returned() {
+    // A burst of 10, and one unit is freed every 100 us.
+    let mut counter = Counter::new(gcra(10, 1_000, 10), "drained");
+    let granted = counter.take(START_US, 4);
+    // 250 us of the 400 us have drained. Then 3 units are taken.
+    counter.take(START_US + 250, 3);
+    // The counter is at 450 us then, and the undo returns 150 us.
+    assert_eq!(counter.undo(START_US + 250, granted).report.reset_after_us, 300);
+    counter.check(&Fixture::start());
+}
+
+/// The case in which an undo returns too much, as little as it is: 5 us here, the refill while the second grant stood.
+#[test]
+fn a_grant_on_top_of_a_grant_that_is_undone_returns_the_refill_too() {
+    let mut counter = Counter::new(gcra(1_000_000, 1_000_000, 100), "on top");
+    let [first, second] = [(); 2].map(|()| counter.take(START_US, 10));
+    counter.undo(START_US, first);
+    counter.take(START_US + 5, 10);
+    counter.undo(START_US + 5, second);
+    // The take alone would leave 10 us.
+    assert_eq!(counter.peek(START_US + 5).report.reset_after_us, 5);
+    counter.check(&Fixture::start());
+}
+
+/// While other requests keep the bucket from being full, time is never lost.
+#[test]
+fn an_undo_returns_everything_if_the_bucket_was_never_full() {
+    let fixture = Fixture::start();
+    for fraction in [0, 1] {
+        let kernel = gcra(1_000, 1_000_000 + fraction, 100);
+        let mut counter = Counter::new(kernel, &format!("never full {fraction}"));
+        let mut never = Counter::new(kernel, &format!("never undone {fraction}"));
+        let mut now_us = START_US;
+        let mut both = |counter: &mut Counter, now_us, units| {
+            counter.take(now_us, units);
+            never.take(now_us, units);
+        };
+        both(&mut counter, now_us, 20);
+        // Every 900 us one unit stays and ten are held for 300 us. One unit is freed every 1,000 us.
+        for _ in 0..100 {
+            now_us += 600;
+            both(&mut counter, now_us, 1);
+            let granted = counter.take(now_us, 10);
+            now_us += 300;
+            counter.undo(now_us, granted);
+        }
+        let lost_us = counter.peek(now_us).report.reset_after_us - never.peek(now_us).report.reset_after_us;
+        assert!(lost_us <= 100 * fraction, "{lost_us} us of 100 undos");
+        counter.check(&fixture);
     }
 }

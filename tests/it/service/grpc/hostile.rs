@@ -1,53 +1,15 @@
 //! Requests of a hostile client: they must not crash or block the process, or use memory without limit.
 
-use bytes::{Buf, BufMut, Bytes};
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use bytes::Bytes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code as Failure, Status};
 
+use super::raw_codec::Raw;
 use super::{decide_one, plan, request_for, service};
 use crate::service::http::post;
 use crate::support::grpc::{Code, RateLimitDescriptor, RateLimitRequest, Rls, descriptor, request};
 use crate::support::process::Ratelimitd;
 use crate::support::{http, wait};
-
-/// A codec that sends and receives bytes without changes.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.put(message);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        let length = message.remaining();
-        Ok(Some(message.copy_to_bytes(length)))
-    }
-}
 
 pub(super) async fn send_raw(channel: &Channel, path: &'static str, message: &[u8]) -> Result<Bytes, Status> {
     let mut client = tonic::client::Grpc::new(channel.clone());

@@ -5,6 +5,7 @@ mod bytes;
 mod hostile;
 mod limits;
 mod memory;
+mod raw_codec;
 mod services;
 
 use envoy_types::pb::google::protobuf::UInt64Value;
