@@ -195,12 +195,11 @@ impl LimitCounts {
         self.outcomes().iter().any(|&(_, count)| count > 0)
     }
 
-    pub(super) fn outcomes(&self) -> [(&'static str, u64); 6] {
+    pub(super) fn outcomes(&self) -> [(&'static str, u64); 5] {
         [
             ("ok", self.ok.get()),
             ("near_limit", self.near_limit.get()),
             ("over_limit", self.over_limit.get()),
-            ("unasked", self.unasked.get()),
             ("shadow", self.shadow.get()),
             ("error", self.error.get()),
         ]

@@ -96,6 +96,6 @@ pub fn timeless(answer: Answer) -> Answer {
 /// What was played, without the times.
 #[must_use]
 pub fn timeless_played(played: Vec<Played>) -> Vec<Played> {
-    let of_one = |Played { answer, facts }| Played { answer: timeless(answer), facts };
+    let of_one = |played: Played| Played { answer: timeless(played.answer), ..played };
     played.into_iter().map(of_one).collect()
 }
