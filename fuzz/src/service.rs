@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use ratelimitd::app::{Addresses, App};
+use ratelimitd::app::{Addresses, App, LogQueue};
 use ratelimitd::net::ListenAddress;
 use ratelimitd::settings::{Settings, Written};
 use tokio::runtime::{Builder, Runtime};
@@ -79,7 +79,9 @@ async fn prepare() -> App {
     variables.push(("RATELIMITD__RULES__PATH".to_owned(), rules.display().to_string()));
     let written = Written::collect(None, variables).expect("no file");
     let (settings, _) = Settings::load(written).expect("valid settings");
-    App::prepare(settings, Default::default()).await.expect("the rules are valid and the ports are free")
+    App::prepare(settings, LogQueue::start(std::io::sink()))
+        .await
+        .expect("the rules are valid and the ports are free")
 }
 
 /// The address of the gRPC port.

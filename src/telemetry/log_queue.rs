@@ -27,7 +27,7 @@ pub struct LogQueue {
 
 impl LogQueue {
     /// Starts the thread that writes the lines to `output`.
-    pub(super) fn start(output: impl Write + Send + 'static) -> Self {
+    pub fn start(output: impl Write + Send + 'static) -> Self {
         let unwritten = Arc::<AtomicU64>::default();
         let output = CountedOutput { output, unwritten: Arc::clone(&unwritten) };
         let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(MAX_QUEUED_LINES);

@@ -173,6 +173,9 @@ const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "wit
 /// The labels of a series.
 type Labels<'s> = Vec<(&'static str, &'s str)>;
 
+/// The kind of a family, and its series.
+type Family<'s> = (StatKind, Vec<(Labels<'s>, u64)>);
+
 /// The values as families. Series with the same labels are summed.
 pub(crate) fn families(stats: &[Stat]) -> Vec<MetricFamily> {
     let mut by_family = BTreeMap::new();
@@ -181,7 +184,7 @@ pub(crate) fn families(stats: &[Stat]) -> Vec<MetricFamily> {
         let (_, series) = by_family.entry(name).or_insert_with(|| (stat.kind, Vec::new()));
         series.push((labels, stat.value));
     }
-    let family = |(name, (kind, mut series)): (Cow<'_, str>, (StatKind, Vec<(Labels<'_>, u64)>))| {
+    let family = |(name, (kind, mut series)): (Cow<'_, str>, Family<'_>)| {
         let mut family = family_named(&name, kind);
         series.sort_unstable();
         for same in series.chunk_by(|(a, _), (b, _)| a == b) {

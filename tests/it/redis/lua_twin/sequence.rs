@@ -228,7 +228,7 @@ impl Grants {
     /// Adds what a request has got.
     pub(crate) fn add(&mut self, charges: &Charges, outcomes: &Outcomes) {
         let is_denied = charges.is_denied(|index| outcomes.is_over(index));
-        for ((key, charge), outcome) in charges.iter().zip(outcomes.decided()) {
+        for ((key, charge), outcome) in charges.iter().zip(&outcomes.by_charge) {
             let DecidedBy::Store(snapshot) = outcome.decided_by else { continue };
             let units = charge.cost.taken();
             if units > 0 && charge.is_recorded(outcome.verdict, is_denied) {
