@@ -54,9 +54,9 @@ impl Totals {
             self.samples.push_back(before.clone());
         }
         let window = self.samples.front().unwrap_or(&before);
-        let calls = sample.calls.since(&window.calls);
-        let store = sample.store_calls.since(&window.store_calls);
-        let of_store = |share| if store_answers { store.percentile_us(share) } else { None };
+        let calls = calls_since(&sample.calls, &window.calls);
+        let store = calls_since(&sample.store_calls, &window.store_calls);
+        let of_store = |share| if store_answers { percentile_us(&store, share) } else { None };
         self.store_p50_us = of_store(0.5);
         let second = Second {
             requests: ok + policy + denied + failed,
@@ -64,8 +64,8 @@ impl Totals {
             failed,
             policy,
             shadow: shadow + since(sample.shadowed, before.shadowed),
-            p50_us: calls.percentile_us(0.5),
-            p99_us: calls.percentile_us(0.99),
+            p50_us: percentile_us(&calls, 0.5),
+            p99_us: percentile_us(&calls, 0.99),
             store_p99_us: of_store(0.99),
         };
         for _ in 1..passed.min(SECONDS as u64) {
@@ -113,34 +113,32 @@ fn push<T>(ring: &mut VecDeque<T>, value: T, most: usize) {
     ring.push_back(value);
 }
 
-impl DurationBuckets {
-    /// The calls since `before`.
-    fn since(&self, before: &Self) -> Self {
-        let mut since = self.clone();
-        since.calls = since.calls.saturating_sub(before.calls);
-        for (bucket, (_, calls)) in since.up_to.iter_mut().zip(&before.up_to) {
-            bucket.1 = bucket.1.saturating_sub(*calls);
-        }
-        since
+/// The calls since `before`.
+fn calls_since(calls: &DurationBuckets, before: &DurationBuckets) -> DurationBuckets {
+    let mut since = calls.clone();
+    since.calls = since.calls.saturating_sub(before.calls);
+    for (bucket, (_, calls)) in since.up_to.iter_mut().zip(&before.up_to) {
+        bucket.1 = bucket.1.saturating_sub(*calls);
     }
+    since
+}
 
-    /// A percentile in microseconds, interpolated within its bucket as `histogram_quantile` of Prometheus does.
-    fn percentile_us(&self, share: f64) -> Option<u64> {
-        if self.calls < LEAST_CALLS {
-            return None;
-        }
-        let rank = share * self.calls as f64;
-        let mut below = (0.0, 0);
-        for &(bound, calls) in &self.up_to {
-            if calls as f64 >= rank {
-                let (from, calls_below) = below;
-                let part = (rank - calls_below as f64) / (calls - calls_below).max(1) as f64;
-                return Some(((from + (bound - from) * part) * MICROSECONDS) as u64);
-            }
-            below = (bound, calls);
-        }
-        Some((below.0 * MICROSECONDS) as u64)
+/// A percentile in microseconds, interpolated within its bucket as `histogram_quantile` of Prometheus does.
+fn percentile_us(durations: &DurationBuckets, share: f64) -> Option<u64> {
+    if durations.calls < LEAST_CALLS {
+        return None;
     }
+    let rank = share * durations.calls as f64;
+    let mut below = (0.0, 0);
+    for &(bound, calls) in &durations.up_to {
+        if calls as f64 >= rank {
+            let (from, calls_below) = below;
+            let part = (rank - calls_below as f64) / (calls - calls_below).max(1) as f64;
+            return Some(((from + (bound - from) * part) * MICROSECONDS) as u64);
+        }
+        below = (bound, calls);
+    }
+    Some((below.0 * MICROSECONDS) as u64)
 }
 
 #[cfg(test)]
@@ -179,13 +177,13 @@ mod tests {
     fn a_percentile_is_interpolated_within_its_bucket() {
         let buckets = |calls, up_to: &[(f64, u64)]| DurationBuckets { calls, up_to: up_to.to_vec() };
         let some = buckets(100, &[(0.001, 0), (0.002, 80), (0.005, 100)]);
-        assert_eq!(some.percentile_us(0.5), Some(1_625));
-        assert_eq!(some.percentile_us(0.99), Some(4_850));
+        assert_eq!(percentile_us(&some, 0.5), Some(1_625));
+        assert_eq!(percentile_us(&some, 0.99), Some(4_850));
         let slow = buckets(100, &[(0.001, 10), (1.0, 20)]);
-        assert_eq!(slow.percentile_us(0.99), Some(1_000_000), "above all bounds");
+        assert_eq!(percentile_us(&slow, 0.99), Some(1_000_000), "above all bounds");
         let few = buckets(19, &[(0.001, 19)]);
-        assert_eq!(few.percentile_us(0.5), None);
-        assert_eq!(some.since(&buckets(90, &[(0.001, 0), (0.002, 75), (0.005, 90)])).calls, 10);
+        assert_eq!(percentile_us(&few, 0.5), None);
+        assert_eq!(calls_since(&some, &buckets(90, &[(0.001, 0), (0.002, 75), (0.005, 90)])).calls, 10);
     }
 
     #[test]

@@ -14,7 +14,7 @@ impl Source {
     }
 
     pub fn is_test(&self) -> bool {
-        self.path.file_stem().is_some_and(|stem| stem == "tests")
+        self.path.file_stem().is_some_and(|stem| stem == "tests" || stem == "testing")
             || self.path.components().any(|part| part.as_os_str() == "tests")
     }
 

@@ -94,7 +94,7 @@ fn as_explained(story: &Story) -> Checked {
 
 #[test]
 fn what_explain_says_applies_is_what_is_charged() {
-    check_stories(budget(300), &mut as_explained).unwrap_or_else(|failure| panic!("{failure}"));
+    check_stories(budget(120), &mut as_explained).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]

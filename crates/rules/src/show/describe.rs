@@ -20,7 +20,8 @@ pub struct Description {
     pub matched: usize,
 }
 
-/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request` at `now_us`: prints the plan.
+/// Prints the plan of `request` at `now_us`: which of `rules`, changed by `upgrades`, apply to each descriptor, and
+/// why.
 ///
 /// # Errors
 /// [`PlanError`] if the engine cannot plan the request.
