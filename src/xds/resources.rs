@@ -15,6 +15,10 @@ use super::pb::ratelimit::config::ratelimit::v3::{
 };
 use super::subscription::TYPE_URL;
 
+/// An answer with this many resources that cannot be decoded is refused for them. An empty resource takes two bytes of
+/// the answer, and its reason several hundred in memory.
+const MAX_FAULTS: usize = 1_000;
+
 /// The bytes of a set of resources, to tell whether two answers say the same.
 pub(super) type Fingerprint = [u8; 32];
 
@@ -32,9 +36,19 @@ pub(super) fn fingerprint(type_url: &str, resources: &[Any]) -> Fingerprint {
     hash.finalize().into()
 }
 
-/// The resources of an answer, decoded or with the reason why they cannot be.
+/// The resources of an answer, decoded or with the reason why they cannot be. Ends at [`MAX_FAULTS`] reasons.
 pub(super) fn decode_all(resources: Vec<Any>) -> Vec<RuleResource> {
-    resources.into_iter().enumerate().map(|(index, resource)| decode(index, &resource)).collect()
+    let mut decoded = Vec::new();
+    let mut faults = 0;
+    for (index, resource) in resources.into_iter().enumerate() {
+        let resource = decode(index, &resource);
+        faults += usize::from(resource.rules.is_err());
+        decoded.push(resource);
+        if faults == MAX_FAULTS {
+            break;
+        }
+    }
+    decoded
 }
 
 fn decode(index: usize, resource: &Any) -> RuleResource {
