@@ -18,7 +18,7 @@ const ORDERS_QUEUE: usize = 4;
 #[derive(Debug)]
 pub(super) struct WorkerLink {
     pub(super) open: OpenConnections,
-    /// Of its runtime; none until it runs.
+    /// The metrics of its runtime; none until it runs.
     pub(super) metrics: OnceLock<RuntimeMetrics>,
     pub(super) arriving: mpsc::Sender<Arriving>,
     pub(super) orders: mpsc::Sender<GiveAway>,
