@@ -269,7 +269,7 @@ pub(super) fn watch_deny_cache(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::PartialOutcomes;
+    use engine::{DecidedBy, FailurePolicy, Outcome, PartialOutcomes, Report, Verdict};
 
     /// The place in [`KINDS`]. The compiler names an error that has none.
     fn place(error: &StoreError) -> usize {
@@ -300,9 +300,11 @@ mod tests {
         ];
         let kinds: Vec<_> = errors.iter().map(StoreError::kind).collect();
         assert_eq!(kinds, KINDS);
+        let decided_by = DecidedBy::Policy(FailurePolicy::Allow);
+        let admitted = Outcome { verdict: Verdict::Fits, report: Report::unused(1), decided_by };
         for error in errors {
             assert_eq!(KINDS[place(&error)], error.kind());
-            let partial = PartialOutcomes::collect(vec![Ok(None), Err(error.clone())], None);
+            let partial = PartialOutcomes::collect(vec![Ok(admitted), Err(error.clone())], None);
             for wrapped in [StoreError::Policy(Box::new(error)), partial.expect_err("a failure")] {
                 assert_eq!(KINDS[place(&wrapped)], wrapped.kind());
             }

@@ -141,7 +141,7 @@ fn a_timeout_that_envoy_does_not_wait_for_by_default_is_named_with_what_to_set()
 }
 
 /// The values of variables that get neither their default of `envoyproxy/ratelimit` nor `true` in place of `false`.
-const VALUES: [(&str, &str); 41] = [
+const VALUES: [(&str, &str); 40] = [
     ("GRPC_UDS", ""),
     ("GRPC_MAX_CONNECTION_AGE", "2h"),
     ("GRPC_SERVER_TLS_CERT", "/tls/tls.crt"),

@@ -309,10 +309,10 @@ async fn a_kernel_that_the_script_does_not_know_is_an_error() {
     store(&patient_options(&redis.url())).probe().await.expect("the script is loaded");
     let mut connection =
         redis::Client::open(redis.url()).expect("a URL").get_connection().expect("a connection");
-    // A shape with one request of one charge: lua/batch.lua has the layout. 7 is a limit of 0.
+    // A record of one request with one charge: lua/batch.lua has the layout. 7 is a limit of 0.
     let mut run = |kernel: u8| {
         let numbers = [1_000.0, 1_000.0].map(f64::to_le_bytes).concat();
-        let call = [&numbers[..], &[0, 0], &[103, 1, 0, 0, 0, 1, 0], &[kernel, 1]].concat();
+        let call = [&numbers[..], &[0, 0], &[1, 0], &[kernel, 1]].concat();
         redis::cmd("EVALSHA").arg(script_sha1()).arg(0).arg(call).query::<Vec<i64>>(&mut connection)
     };
     assert_eq!(run(7), Ok(vec![1_000, -1]), "denied");

@@ -201,9 +201,10 @@ async fn what_is_certain_beats_an_error() {
         let before = asked.filter_map(uses_up);
         layer.decide(&before).await.expect("memory answers");
         let expected = expected.ok_or_else(|| StoreError::Policy(Box::new(StoreError::Timeout)));
-        let verdicts = layer.decide(&asked).await.map(|outcomes| {
-            outcomes.by_charge.iter().map(|outcome| outcome.expect("decided").verdict).collect::<Vec<_>>()
-        });
+        let verdicts = layer
+            .decide(&asked)
+            .await
+            .map(|outcomes| outcomes.by_charge.iter().map(|outcome| outcome.verdict).collect::<Vec<_>>());
         assert_eq!(verdicts, expected, "{name}");
     }
 }

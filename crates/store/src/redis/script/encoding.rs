@@ -8,8 +8,8 @@ use engine::{
 use smallvec::SmallVec;
 
 use super::layout::{
-    ChargeMode, FEATURE_LOG_REFUNDS, FEATURE_RESET, FEATURE_SEVERAL, FEATURE_SLIDING_LOG, GRANT,
-    KernelLayout, RESET, ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, RepeatRule, SEVERAL, SLIDING_LOG,
+    ChargeMode, GRANT, KernelLayout, LogUse, RESET, ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, RepeatRule,
+    SEVERAL, SLIDING_LOG,
 };
 use super::reading::reading;
 use super::text::{self, ScriptText};
@@ -23,10 +23,7 @@ pub(crate) struct EncodedRequest {
     /// What the script reads of the request beside its keys; lua/batch.lua describes it.
     bytes: SmallVec<[u8; 64]>,
     reply_width: usize,
-    /// The functions of the script that the request needs if it is decided alone.
-    features: u16,
-    /// The functions of the script that it needs if it is decided with others of the same shape.
-    same_shape_features: u16,
+    log_use: LogUse,
     /// The caller whose turn the request takes in a queue. It is not sent.
     caller: Caller,
     /// Whether the request undoes a charge of a denied request.
@@ -40,7 +37,6 @@ impl EncodedRequest {
             Self { reply_width: reply_width(charges), caller: charges.caller(), ..Self::default() };
         let is_single = charges.len() == 1;
         if !is_single {
-            encoded.features |= FEATURE_SEVERAL;
             encoded.bytes.push(SEVERAL);
             // The bounds on requests keep the number far below this maximum.
             encoded.push_u16(u16::try_from(charges.len()).unwrap_or(u16::MAX));
@@ -78,7 +74,7 @@ impl EncodedRequest {
 
     /// Encodes the reset of a counter.
     pub(crate) fn reset(key: &str, prefix: &str) -> Self {
-        let mut encoded = Self { reply_width: 1, features: FEATURE_RESET, ..Self::default() };
+        let mut encoded = Self { reply_width: 1, ..Self::default() };
         encoded.bytes.push(RESET);
         encoded.push_key(prefix, key);
         encoded
@@ -120,15 +116,9 @@ impl EncodedRequest {
         KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.repeat
     }
 
-    /// Whether the script can decide a request together with others that differ from it in their keys only: it has
-    /// charges, none of them to a sliding log.
-    pub(super) fn may_share_shape(&self) -> bool {
-        self.bytes.first().is_some_and(|&mark| mark < RESET) && !self.has_log()
-    }
-
     /// Whether a charge of the request is to a sliding log, for which the script needs the list commands.
     pub(crate) fn has_log(&self) -> bool {
-        self.features & FEATURE_SLIDING_LOG != 0
+        self.log_use >= LogUse::Charges
     }
 
     /// The parameter with this index of a single charge. Its kernel must have that many.
@@ -139,14 +129,8 @@ impl EncodedRequest {
         f64::from_le_bytes(bytes) as i64
     }
 
-    /// The functions of the script that the request needs if it is decided alone, as bits.
-    pub(super) fn features(&self) -> u16 {
-        self.features
-    }
-
-    /// The functions of the script that the request needs if it is decided with others of the same shape, as bits.
-    pub(super) fn same_shape_features(&self) -> u16 {
-        self.same_shape_features
+    pub(super) fn log_use(&self) -> LogUse {
+        self.log_use
     }
 
     /// How many integers the script returns for the request.
@@ -161,12 +145,9 @@ impl EncodedRequest {
 
     fn push_kernel(&mut self, kernel: &Kernel, mode: ChargeMode) {
         let layout = KernelLayout::for_kernel(kernel);
-        self.features |= layout.feature();
-        if *layout == *SLIDING_LOG && mode as u8 >= ChargeMode::Refund as u8 {
-            self.features |= FEATURE_LOG_REFUNDS;
-        }
-        if !layout.is_decided_inline() {
-            self.same_shape_features |= layout.feature();
+        if *layout == *SLIDING_LOG {
+            let is_refund = mode as u8 >= ChargeMode::Refund as u8;
+            self.log_use = self.log_use.max(if is_refund { LogUse::Refunds } else { LogUse::Charges });
         }
         self.bytes.extend_from_slice(&[layout.number, mode as u8]);
     }

@@ -7,11 +7,11 @@ use engine::algorithm::Kernel;
 /// A kernel of the script. The engine's `Kernel::Gcra` is two of these, because fractions cost extra.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KernelLayout {
-    /// The name of the Lua function; in capitals, the name of the Lua constant with the number.
+    /// In capitals, the name of the Lua constant with the number.
     pub(super) name: &'static str,
     /// The number of the kernel in a request, from 1.
     pub(super) number: u8,
-    /// The text of the file that defines the function.
+    /// The text of its file.
     pub(super) lua: &'static str,
     /// The Lua names of the parameters, which follow the mode in a request as doubles.
     pub(super) parameters: &'static [&'static str],
@@ -115,7 +115,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
 ];
 
 // Other code uses the rows by these names only, so a kernel without a row does not compile.
-pub(super) const GCRA_WHOLE: &KernelLayout = &KERNELS[0];
+const GCRA_WHOLE: &KernelLayout = &KERNELS[0];
 const FIXED_WINDOW: &KernelLayout = &KERNELS[1];
 const GCRA: &KernelLayout = &KERNELS[2];
 const SLIDING_WINDOW: &KernelLayout = &KERNELS[3];
@@ -125,8 +125,8 @@ const BLOCKED: &KernelLayout = &KERNELS[6];
 const CALENDAR_WINDOW: &KernelLayout = &KERNELS[7];
 
 /// The parameters of a kernel are `one` to `five` in the batch script.
-const MOST_PARAMETERS: usize = 5;
-/// The numbers of a counter are in the tables A, B and C of the batch script.
+pub(super) const MOST_PARAMETERS: usize = 5;
+/// The numbers of a counter are `a`, `b` and `c` in the batch script.
 const MOST_NUMBERS: usize = 3;
 
 const _: () = {
@@ -134,20 +134,16 @@ const _: () = {
     while index < KERNELS.len() {
         let KernelLayout { number, parameters, counter, repeat, .. } = &KERNELS[index];
         assert!(*number as usize == index + 1, "Lua uses the numbers as indices");
-        assert!(
-            parameters.len() <= MOST_PARAMETERS,
-            "lua/equal.lua and lua/same_shape.lua would drop a parameter"
-        );
+        assert!(parameters.len() <= MOST_PARAMETERS, "lua/batch.lua would drop a parameter");
         match counter {
             CounterFormat::Numbers(numbers) => {
-                assert!(!numbers.is_empty() && numbers.len() <= MOST_NUMBERS, "lua/batch.lua has A, B and C");
+                assert!(!numbers.is_empty() && numbers.len() <= MOST_NUMBERS, "lua/batch.lua has a, b and c");
             }
             _ => assert!(repeat.is_none(), "lua/equal.lua adds to the numbers of a counter"),
         }
         index += 1;
     }
     assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
-    assert!(KERNELS.len() + 6 <= u16::BITS as usize, "no feature bit is left for a kernel");
 };
 
 /// In the place of a kernel: several charges follow that are decided together.
@@ -156,26 +152,20 @@ pub(super) const SEVERAL: u8 = 0;
 pub(super) const RESET: u8 = 100;
 /// Before a charge to undo: the id of its grant follows.
 pub(super) const GRANT: u8 = 101;
-/// Before a charge that several requests make: the number of the requests follows.
+/// Before a charge that several requests make to one counter.
 pub(super) const EQUAL: u8 = 102;
-/// Before requests that differ in their keys only: the number of the requests follows, then how many keys each has, and
-/// how many integers the reply to each has.
-pub(super) const SAME_SHAPE: u8 = 103;
-
-/// In the features of a request: it has several charges.
-pub(super) const FEATURE_SEVERAL: u16 = 1;
-/// In the features of a request: it resets a counter.
-pub(super) const FEATURE_RESET: u16 = 2;
-/// In the features of a call: several requests make an equal charge.
-pub(super) const FEATURE_EQUAL: u16 = FEATURE_RESET << (KERNELS.len() + 1);
-/// In the features of a call: a key occurs more than once.
-pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
-/// In the features of a call: it has a request that is decided neither by lua/equal.lua nor by lua/same_shape.lua.
-pub(super) const FEATURE_ONE_BY_ONE: u16 = FEATURE_KEYS_REPEAT << 1;
-/// In the features of a request: it gives units of a sliding log back.
-pub(super) const FEATURE_LOG_REFUNDS: u16 = FEATURE_ONE_BY_ONE << 1;
-/// In the features of a request: it has a charge to a sliding log.
-pub(super) const FEATURE_SLIDING_LOG: u16 = SLIDING_LOG.feature();
+/// What requests need of sliding logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum LogUse {
+    /// There are no charges to them.
+    #[default]
+    Nothing,
+    /// There are charges to them.
+    Charges,
+    /// Some of the charges give units back.
+    Refunds,
+}
 
 /// What a charge does to its counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,11 +233,6 @@ impl KernelLayout {
         KERNELS.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// Whether lua/same_shape.lua decides a charge without the kernel's function.
-    pub(super) fn is_decided_inline(&self) -> bool {
-        *self == *BLOCKED || *self == *GCRA_WHOLE
-    }
-
     /// Bytes of the parameters in a request.
     pub(super) const fn parameters_size(&self) -> usize {
         8 * self.parameters.len()
@@ -260,10 +245,5 @@ impl KernelLayout {
             CounterFormat::Log => 4,
             CounterFormat::Nothing => 1,
         }
-    }
-
-    /// The bit of the kernel in the features of a request.
-    pub(super) const fn feature(&self) -> u16 {
-        FEATURE_RESET << self.number
     }
 }

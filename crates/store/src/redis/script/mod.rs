@@ -15,7 +15,7 @@ mod text;
 use engine::StoreError;
 use redis::Cmd;
 
-use self::batch::{RequestBundles, ScriptArgument};
+use self::batch::{RequestBundles, script_argument};
 use self::text::{BATCH, ScriptText};
 
 pub(crate) use self::encoding::{EncodedRequest, RequestReply, outcome, undone};
@@ -85,7 +85,7 @@ impl BatchPlan {
         let bytes = requests.clone().map(|(request, _)| request.size()).sum();
         let keys = requests.clone().flat_map(|(request, _)| request.keys());
         let mut command = start_command(&BATCH, script, keys, bytes);
-        command.arg(ScriptArgument::new(requests, self.keys_repeat, when, bytes).bytes);
+        command.arg(script_argument(requests, self.keys_repeat, when, bytes));
         command
     }
 

@@ -11,7 +11,7 @@ use engine::{
     Outcome, Period, Quantity, Refill, Role, Unit,
 };
 
-use super::layout::{ChargeMode, FEATURE_LOG_REFUNDS, KERNELS, KernelLayout};
+use super::layout::{ChargeMode, KERNELS, KernelLayout, LogUse};
 use super::text::plain;
 use super::*;
 
@@ -85,10 +85,11 @@ fn every_kernel_is_encoded_as_its_layout_says() {
         assert_eq!(encoded.bytes()[..2], [layout.number, ChargeMode::Take as u8], "{kernel:?}");
         assert_eq!(encoded.bytes().len(), 2 + layout.parameters_size(), "{kernel:?}");
         assert_eq!(encoded.key_count(), usize::from(layout.parameters_size() > 0), "{kernel:?}");
-        assert_eq!((encoded.reply_width(), encoded.features()), (layout.reply_width(), layout.feature()));
-        seen |= layout.feature();
+        assert_eq!(encoded.reply_width(), layout.reply_width());
+        assert_eq!(encoded.has_log(), matches!(kernel, Kernel::SlidingLog(_)), "{kernel:?}");
+        seen |= 1 << layout.number;
     }
-    let all = KERNELS.iter().fold(0, |bits, layout| bits | layout.feature());
+    let all = KERNELS.iter().fold(0, |bits, layout| bits | 1 << layout.number);
     assert_eq!(seen, all, "a row of KERNELS that no kernel uses");
 }
 
@@ -148,13 +149,13 @@ fn several_charges_have_roles() {
     ];
     assert_eq!(encoded.bytes(), parts.concat());
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["k0", "k2", "k3"], "a blocked limit has no key");
-    assert_eq!((encoded.reply_width(), encoded.features()), (2 + 1 + 2 + 2, 1 | 8 | 256));
+    assert_eq!(encoded.reply_width(), 2 + 1 + 2 + 2);
 }
 
 #[test]
 fn a_reset_is_a_mark_and_a_key() {
     let encoded = EncodedRequest::reset("k", "p:");
-    assert_eq!((encoded.bytes(), encoded.features(), encoded.reply_width()), ([100].as_slice(), 2, 1));
+    assert_eq!((encoded.bytes(), encoded.reply_width()), ([100].as_slice(), 1));
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k"]);
     let answers = [(vec![0], Some(true)), (vec![-1], Some(false)), (vec![1], None), (vec![], None)];
     for (numbers, expected) in answers {
@@ -178,16 +179,12 @@ fn an_undo_names_its_grant() {
         let charge = taken(kernel);
         let undo = EncodedRequest::undo("k", &charge, &granted(&numbers, &charge), "").expect("a grant");
         let layout = KernelLayout::for_kernel(&charge.kernel);
-        let refunds = if matches!(kernel, Kernel::SlidingLog(_)) { FEATURE_LOG_REFUNDS } else { 0 };
+        let log_use = if matches!(kernel, Kernel::SlidingLog(_)) { LogUse::Refunds } else { LogUse::Nothing };
         let whole = EncodedRequest::new(&charges([charge.clone()]), "");
         let expected =
             [charge_bytes(&[101], &[grant_id]), vec![layout.number, 5], whole.bytes()[2..].to_vec()].concat();
         assert_eq!(undo.bytes(), expected, "{kernel}");
-        assert_eq!(
-            (undo.features(), undo.reply_width()),
-            (layout.feature() | refunds, layout.reply_width()),
-            "{kernel}"
-        );
+        assert_eq!((undo.log_use(), undo.reply_width()), (log_use, layout.reply_width()), "{kernel}");
     }
 }
 
@@ -365,11 +362,10 @@ fn all_other_calls_have_the_batch_script() {
 fn a_batch_is_one_command() {
     let requests = [EncodedRequest::new(&charges([taken(window())]), "p:"), EncodedRequest::reset("r", "p:")];
     let words = |when, script| words(&requests, when, script);
-    let bytes = [&[103, 1, 0, 1, 0, 2, 0], requests[0].bytes(), requests[1].bytes()].concat();
+    let bytes = [&[1, 0], requests[0].bytes(), &[1, 0], requests[1].bytes()].concat();
     let start = [b"EVALSHA".as_slice(), script_sha1().as_bytes(), b"2", b"p:k0", b"p:r"];
     let argument = |time: f64, grace_ms: f64| {
-        let features = (8_u16 | 2 | 4_096).to_le_bytes();
-        [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features, &bytes].concat()
+        [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &[0, 0], &bytes].concat()
     };
     assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &[&argument(-1.0, 1e3)]].concat());
     let timed = words(When::At(5), ScriptRef::Text);

@@ -6,7 +6,7 @@
 //! Lua in Redis keeps nothing between two calls, so each call pays for what its script defines, used or not. A function
 //! costs a call 2,000 to 4,000 instructions, which is 5 to 10 % of a plain decision, because each variable of the
 //! script that the function uses becomes an object of its own; a variable costs more than a number in its place. So
-//! usual requests are decided with few functions, and constants are written into the text.
+//! only sliding logs have functions, and constants are written into the text.
 
 use std::sync::LazyLock;
 
@@ -14,27 +14,31 @@ use engine::algorithm::UNDO_SEARCH;
 use redis::{Pipeline, Script};
 
 use super::layout::{
-    ChargeMode, CounterFormat, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_LOG_REFUNDS,
-    FEATURE_ONE_BY_ONE, FEATURE_RESET, FEATURE_SEVERAL, GCRA_WHOLE, GRANT, KERNELS, KernelLayout, RESET,
-    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SAME_SHAPE, SEVERAL, SLIDING_LOG,
+    ChargeMode, CounterFormat, EQUAL, GRANT, KERNELS, KernelLayout, LogUse, MOST_PARAMETERS, RESET,
+    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SEVERAL, SLIDING_LOG,
 };
 
 const PLAIN_LUA: &str = include_str!("lua/plain.lua");
 const PLAIN_LOG_LUA: &str = include_str!("lua/plain_log.lua");
 const BATCH_LUA: &str = include_str!("lua/batch.lua");
-/// A kernel as a function of the batch script.
+/// A kernel in the batch script.
 const KERNEL_LUA: &str = include_str!("lua/kernel.lua");
 
+/// A charge to a sliding log in the batch script.
+const LOG_CHARGE_LUA: &str = include_str!("lua/log_charge.lua");
+
 /// Pieces of code, which may name other pieces.
-const PIECES: [(&str, &str); 9] = [
+const PIECES: [(&str, &str); 11] = [
     ("WRITE_COUNTER", include_str!("lua/write_counter.lua")),
     ("DEFINE_SLIDING_LOG", SLIDING_LOG.lua),
     ("DEFINE_LOG_REFUNDS", include_str!("lua/log_refunds.lua")),
     ("EXPIRE_LOG", include_str!("lua/expire_log.lua")),
-    ("DEFINE_DECIDE_ONE", include_str!("lua/decide.lua")),
+    ("READ_PARAMETERS", include_str!("lua/read_parameters.lua")),
+    ("STORE_COUNTER", include_str!("lua/store_counter.lua")),
+    ("STORE_LOG", include_str!("lua/store_log.lua")),
+    ("RECORD_WAITING_LOG", include_str!("lua/waiting_log.lua")),
     ("DECIDE_EQUAL", include_str!("lua/equal.lua")),
     ("SET_ROOM", include_str!("lua/room.lua")),
-    ("DECIDE_SAME_SHAPE", include_str!("lua/same_shape.lua")),
     ("DEFINE_AT_MOST", include_str!("lua/at_most.lua")),
 ];
 
@@ -95,17 +99,15 @@ fn plain_text(kernel: &KernelLayout) -> Option<String> {
         CounterFormat::Log => PLAIN_LOG_LUA,
         CounterFormat::Nothing => return None,
     };
-    let mut names = constants();
-    names.extend(kernel_names(kernel));
     let refunds = format!("(mode >= {})", ChargeMode::Refund as u8);
     let of_call = [
         ("PLAIN_FORMAT", format!("'<ddB{}'", "d".repeat(kernel.parameters.len()))),
         ("NEEDS_SLIDING_LOG", "true".to_owned()),
         ("NEEDS_LOG_REFUNDS", refunds),
         ("GRANT_ID", "nil".to_owned()), // no plain call is an undo
-        ("KEY", "key".to_owned()),
-        ("STORED_TEXT", "text".to_owned()),
     ];
+    let mut names = constants();
+    names.extend(kernel_names(kernel));
     names.extend(of_call.map(|(name, value)| (name.to_owned(), value)));
     names.push(("KERNEL".to_owned(), expanded(kernel.lua, &names)));
     Some(expanded(lua, &names))
@@ -113,17 +115,26 @@ fn plain_text(kernel: &KernelLayout) -> Option<String> {
 
 fn batch_text() -> String {
     let mut names = batch_names();
-    let stored = ("stored_unused_from".to_owned(), "STORED_UNUSED_FROM[counter]".to_owned());
-    let in_kernels: Names = names.iter().cloned().chain([stored]).collect();
-    let numbers = KERNELS.iter().filter(|kernel| matches!(kernel.counter, CounterFormat::Numbers(_)));
-    let functions = numbers.map(|kernel| {
-        let mut of_kernel = kernel_names(kernel);
-        of_kernel.push(("KERNEL".to_owned(), expanded(kernel.lua, &in_kernels)));
-        expanded(KERNEL_LUA, &of_kernel)
-    });
-    names.push(("DEFINE_KERNELS".to_owned(), functions.collect()));
-    names.push(("DECIDE_GCRA_WHOLE".to_owned(), expanded(GCRA_WHOLE.lua, &in_kernels)));
+    names.push((
+        "DECIDE_CHARGE".to_owned(),
+        KERNELS.iter().map(|kernel| charge_text(kernel, &names)).collect(),
+    ));
     expanded(BATCH_LUA, &names)
+}
+
+/// The branch of the batch script for a charge of this kernel. The branch of the first kernel begins the chain, and
+/// lua/batch.lua ends it.
+fn charge_text(kernel: &KernelLayout, names: &[(String, String)]) -> String {
+    let lua = match kernel.counter {
+        CounterFormat::Numbers(_) => KERNEL_LUA,
+        CounterFormat::Log => LOG_CHARGE_LUA,
+        CounterFormat::Nothing => return String::new(),
+    };
+    let keyword = if kernel.number == 1 { "if" } else { "elseif" };
+    let mut names: Names = names.iter().cloned().chain(kernel_names(kernel)).collect();
+    names.push(("KEYWORD".to_owned(), keyword.to_owned()));
+    names.push(("KERNEL".to_owned(), expanded(kernel.lua, &names)));
+    expanded(lua, &names)
 }
 
 /// The lines without comments, with values and pieces in the place of their names.
@@ -168,7 +179,6 @@ fn constants() -> Names {
         ("RESET", RESET.into()),
         ("GRANT", GRANT.into()),
         ("EQUAL", EQUAL.into()),
-        ("SAME_SHAPE", SAME_SHAPE.into()),
         ("PEEK", ChargeMode::Peek as u64),
         ("TAKE", ChargeMode::Take as u64),
         ("RECORD", ChargeMode::Record as u64),
@@ -185,96 +195,44 @@ fn constants() -> Names {
 
 /// The names in the batch script.
 fn batch_names() -> Names {
-    let features = [
-        ("NEEDS_SEVERAL", FEATURE_SEVERAL),
-        ("NEEDS_RESET", FEATURE_RESET),
-        ("NEEDS_EQUAL", FEATURE_EQUAL),
-        ("NEEDS_ONE_BY_ONE", FEATURE_ONE_BY_ONE),
-        ("NEEDS_SLIDING_LOG", SLIDING_LOG.feature()),
-        ("NEEDS_LOG_REFUNDS", FEATURE_LOG_REFUNDS),
-        ("HAS_REPEATED_KEYS", FEATURE_KEYS_REPEAT),
+    let of_batch = [
+        ("NEEDS_SLIDING_LOG", format!("logs >= {}", LogUse::Charges as u8)),
+        ("NEEDS_LOG_REFUNDS", format!("logs >= {}", LogUse::Refunds as u8)),
+        ("NEW_TEXT", "new_text".to_owned()),
     ];
-    let facts = [
-        ("KERNEL_FUNCTIONS", table(KernelLayout::lua_function)),
-        ("KERNEL_FORMATS", table(|kernel| doubles(kernel.parameters.len()))),
-        ("KERNEL_SIZES", table(|kernel| kernel.parameters_size().to_string())),
-        ("KERNEL_WIDTHS", table(|kernel| kernel.reply_width().to_string())),
-        ("KERNEL_STATES", table(KernelLayout::lua_state)),
-        ("SET_KERNEL_FACTS", set_kernel_facts()),
-        ("KEY", "KEYS[counter]".to_owned()),
-        ("STORED_TEXT", "TEXT[counter]".to_owned()),
-        ("NEW_STATE", "state, a, b, c".to_owned()),
-    ];
-    let features = features.map(|(name, bit)| (name.to_owned(), condition(bit)));
-    let facts = facts.map(|(name, text)| (name.to_owned(), text));
-    constants().into_iter().chain(features).chain(facts).collect()
+    constants().into_iter().chain(of_batch.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
-/// The names that differ between kernels. A log has no numbers.
+/// The names that differ between kernels.
 fn kernel_names(kernel: &KernelLayout) -> Names {
-    let CounterFormat::Numbers(numbers) = kernel.counter else { return Vec::new() };
-    let new: Vec<String> = numbers.iter().map(|number| format!("new_{number}")).collect();
-    let tables = ["A[counter]", "B[counter]", "C[counter]"];
-    let names = [
-        ("NAME", kernel.name.to_owned()),
-        ("NEEDS_NAME", condition(kernel.feature())),
+    let count = kernel.parameters.len();
+    let shared = (0..count).map(|index| format!("CHARGES[i - {}]", MOST_PARAMETERS - 1 - index));
+    let mut names = vec![
         ("PARAMETERS", kernel.parameters.join(", ")),
-        ("NUMBERS", numbers.join(", ")),
-        ("FIRST_NUMBER", numbers[0].to_owned()),
-        ("NEW_NUMBERS", new.join(", ")),
-        ("NEW_STATE", format!("{}, {}", kernel.lua_state(), new.join(", "))),
-        ("NUMBERS_OF_COUNTER", tables[..numbers.len()].join(", ")),
+        ("PARAMETERS_FORMAT", doubles(count)),
+        ("THEIR_PARAMETERS", ["one", "two", "three", "four", "five"][..count].join(", ")),
+        ("SHARED_PARAMETERS", shared.collect::<Vec<_>>().join(", ")),
+        ("KERNEL_NUMBER", kernel.number.to_string()),
     ];
-    names.map(|(name, value)| (name.to_owned(), value)).into()
-}
-
-/// Whether the features of a call have this bit.
-fn condition(bit: u16) -> String {
-    format!("(FEATURES % {} >= {bit})", 2 * u32::from(bit))
-}
-
-/// A Lua table with a fact about each kernel.
-fn table(fact: impl Fn(&KernelLayout) -> String) -> String {
-    format!("{{ {} }}", KERNELS.iter().map(fact).collect::<Vec<_>>().join(", "))
+    if let CounterFormat::Numbers(numbers) = kernel.counter {
+        let new = numbers.iter().map(|number| format!("new_{number}")).collect::<Vec<_>>().join(", ");
+        let state = doubles(numbers.len());
+        names.extend([
+            ("NUMBERS", numbers.join(", ")),
+            ("FIRST_NUMBER", numbers[0].to_owned()),
+            ("THEIR_NUMBERS", ["a", "b", "c"][..numbers.len()].join(", ")),
+            ("THEIR_NEW_NUMBERS", ["new_a", "new_b", "new_c"][..numbers.len()].join(", ")),
+            ("NEW_TEXT", format!("pack({state}, {new})")),
+            ("NEW_NUMBERS", new),
+            ("STATE_FORMAT", state),
+        ]);
+    }
+    names.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A format of `struct.pack`, as a Lua string.
 fn doubles(number: usize) -> String {
-    format!("'{}{}'", if number == 0 { "" } else { "<" }, "d".repeat(number))
-}
-
-/// Lua that sets variables to the facts about `kernel`, which has no log. The facts are its function, the format and
-/// the size of its parameters, the number of integers in a reply, and the format of its state.
-fn set_kernel_facts() -> String {
-    const VARIABLES: &str = "decide, parameters, size, width, state";
-    let mut text = format!("local {VARIABLES} ");
-    let mut keyword = "if";
-    for kernel in KERNELS.iter().filter(|kernel| !matches!(kernel.counter, CounterFormat::Log)) {
-        let function = if kernel.parameters.is_empty() { "nil" } else { kernel.name };
-        let (format, size) = (doubles(kernel.parameters.len()), kernel.parameters_size());
-        let (width, state, number) = (kernel.reply_width(), kernel.lua_state(), kernel.number);
-        text.push_str(&format!(
-            "{keyword} kernel == {number} then {VARIABLES} = {function}, {format}, {size}, {width}, {state} "
-        ));
-        keyword = "elseif";
-    }
-    text.push_str("else error('no kernel ' .. kernel) end");
-    text
-}
-
-impl KernelLayout {
-    /// The function of the kernel, if the call needs it. A kernel without parameters is always defined.
-    fn lua_function(&self) -> String {
-        format!("{}{}", self.name, if self.parameters.is_empty() { "" } else { " or false" })
-    }
-
-    /// The format of a counter that is text.
-    fn lua_state(&self) -> String {
-        match self.counter {
-            CounterFormat::Numbers(numbers) => doubles(numbers.len()),
-            CounterFormat::Log | CounterFormat::Nothing => "false".to_owned(),
-        }
-    }
+    format!("'<{}'", "d".repeat(number))
 }
 
 #[cfg(test)]
@@ -297,19 +255,19 @@ mod tests {
         let text = "if mode == RECORD then -- RECORD\n  call('DEL', RECORD_1, GCRA)\n\nend";
         let expected = "if mode == 2 then \n  call('DEL', RECORD_1, 3)\n\nend\n";
         assert_eq!(in_batch(text), expected);
-        assert_eq!(in_batch("if NEEDS_SLIDING_LOG then"), "if (FEATURES % 256 >= 128) then\n");
+        assert_eq!(in_batch("if NEEDS_SLIDING_LOG then"), "if logs >= 1 then\n");
     }
 
     #[test]
     fn facts_about_kernels_are_written_into_the_text() {
-        assert!(in_batch("KERNEL_FUNCTIONS").starts_with("{ gcra_whole or false, fixed_window or false, "));
+        let of_kernel = |lines: &str, kernel: &KernelLayout| expanded(lines, &kernel_names(kernel));
         assert_eq!(
-            in_batch("KERNEL_FORMATS"),
-            "{ '<dd', '<ddd', '<ddddd', '<ddd', '<dddd', '<ddd', '', '<ddddd' }\n"
+            of_kernel("KERNEL_NUMBER: PARAMETERS_FORMAT, STATE_FORMAT", &KERNELS[1]),
+            "2: '<ddd', '<dd'\n"
         );
-        assert_eq!(in_batch("KERNEL_SIZES"), "{ 16, 24, 40, 24, 32, 24, 0, 40 }\n");
-        assert_eq!(in_batch("KERNEL_WIDTHS"), "{ 1, 2, 2, 3, 2, 4, 1, 2 }\n");
-        assert_eq!(in_batch("KERNEL_STATES"), "{ '<d', '<dd', '<dd', '<ddd', '<dd', false, false, '<dd' }\n");
+        assert_eq!(of_kernel("THEIR_PARAMETERS, THEIR_NUMBERS", &KERNELS[1]), "one, two, three, a, b\n");
+        assert_eq!(of_kernel("SHARED_PARAMETERS", &KERNELS[0]), "CHARGES[i - 4], CHARGES[i - 3]\n");
+        assert_eq!(of_kernel("NEW_TEXT", &KERNELS[0]), "pack('<d', new_arrival)\n");
     }
 
     #[test]
@@ -319,22 +277,20 @@ mod tests {
             assert_eq!(lua.is_some(), kernel.counter != CounterFormat::Nothing, "{}", kernel.name);
             let is_of_kernel = |lua: &str| {
                 let parameters = format!("local NOW, GRACE_MS, mode, {} = ", kernel.parameters.join(", "));
-                lua.contains(&parameters) && !lua.contains("FEATURES")
+                lua.contains(&parameters) && !lua.contains("REQUESTS")
             };
             assert!(lua.is_none_or(is_of_kernel), "{}: {lua:?}", kernel.name);
         }
     }
 
     #[test]
-    fn the_batch_script_defines_the_function_of_each_kernel_under_its_feature() {
-        let sections: Vec<_> = BATCH.lua.split("if (FEATURES % ").skip(1).collect();
-        for kernel in KERNELS.iter().filter(|kernel| !kernel.parameters.is_empty()) {
-            let bit = kernel.feature();
-            let condition = format!("{} >= {bit}) then", u32::from(bit) * 2);
-            let function =
-                format!(" function {}(counter, mode, {})", kernel.name, kernel.parameters.join(", "));
-            let defines = |section: &&&str| section.starts_with(&condition) && section.contains(&function);
-            assert_eq!(sections.iter().filter(defines).count(), 1, "{kernel:?}");
+    fn the_batch_script_has_a_branch_for_each_kernel() {
+        for kernel in &KERNELS {
+            let condition = format!("if kernel == {} then", kernel.number);
+            let branch = charge_text(kernel, &batch_names());
+            assert!(BATCH.lua.contains(&branch) && BATCH.lua.contains(&condition), "{kernel:?}");
+            let begins = branch.trim_start().trim_start_matches("else").starts_with(&condition);
+            assert_eq!(begins, kernel.counter != CounterFormat::Nothing, "{kernel:?}");
         }
     }
 
@@ -350,7 +306,8 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/script/lua");
         let all: String = scripts().collect();
         let pieces = PIECES.iter().map(|(_, lua)| *lua).chain(KERNELS.iter().map(|kernel| kernel.lua));
-        let used: Vec<&str> = pieces.chain([PLAIN_LUA, PLAIN_LOG_LUA, BATCH_LUA, KERNEL_LUA]).collect();
+        let whole = [PLAIN_LUA, PLAIN_LOG_LUA, BATCH_LUA, KERNEL_LUA, LOG_CHARGE_LUA];
+        let used: Vec<&str> = pieces.chain(whole).collect();
         for entry in std::fs::read_dir(folder).expect("the folder is there") {
             let path = entry.expect("an entry").path();
             let text = std::fs::read_to_string(&path).expect("a Lua file is text");

@@ -1,6 +1,6 @@
 //! Finds what the requests of a batch can share. Requests with an equal single charge on one counter are sent once,
-//! with their number, unless a request between them uses the counter in another way. Requests that differ in their keys
-//! only are sent next to each other if no key is sent twice, and what is the same in them is sent once. No answer
+//! with their number, unless a request between them uses the counter in another way. If no key is sent twice, requests
+//! that differ in their keys only are next to each other, so that what is the same in them is sent once. No answer
 //! depends on this: a call is decided at one instant, where the order of requests matters only if they use the same
 //! counter.
 //!
@@ -11,7 +11,7 @@
 use std::hash::BuildHasher as _;
 
 use hashbrown::hash_table::Entry;
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
 use crate::redis::script::encoding::{EncodedRequest, RequestReply};
@@ -53,9 +53,10 @@ impl RequestBundles {
                 bundles.open(index);
             }
         }
-        if !counters.keys_repeat && (bundles.is_some() || are_mixed(requests.clone())) {
+        // Nothing is between two requests.
+        if requests.len() > 2 && !counters.keys_repeat && are_mixed(requests.clone()) {
             let requests: Vec<&EncodedRequest> = requests.collect();
-            bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_same_shape(&requests);
+            bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).sort(&requests);
         }
         (bundles, counters.keys_repeat)
     }
@@ -90,18 +91,13 @@ impl RequestBundles {
         self.bundles.push(RequestBundle { first: request, size: 1 });
     }
 
-    /// Moves bundles of a single request that differ in their keys only next to each other, to the place of the first
-    /// of them.
-    fn gather_same_shape(&mut self, requests: &[&EncodedRequest]) {
-        let mut place_of = HashMap::with_capacity(self.bundles.len());
-        let places = self.bundles.iter().enumerate().map(|(index, bundle)| {
-            let request = requests[bundle.first];
-            let is_gathered = bundle.size == 1 && request.may_share_shape();
-            if is_gathered { *place_of.entry(request.bytes()).or_insert(index) } else { index }
+    /// Brings requests with the same bytes, and so those of one kernel, next to each other.
+    fn sort(&mut self, requests: &[&EncodedRequest]) {
+        let mut order: Vec<usize> = (0..self.bundles.len()).collect();
+        order.sort_by_key(|&bundle| {
+            let RequestBundle { first, size } = self.bundles[bundle];
+            (requests[first].bytes(), size > 1)
         });
-        let places: Vec<usize> = places.collect();
-        let mut order: Vec<usize> = (0..places.len()).collect();
-        order.sort_by_key(|&bundle| places[bundle]);
         let mut moved_to = vec![0; order.len()];
         for (index, &bundle) in order.iter().enumerate() {
             moved_to[bundle] = index;
@@ -133,12 +129,11 @@ impl RequestBundles {
     }
 }
 
-/// Whether there may be requests with the same bytes that are not next to each other.
-fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest> + Clone) -> bool {
-    let mut all = requests.clone().map(EncodedRequest::bytes);
+/// Whether requests with the same bytes may be apart.
+fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest>) -> bool {
+    let mut all = requests.map(EncodedRequest::bytes);
     let first = all.next();
     all.any(|bytes| Some(bytes) != first)
-        && requests.filter(|request| request.may_share_shape()).nth(1).is_some()
 }
 
 /// The counters that the requests so far use.

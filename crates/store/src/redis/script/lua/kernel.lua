@@ -1,13 +1,13 @@
--- A kernel as a function of the batch script. Rust puts it together for each kernel that keeps numbers in a string: it
--- replaces NAME, NEEDS_NAME, PARAMETERS, NUMBERS, NEW_NUMBERS and KERNEL. In the text of the kernel it replaces
--- stored_unused_from by the element of the counter in STORED_UNUSED_FROM.
-local NAME
-if NEEDS_NAME then
-  function NAME(counter, mode, PARAMETERS)
-    local text, fits, unused_from, NEW_NUMBERS = TEXT[counter], true
-    local NUMBERS = NUMBERS_OF_COUNTER
-    KERNEL
-    NUMBERS_OF_COUNTER = NUMBERS
-    return fits, unused_from, NEW_NUMBERS
+-- A kernel in the loop of batch.lua. Rust puts it together for each kernel that keeps numbers in a string: it replaces
+-- KEYWORD, KERNEL_NUMBER, PARAMETERS, NUMBERS, NEW_NUMBERS, KERNEL, and STATE_FORMAT, the format of the stored text.
+-- THEIR_PARAMETERS and THEIR_NUMBERS are their names in batch.lua: `one` to `five`, and `a`, `b` and `c`.
+KEYWORD kernel == KERNEL_NUMBER then
+  READ_PARAMETERS
+  local PARAMETERS = THEIR_PARAMETERS
+  local NUMBERS = THEIR_NUMBERS
+  local NEW_NUMBERS
+  KERNEL
+  THEIR_NUMBERS = NUMBERS
+  if unused_from then
+    state, THEIR_NEW_NUMBERS = STATE_FORMAT, NEW_NUMBERS
   end
-end

@@ -27,7 +27,7 @@
 -- A kernel decides one charge at NOW. It gets mode, its parameters, and `text`, the stored counter or false. In NUMBERS
 -- it leaves the counter carried forward to NOW, in `stored_unused_from` the time in us from which the stored counter is
 -- unused, and in `fits` whether the charge fits. If the charge changes the counter, NEW_NUMBERS and `unused_from` are
--- the counter after it and its time. (In batch.lua an earlier charge may have left NUMBERS.)
+-- the counter after it and its time. (In batch.lua an equal charge may have left NUMBERS.)
 --
 -- Contract of a kernel, beyond this:
 --   - The first of NUMBERS is never negative, because -1 - x means that the charge does not fit. There are at most 3
@@ -36,8 +36,7 @@
 --   - `fits` is true at first. It stays true for REFUND, REFUND_RECORDED and UNDO.
 --   - A kernel uses `math` and, of the script, only the names above, EXACT and unpack_from. The first use of at_most
 --     follows DEFINE_AT_MOST. All other variables are `local`.
---   - text.rs replaces every whole word in capitals that it knows, also a kernel's name; and in batch.lua
---     `stored_unused_from`, by an element of a table: a kernel sets it, and neither reads nor declares it.
+--   - text.rs replaces every whole word in capitals that it knows, also a kernel's name.
 --   - text.rs cuts a line at its first two hyphens in a row, which begin a comment: a string must not have them.
 --
 -- A value that cannot come from the limit (another type, another length, numbers out of range) counts as missing, and

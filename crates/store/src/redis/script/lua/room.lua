@@ -1,7 +1,6 @@
 -- A piece of equal.lua: sets `fitting` and `counted` to the room of the counter after a recorded charge: how many more
 -- equal charges fit, if that charge did, and how many more RECORD counts in full. Each may be negative, or exceed the
 -- number of charges that are left. Rounding makes an estimate wrong by at most one, so the estimates are corrected.
-local a, b, c = A[counter], B[counter], C[counter]
 if kernel == GCRA_WHOLE then
   local cost, burst, backlog = one, two, a - NOW
   fitting, counted = math.floor((burst - backlog) / cost), math.floor((2 * burst - backlog) / cost)

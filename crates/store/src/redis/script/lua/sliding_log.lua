@@ -1,4 +1,4 @@
--- Sliding log: every grant within the window. A kernel with functions, which plain_log.lua and decide.lua call.
+-- Sliding log: every grant within the window. A kernel with functions, which plain_log.lua and log_charge.lua call.
 -- State    a list with a pair of doubles per grant: time in us, and total of units up to and including the grant.
 --          Pair 0 is not a grant: its total is where the totals start. `log` is a table with what is known of the
 --          list, see open_log. The units of several grants are a difference of two totals, and searches are binary, so
