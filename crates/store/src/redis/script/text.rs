@@ -124,14 +124,13 @@ fn batch_text() -> String {
 
 /// The branch of the batch script for a charge of this kernel. The branch of the first kernel begins the chain, and
 /// lua/batch.lua ends it.
-fn charge_text(kernel: &KernelLayout, names: &Names) -> String {
+fn charge_text(kernel: &KernelLayout, names: &[(String, String)]) -> String {
     let lua = match kernel.counter {
         CounterFormat::Numbers(_) => KERNEL_LUA,
         CounterFormat::Log => LOG_CHARGE_LUA,
         CounterFormat::Nothing => return String::new(),
     };
     let keyword = if kernel.number == 1 { "if" } else { "elseif" };
-    // The names of the kernel come first: it has its own NEW_TEXT in a plain script only.
     let mut names: Names = names.iter().cloned().chain(kernel_names(kernel)).collect();
     names.push(("KEYWORD".to_owned(), keyword.to_owned()));
     names.push(("KERNEL".to_owned(), expanded(kernel.lua, &names)));
@@ -287,9 +286,11 @@ mod tests {
     #[test]
     fn the_batch_script_has_a_branch_for_each_kernel() {
         for kernel in &KERNELS {
-            let branch = format!("if kernel == {} then", kernel.number);
-            let branches = BATCH.lua.lines().filter(|line| line.trim_start_matches("else") == branch);
-            assert_eq!(branches.count(), 1, "{kernel:?}");
+            let condition = format!("if kernel == {} then", kernel.number);
+            let branch = charge_text(kernel, &batch_names());
+            assert!(BATCH.lua.contains(&branch) && BATCH.lua.contains(&condition), "{kernel:?}");
+            let begins = branch.trim_start().trim_start_matches("else").starts_with(&condition);
+            assert_eq!(begins, kernel.counter != CounterFormat::Nothing, "{kernel:?}");
         }
     }
 
