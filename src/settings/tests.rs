@@ -181,7 +181,6 @@ fn durations_and_numbers_outside_their_range_are_refused() {
         ("STORE__REDIS__MAX_BATCH", ["1", "1024"], ["0", "1025"]),
         ("STORE__REDIS__CONNECTIONS", ["1", "64"], ["0", "65"]),
         ("STORE__REDIS__MAX_QUEUE", ["1", "1000000"], ["0", "-1"]),
-        ("STORE__REDIS__BREAKER__ENABLED", ["true", "false"], ["on", ""]),
         ("STORE__REDIS__BREAKER__FAILURES", ["1", "1000"], ["0", "1001"]),
         ("STORE__REDIS__BREAKER__ERROR_PERCENT", ["1", "100"], ["0", "101"]),
         ("STORE__REDIS__BREAKER__WINDOW", ["100ms", "1m"], ["99ms", "61s"]),
