@@ -69,7 +69,7 @@ impl ResponseTimes {
     }
 
     /// Reads the histograms of the methods that were called.
-    pub(crate) fn read(&self) -> MetricFamily {
+    pub(crate) fn read_family(&self) -> MetricFamily {
         let mut family = RESPONSE_TIME.empty();
         for (method, meter) in GrpcMethod::ALL.iter().zip(&self.by_method) {
             let milliseconds = meter.others.as_ref().and_then(|others| others.milliseconds.as_ref());
@@ -111,7 +111,7 @@ mod tests {
         let decisions = histogram().expect("a good histogram");
         let times = ResponseTimes::new(decisions, ResponseTimeUnit::Milliseconds, None).expect("a histogram");
         times.meter(GrpcMethod::ShouldRateLimit).observe(Duration::from_micros(7_900));
-        let text = TextEncoder::new().encode_to_string(&[times.read()]).expect("a family with series");
+        let text = TextEncoder::new().encode_to_string(&[times.read_family()]).expect("a family with series");
         for line in [
             r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="5"} 0"#,
             r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"} 1"#,

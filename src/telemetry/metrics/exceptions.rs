@@ -118,7 +118,7 @@ impl ExceptionFamilies {
     }
 
     /// Reads the series of the domains that have met an exception.
-    pub(super) fn read(&self) -> Vec<MetricFamily> {
+    pub(super) fn read_families(&self) -> Vec<MetricFamily> {
         let (mut requests, mut unknown_tiers) = (REQUESTS.empty(), UNKNOWN_TIERS.empty());
         for (domain, counts) in self.domains.in_force().iter() {
             let kinds = ExceptionKind::all().zip(&counts.requests);

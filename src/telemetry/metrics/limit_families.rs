@@ -117,15 +117,15 @@ impl LimitFamilies {
     }
 
     /// Reads the series of the limits that have met a request, or a settle.
-    pub(super) fn read(&self) -> Vec<MetricFamily> {
+    pub(super) fn read_families(&self) -> Vec<MetricFamily> {
         let (limits, settles) = (self.decisions.in_force(), self.settles.in_force());
         let used: Vec<_> = limits.iter().filter(|(_, counts)| counts.is_used()).collect();
         let settled: Vec<_> = settles.iter().filter(|(_, counts)| counts.is_used()).collect();
         vec![
             by_limit(DECISIONS, "outcome", &used, LimitCounts::outcomes),
             by_limit(POLICY_DECISIONS, "policy", &used, LimitCounts::policies),
-            by_limit(ANNOUNCED, "state", &used, |counts| counts.announced.read()),
-            by_limit(RESERVE, "kind", &used, |counts| counts.reserved.read()),
+            by_limit(ANNOUNCED, "state", &used, |counts| counts.announced.by_state()),
+            by_limit(RESERVE, "kind", &used, |counts| counts.reserved.by_kind()),
             by_limit(SETTLES, "result", &settled, SettleCounts::results),
             by_limit(SETTLE_UNITS, "kind", &settled, SettleCounts::units),
         ]

@@ -273,9 +273,9 @@ impl Metrics {
 impl Families {
     /// Reads the families of [`READ_AT_SCRAPE`].
     fn read_families(&self) -> Vec<MetricFamily> {
-        let mut families = self.limits.read();
-        families.extend(self.limits.exceptions.read());
-        families.push(self.requests.response_times.read());
+        let mut families = self.limits.read_families();
+        families.extend(self.limits.exceptions.read_families());
+        families.push(self.requests.response_times.read_family());
         families.extend(envoy_ratelimit::families(&self.envoy_ratelimit_stats()));
         families
     }

@@ -25,7 +25,7 @@ impl AnnounceCounts {
     }
 
     /// The counts by state; none if no such limit is announced.
-    pub(super) fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(super) fn by_state(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let is_in_use = self.is_in_use.load(Ordering::Relaxed);
         let states = Announced::ALL.iter().filter(move |_| is_in_use);
         states.map(|&announced| (announced.name(), self.count(announced).get()))
@@ -63,7 +63,7 @@ impl ReserveCounts {
     }
 
     /// The counts by kind; none if no such limit reserves.
-    pub(super) fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(super) fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let is_in_use = self.is_in_use.load(Ordering::Relaxed);
         let kinds = ReserveKind::ALL.iter().filter(move |_| is_in_use);
         kinds.map(|&kind| (kind.name(), self.count(kind).get()))
