@@ -33,9 +33,9 @@ fn halves() -> Slots {
 /// How a node answers a script call: `None` grants all charges.
 type Answering = dyn Fn(&ReceivedCall) -> Option<Reply> + Send + Sync;
 
-/// The header of a call, before its requests: the server's time (-1.0, the end of which is one replaced character), the
-/// time for which counters are kept, and the features.
-const HEADER_CHARS: usize = 7 + 8 + 2;
+/// What stands before the first request of a call: the server's time (-1.0, the end of which is one replaced character),
+/// the time for which counters are kept, two facts about the call, and the number of equal requests.
+const HEADER_CHARS: usize = 7 + 8 + 2 + 2;
 
 /// A script call as a node sees it.
 struct ReceivedCall {
