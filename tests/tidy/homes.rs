@@ -76,7 +76,7 @@ fn away_from_home(sources: &[Source]) -> Vec<String> {
         let is_home = |home: &&Path| {
             *home == path.as_path() || children_of(home).is_some_and(|folder| path.starts_with(folder))
         };
-        if !homes.iter().any(|home| is_home(home)) {
+        if !homes.iter().any(is_home) {
             let homes: Vec<_> = homes.iter().map(|home| home.display().to_string()).collect();
             away.push(format!("{}:{line}: impl {name}, whose home is {}", path.display(), homes.join(", ")));
         }
