@@ -2,9 +2,9 @@
 //!
 //! The road of a second: `app` makes an [`Observation`], [`Console::observe`] adds it to the history (`totals`,
 //! `limits`, `denied`, `shapes`; `steps` has their rings), compares it with the second before (`marks`), says what is
-//! wrong (`notices`), and sends the open streams a `frame`. `state` are the types of what is shown, which `ratelimitd top` reads,
-//! `catalog` the texts of the rules, `mask` what is shown of keys, `excepted` which rows are for them. `actions` shows and resets the counter of a
-//! row.
+//! wrong (`notices`), and sends the open streams a `frame`. `state` has the types of what is shown, which the command
+//! `top` reads, `catalog` the texts of the rules, `mask` what is shown of keys, `excepted` which rows are for them.
+//! `actions` shows and resets the counter of a row.
 //!
 //! Knows the rules, the metrics and the use cases of operators. Knows no door and no setting; keeps nothing on disk.
 

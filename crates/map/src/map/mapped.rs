@@ -69,8 +69,8 @@ impl Spelled<'_> {
 }
 
 impl Map {
-    /// Makes a request of the values of a line. `time` reads its time. Unless it became a request, `mapped` has nothing of
-    /// meaning.
+    /// Makes a request of the values of a line. `time` reads its time. Unless it became a request, `mapped` has nothing
+    /// of meaning.
     ///
     /// # Errors
     /// [`ValueFault`] of the path, the time or the cost.

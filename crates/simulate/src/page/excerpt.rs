@@ -48,7 +48,7 @@ impl Excerpt {
         let points = (1_240 / places.len().max(1)).clamp(62, 160);
         // All lists have the same steps.
         let no_steps = Timeline::default();
-        let columns = Columns::new(limits.first().map_or(&no_steps, |limit| &limit.timeline), points);
+        let columns = JoinedSteps::new(limits.first().map_or(&no_steps, |limit| &limit.timeline), points);
         let least_over = least_over(limits);
         let shortened = |(place, limit): (usize, &LimitReport)| {
             let mut limit = limit.clone();
@@ -106,7 +106,7 @@ fn keep_keys(limit: &mut LimitReport, least: usize, least_over: u64) {
 }
 
 /// The curves of a limit with a section.
-fn shorten(limit: &mut LimitReport, points: usize, columns: &Columns) {
+fn shorten(limit: &mut LimitReport, points: usize, columns: &JoinedSteps) {
     let mut marks = vec![limit.limit];
     marks.extend(limit.units_in_force());
     marks.extend(limit.recommendation.as_ref().map(|recommendation| recommendation.limit));
@@ -128,7 +128,7 @@ fn clear(limit: &mut LimitReport) {
     limit.timeline = Timeline::default();
 }
 
-fn joined(comparison: &Comparison, columns: &Columns) -> Comparison {
+fn joined(comparison: &Comparison, columns: &JoinedSteps) -> Comparison {
     let mut comparison = comparison.clone();
     let ComparisonTimeline { step_s, only_in_force_denies, only_judged_denies, both_deny, .. } =
         &mut comparison.timeline;
@@ -140,7 +140,7 @@ fn joined(comparison: &Comparison, columns: &Columns) -> Comparison {
 }
 
 /// Only the limits whose algorithms are drawn have steps.
-fn algorithms(limits: &[AlgorithmsOfLimit], columns: &Columns) -> Vec<AlgorithmsOfLimit> {
+fn algorithms(limits: &[AlgorithmsOfLimit], columns: &JoinedSteps) -> Vec<AlgorithmsOfLimit> {
     let most_over = |limit: &AlgorithmsOfLimit| limit.algorithms.iter().map(|counts| counts.over).max();
     let drawn = largest(limits, ALGORITHM_PICTURES, most_over);
     let mut limits = limits.to_vec();
@@ -165,13 +165,13 @@ fn thinned<T: Copy>(points: &[T], most: usize, is_kept: impl Fn(&T) -> bool) -> 
 }
 
 /// The steps of all lists, joined to columns of a round length.
-struct Columns {
+struct JoinedSteps {
     step_s: u64,
     /// Steps of a column.
     steps: usize,
 }
 
-impl Columns {
+impl JoinedSteps {
     /// At most `most` columns.
     fn new(timeline: &Timeline, most: usize) -> Self {
         let step_s = timeline.step_s.max(1);
@@ -241,7 +241,8 @@ mod tests {
     #[test]
     fn joined_steps_keep_their_sum() {
         let asked: Vec<u64> = (0..1_500).collect();
-        let columns = Columns::new(&Timeline { step_s: 60, over: asked.clone(), ..Timeline::default() }, 160);
+        let columns =
+            JoinedSteps::new(&Timeline { step_s: 60, over: asked.clone(), ..Timeline::default() }, 160);
         let joined = columns.join(&asked);
         assert_eq!((columns.step_s, joined.len()), (600, 150));
         assert_eq!(joined.iter().sum::<u64>(), asked.iter().sum::<u64>());

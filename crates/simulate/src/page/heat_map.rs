@@ -12,7 +12,8 @@ const LEAST_SPAN_S: u64 = 2 * 86_400;
 pub(super) struct HeatMap {
     /// The length of the log.
     span_s: u64,
-    /// Requests over the limit by hour of the week, from Monday, 00:00 UTC; `None` for hours that the log does not have.
+    /// Requests over the limit by hour of the week, from Monday, 00:00 UTC; `None` for hours that the log does not
+    /// have.
     over: Vec<Option<u64>>,
 }
 
