@@ -89,7 +89,7 @@ fn matching(criterion: &mut Criterion) {
     for (name, rules, value) in cases {
         let request = request(&value);
         group.bench_function(name, |bencher| {
-            bencher.iter(|| black_box(Plan::new(&rules, black_box(&request), 0)));
+            bencher.iter(|| black_box(Plan::new(rules, black_box(&request), 0)));
         });
     }
     group.finish();
