@@ -112,7 +112,7 @@ fn a_limit_whose_burst_suffices_is_not_recommended_to_be_higher() {
     assert_eq!((&judged["denied"], &judged["keys_over"]), (&rule["over"], &rule["keys_over"]));
     let found = &rule["recommendation"];
     assert_eq!((&found["needed"], &found["limit"]), (&json!(2), &json!(3)), "{found}");
-    let note = "3 per 1 s is recommended for per-client with the burst of 20.";
+    let note = "3 per 1s is recommended for per-client with the burst of 20.";
     assert!(ended.stdout.contains(note), "{}", ended.stdout);
     let mut page = open_page(Path::new(&html));
     let effect = page.texts("output").remove(0);
