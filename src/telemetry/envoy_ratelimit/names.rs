@@ -173,9 +173,6 @@ const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "wit
 /// The labels of a series.
 type Labels<'s> = Vec<(&'static str, &'s str)>;
 
-/// The kind of a family, and its series.
-type Family<'s> = (StatKind, Vec<(Labels<'s>, u64)>);
-
 /// The values as families. Series with the same labels are summed.
 pub(crate) fn families(stats: &[Stat]) -> Vec<MetricFamily> {
     let mut by_family = BTreeMap::new();
@@ -184,15 +181,16 @@ pub(crate) fn families(stats: &[Stat]) -> Vec<MetricFamily> {
         let (_, series) = by_family.entry(name).or_insert_with(|| (stat.kind, Vec::new()));
         series.push((labels, stat.value));
     }
-    let family = |(name, (kind, mut series)): (Cow<'_, str>, Family<'_>)| {
+    let mut families = Vec::with_capacity(by_family.len());
+    for (name, (kind, mut series)) in by_family {
         let mut family = family_named(&name, kind);
         series.sort_unstable();
         for same in series.chunk_by(|(a, _), (b, _)| a == b) {
             add_series(&mut family, &same[0].0, same.iter().map(|(_, value)| value).sum());
         }
-        family
-    };
-    by_family.into_iter().map(family).collect()
+        families.push(family);
+    }
+    families
 }
 
 /// A family without series. `kind` is that of a family that the mapping does not know.
