@@ -198,7 +198,7 @@ pub enum LimitError {
     /// Above the range in which the algorithm is exact.
     #[error("the limit of a {algorithm} is at most {most}, not {limit}")]
     TooLarge { algorithm: Algorithm, limit: u64, most: u64 },
-    /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
+    /// An empty bucket would take longer than [`LONGEST_REFILL_US`](crate::LONGEST_REFILL_US) to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
     RefillTooLong {
         /// Tokens of a full bucket.
@@ -271,7 +271,7 @@ impl LimitSpec {
     /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and
     /// explanations show it.
     ///
-    /// [`Kernel::max_cost`] is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst: it
+    /// `Kernel::max_cost` is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst: it
     /// has the capacity that is written, but it admits nothing.
     #[must_use]
     pub fn capacity(&self) -> u64 {

@@ -63,7 +63,7 @@ impl Tat {
 
 impl Gcra {
     /// `limit` and `burst`: 1 to 2^32 - 1 units; `period_us`: 1 us to 366 days. An empty bucket must fill within
-    /// [`LONGEST_REFILL_US`](crate::LONGEST_REFILL_US).
+    /// [`LONGEST_REFILL_US`].
     #[must_use]
     pub fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
         let divisor = greatest_common_divisor(period_us, limit);

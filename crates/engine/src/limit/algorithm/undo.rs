@@ -22,7 +22,7 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// `None` if the cost is not of one grant ([`Cost::undo`]).
+    /// `None` if the cost is not of one grant (`Cost::undo`).
     pub(super) fn from_attempt(attempt: Attempt) -> Option<Self> {
         let Attempt { now_us, cost } = attempt;
         Some(Self { now_us, units: cost.refunded(), grant: cost.grant()? })
