@@ -36,8 +36,8 @@ async fn a_scrape_holds_only_the_rules_that_requests_have_met() {
         assert_eq!(rls.send_one("many", &[("tenant", tenant), ("path", "/p3")]).await.0, Code::Ok);
     }
     let (_, series) = scrape(&service);
-    // Six outcomes, one policy, and of the names of envoyproxy/ratelimit the two that have counted.
-    assert_eq!(series.len(), 2 * 9, "{series:#?}");
+    // Five outcomes, one policy, and of the names of envoyproxy/ratelimit the two that have counted.
+    assert_eq!(series.len(), 2 * 8, "{series:#?}");
 
     std::fs::write(service.rules().join("rules.yaml"), rules(20)).expect("a rule file");
     let limits = || http::get(service.admin_port(), "/rlconfig", &[]).expect("an answer").body;

@@ -149,12 +149,12 @@ pub(crate) async fn soft_limits_are_announced(plan: Plan) {
     assert_eq!(
         counted(&service, "ratelimitd_announced_total"),
         [
-            r#"{domain="d",rule="soft",state="near"} 4"#,
-            r#"{domain="d",rule="soft",state="over"} 10"#,
             r#"{domain="d",rule="prepaid",state="near"} 4"#,
             r#"{domain="d",rule="prepaid",state="over"} 0"#,
             r#"{domain="d",rule="shadow",state="near"} 0"#,
             r#"{domain="d",rule="shadow",state="over"} 0"#,
+            r#"{domain="d",rule="soft",state="near"} 4"#,
+            r#"{domain="d",rule="soft",state="over"} 10"#,
         ]
     );
     let outcome = |rule: &str, outcome: &str| {
@@ -205,7 +205,7 @@ pub(crate) async fn checks_take_and_charges_book(plan: Plan) {
     }
     assert_eq!(
         counted(&service, "ratelimitd_reserve_total"),
-        [r#"{domain="d",kind="check",rule="d.tokens"} 6"#, r#"{domain="d",kind="charge",rule="d.tokens"} 6"#]
+        [r#"{domain="d",kind="charge",rule="d.tokens"} 6"#, r#"{domain="d",kind="check",rule="d.tokens"} 6"#]
     );
     for _ in 0..1_100 {
         by_grpc(&mut rls, &[("unchecked", 10)]).await;
