@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
+use base::clock::{Clock, SystemClock};
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Limit, LimitSpec, NodeSpec, Period, Plan,
     Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
-use store::clock::{Clock, SystemClock};
 use store::memory::{MemoryOptions, MemoryStore};
 
 fn plan(algorithm: Algorithm) -> Plan {

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::clock::monotonic;
 use engine::algorithm::{
     Attempt, Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
 };
 use engine::{Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcomes, Pacing, Role, Store};
-use store::clock::monotonic;
 use store::observer::NoopObserver;
 use store::redis::{RedisOptions, RedisStore, script_sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

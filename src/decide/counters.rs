@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use base::clock::Clock;
 use engine::algorithm::Kernel;
 use engine::{
     Charge, ChargedLimit, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy,
     LimitResult, Period, Plan, PlanError, Report, Request, Reset, Role, Store,
 };
 use rules::derivation_text;
-use store::clock::Clock;
 
 use super::NoDecision;
 use super::limiter::Rulebook;

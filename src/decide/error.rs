@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use base::log_throttle::LogThrottle;
 use engine::wire::RequestError;
 use engine::{PlanError, StoreError};
-use store::log_throttle::LogThrottle;
 
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 

@@ -6,13 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use base::clock::Clock;
 use engine::wire::{Bounds, RawRequest};
 use engine::{
     Caller, Charges, Decision, Enforcement, Exceptions, Outcomes, Plan, Request, RuleSet, Store, StoreError,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use store::clock::Clock;
 
 use super::{Answer, Failures, NoDecision, ResponseOptions};
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};

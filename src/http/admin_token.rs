@@ -8,10 +8,10 @@ use std::time::Duration;
 use axum::extract::{Extension, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base::log_throttle::LogThrottle;
 use base::on_blocking_thread;
 use http::{HeaderMap, header};
 use parking_lot::Mutex;
-use store::log_throttle::LogThrottle;
 use tls::{FileError, FileFault};
 use tokio::time::Instant;
 

@@ -8,11 +8,11 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Extension, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use base::clock::monotonic;
 use engine::{Reset, Store};
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use store::clock::monotonic;
 use tokio_util::sync::CancellationToken;
 
 use super::admin_role::CONSOLE_PAGE;

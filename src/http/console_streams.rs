@@ -89,7 +89,7 @@ impl Drop for StreamPlace {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use store::clock::monotonic;
+    use base::clock::monotonic;
 
     use super::*;
 

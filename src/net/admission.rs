@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use base::log_throttle::LogThrottle;
 use parking_lot::Mutex;
-use store::log_throttle::LogThrottle;
 
 use super::idle::{IdleConnection, IdleConnections};
 use crate::telemetry::metrics::{CloseReason, ConnectionMeter, Port};

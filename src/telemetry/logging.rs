@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 use std::thread;
 
-use store::log_throttle::LogThrottle;
+use base::log_throttle::LogThrottle;
 use strum::{EnumString, VariantNames};
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing::{Event, Level, Subscriber};

@@ -7,11 +7,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::markup::Markup;
+use base::clock::ManualClock;
 use engine::{
     Algorithm, Caller, Charging, Code, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry, Limit,
     LimitSpec, NodeSpec, Period, Plan, Receipt, Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
-use store::clock::ManualClock;
 use store::memory::{MemoryOptions, MemoryStore};
 
 use super::compare_or_update;

@@ -1,11 +1,11 @@
 //! One picture per algorithm under the same traffic: which hits it admits, and how many units are in use.
 
 use super::markup::Markup;
+use base::clock::ManualClock;
 use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Limit, LimitSpec, NodeSpec, Pacing, Period,
     Plan, Refill, Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
 };
-use store::clock::ManualClock;
 use store::memory::{MemoryOptions, MemoryStore};
 
 use super::compare_or_update;

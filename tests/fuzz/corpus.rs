@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use store::clock::monotonic;
+use base::clock::monotonic;
 
 use super::changed::Changes;
 

@@ -11,9 +11,9 @@ use engine::StoreError;
 use parking_lot::Mutex;
 
 use crate::breaker::BreakerState;
-use crate::clock::{Clock, SystemClock, monotonic};
-use crate::log_throttle::LogThrottle;
 use crate::observer::{BreakerTransition, Observer};
+use base::clock::{Clock, SystemClock, monotonic};
+use base::log_throttle::LogThrottle;
 
 /// An outage ends only after this time without an open breaker. A server that answers only some calls opens and closes
 /// the breakers many times a second, and each change would be a log line.

@@ -244,7 +244,7 @@ fn bucket_index(interval: u128) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::monotonic;
+    use base::clock::monotonic;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -12,5 +12,3 @@ pub mod fallback;
 pub mod memory;
 pub mod observer;
 pub mod redis;
-
-pub use base::{clock, log_throttle};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use engine::{Charges, Outcomes, Store, StoreError};
 
 use crate::breaker::BreakerState;
-use crate::clock::monotonic;
+use base::clock::monotonic;
 
 /// Receives the events of a store; ignores those that it does not implement. It is called on the decision path, so it
 /// must be quick.

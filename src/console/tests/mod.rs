@@ -5,10 +5,10 @@ mod excepted;
 use std::io::Write as _;
 use std::sync::Arc;
 
+use base::clock::SystemClock;
 use engine::{Caller, Descriptor, Enforcement, Entry, HashKey, Request, RuleSet};
 use rules::{LoadOptions, load};
 use serde_json::{Value, json};
-use store::clock::SystemClock;
 use store::memory::{MemoryOptions, MemoryStore};
 
 use super::mask::{masked, row_id};

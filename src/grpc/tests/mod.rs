@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use base::clock::SystemClock;
 use engine::wire::Bounds;
 use engine::{Enforcement, RuleSet, Store};
 use h2::client::SendRequest;
@@ -26,7 +27,6 @@ use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Bytes;
 use prost::Message as _;
-use store::clock::SystemClock;
 use store::memory::{MemoryOptions, MemoryStore};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use store::log_throttle::LogThrottle;
+use base::log_throttle::LogThrottle;
 use tls::LoadedTls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
+use base::clock::{Clock as _, SystemClock};
 use serde_json::{Map, Value};
-use store::clock::{Clock as _, SystemClock};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;

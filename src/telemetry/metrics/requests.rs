@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::clock::monotonic;
 use prometheus::{Histogram, IntCounter, Registry, Result};
-use store::clock::monotonic;
 use strum::IntoStaticStr;
 
 use super::family::counter;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use base::log_throttle::LogThrottle;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::collector::trace::v1::{
@@ -14,7 +15,6 @@ use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_sc
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanLimits, SpanProcessor};
-use store::log_throttle::LogThrottle;
 use tls::ClientTlsError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, sleep, timeout};

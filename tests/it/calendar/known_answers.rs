@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use ::store::clock::SystemClock;
+use ::base::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{Charges, Decision, Enforcement, Outcomes, Plan, Request, Verdict};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ::store::clock::{Clock, ManualClock};
+use ::base::clock::{Clock, ManualClock};
 use ::store::redis::{ReplayClient, TimedBatch};
 use engine::{Charges, Outcomes, Store, StoreError};
 use tokio::sync::Mutex;

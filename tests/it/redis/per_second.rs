@@ -1,7 +1,7 @@
 //! Counters of limits of one second on a Redis of their own: where counters are, requests over both servers, and one
 //! server down.
 
-use ::store::clock::monotonic;
+use ::base::clock::monotonic;
 use ::store::redis::{RedisOptions, RedisStore, ServerOptions, Topology};
 use engine::algorithm::{FixedWindow, Gcra, Kernel};
 use engine::{Charges, Cost, Pacing, Reset, Store, Verdict};

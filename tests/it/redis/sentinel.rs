@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::store::clock::monotonic;
+use ::base::clock::monotonic;
 use ::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, Topology};
 use engine::{Cost, StoreError};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ::store::clock::SystemClock;
+use ::base::clock::SystemClock;
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use engine::{Charges, Decision, Descriptor, Enforcement, Outcomes, Receipt, Request, SettleResult};
 use ratelimitd::decide::limiter::{Limiter, Rulebook};

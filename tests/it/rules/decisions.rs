@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use ::store::clock::{Clock, ManualClock};
+use ::base::clock::{Clock, ManualClock};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Algorithm, Applied, Caller, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride,

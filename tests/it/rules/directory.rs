@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use base::clock::monotonic;
 use rules::{Change, LoadOptions, Reloader, RuleDirectory, rlconfig};
 use serde_json::Value;
-use store::clock::monotonic;
 use tempfile::TempDir;
 
 pub(super) const RECORDED: &str = include_str!("../../data/operation/rule-directory.json");

@@ -6,10 +6,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use base::clock::monotonic;
 use engine::RuleSet;
 use rules::{Change, LoadOptions, LoadedRules, Problems, Reloader};
 use serde_json::{Value, json};
-use store::clock::monotonic;
 use tempfile::TempDir;
 
 use super::{keys, request};

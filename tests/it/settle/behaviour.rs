@@ -1,7 +1,7 @@
 //! What a settle books, in cases beside the known answers: several limits, missing, doubled, foreign and hostile
 //! receipts, and the roles of limits. The counters are in memory.
 
-use ::store::clock::SystemClock;
+use ::base::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::wire::{Bounds, RawDescriptor, RawRequest};
 use engine::{Applied, Charges, Code, Decision, Entry, Outcomes, Settle, SettleResult};

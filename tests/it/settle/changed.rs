@@ -1,6 +1,6 @@
 //! Settles while the customer has another plan than at the estimates, on memory here and on Redis in `redis::settle`.
 
-use ::store::clock::SystemClock;
+use ::base::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{Charges, Outcomes};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ::store::clock::SystemClock;
+use ::base::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{Charges, Code, Outcomes, SettleResult};
 

@@ -1,8 +1,8 @@
 //! Known answers of several descriptors of one call that use one counter: estimates and settles of one tenant, in any
 //! order. The stories have random ones.
 
+use ::base::clock::SystemClock;
 use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
-use ::store::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{Charges, Code, Decision, Descriptor, Outcomes, SettleResult};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Known answers of counters whose limit gets another number: windows keep the used units, GCRA and buckets the used
 //! share. The stories compare changed numbers with the model on every store.
 
-use ::store::clock::SystemClock;
+use ::base::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog, SlidingWindow};
 use engine::{Cost, Outcome, Pacing, RetryAfter, Verdict};

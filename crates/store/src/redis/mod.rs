@@ -40,8 +40,8 @@ use self::node::CallMode;
 use self::script::EncodedRequest;
 use self::tasks::Tasks;
 use crate::breaker::BreakerState;
-use crate::clock::SystemClock;
 use crate::observer::Observer;
+use base::clock::SystemClock;
 
 pub use backends::{BackendStatus, StoreFailure};
 pub use error::OptionsError;

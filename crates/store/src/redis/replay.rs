@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connection, Target};
 use super::error::OptionsError;
 use super::options::RedisOptions;
-use super::script::{self, BatchPlan, EncodedRequest, ScriptRef, When};
+use super::script::{BatchPlan, EncodedRequest, ScriptRef, When};
 
 /// Long, because no caller's request waits for the reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -114,35 +114,6 @@ impl ReplayClient {
             answers.iter().zip(batch.requests).map(|(answer, charges)| answer.outcomes(charges)).collect()
         })
         .collect()
-    }
-
-    /// Undoes the prepaid charges of a request, as a request over several slots of a cluster does when it is denied.
-    /// `granted` has the outcomes of the charges. Returns the outcomes after the undo, with the verdict `Over` if the
-    /// undo was lost.
-    ///
-    /// # Errors
-    /// The same as those of [`ReplayClient::decide`].
-    pub async fn undo(
-        &mut self,
-        now_us: u64,
-        charges: &Charges,
-        granted: &Outcomes,
-    ) -> Result<Outcomes, StoreError> {
-        let mut outcomes = Outcomes::default();
-        for ((key, charge), before) in charges.iter().zip(&granted.by_charge) {
-            let Some(undo) = EncodedRequest::undo(key, charge, before, &self.key_prefix) else {
-                outcomes.by_charge.push(*before);
-                continue;
-            };
-            let plan = BatchPlan::default();
-            let call = plan.command(std::iter::once(&undo), When::At(now_us), ScriptRef::Sha1);
-            let deadline = Instant::now() + REPLY_TIMEOUT;
-            let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
-            for answer in plan.split_reply(std::iter::once(&undo), &numbers)? {
-                outcomes.by_charge.push(script::outcome(charge, &answer.numbers, answer.now_us)?);
-            }
-        }
-        Ok(outcomes)
     }
 
     /// Removes all keys that start with the prefix. Returns their number.

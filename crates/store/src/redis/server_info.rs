@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connect::{RawConnection, Target};
 use super::error::store_error;
-use crate::clock::Clock;
+use base::clock::Clock;
 
 /// The least time of all commands together, including connecting.
 const INFO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -250,9 +250,9 @@ fn skew(sent_us: u64, server_us: u64, received_us: u64) -> Skew {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
     use crate::redis::options::RedisOptions;
     use crate::redis::testing::{FakeServer, Reply};
+    use base::clock::ManualClock;
 
     fn good_info() -> ServerInfo {
         ServerInfo {

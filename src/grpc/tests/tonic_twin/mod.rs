@@ -7,6 +7,7 @@ mod crowds;
 mod foreign;
 mod raw_frames;
 
+use base::clock::ManualClock;
 use engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -16,7 +17,6 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 };
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use store::clock::ManualClock;
 use tokio::io::DuplexStream;
 use tonic::Status;
 

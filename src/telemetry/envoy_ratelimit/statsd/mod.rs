@@ -9,7 +9,7 @@ mod timings;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use store::log_throttle::LogThrottle;
+use base::log_throttle::LogThrottle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 

@@ -2,13 +2,13 @@ mod labels;
 
 use std::time::Duration;
 
+use base::clock::{ManualClock, SystemClock};
 use engine::{
     Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
     Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Period, Plan, Request, RuleSet, RuleSpec,
     Store, StoreError, Unit, ValueHashing,
 };
 use store::breaker::BreakerState;
-use store::clock::{ManualClock, SystemClock};
 use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use store::observer::{BreakerTransition, Observer as _};
 

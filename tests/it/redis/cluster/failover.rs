@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ::store::clock::monotonic;
+use ::base::clock::monotonic;
 use ::store::redis::{RedisOptions, RedisStore};
 use engine::{Cost, Store, Verdict};
 use futures_util::future::join_all;

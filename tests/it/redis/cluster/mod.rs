@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ::store::clock::monotonic;
+use ::base::clock::monotonic;
 use ::store::observer::Observer;
 use ::store::redis::{RedisOptions, RedisStore, Topology};
 use engine::algorithm::Kernel;

@@ -8,8 +8,8 @@
 
 use std::collections::HashSet;
 
+use ::base::clock::{Clock, SystemClock};
 use ::simulate::replay::{ReplayStore, ReplayStoreError};
-use ::store::clock::{Clock, SystemClock};
 use ::store::redis::RedisStore;
 use engine::{Charges, Outcomes, Store};
 use stories::lasting::{lasting, lasts, timeless, timeless_played};

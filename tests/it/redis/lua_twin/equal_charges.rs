@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ::store::clock::monotonic;
+use ::base::clock::monotonic;
 use engine::algorithm::Gcra;
 use engine::{Charging, Pacing, Role};
 

@@ -1,7 +1,7 @@
 //! Requests of one batch that differ in their keys only get the answers of the engine, and leave the counters that
 //! requests in batches of their own leave.
 
-use ::store::clock::monotonic;
+use ::base::clock::monotonic;
 use engine::Pacing;
 use engine::algorithm::{FixedWindow, Gcra};
 use proptest::collection::vec;

@@ -1,7 +1,7 @@
 //! Outages of Redis: every fault, with the served process or the store alone. For each fault: what callers see and for
 //! how long, what is logged and counted. The service recovers without a restart, and no call is charged twice.
 
-use ::store::clock::monotonic;
+use ::base::clock::monotonic;
 use tonic::Code as Grpc;
 
 use crate::support::grpc::{Code, Rls, descriptor, request};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use ::base::clock::monotonic;
 use ::store::breaker::BreakerState;
-use ::store::clock::monotonic;
 use ::store::redis::{RedisOptions, RedisStore};
 use engine::{Cost, Store, StoreError};
 use futures_util::future::join_all;

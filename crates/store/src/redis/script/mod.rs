@@ -18,7 +18,9 @@ use redis::Cmd;
 use self::batch::{RequestBundles, script_argument};
 use self::text::{BATCH, ScriptText};
 
-pub(crate) use self::encoding::{EncodedRequest, RequestReply, outcome, undone};
+#[cfg(test)]
+pub(crate) use self::encoding::outcome;
+pub(crate) use self::encoding::{EncodedRequest, RequestReply, undone};
 pub(crate) use self::layout::When;
 pub(crate) use self::text::load;
 pub use self::text::script_sha1;

@@ -10,8 +10,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ::base::clock::{Clock, ManualClock};
 use ::rules::{AppliedUpgrades, LoadOptions, describe, load};
-use ::store::clock::{Clock, ManualClock};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Caller, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions, ExceptionsBuilder,
