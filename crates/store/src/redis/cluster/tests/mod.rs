@@ -33,8 +33,8 @@ fn halves() -> Slots {
 /// How a node answers a script call: `None` grants all charges.
 type Answering = dyn Fn(&ReceivedCall) -> Option<Reply> + Send + Sync;
 
-/// What stands before the first request of a call: the server's time (-1.0, the end of which is one replaced character),
-/// the time for which counters are kept, two facts about the call, and the number of equal requests.
+/// What stands before the first request of a call: the server's time (-1.0, which ends in one replaced character), the
+/// time for which counters are kept, two facts about the call, and the number of equal requests.
 const HEADER_CHARS: usize = 7 + 8 + 2 + 2;
 
 /// A script call as a node sees it.
