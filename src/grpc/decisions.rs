@@ -60,13 +60,21 @@ fn decide<S: Store + 'static>(
     mut span: CallSpan,
 ) -> BoxFuture<'static, Reply> {
     Box::pin(async move {
-        let decided = AssertUnwindSafe(async {
-            match message.and_then(decode) {
-                Ok(request) => handler.decide(|| Ok(request), caller, &mut span).await,
-                Err(error) => handler.refuse(error, &mut span),
-            }
-        });
-        let decided = decided.catch_unwind().await;
+        // One expression: a future in a variable is copied once more.
+        let decided =
+            AssertUnwindSafe(decide_message(&handler, message, caller, &mut span)).catch_unwind().await;
         decided.unwrap_or_else(|_| handler.refuse(PANIC, &mut span)).unwrap_or_else(Reply::from)
     })
+}
+
+async fn decide_message<S: Store>(
+    handler: &Handler<S>,
+    message: Message,
+    caller: Caller,
+    span: &mut CallSpan,
+) -> Result<Reply, NoDecision> {
+    match message.and_then(decode) {
+        Ok(request) => handler.decide(|| Ok(request), caller, span).await,
+        Err(error) => handler.refuse(error, span),
+    }
 }

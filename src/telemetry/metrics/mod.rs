@@ -22,6 +22,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -72,6 +73,8 @@ const LOST_LOG_LINES: ReadFamily = ReadFamily::counter(
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
+    /// The number of labels that every series has.
+    tags: usize,
     families: Arc<Families>,
 }
 
@@ -114,7 +117,8 @@ impl Metrics {
     /// # Errors
     /// When two metrics have the same name.
     pub fn with_options(options: MetricsOptions) -> Result<Self> {
-        let labels = options.extra_tags.label_pairs().into_iter().collect();
+        let labels: HashMap<_, _> = options.extra_tags.label_pairs().into_iter().collect();
+        let tags = labels.len();
         let registry = Registry::new_custom(None, Some(labels))?;
         register_process(&registry)?;
         let MetricsOptions { near_limit_ppm, response_time, values_per_rule, parts, .. } = options;
@@ -155,7 +159,7 @@ impl Metrics {
         });
         let read = Arc::clone(&families);
         register_read(&registry, &READ_AT_SCRAPE.concat(), move || read.read_families())?;
-        Ok(Self { registry, families })
+        Ok(Self { registry, tags, families })
     }
 
     /// The text exposition format.
@@ -163,7 +167,13 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub fn render(&self) -> Result<String> {
-        let gathered = self.registry.gather();
+        let mut gathered = self.registry.gather();
+        // The registry adds the tags as the last labels, in any order.
+        for metric in gathered.iter_mut().flat_map(MetricFamily::mut_metric).filter(|_| self.tags > 1) {
+            let labels = metric.mut_label();
+            let own = labels.len() - self.tags;
+            labels[own..].sort_unstable();
+        }
         let mut text = TextEncoder::new().encode_to_string(&gathered)?;
         // The registry leaves families without series out. Those here have a name that can be found before it counts.
         let is_gathered = |name: &str| gathered.binary_search_by(|family| family.name().cmp(name)).is_ok();
