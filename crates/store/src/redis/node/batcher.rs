@@ -2,8 +2,8 @@
 //!
 //! Before a batcher sends, it lets the other tasks of its worker run until they add no more requests: the worker has
 //! then read all that has arrived. The batcher takes all waiting requests, sends them as one batch, and answers each
-//! from its part of the reply. It waits for no request that has not arrived, so an idle worker adds no delay, and a busy
-//! one forms batches by itself. A call that may have run is not repeated.
+//! from its part of the reply. It waits for no request that has not arrived, so an idle worker adds no delay, and a
+//! busy one forms batches by itself. A call that may have run is not repeated.
 
 use std::pin::pin;
 use std::sync::Arc;
