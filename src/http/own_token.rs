@@ -8,6 +8,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use base::hex;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
@@ -104,7 +105,7 @@ fn make(path: &Path, random: [u8; DIGITS / 2], user: u32) -> io::Result<String> 
     if let Some(token) = token_in(&file)? {
         return Ok(token);
     }
-    let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token = hex(&random);
     file.set_len(0)?;
     file.rewind()?;
     file.write_all(token.as_bytes())?;
