@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use engine::{DomainSpec, Limit, Metadata, NodeSpec, RuleSpec, ShardBy, composite};
 
+use crate::keys::WrittenFields;
 use crate::problem::Location;
 
 /// The rules of a domain from one file, or from several merged ones.
@@ -57,14 +58,6 @@ pub(crate) struct LimitDraft {
     /// With the defaults filled in.
     pub limit: Limit,
     pub written: WrittenFields,
-}
-
-/// Which fields of a limit its rule says itself. The others have defaults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WrittenFields {
-    pub algorithm: bool,
-    pub charging: bool,
-    pub on_store_failure: bool,
 }
 
 impl DomainDraft {

@@ -1,22 +1,21 @@
 //! Reads the limits of a descriptor: the map under `rate_limit`, or the elements of `rate_limits`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, Calendar, Defaults, Limit, LimitSpec, OnOver, Pacing, Period, Quantity, Refill, Share, Unit,
+    Algorithm, Calendar, Defaults, Limit, LimitSpec, Pacing, Period, Quantity, Refill, Share, Unit,
 };
 use strum::VariantNames as _;
 
-use super::draft::{LimitDraft, WrittenFields};
+use super::draft::LimitDraft;
 use super::fields::Fields;
 use super::merge_keys::MergedValue;
 use super::tiers::read_tiers;
 use super::{FileReport, Position, ReadContext};
 use crate::calendar::{CalendarProblem, Calendars};
-use crate::keys::{Section, key_of};
+use crate::keys::{LIMIT_FIELDS, LimitField, Section, WrittenFields, key_of};
 use crate::problem::Problem;
 
 /// Whether a descriptor has limits, valid or not.
@@ -158,50 +157,38 @@ impl<'n> LimitReader<'_, 'n> {
         }
     }
 
-    /// The limit as written, with the defaults filled in. `None` for an invalid period.
+    /// The limit as written, with the defaults filled in, without tiers. `None` for an invalid period.
     fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
         let fields = self.fields;
-        let named_algorithm = fields.parsed("algorithm");
-        let algorithm = named_algorithm.unwrap_or(defaults.algorithm);
-        let name = limit_name(fields);
         // Unwrapped last, so that the other problems of the limit are reported too.
         let period = self.read_period(fields.flag("unlimited"));
-        let source = if named_algorithm.is_some() { "" } else { " (from defaults.algorithm)" };
-        let chosen = ChosenAlgorithm { algorithm, source };
-        let calendar = self.read_calendar(period, chosen);
-        let burst = self.read_burst(chosen);
-        let refill: Option<Refill> = self.only_for(Algorithm::TokenBucket, chosen, "refill");
-        let pacing: Option<Pacing> = self.only_for(Algorithm::LeakyBucket, chosen, "mode");
-        let replaces = self.read_replaces(name);
-        let charging = fields.parsed("charging");
-        let policy = fields.parsed("on_store_failure");
-        let on_over: OnOver = fields.parsed("on_over").unwrap_or_default();
-        self.warn_of_mistakes();
-        if algorithm == Algorithm::SlidingLog && fields.flag("settle") && !fields.flag("unlimited") {
-            let reason = "a sliding_log gives nothing back to an estimate that has 64 or more later entries: under load \
-                          most estimates stay charged; use sliding_window";
-            self.report.warn(&fields.position_of("settle"), reason);
+        let mut spec = defaults.limit(0, period.unwrap_or(Period::one(Unit::Second)));
+        for LimitField { name, set, .. } in LIMIT_FIELDS {
+            if let (Some(set), Some(value)) = (set, fields.plain(name)) {
+                set(&mut spec, value);
+            }
         }
-        self.warn_of_lost_tokens(refill, burst);
-        Some(LimitSpec {
-            requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),
-            period: period?,
-            unlimited: fields.flag("unlimited"),
-            algorithm,
-            calendar,
-            burst,
-            refill: refill.unwrap_or_default(),
-            pacing: pacing.unwrap_or_default(),
-            charging: charging.unwrap_or_else(|| defaults.charging_of(on_over, named_algorithm.is_some())),
-            settle: fields.flag("settle"),
-            on_store_failure: policy.unwrap_or(defaults.on_store_failure),
-            on_over,
-            near: fields.share("near"),
-            reserve: fields.integer("reserve").map(u64::from),
-            name: name.map(str::to_owned),
-            replaces,
-            tiers: BTreeMap::new(),
-        })
+        let names_algorithm = fields.has("algorithm");
+        if !fields.has("charging") {
+            spec.charging = defaults.charging_of(spec.on_over, names_algorithm);
+        }
+        let source = if names_algorithm { "" } else { " (from defaults.algorithm)" };
+        let chosen = ChosenAlgorithm { algorithm: spec.algorithm, source };
+        spec.calendar = self.read_calendar(period, chosen);
+        if self.has_useless_burst(chosen) {
+            spec.burst = None;
+        }
+        if self.is_for_other(Algorithm::TokenBucket, chosen, "refill") {
+            spec.refill = Refill::default();
+        }
+        if self.is_for_other(Algorithm::LeakyBucket, chosen, "mode") {
+            spec.pacing = Pacing::default();
+        }
+        spec.replaces = self.read_replaces(spec.name.as_deref());
+        self.warn_of_mistakes(&spec);
+        self.warn_of_lost_tokens(&spec);
+        period?;
+        Some(spec)
     }
 
     fn read_period(&mut self, unlimited: bool) -> Option<Period> {
@@ -275,26 +262,28 @@ impl<'n> LimitReader<'_, 'n> {
         }
     }
 
-    fn read_burst(&mut self, chosen: ChosenAlgorithm) -> Option<u32> {
-        let burst = self.fields.integer("burst")?;
-        if !chosen.algorithm.has_burst() && !self.fields.is_invalid("algorithm") {
+    /// Whether the limit has a burst that its algorithm ignores.
+    fn has_useless_burst(&mut self, chosen: ChosenAlgorithm) -> bool {
+        let fields = self.fields;
+        let is_useless =
+            fields.has("burst") && !chosen.algorithm.has_burst() && !fields.is_invalid("algorithm");
+        if is_useless {
             let reason =
                 format!("burst does nothing with {chosen}; it is for gcra, token_bucket and leaky_bucket");
-            self.report.warn(&self.fields.position_of("burst"), reason);
-            return None;
+            self.report.warn(&fields.position_of("burst"), reason);
         }
-        Some(burst)
+        is_useless
     }
 
-    /// The value of a key that only the algorithm `owner` has.
-    fn only_for<T: FromStr>(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> Option<T> {
-        let value = self.fields.parsed(name)?;
-        if chosen.algorithm != owner && !self.fields.is_invalid("algorithm") {
+    /// Whether the limit has a key that only the algorithm `owner` has, and another algorithm.
+    fn is_for_other(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> bool {
+        let fields = self.fields;
+        let is_for_other = fields.has(name) && chosen.algorithm != owner && !fields.is_invalid("algorithm");
+        if is_for_other {
             let reason = format!("'{name}' needs algorithm {owner}, but this limit uses {chosen}");
-            self.report.error(&self.fields.position_of(name), reason);
-            return None;
+            self.report.error(&fields.position_of(name), reason);
         }
-        Some(value)
+        is_for_other
     }
 
     fn read_replaces(&mut self, own_name: Option<&str>) -> Vec<String> {
@@ -319,50 +308,48 @@ impl<'n> LimitReader<'_, 'n> {
     }
 
     /// Warns about valid limits that are probably a mistake.
-    fn warn_of_mistakes(&mut self) {
+    fn warn_of_mistakes(&mut self, spec: &LimitSpec) {
         let fields = self.fields;
-        if fields.flag("unlimited") {
-            let counting = [
-                "requests_per_unit",
-                "unit_multiplier",
-                "calendar",
-                "starts",
-                "algorithm",
-                "burst",
-                "refill",
-                "mode",
-                "charging",
-                "tiers",
-                "settle",
-                "on_over",
-                "near",
-                "reserve",
-            ];
-            for name in counting.into_iter().filter(|name| fields.has(name)) {
-                let reason = format!("'{name}' does nothing: the limit is unlimited");
-                self.report.warn(&fields.position_of(name), reason);
+        let mut warn = |name: &str, reason: &str| self.report.warn(&fields.position_of(name), reason);
+        if spec.unlimited {
+            let counting = LIMIT_FIELDS.iter().filter(|field| field.is_for_counting);
+            for name in counting.map(|field| field.name).filter(|name| fields.has(name)) {
+                warn(name, &format!("'{name}' does nothing: the limit is unlimited"));
             }
             return;
         }
         if !fields.has("requests_per_unit") && !fields.has_errors() {
-            let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose";
-            self.report.warn(&fields.at, reason);
+            // A missing key has the line of the limit.
+            warn(
+                "requests_per_unit",
+                "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose",
+            );
         }
-        if fields.share("near") == Some(Share::WHOLE) {
-            let reason =
-                "near: 1 announces nothing: more units than the limit are never used without being over it";
-            self.report.warn(&fields.position_of("near"), reason);
+        if spec.near == Some(Share::WHOLE) {
+            warn(
+                "near",
+                "near: 1 announces nothing: more units than the limit are never used without being over it",
+            );
         }
-        if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
-            let reason =
-                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit";
-            self.report.warn(&fields.position_of("requests_per_unit"), reason);
+        if spec.requests_per_unit == u64::from(u32::MAX) {
+            warn(
+                "requests_per_unit",
+                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit",
+            );
+        }
+        if spec.algorithm == Algorithm::SlidingLog && spec.settle {
+            warn(
+                "settle",
+                "a sliding_log gives nothing back to an estimate that has 64 or more later entries: under load most \
+                 estimates stay charged; use sliding_window",
+            );
         }
     }
+
     /// At the end of a period `requests_per_unit` tokens arrive, and those above the burst are lost.
-    fn warn_of_lost_tokens(&mut self, refill: Option<Refill>, burst: Option<u32>) {
+    fn warn_of_lost_tokens(&mut self, spec: &LimitSpec) {
         let tokens = self.fields.integer("requests_per_unit").unwrap_or(0);
-        if let (Some(Refill::Interval), Some(burst)) = (refill, burst)
+        if let (Refill::Interval, Some(burst)) = (spec.refill, spec.burst)
             && burst < tokens
         {
             let reason = format!(

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use engine::{Defaults, Limit, LimitSpec, Metadata, Period, RECEIPT_KEY, Unit};
 
 use super::document::{EMPTY_KEY, KEY_OF_RECEIPTS, NO_DOMAIN};
-use super::draft::{DomainDraft, LimitDraft, NodeDraft, RuleDraft, WrittenFields};
+use super::draft::{DomainDraft, LimitDraft, NodeDraft, RuleDraft};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
 use super::{FileReport, Position};
+use crate::keys::WrittenFields;
 use crate::problem::ProblemCollector;
 
 /// A message with the rules of one domain. It has only the keys of envoyproxy/ratelimit.
@@ -145,11 +146,9 @@ impl ResourceReader<'_> {
         }
         let spec = LimitSpec {
             unlimited: limit.unlimited,
-            charging: self.defaults.charging(false),
-            on_store_failure: self.defaults.on_store_failure,
             name: (!limit.name.is_empty()).then_some(limit.name),
             replaces: limit.replaces,
-            ..LimitSpec::new(self.defaults.algorithm, limit.requests_per_unit.into(), period?)
+            ..self.defaults.limit(limit.requests_per_unit.into(), period?)
         };
         match Limit::new(spec) {
             Ok(limit) => {
