@@ -205,9 +205,9 @@ impl Reader {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table {
+pub(super) struct Table<'c> {
     pub(super) key: &'static str,
-    pub(super) columns: &'static [&'static str],
+    pub(super) columns: &'c [&'c str],
     pub(super) max_rows: usize,
 }
 
@@ -220,7 +220,7 @@ pub(super) struct Row<'r> {
     reader: &'r mut Reader,
 }
 
-impl Table {
+impl Table<'_> {
     /// The rows, as `read_row` makes them. Rows that are not valid are recorded as problems.
     pub(super) fn read_rows<T>(
         self,

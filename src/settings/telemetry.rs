@@ -48,7 +48,7 @@ impl Metrics {
     }
 }
 
-const MOGRIFIERS: Table = Table {
+const MOGRIFIERS: Table<'static> = Table {
     key: "metrics.statsd.mogrifiers",
     columns: &["pattern", "name", "tags"],
     // Each name is compared with each pattern at each flush.

@@ -1,61 +1,42 @@
 //! `upgrades`: a table that gives fields to limits whose rules cannot say them.
 
-use engine::{Algorithm, Charging, FailurePolicy, Glob};
-use rules::Upgrade;
+use engine::{Algorithm, Charging, Glob};
+use rules::{Upgrade, UpgradeColumn};
 
 use super::error::Fault;
-use super::parsers::{flag, one_of, positive};
+use super::parsers::Parser;
 use super::reader::{Reader, Row, Table};
 
-/// The columns that set a field of a limit.
-const FIELDS: [&str; 6] = ["algorithm", "burst", "charging", "on_store_failure", "reserve", "shadow_mode"];
+/// The columns that say which limits a row is for.
+const MATCHED: [&str; 3] = ["domain", "path", "limit_name"];
 
-const TABLE: Table = Table {
-    key: "upgrades",
-    columns: &[
-        "domain",
-        "path",
-        "limit_name",
-        FIELDS[0],
-        FIELDS[1],
-        FIELDS[2],
-        FIELDS[3],
-        FIELDS[4],
-        FIELDS[5],
-    ],
-    // Each limit is compared with each row when rules are loaded.
-    max_rows: 1_000,
-};
+/// Each limit is compared with each row when rules are loaded.
+const MAX_ROWS: usize = 1_000;
 
 pub(super) fn upgrades_from_reader(reader: &mut Reader) -> Vec<Upgrade> {
-    TABLE.read_rows(reader, |row| Some(upgrade(row)))
+    let columns: Vec<_> = MATCHED.into_iter().chain(UpgradeColumn::all().map(|column| column.name)).collect();
+    let table = Table { key: "upgrades", columns: &columns, max_rows: MAX_ROWS };
+    table.read_rows(reader, |row| Some(upgrade(row)))
 }
 
 fn upgrade(row: &mut Row<'_>) -> Upgrade {
-    let [domain, path, limit_name] =
-        ["domain", "path", "limit_name"].map(|name| row.text(name).map_or(Glob::Any, Glob::new));
-    let algorithms = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), algorithm));
-    let chargings = [Charging::Prepaid, Charging::Postpaid].map(|charging| (charging.name(), charging));
-    let policies = FailurePolicy::ALL.iter().map(|&policy| (policy.name(), policy));
-    let upgrade = Upgrade {
-        domain,
-        path,
-        limit_name,
-        algorithm: row.cell("algorithm", &one_of(algorithms)),
-        burst: row.cell("burst", &positive(u32::MAX)),
-        charging: row.cell("charging", &one_of(chargings)),
-        on_store_failure: row.cell("on_store_failure", &one_of(policies)),
-        reserve: row.cell("reserve", &positive(u32::MAX)).map(u64::from),
-        shadow_mode: row.cell("shadow_mode", &flag()),
-    };
+    let [domain, path, limit_name] = MATCHED.map(|name| row.text(name).map_or(Glob::Any, Glob::new));
+    let mut upgrade = Upgrade { domain, path, limit_name, ..Upgrade::default() };
+    for column in UpgradeColumn::all() {
+        let accepted = move |text: &str| column.accepts(text).then(|| text.to_owned());
+        if let Some(text) = row.cell(column.name, &Parser::new(column.expected(), accepted)) {
+            upgrade.fields.insert(column.name, text);
+        }
+    }
     // A malformed field has a problem of its own.
-    if FIELDS.iter().all(|field| row.text(field).is_none()) {
+    if UpgradeColumn::all().all(|column| row.text(column.name).is_none()) {
         row.refuse(Fault::Unsupported("the row sets none of the fields of a limit"));
     }
-    if upgrade.burst.is_some() && upgrade.algorithm.is_some_and(|algorithm| !algorithm.has_burst()) {
+    let algorithm: Option<Algorithm> = upgrade.parsed("algorithm");
+    if upgrade.sets("burst") && algorithm.is_some_and(|algorithm| !algorithm.has_burst()) {
         row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row has no burst"));
     }
-    if upgrade.reserve.is_some() && upgrade.charging == Some(Charging::Postpaid) {
+    if upgrade.sets("reserve") && upgrade.parsed("charging") == Some(Charging::Postpaid) {
         row.refuse_cell("reserve", Fault::Unsupported("a row with charging: postpaid cannot reserve"));
     }
     upgrade
@@ -91,14 +72,16 @@ mod tests {
     fn a_table_is_the_same_in_a_file_and_in_the_environment() {
         let file = "upgrades:\n  - {domain: 'default/*', algorithm: gcra, burst: 5}\n  - shadow_mode: true\n";
         let variable = "[{domain: 'default/*', algorithm: gcra, burst: 5}, {shadow_mode: true}]";
+        let fields = |fields: &[(&'static str, &str)]| {
+            fields.iter().map(|&(column, text)| (column, text.to_owned())).collect()
+        };
         let expected = [
             Upgrade {
                 domain: Glob::new("default/*"),
-                algorithm: Some(Algorithm::Gcra),
-                burst: Some(5),
+                fields: fields(&[("algorithm", "gcra"), ("burst", "5")]),
                 ..Upgrade::default()
             },
-            Upgrade { shadow_mode: Some(true), ..Upgrade::default() },
+            Upgrade { fields: fields(&[("shadow_mode", "true")]), ..Upgrade::default() },
         ];
         assert_eq!(of_file(file).expect("valid").upgrades, expected);
         assert_eq!(of_variable(variable).expect("valid").upgrades, expected);

@@ -49,4 +49,4 @@ pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::Reloader;
 pub use show::{Description, derivation_text, describe, rlconfig, schema};
 pub use source::RuleDirectory;
-pub use upgrade::{Upgrade, UpgradedLimit};
+pub use upgrade::{Upgrade, UpgradeColumn, UpgradedLimit};

@@ -1,13 +1,16 @@
 //! Upgrades: a table in the settings that changes limits whose source has no keys for it, such as those of an xDS
 //! server. The first row that matches a limit counts.
 
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Glob, Limit, LimitError, LimitId, LimitSpec, Pacing,
-    Refill, ReserveError,
+    Algorithm, Defaults, Glob, Limit, LimitError, LimitId, LimitSpec, Pacing, Refill, ReserveError,
 };
 
+use super::keys::{LIMIT_FIELDS, LimitField, PlainValue, Upgradable, ValueType, WrittenFields};
 use super::problem::{Problem, ProblemCollector};
-use super::read::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
+use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
 /// One row of the table: which limits it is for, and the fields that it sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,14 +21,43 @@ pub struct Upgrade {
     pub path: Glob,
     /// Compared with the name of the limit, which may be empty.
     pub limit_name: Glob,
-    pub algorithm: Option<Algorithm>,
-    pub burst: Option<u32>,
-    pub charging: Option<Charging>,
-    pub on_store_failure: Option<FailurePolicy>,
-    /// Units that a check takes.
-    pub reserve: Option<u64>,
-    /// Changes the whole rule.
-    pub shadow_mode: Option<bool>,
+    /// The name of each column of [`UpgradeColumn::all`] that the row has, with a text that the column accepts.
+    pub fields: BTreeMap<&'static str, String>,
+}
+
+/// A column that sets a field of a limit, or `shadow_mode` of its whole rule.
+#[derive(Clone, Copy, Debug)]
+pub struct UpgradeColumn {
+    pub name: &'static str,
+    value_type: ValueType,
+}
+
+/// The column that changes the whole rule.
+const SHADOW_MODE: &str = "shadow_mode";
+
+impl UpgradeColumn {
+    /// The columns in the order of the documentation.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let of_limit = LIMIT_FIELDS.iter().filter(|field| !matches!(field.upgrade, Upgradable::Never));
+        let column = |field: &LimitField| Self { name: field.name, value_type: field.value_type };
+        of_limit.map(column).chain([Self { name: SHADOW_MODE, value_type: ValueType::Flag }])
+    }
+
+    /// The texts that the column accepts, for messages.
+    #[must_use]
+    pub fn expected(self) -> String {
+        match self.value_type {
+            ValueType::Choice(names) => format!("one of {}", names.join(", ")),
+            ValueType::Integer(least) => format!("a whole number from {least} to {}", u32::MAX),
+            value_type => value_type.expected(),
+        }
+    }
+
+    /// Whether the column accepts `text`.
+    #[must_use]
+    pub fn accepts(self, text: &str) -> bool {
+        self.value_type.of_cell(text).is_some()
+    }
 }
 
 /// A limit that a row has changed.
@@ -68,7 +100,7 @@ struct Table<'t> {
 impl Table<'_> {
     fn apply_level(&mut self, nodes: &mut [NodeDraft], domain: &str, above: &str) {
         for node in nodes {
-            let composite = node.composite();
+            let composite = node.spec.composite();
             let path = if above.is_empty() { composite } else { format!("{above}.{composite}") };
             self.apply_node(node, domain, &path);
             self.apply_level(&mut node.nodes, domain, &path);
@@ -77,10 +109,10 @@ impl Table<'_> {
 
     fn apply_node(&mut self, node: &mut NodeDraft, domain: &str, path: &str) {
         let mut shadow_mode = None;
-        for index in 0..node.rule.limits.len() {
+        for index in 0..node.limits.len() {
             let limit = LimitId(self.next);
             self.next += 1;
-            let draft = &node.rule.limits[index];
+            let draft = &node.limits[index];
             let name = draft.limit.spec.name.as_deref().unwrap_or_default();
             let fits = |row: &Upgrade| {
                 row.domain.matches(domain) && row.path.matches(path) && row.limit_name.matches(name)
@@ -89,11 +121,12 @@ impl Table<'_> {
                 continue;
             };
             let upgrade = &self.rows[row];
-            match upgrade.upgraded(&node.rule.limits, index, self.defaults) {
+            match upgrade.upgraded(&node.limits, index, self.defaults) {
                 Ok(changed) => {
                     let sources = upgrade.sources(row, draft.written, &changed.spec);
-                    node.rule.limits[index].limit = changed;
-                    shadow_mode = shadow_mode.or(upgrade.shadow_mode);
+                    node.limits[index].limit = changed;
+                    shadow_mode =
+                        shadow_mode.or(upgrade.value(SHADOW_MODE, ValueType::Flag).map(PlainValue::flag));
                     self.upgraded.push(UpgradedLimit { limit, row, sources });
                 }
                 Err(reason) => {
@@ -102,8 +135,8 @@ impl Table<'_> {
                 }
             }
         }
-        if let Some(shadow_mode) = shadow_mode {
-            node.rule.shadow = shadow_mode;
+        if let (Some(shadow_mode), Some(rule)) = (shadow_mode, &mut node.spec.rule) {
+            rule.shadow = shadow_mode;
         }
     }
 }
@@ -136,43 +169,61 @@ impl Upgrade {
 
     fn changed(&self, draft: &LimitDraft, defaults: Defaults) -> Result<LimitSpec, Unfit> {
         let (before, written) = (&draft.limit.spec, draft.written);
-        let algorithm = self.algorithm.unwrap_or(before.algorithm);
-        if self.burst.is_some() && !algorithm.has_burst() {
-            return Err(Unfit::NoBurst(algorithm));
+        let mut spec = before.clone();
+        for LimitField { name, value_type, set, .. } in LIMIT_FIELDS {
+            if let (Some(set), Some(value)) = (set, self.value(name, *value_type)) {
+                set(&mut spec, value);
+            }
         }
-        let keeps_algorithm = algorithm == before.algorithm;
-        // Like a rule, a row that names an algorithm makes a limit prepaid.
-        let names_algorithm = self.algorithm.is_some() || written.algorithm;
-        let default_charging = defaults.charging_of(before.on_over, names_algorithm);
-        let rule_charging = if written.charging { before.charging } else { default_charging };
-        Ok(LimitSpec {
-            algorithm,
-            burst: self.burst.or(before.burst).filter(|_| algorithm.has_burst()),
-            refill: if keeps_algorithm { before.refill } else { Refill::default() },
-            pacing: if keeps_algorithm { before.pacing } else { Pacing::default() },
-            charging: self.charging.unwrap_or(rule_charging),
-            on_store_failure: self.on_store_failure.unwrap_or(before.on_store_failure),
-            reserve: self.reserve.or(before.reserve),
-            ..before.clone()
-        })
+        if !spec.algorithm.has_burst() {
+            if self.sets("burst") {
+                return Err(Unfit::NoBurst(spec.algorithm));
+            }
+            spec.burst = None;
+        }
+        if spec.algorithm != before.algorithm {
+            (spec.refill, spec.pacing) = (Refill::default(), Pacing::default());
+        }
+        if !self.sets("charging") && !written.charging {
+            // Like a rule, a row that names an algorithm makes a limit prepaid.
+            let names_algorithm = self.sets("algorithm") || written.algorithm;
+            spec.charging = defaults.charging_of(spec.on_over, names_algorithm);
+        }
+        Ok(spec)
+    }
+
+    /// Whether the row has the column.
+    #[must_use]
+    pub fn sets(&self, column: &str) -> bool {
+        self.fields.contains_key(column)
+    }
+
+    /// The value of a column with names; `None` if the row does not have the column.
+    #[must_use]
+    pub fn parsed<T: FromStr>(&self, column: &str) -> Option<T> {
+        self.fields.get(column)?.parse().ok()
+    }
+
+    fn value(&self, column: &str, value_type: ValueType) -> Option<PlainValue<'_>> {
+        value_type.of_cell(self.fields.get(column)?)
     }
 
     fn sources(&self, row: usize, written: WrittenFields, spec: &LimitSpec) -> String {
-        let mut fields = vec![
-            ("algorithm", self.algorithm.is_some(), written.algorithm),
-            ("burst", self.burst.is_some(), spec.burst.is_some()),
-            ("charging", self.charging.is_some(), written.charging),
-            ("on_store_failure", self.on_store_failure.is_some(), written.on_store_failure),
-            // No kind of source can leave it out.
-            ("shadow_mode", self.shadow_mode.is_some(), true),
-        ];
-        if spec.reserve.is_some() {
-            fields.push(("reserve", self.reserve.is_some(), true));
+        let (mut fields, mut optional) = (Vec::new(), Vec::new());
+        for LimitField { name, upgrade, .. } in LIMIT_FIELDS {
+            match upgrade {
+                Upgradable::Never => {}
+                Upgradable::Always(is_written) => fields.push((*name, is_written(spec, written))),
+                Upgradable::Optional(has) if has(spec) => optional.push((*name, true)),
+                Upgradable::Optional(_) => {}
+            }
         }
+        // No kind of source can leave it out.
+        fields.push((SHADOW_MODE, true));
+        fields.append(&mut optional);
         let names = |is_wanted: fn(bool, bool) -> bool| {
-            let wanted =
-                fields.iter().filter(|(_, is_upgraded, is_written)| is_wanted(*is_upgraded, *is_written));
-            wanted.map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
+            let wanted = fields.iter().filter(|(name, is_written)| is_wanted(self.sets(name), *is_written));
+            wanted.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
         };
         let groups = [
             (format!("from upgrades[{row}] of the settings"), names(|is_upgraded, _| is_upgraded)),

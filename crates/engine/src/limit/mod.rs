@@ -207,15 +207,12 @@ impl Limit {
     /// The limit with another spec, without tiers.
     fn with_spec(&self, spec: LimitSpec) -> Self {
         Self {
-            id: self.id,
             spec,
-            quantity: self.quantity,
-            shadow: self.shadow,
             label: Arc::clone(&self.label),
             fingerprint: self.fingerprint.clone(),
             place: self.place.clone(),
-            blocked: self.blocked,
             tiers: Box::default(),
+            ..*self
         }
     }
 

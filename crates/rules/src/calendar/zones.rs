@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use base::read_file;
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
+use strsim::osa_distance;
 
-use crate::nearest::{edits, letters};
+use crate::nearest::letters;
 
 /// Names of zones that a message suggests.
 const MOST_SUGGESTED: usize = 3;
@@ -115,10 +116,10 @@ pub fn local_time(zone: &str, now_us: u64) -> Option<String> {
 fn similar_names(zones: &TimeZoneDatabase, text: &str) -> Vec<String> {
     let last_part = |name: &str| letters(name.rsplit('/').next().unwrap_or_default());
     let wanted = last_part(text);
-    let most = if wanted.len() < 5 { 0 } else { 2 };
+    let most = if wanted.chars().count() < 5 { 0 } else { 2 };
     let mut found: Vec<(usize, String)> = zones
         .available()
-        .map(|name| (edits(&last_part(name.as_str()), &wanted), name.as_str().to_owned()))
+        .map(|name| (osa_distance(&last_part(name.as_str()), &wanted), name.as_str().to_owned()))
         .filter(|(edits, name)| *edits <= most && name.contains('/') && !wanted.is_empty())
         .collect();
     found.sort();

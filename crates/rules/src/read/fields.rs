@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
-use engine::{MAX_LIMIT, Share};
+use engine::Share;
 
 use super::merge_keys::{Entry, EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
 use super::{FileReport, Position};
-use crate::keys::{Key, Section, ValueType};
+use crate::keys::{self, Key, PlainValue, Section, ValueType};
 use crate::nearest::nearest_name;
 use crate::yaml::{Content, Node, Scalar, excerpt};
 
@@ -25,7 +25,7 @@ pub(super) struct Fields<'n> {
 
 #[derive(Debug)]
 struct Field<'n> {
-    key: &'static Key,
+    key: Key,
     line: u32,
     value: FieldValue<'n>,
 }
@@ -36,10 +36,10 @@ impl<'n> Fields<'n> {
         let mut fields = Self { at, section, fields: Vec::new(), invalid: Vec::new(), has_unknown: false };
         if !map.node().is_map() {
             report.error(&fields.at, not_a_map(map.node()));
-            fields.invalid = Key::names(section);
+            fields.invalid = keys::names(section);
             return fields;
         }
-        let mut reader = EntryReader { is_merged: Key::is_merged, report };
+        let mut reader = EntryReader { is_merged: keys::is_merged, report };
         for entry in reader.entries(map, &fields.at) {
             if let Some(field) = fields.read_field(&entry, report) {
                 fields.fields.push(field);
@@ -57,14 +57,14 @@ impl<'n> Fields<'n> {
             self.has_unknown = true;
             return None;
         };
-        let Some(key) = Key::find(self.section, name) else {
+        let Some(key) = keys::find(self.section, name) else {
             self.report_foreign_key(name, &at, report);
             return None;
         };
         let line = entry.value.node().line;
         match FieldValue::of_key(key, &entry.value) {
             Ok(Some(value)) => {
-                self.refuse_non_maps(key, &value, report);
+                self.refuse_non_maps(key.name, &value, report);
                 Some(Field { key, line, value })
             }
             Ok(None) => {
@@ -81,22 +81,22 @@ impl<'n> Fields<'n> {
     }
 
     /// Reports the elements of a list that are not maps. The other elements are used.
-    fn refuse_non_maps(&mut self, key: &Key, value: &FieldValue<'n>, report: &mut FileReport) {
+    fn refuse_non_maps(&mut self, name: &'static str, value: &FieldValue<'n>, report: &mut FileReport) {
         let FieldValue::List(nodes) = value else {
             return;
         };
-        let at = self.at.key(key.name, 0);
+        let at = self.at.key(name, 0);
         for (index, node) in nodes.iter().enumerate().filter(|(_, node)| !node.is_map()) {
             report.error(&at.element(index, node.line), not_a_map_in_list(node));
-            self.invalid.push(key.name);
+            self.invalid.push(name);
         }
     }
 
     /// A key that does not belong to this section: a warning if it belongs to another one.
     fn report_foreign_key(&mut self, name: &str, at: &Position, report: &mut FileReport) {
-        let sections: Vec<_> = Key::sections_of(name).into_iter().map(Section::label).collect();
+        let sections: Vec<_> = keys::sections_of(name).into_iter().map(Section::label).collect();
         if sections.is_empty() {
-            let nearest = nearest_name(name, &Key::names(self.section));
+            let nearest = nearest_name(name, &keys::names(self.section));
             let suggestion = nearest.map(|key| format!("; did you mean '{key}'?")).unwrap_or_default();
             report.error(at, format!("config error, unknown key '{name}'{suggestion}"));
             self.has_unknown = true;
@@ -107,7 +107,7 @@ impl<'n> Fields<'n> {
     }
 
     fn field(&self, name: &str) -> Option<&Field<'n>> {
-        debug_assert!(Key::find(self.section, name).is_some(), "{name} is in the table");
+        debug_assert!(keys::find(self.section, name).is_some(), "{name} is in the table");
         self.fields.iter().find(|field| field.key.name == name)
     }
 
@@ -138,40 +138,32 @@ impl<'n> Fields<'n> {
         self.at.on_line(line)
     }
 
+    /// The value of a key whose type is neither a list nor a map.
+    pub fn plain(&self, name: &str) -> Option<PlainValue<'n>> {
+        match self.field(name)?.value {
+            FieldValue::Plain(value) => Some(value),
+            _ => None,
+        }
+    }
+
     pub fn text(&self, name: &str) -> Option<&'n str> {
-        match self.field(name)?.value {
-            FieldValue::Text(text) => Some(text),
-            _ => None,
-        }
+        self.plain(name)?.text()
     }
 
-    /// The value of a text that is one of the names of a `T`; the table of keys has refused all others.
     pub fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
-        self.text(name)?.parse().ok()
+        self.plain(name)?.parsed()
     }
 
-    /// The value of a key of the type [`ValueType::Integer`].
     pub fn integer(&self, name: &str) -> Option<u32> {
-        self.units(name).and_then(|number| u32::try_from(number).ok())
+        self.plain(name)?.integer()
     }
 
-    /// The value of a key of the type [`ValueType::Units`].
     pub fn units(&self, name: &str) -> Option<u64> {
-        match self.field(name)?.value {
-            FieldValue::Integer(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    pub fn share(&self, name: &str) -> Option<Share> {
-        match self.field(name)?.value {
-            FieldValue::Share(share) => Some(share),
-            _ => None,
-        }
+        self.plain(name)?.units()
     }
 
     pub fn flag(&self, name: &str) -> bool {
-        matches!(self.field(name), Some(Field { value: FieldValue::Flag(true), .. }))
+        self.plain(name).is_some_and(PlainValue::flag)
     }
 
     pub fn map(&self, name: &str) -> Option<(&MergedValue<'n>, Position)> {
@@ -204,10 +196,7 @@ fn not_a_map_in_list(node: &Node) -> String {
 /// The value of a key, of the type that the table of keys says.
 #[derive(Clone, Debug)]
 enum FieldValue<'n> {
-    Text(&'n str),
-    Integer(u64),
-    Share(Share),
-    Flag(bool),
+    Plain(PlainValue<'n>),
     List(&'n [Node]),
     Map(MergedValue<'n>),
 }
@@ -217,76 +206,66 @@ impl<'n> FieldValue<'n> {
     ///
     /// # Errors
     /// The reason if the value, or one of several merged values, is not of the key's type.
-    fn of_key(key: &Key, value: &MergedValue<'n>) -> Result<Option<Self>, String> {
-        let name = key.name;
+    fn of_key(key: Key, value: &MergedValue<'n>) -> Result<Option<Self>, String> {
+        let Key { name, value_type, .. } = key;
         let node = value.node();
-        match (key.value_type, &node.content) {
+        let wrong_type = || wrong_type(name, value_type, node);
+        match (value_type, &node.content) {
             (_, Content::Scalar(scalar)) if ScalarValue::resolve(scalar) == ScalarValue::Null => Ok(None),
             (ValueType::List(_), Content::List(nodes)) => Ok(Some(Self::List(nodes))),
             (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, Content::Map(_)) => {
                 Ok(Some(Self::Map(value.clone())))
             }
             (ValueType::List(_), Content::Map(_)) => {
-                Err(wrong_type(name, "a list", node) + "; begin the first line of each element with '- '")
+                Err(wrong_type() + "; begin the first line of each element with '- '")
             }
-            (ValueType::List(_), _) => Err(wrong_type(name, "a list", node)),
-            (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, _) => {
-                Err(wrong_type(name, "a map", node))
+            (ValueType::List(_) | ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, _) => {
+                Err(wrong_type())
             }
-            (scalar_type, Content::Scalar(scalar)) => {
-                Self::of_scalar(name, scalar_type, scalar, node).map(Some)
-            }
-            (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),
-            (ValueType::Integer(_), _) => Err(wrong_type(name, &integer_to(u32::MAX.into()), node)),
-            (ValueType::Units, _) => Err(wrong_type(name, &integer_to(MAX_LIMIT), node)),
-            (ValueType::Share, _) => Err(wrong_type(name, Share::EXPECTED, node)),
-            (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => {
-                Err(wrong_type(name, "text", node))
-            }
-        }
-    }
-
-    fn of_scalar(name: &str, value_type: ValueType, scalar: &'n Scalar, node: &Node) -> Result<Self, String> {
-        match (value_type, ScalarValue::resolve(scalar)) {
-            (ValueType::Text | ValueType::Unit | ValueType::Choice(_), ScalarValue::Float(_)) => {
-                // A value may be secret, and a token of hexadecimal digits may look like 12e34.
-                let subject =
-                    if name == "value" { "what".to_owned() } else { format!("{}, which", scalar.text) };
-                Err(format!(
-                    "error checking config: '{name}' is {subject} YAML reads as a floating-point number; put text in \
-                     quotes"
-                ))
-            }
-            (ValueType::Choice(choices), _) if !choices.contains(&&*scalar.text) => {
-                Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices.join(", ")))
-            }
-            (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(Self::Text(&scalar.text)),
-            (ValueType::Share, _) => {
-                let share = Share::parse(&scalar.text).map(Self::Share);
-                share.ok_or_else(|| wrong_type(name, Share::EXPECTED, node))
-            }
-            (ValueType::Flag, ScalarValue::Bool(flag)) => Ok(Self::Flag(flag)),
-            (ValueType::Flag, ScalarValue::Float(_)) => Err(float_in_place_of(name, FLAG, node)),
-            (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),
-            (_, value) => {
-                let most = if matches!(value_type, ValueType::Units) { MAX_LIMIT } else { u32::MAX.into() };
-                let wanted = integer_to(most);
-                let instead = || whole_number(&scalar.text).filter(|&number| number <= most.into());
-                let hint = || instead().map(|number| format!("; write {number}")).unwrap_or_default();
-                match value {
-                    ScalarValue::Float(_) => Err(float_in_place_of(name, &wanted, node) + &hint()),
-                    ScalarValue::Int(number) => {
-                        let number = u64::try_from(number).ok().filter(|&number| number <= most);
-                        number.map(Self::Integer).ok_or_else(|| wrong_type(name, &wanted, node))
-                    }
-                    _ => Err(wrong_type(name, &wanted, node) + &hint()),
-                }
-            }
+            (_, Content::Scalar(scalar)) => Ok(Some(Self::Plain(plain_value(key, scalar, node)?))),
+            (_, Content::List(_) | Content::Map(_)) => Err(wrong_type()),
         }
     }
 }
 
-const FLAG: &str = "true or false";
+/// The value of a key whose type is neither a list nor a map.
+///
+/// # Errors
+/// The reason if the scalar is not of the key's type.
+fn plain_value<'n>(key: Key, scalar: &'n Scalar, node: &Node) -> Result<PlainValue<'n>, String> {
+    let Key { name, value_type, .. } = key;
+    let wrong_type = || wrong_type(name, value_type, node);
+    match (value_type, ScalarValue::resolve(scalar)) {
+        (ValueType::Text | ValueType::Unit | ValueType::Choice(_), ScalarValue::Float(_)) => {
+            // A value may be secret, and a token of hexadecimal digits may look like 12e34.
+            let subject = if name == "value" { "what".to_owned() } else { format!("{}, which", scalar.text) };
+            Err(format!(
+                "error checking config: '{name}' is {subject} YAML reads as a floating-point number; put text in quotes"
+            ))
+        }
+        (ValueType::Choice(choices), _) if !choices.contains(&&*scalar.text) => {
+            Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices.join(", ")))
+        }
+        (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(PlainValue::Text(&scalar.text)),
+        (ValueType::Share, _) => Share::parse(&scalar.text).map(PlainValue::Share).ok_or_else(wrong_type),
+        (ValueType::Flag, ScalarValue::Bool(flag)) => Ok(PlainValue::Flag(flag)),
+        (ValueType::Flag, ScalarValue::Float(_)) => Err(float_in_place_of(name, value_type, node)),
+        (ValueType::Flag, _) => Err(wrong_type()),
+        (_, value) => {
+            let most = value_type.most();
+            let instead = || whole_number(&scalar.text).filter(|&number| number <= most.into());
+            let hint = || instead().map(|number| format!("; write {number}")).unwrap_or_default();
+            match value {
+                ScalarValue::Float(_) => Err(float_in_place_of(name, value_type, node) + &hint()),
+                ScalarValue::Int(number) => {
+                    let number = u64::try_from(number).ok().filter(|&number| number <= most);
+                    number.map(PlainValue::Integer).ok_or_else(wrong_type)
+                }
+                _ => Err(wrong_type() + &hint()),
+            }
+        }
+    }
+}
 
 /// What follows the comma of `{ requests_per_unit: 10,000 }` is a key.
 const AFTER_A_COMMA: &str =
@@ -305,16 +284,16 @@ fn whole_number(text: &str) -> Option<u128> {
     digits.parse::<u128>().ok().filter(|_| is_number)?.checked_mul(10_u128.checked_pow(zeros)?)
 }
 
-fn integer_to(most: u64) -> String {
-    format!("a whole number from 0 to {most}")
+fn float_in_place_of(name: &str, wanted: ValueType, node: &Node) -> String {
+    format!("error checking config: '{name}' must be {}, found {}", wanted.expected(), type_and_text(node))
 }
 
-fn float_in_place_of(name: &str, wanted: &str, node: &Node) -> String {
-    format!("error checking config: '{name}' must be {wanted}, found {}", type_and_text(node))
-}
-
-fn wrong_type(name: &str, wanted: &str, node: &Node) -> String {
-    format!("error loading config file: '{name}' must be {wanted}, found {}", type_and_text(node))
+fn wrong_type(name: &str, wanted: ValueType, node: &Node) -> String {
+    format!(
+        "error loading config file: '{name}' must be {}, found {}",
+        wanted.expected(),
+        type_and_text(node)
+    )
 }
 
 /// A node for a message: its type, and the text of a scalar.

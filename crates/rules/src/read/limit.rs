@@ -1,22 +1,20 @@
 //! Reads the limits of a descriptor: the map under `rate_limit`, or the elements of `rate_limits`.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::str::FromStr;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, Calendar, Defaults, Limit, LimitSpec, OnOver, Pacing, Period, Quantity, Refill, Share, Unit,
+    Algorithm, Calendar, Defaults, Limit, LimitSpec, Pacing, Period, Quantity, Refill, Share, Unit,
 };
 use strum::VariantNames as _;
 
-use super::draft::{LimitDraft, WrittenFields};
+use super::draft::LimitDraft;
 use super::fields::Fields;
 use super::merge_keys::MergedValue;
 use super::tiers::read_tiers;
 use super::{FileReport, Position, ReadContext};
 use crate::calendar::{CalendarProblem, Calendars};
-use crate::keys::{Section, key_of};
+use crate::keys::{LIMIT_FIELDS, LimitField, Section, WrittenFields, key_of};
 use crate::problem::Problem;
 
 /// Whether a descriptor has limits, valid or not.
@@ -90,19 +88,6 @@ fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
 }
 
-/// The algorithm of a limit, with its source for messages: empty if the limit names it.
-#[derive(Clone, Copy)]
-struct ChosenAlgorithm {
-    algorithm: Algorithm,
-    source: &'static str,
-}
-
-impl fmt::Display for ChosenAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.algorithm, self.source)
-    }
-}
-
 pub(super) const EMPTY_REPLACES: &str = "should not have an empty replaces entry";
 pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of same descriptor";
 pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
@@ -158,50 +143,41 @@ impl<'n> LimitReader<'_, 'n> {
         }
     }
 
-    /// The limit as written, with the defaults filled in. `None` for an invalid period.
+    /// The limit as written, with the defaults filled in, without tiers. `None` for an invalid period.
     fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
         let fields = self.fields;
-        let named_algorithm = fields.parsed("algorithm");
-        let algorithm = named_algorithm.unwrap_or(defaults.algorithm);
-        let name = limit_name(fields);
         // Unwrapped last, so that the other problems of the limit are reported too.
         let period = self.read_period(fields.flag("unlimited"));
-        let source = if named_algorithm.is_some() { "" } else { " (from defaults.algorithm)" };
-        let chosen = ChosenAlgorithm { algorithm, source };
-        let calendar = self.read_calendar(period, chosen);
-        let burst = self.read_burst(chosen);
-        let refill: Option<Refill> = self.only_for(Algorithm::TokenBucket, chosen, "refill");
-        let pacing: Option<Pacing> = self.only_for(Algorithm::LeakyBucket, chosen, "mode");
-        let replaces = self.read_replaces(name);
-        let charging = fields.parsed("charging");
-        let policy = fields.parsed("on_store_failure");
-        let on_over: OnOver = fields.parsed("on_over").unwrap_or_default();
-        self.warn_of_mistakes();
-        if algorithm == Algorithm::SlidingLog && fields.flag("settle") && !fields.flag("unlimited") {
-            let reason = "a sliding_log gives nothing back to an estimate that has 64 or more later entries: under load \
-                          most estimates stay charged; use sliding_window";
-            self.report.warn(&fields.position_of("settle"), reason);
+        let mut spec = defaults.limit(0, period.unwrap_or(Period::one(Unit::Second)));
+        for LimitField { name, set, .. } in LIMIT_FIELDS {
+            if let (Some(set), Some(value)) = (set, fields.plain(name)) {
+                set(&mut spec, value);
+            }
         }
-        self.warn_of_lost_tokens(refill, burst);
-        Some(LimitSpec {
-            requests_per_unit: fields.units("requests_per_unit").unwrap_or(0),
-            period: period?,
-            unlimited: fields.flag("unlimited"),
-            algorithm,
-            calendar,
-            burst,
-            refill: refill.unwrap_or_default(),
-            pacing: pacing.unwrap_or_default(),
-            charging: charging.unwrap_or_else(|| defaults.charging_of(on_over, named_algorithm.is_some())),
-            settle: fields.flag("settle"),
-            on_store_failure: policy.unwrap_or(defaults.on_store_failure),
-            on_over,
-            near: fields.share("near"),
-            reserve: fields.integer("reserve").map(u64::from),
-            name: name.map(str::to_owned),
-            replaces,
-            tiers: BTreeMap::new(),
-        })
+        if !fields.has("charging") {
+            spec.charging = defaults.charging_of(spec.on_over, fields.has("algorithm"));
+        }
+        spec.calendar = self.read_calendar(period, spec.algorithm);
+        if self.has_useless_burst(spec.algorithm) {
+            spec.burst = None;
+        }
+        if self.is_for_other(Algorithm::TokenBucket, spec.algorithm, "refill") {
+            spec.refill = Refill::default();
+        }
+        if self.is_for_other(Algorithm::LeakyBucket, spec.algorithm, "mode") {
+            spec.pacing = Pacing::default();
+        }
+        spec.replaces = self.read_replaces(spec.name.as_deref());
+        self.warn_of_mistakes(&spec);
+        self.warn_of_lost_tokens(&spec);
+        period?;
+        Some(spec)
+    }
+
+    /// The algorithm of the limit for messages, with its source if the limit does not name it.
+    fn named(&self, algorithm: Algorithm) -> String {
+        let source = if self.fields.has("algorithm") { "" } else { " (from defaults.algorithm)" };
+        format!("{algorithm}{source}")
     }
 
     fn read_period(&mut self, unlimited: bool) -> Option<Period> {
@@ -244,7 +220,7 @@ impl<'n> LimitReader<'_, 'n> {
     }
 
     /// The calendar, unless its keys have mistakes or do nothing.
-    fn read_calendar(&mut self, period: Option<Period>, chosen: ChosenAlgorithm) -> Option<Arc<Calendar>> {
+    fn read_calendar(&mut self, period: Option<Period>, algorithm: Algorithm) -> Option<Arc<Calendar>> {
         let fields = self.fields;
         let mut report = |key: &str, reason: String| {
             self.report.error(&fields.position_of(key), reason);
@@ -259,8 +235,11 @@ impl<'n> LimitReader<'_, 'n> {
         if fields.flag("unlimited") {
             return None;
         }
-        if chosen.algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
-            let reason = format!("a calendar needs algorithm fixed_window, but this limit uses {chosen}");
+        if algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
+            let reason = format!(
+                "a calendar needs algorithm fixed_window, but this limit uses {}",
+                self.named(algorithm)
+            );
             return report("calendar", reason);
         }
         let period = period?;
@@ -275,26 +254,30 @@ impl<'n> LimitReader<'_, 'n> {
         }
     }
 
-    fn read_burst(&mut self, chosen: ChosenAlgorithm) -> Option<u32> {
-        let burst = self.fields.integer("burst")?;
-        if !chosen.algorithm.has_burst() && !self.fields.is_invalid("algorithm") {
-            let reason =
-                format!("burst does nothing with {chosen}; it is for gcra, token_bucket and leaky_bucket");
-            self.report.warn(&self.fields.position_of("burst"), reason);
-            return None;
+    /// Whether the limit has a burst that its algorithm ignores.
+    fn has_useless_burst(&mut self, algorithm: Algorithm) -> bool {
+        let fields = self.fields;
+        let is_useless = fields.has("burst") && !algorithm.has_burst() && !fields.is_invalid("algorithm");
+        if is_useless {
+            let reason = format!(
+                "burst does nothing with {}; it is for gcra, token_bucket and leaky_bucket",
+                self.named(algorithm)
+            );
+            self.report.warn(&fields.position_of("burst"), reason);
         }
-        Some(burst)
+        is_useless
     }
 
-    /// The value of a key that only the algorithm `owner` has.
-    fn only_for<T: FromStr>(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> Option<T> {
-        let value = self.fields.parsed(name)?;
-        if chosen.algorithm != owner && !self.fields.is_invalid("algorithm") {
-            let reason = format!("'{name}' needs algorithm {owner}, but this limit uses {chosen}");
-            self.report.error(&self.fields.position_of(name), reason);
-            return None;
+    /// Whether the limit has a key that only the algorithm `owner` has, and another algorithm.
+    fn is_for_other(&mut self, owner: Algorithm, algorithm: Algorithm, name: &str) -> bool {
+        let fields = self.fields;
+        let is_for_other = fields.has(name) && algorithm != owner && !fields.is_invalid("algorithm");
+        if is_for_other {
+            let reason =
+                format!("'{name}' needs algorithm {owner}, but this limit uses {}", self.named(algorithm));
+            self.report.error(&fields.position_of(name), reason);
         }
-        Some(value)
+        is_for_other
     }
 
     fn read_replaces(&mut self, own_name: Option<&str>) -> Vec<String> {
@@ -319,50 +302,48 @@ impl<'n> LimitReader<'_, 'n> {
     }
 
     /// Warns about valid limits that are probably a mistake.
-    fn warn_of_mistakes(&mut self) {
+    fn warn_of_mistakes(&mut self, spec: &LimitSpec) {
         let fields = self.fields;
-        if fields.flag("unlimited") {
-            let counting = [
-                "requests_per_unit",
-                "unit_multiplier",
-                "calendar",
-                "starts",
-                "algorithm",
-                "burst",
-                "refill",
-                "mode",
-                "charging",
-                "tiers",
-                "settle",
-                "on_over",
-                "near",
-                "reserve",
-            ];
-            for name in counting.into_iter().filter(|name| fields.has(name)) {
-                let reason = format!("'{name}' does nothing: the limit is unlimited");
-                self.report.warn(&fields.position_of(name), reason);
+        let mut warn = |name: &str, reason: &str| self.report.warn(&fields.position_of(name), reason);
+        if spec.unlimited {
+            let counting = LIMIT_FIELDS.iter().filter(|field| field.is_for_counting);
+            for name in counting.map(|field| field.name).filter(|name| fields.has(name)) {
+                warn(name, &format!("'{name}' does nothing: the limit is unlimited"));
             }
             return;
         }
         if !fields.has("requests_per_unit") && !fields.has_errors() {
-            let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose";
-            self.report.warn(&fields.at, reason);
+            // A missing key has the line of the limit.
+            warn(
+                "requests_per_unit",
+                "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' to block on purpose",
+            );
         }
-        if fields.share("near") == Some(Share::WHOLE) {
-            let reason =
-                "near: 1 announces nothing: more units than the limit are never used without being over it";
-            self.report.warn(&fields.position_of("near"), reason);
+        if spec.near == Some(Share::WHOLE) {
+            warn(
+                "near",
+                "near: 1 announces nothing: more units than the limit are never used without being over it",
+            );
         }
-        if fields.units("requests_per_unit") == Some(u32::MAX.into()) {
-            let reason =
-                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit";
-            self.report.warn(&fields.position_of("requests_per_unit"), reason);
+        if spec.requests_per_unit == u64::from(u32::MAX) {
+            warn(
+                "requests_per_unit",
+                "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit",
+            );
+        }
+        if spec.algorithm == Algorithm::SlidingLog && spec.settle {
+            warn(
+                "settle",
+                "a sliding_log gives nothing back to an estimate that has 64 or more later entries: under load most \
+                 estimates stay charged; use sliding_window",
+            );
         }
     }
+
     /// At the end of a period `requests_per_unit` tokens arrive, and those above the burst are lost.
-    fn warn_of_lost_tokens(&mut self, refill: Option<Refill>, burst: Option<u32>) {
+    fn warn_of_lost_tokens(&mut self, spec: &LimitSpec) {
         let tokens = self.fields.integer("requests_per_unit").unwrap_or(0);
-        if let (Some(Refill::Interval), Some(burst)) = (refill, burst)
+        if let (Refill::Interval, Some(burst)) = (spec.refill, spec.burst)
             && burst < tokens
         {
             let reason = format!(

@@ -14,7 +14,7 @@ mod yaml11;
 use std::sync::Arc;
 
 pub(super) use document::{ReadContext, read_document};
-pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
+pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft};
 pub(crate) use fields::type_and_text;
 pub(crate) use merge_keys::{Entry, EntryReader};
 pub(super) use resource::read_resource;

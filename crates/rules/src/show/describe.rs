@@ -4,11 +4,12 @@
 use base::escaped;
 use engine::{
     Change, Derivation, DomainRules, Entry, ExplainedDescriptor, ExplainedLimit, Explanation, FailurePolicy,
-    Limit, LimitSpec, LimitUse, Node, Plan, PlanError, Quantity, Request, Rule, RuleSet, ShardBy, Step,
+    Limit, LimitUse, Node, Plan, PlanError, Quantity, Request, Rule, RuleSet, ShardBy, Step,
 };
 
 use super::derivation::{derivation_text, reasons};
 use super::describe_limit;
+use crate::keys::{Explain, LIMIT_FIELDS, tiers};
 use crate::load::AppliedUpgrades;
 
 /// A request explained.
@@ -193,7 +194,7 @@ impl ShownDescriptor<'_, '_> {
         };
         push_line!(out, "    admits            {admits}");
         if let Some(of_rule) = of_rule.filter(|of_rule| !of_rule.tiers.is_empty()) {
-            push_line!(out, "    tiers             {}", describe_limit::tiers(&of_rule.spec));
+            push_line!(out, "    tiers             {}", tiers(&of_rule.spec));
         }
         if let Some(derivation) = derivation {
             explain_derivation(out, derivation);
@@ -203,12 +204,10 @@ impl ShownDescriptor<'_, '_> {
         }
         // What a counter has does not apply to a limit of 0.
         let has_counter = describe_limit::has_counter(limit);
-        if has_counter {
-            self.explain_counting(out, &limit.spec);
+        if let Some(window) = describe_limit::window(&limit.spec, self.now_us).filter(|_| has_counter) {
+            push_line!(out, "    window            {window}");
         }
-        if let Some(text) = describe_limit::on_over(limit) {
-            push_line!(out, "    on over           {text}");
-        }
+        explain_fields(out, limit);
         if let Some(charge) = charge.filter(|_| has_counter) {
             let (key, _) = self.plan.charges.get(charge);
             push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
@@ -226,25 +225,23 @@ impl ShownDescriptor<'_, '_> {
     fn shard_by(&self) -> ShardBy {
         self.explained.rule.map_or(self.domain.shard_by, |rule| rule.shard_by)
     }
+}
 
-    /// How the counter counts.
-    fn explain_counting(&self, out: &mut String, spec: &LimitSpec) {
-        if let Some(window) = describe_limit::window(spec, self.now_us) {
-            push_line!(out, "    window            {window}");
-        }
-        push_line!(out, "    algorithm         {}", spec.algorithm);
-        push_line!(out, "    charging          {}", describe_limit::charging(spec.charging));
-        if spec.settle {
-            push_line!(out, "    settle            {}", describe_limit::SETTLE);
-        }
-        push_line!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
-        if let Some(share) = spec.near {
-            push_line!(out, "    near              {}", describe_limit::near(share, spec));
-        }
-        if let Some(units) = spec.reserve {
-            push_line!(out, "    reserve           {}", describe_limit::reserve(units));
+/// The fields of a limit that have lines of their own: those of its counter first.
+fn explain_fields(out: &mut String, limit: &Limit) {
+    let has_counter = describe_limit::has_counter(limit);
+    let mut of_limit = String::new();
+    for field in LIMIT_FIELDS {
+        let (lines, text) = match field.explain {
+            Explain::OfCounter(text) if has_counter => (&mut *out, text),
+            Explain::OfLimit(text) => (&mut of_limit, text),
+            Explain::OfCounter(_) | Explain::Elsewhere => continue,
+        };
+        if let Some(text) = text(limit) {
+            push_line!(lines, "    {:<17} {text}", field.name.replace('_', " "));
         }
     }
+    out.push_str(&of_limit);
 }
 
 const EXEMPT: &str = "everything, because a row exempts: nothing is counted";
@@ -330,7 +327,8 @@ mod tests {
 
     use engine::{
         Algorithm, Caller, Defaults, Descriptor, DomainSpec, Effect, ExceptionRow, Exceptions,
-        ExceptionsBuilder, Glob, NodeSpec, Period, RowSource, RowValue, RuleSpec, Unit, ValueHashing,
+        ExceptionsBuilder, Glob, LimitSpec, NodeSpec, Period, RowSource, RowValue, RuleSpec, Unit,
+        ValueHashing,
     };
 
     use super::*;

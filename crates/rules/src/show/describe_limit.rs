@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use base::readable_duration;
-use engine::{
-    Algorithm, Charging, FailurePolicy, Limit, LimitSpec, OnOver, Pacing, Quantity, Refill, ShardBy, Share,
-    Tier, Unit,
-};
+use engine::{Algorithm, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy, Unit};
 
 use crate::calendar::local_time;
 
@@ -56,64 +53,6 @@ pub(super) fn parameters(limit: &Limit) -> String {
 /// Whether the store counts for the limit: it does not for an unlimited one and for a limit of 0.
 pub(super) fn has_counter(limit: &Limit) -> bool {
     matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter())
-}
-
-/// The tiers of a limit: `internal unlimited, pro 600`.
-pub(super) fn tiers(spec: &LimitSpec) -> String {
-    let tier = |(name, tier): (&String, &Tier)| match tier {
-        Tier::Unlimited => format!("{name} unlimited"),
-        Tier::Limited { requests_per_unit, burst: None } => format!("{name} {requests_per_unit}"),
-        Tier::Limited { requests_per_unit, burst: Some(burst) } => {
-            format!("{name} {requests_per_unit} (burst {burst})")
-        }
-    };
-    spec.tiers.iter().map(tier).collect::<Vec<_>>().join(", ")
-}
-
-/// When hits are recorded.
-pub(super) fn charging(charging: Charging) -> &'static str {
-    match charging {
-        Charging::Prepaid => "prepaid: a hit that is denied is not counted",
-        Charging::Postpaid => "postpaid: every hit is counted, denied or not",
-    }
-}
-
-/// What happens to a hit that does not fit; `None` for the usual denial.
-pub(super) fn on_over(limit: &Limit) -> Option<&'static str> {
-    match limit.spec.on_over {
-        OnOver::Deny => None,
-        OnOver::Announce if limit.shadow => {
-            Some("announce: does nothing, because the rule is in shadow mode")
-        }
-        OnOver::Announce => Some("announce: the hit goes ahead, and the answer says that the limit is over"),
-    }
-}
-
-/// When answers announce that the limit is nearly used up.
-pub(super) fn near(share: Share, spec: &LimitSpec) -> String {
-    format!(
-        "{share}: answers announce the limit while more than {} units are used",
-        share.part_of(spec.capacity())
-    )
-}
-
-/// What a check of the limit takes.
-pub(super) fn reserve(units: u64) -> String {
-    format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
-}
-
-/// What `settle` means.
-pub(super) const SETTLE: &str =
-    "an answer has a receipt; the real cost that comes back with it replaces the estimate";
-
-/// What the limit answers if the store fails.
-pub(super) fn policy(policy: FailurePolicy) -> &'static str {
-    match policy {
-        FailurePolicy::Allow => "allow: the hit goes ahead",
-        FailurePolicy::Deny => "deny: the hit is over its limit",
-        FailurePolicy::Local => "local: this process decides from its own memory",
-        FailurePolicy::Error => "error: the call fails, and the caller's failure mode decides",
-    }
 }
 
 /// Which counters are on the same node of a Redis Cluster.

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use engine::{Algorithm, Charging, Limit, OnOver, Pacing, Refill, Rule, RuleSet, ShardBy};
+use engine::{Defaults, Limit, LimitSpec, Rule, RuleSet, ShardBy};
 
-use super::describe_limit;
+use crate::keys::{LIMIT_FIELDS, Rlconfig};
 
 /// One line per limit, in the order of the files:
 /// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. Keys that
@@ -34,37 +34,27 @@ fn push_limit(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
         rule.path, rule.shadow, rule.quota
     );
     if !spec.unlimited {
-        for (name, value) in additions(rule, limit, rules) {
-            let _ = write!(out, ", {name}: {value}");
-        }
+        push_options(out, rule, spec, &rules.defaults());
     }
     out.push('\n');
 }
 
-/// The properties in which a limit differs from those of envoyproxy/ratelimit, which are all windows aligned to the
-/// epoch, postpaid.
-fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, String)> {
-    let spec = &limit.spec;
-    let multiplier = spec.period.multiplier();
-    let burst = spec.capacity();
-    let policy = spec.on_store_failure;
-    [
-        (multiplier != 1).then(|| ("unit_multiplier", multiplier.to_string())),
-        spec.calendar.as_ref().map(|calendar| ("calendar", calendar.to_string())),
-        (spec.algorithm != Algorithm::FixedWindow).then(|| ("algorithm", spec.algorithm.to_string())),
-        (burst != spec.requests_per_unit).then(|| ("burst", burst.to_string())),
-        (spec.refill == Refill::Interval).then(|| ("refill", spec.refill.name().to_owned())),
-        (spec.pacing == Pacing::Queue).then(|| ("mode", spec.pacing.name().to_owned())),
-        (spec.charging != Charging::Postpaid).then(|| ("charging", spec.charging.name().to_owned())),
-        spec.settle.then(|| ("settle", "true".to_owned())),
-        (spec.on_over != OnOver::Deny).then(|| ("on_over", spec.on_over.name().to_owned())),
-        spec.near.map(|near| ("near", near.to_string())),
-        spec.reserve.map(|units| ("reserve", units.to_string())),
-        (rule.shard_by != ShardBy::FirstEntry).then(|| ("shard_by", rule.shard_by.name().to_owned())),
-        (!spec.tiers.is_empty()).then(|| ("tiers", format!("[{}]", describe_limit::tiers(spec)))),
-        (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+/// Appends the options in which a limit and its rule differ from those of envoyproxy/ratelimit, which are all windows
+/// aligned to the epoch, postpaid.
+fn push_options(out: &mut String, rule: &Rule, spec: &LimitSpec, defaults: &Defaults) {
+    let mut last = String::new();
+    for field in LIMIT_FIELDS {
+        let (options, text) = match field.rlconfig {
+            Rlconfig::Option(text) => (&mut *out, text),
+            Rlconfig::LastOption(text) => (&mut last, text),
+            Rlconfig::Hidden => continue,
+        };
+        if let Some(text) = text(spec, defaults) {
+            let _ = write!(options, ", {}: {text}", field.name);
+        }
+    }
+    if rule.shard_by != ShardBy::FirstEntry {
+        let _ = write!(out, ", shard_by: {}", rule.shard_by.name());
+    }
+    out.push_str(&last);
 }

@@ -4,7 +4,7 @@ use engine::{MAX_LIMIT, Unit};
 use serde_json::{Map, Value, json};
 use strum::VariantNames as _;
 
-use crate::keys::{KEYS, Key, Section, ValueType};
+use crate::keys::{self, Key, Section, ValueType};
 
 /// The schema (draft 07). `config/rules.schema.json` contains its text.
 #[must_use]
@@ -33,7 +33,7 @@ fn definition_name(section: Section) -> Option<&'static str> {
 }
 
 fn section(section: Section) -> Value {
-    let keys = KEYS.iter().filter(|key| key.section == section);
+    let keys = keys::all().filter(|key| key.section == section);
     let properties: Map<_, _> = keys.map(|key| (key.name.to_owned(), property(key))).collect();
     let required = match section {
         Section::File => vec!["domain"],
@@ -67,7 +67,7 @@ fn keys_together(section: Section) -> Value {
     }
 }
 
-fn property(key: &Key) -> Value {
+fn property(key: Key) -> Value {
     let mut schema = match key.value_type {
         ValueType::Text => json!({ "type": ["string", "integer", "boolean"] }),
         ValueType::Unit => {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn every_key_is_in_the_table_once() {
         let mut seen = HashSet::new();
-        for key in KEYS {
+        for key in keys::all() {
             assert!(seen.insert((key.section.label(), key.name)), "{} twice", key.name);
             assert!(key.doc.ends_with('.'), "{}: a sentence", key.name);
         }

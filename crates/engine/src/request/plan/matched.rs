@@ -12,7 +12,7 @@ use crate::request::{Descriptor, LimitOverride, Request};
 use crate::rules::exceptions::derivation::{Amount, Derivation};
 use crate::rules::exceptions::effect::Changed;
 use crate::rules::exceptions::look_up::{DomainLookUp, MatchedRows};
-use crate::rules::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk};
+use crate::rules::rule_set::{DomainRules, Rule, RuleSet, Walk};
 use crate::rules::secret::HiddenValues;
 
 /// Why a request cannot be planned.
@@ -110,25 +110,17 @@ impl<'r> Matching<'r, '_> {
 
     /// The limit of the descriptor's override. It never shares a counter with a rule's limit.
     fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
-        let Some(limit_override) = descriptor.limit else {
+        let Some(LimitOverride { requests_per_unit, period }) = descriptor.limit else {
             return Ok(None);
         };
         let rules = self.planning.rules;
-        let mut spec = override_spec(limit_override, rules.defaults());
+        let mut spec = rules.defaults().limit(requests_per_unit.into(), period);
         if spec.is_epoch_month() {
             spec.calendar.clone_from(&rules.compiled.month_calendar);
         }
         let mut limit = Limit::new(spec)?.placed(rules.compiled.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
-    }
-}
-
-fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec {
-    LimitSpec {
-        charging: defaults.charging(false),
-        on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit.into(), limit_override.period)
     }
 }
 

@@ -18,7 +18,8 @@ use crate::limit::announce::OnOver;
 use crate::limit::calendar::Calendar;
 use crate::limit::key::Entry;
 use crate::limit::key::ShardBy;
-use crate::limit::spec::{Algorithm, Charging, FailurePolicy};
+use crate::limit::period::Period;
+use crate::limit::spec::{Algorithm, Charging, FailurePolicy, LimitSpec};
 use crate::limit::{Limit, LimitId, Quantity};
 use crate::rules::exceptions::Exceptions;
 use crate::rules::exceptions::look_up::{DomainLookUp, ExceptionsInForce};
@@ -51,9 +52,18 @@ impl Defaults {
         quota_mode: false,
     };
 
-    /// The charging of a limit that does not set it.
+    /// A limit that sets no other field.
     #[must_use]
-    pub fn charging(&self, names_algorithm: bool) -> Charging {
+    pub fn limit(&self, requests_per_unit: u64, period: Period) -> LimitSpec {
+        LimitSpec {
+            charging: self.charging(false),
+            on_store_failure: self.on_store_failure,
+            ..LimitSpec::new(self.algorithm, requests_per_unit, period)
+        }
+    }
+
+    /// The charging of a limit that does not set it.
+    fn charging(&self, names_algorithm: bool) -> Charging {
         let default = if names_algorithm { Charging::Prepaid } else { Charging::Postpaid };
         self.charging.unwrap_or(default)
     }

@@ -1,0 +1,150 @@
+//! What a key of rule files is: where it stands, its name, and the type of its value.
+
+use std::str::FromStr;
+
+use engine::{MAX_LIMIT, Share};
+
+/// A kind of map in a rule file, with keys of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    /// The whole document.
+    File,
+    /// An element of `descriptors`.
+    Descriptor,
+    /// `rate_limit`, or an element of `rate_limits`.
+    RateLimit,
+    /// An element of `replaces`.
+    Replaces,
+    /// A value in `tiers`.
+    Tier,
+}
+
+impl Section {
+    pub const ALL: [Self; 5] = [Self::File, Self::Descriptor, Self::RateLimit, Self::Replaces, Self::Tier];
+
+    /// The section's name in messages.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::File => "the top level",
+            Self::Descriptor => "a descriptor",
+            Self::RateLimit => "rate_limit",
+            Self::Replaces => "a replaces entry",
+            Self::Tier => "a tier",
+        }
+    }
+}
+
+/// The type of a key's value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ValueType {
+    /// Text; numbers and booleans are taken as they are spelt.
+    Text,
+    /// A unit of time; upper and lower case are the same.
+    Unit,
+    /// A whole number up to 2^32 - 1. The number is the minimum in the JSON Schema.
+    Integer(u32),
+    /// A number of units: a whole number up to [`engine::MAX_LIMIT`].
+    Units,
+    /// A number from 0 to 1, taken from its decimal digits.
+    Share,
+    Flag,
+    /// One of these names.
+    Choice(&'static [&'static str]),
+    /// A list of maps of this kind.
+    List(Section),
+    Map(Section),
+    /// A map with any keys and values.
+    FreeMap,
+    /// A map from names of tiers to their numbers.
+    Tiers,
+}
+
+impl ValueType {
+    /// What a value of the type is, for messages.
+    pub fn expected(self) -> String {
+        match self {
+            Self::Text | Self::Unit | Self::Choice(_) => "text".to_owned(),
+            Self::Integer(_) | Self::Units => format!("a whole number from 0 to {}", self.most()),
+            Self::Share => Share::EXPECTED.to_owned(),
+            Self::Flag => "true or false".to_owned(),
+            Self::List(_) => "a list".to_owned(),
+            Self::Map(_) | Self::FreeMap | Self::Tiers => "a map".to_owned(),
+        }
+    }
+
+    /// The value that a cell with this text has, in a table of the settings. `None` if it is not of the type: lists and
+    /// maps are not.
+    pub fn of_cell(self, text: &str) -> Option<PlainValue<'_>> {
+        match self {
+            Self::Text => Some(PlainValue::Text(text)),
+            Self::Choice(names) => names.contains(&text).then_some(PlainValue::Text(text)),
+            Self::Integer(least) => {
+                let number = text.parse().ok().filter(|number: &u32| *number >= least);
+                number.map(|number| PlainValue::Integer(number.into()))
+            }
+            Self::Units => text.parse().ok().filter(|units| *units <= MAX_LIMIT).map(PlainValue::Integer),
+            Self::Share => Share::parse(text).map(PlainValue::Share),
+            // The spellings of YAML's core schema.
+            Self::Flag => match text {
+                "true" | "True" | "TRUE" => Some(PlainValue::Flag(true)),
+                "false" | "False" | "FALSE" => Some(PlainValue::Flag(false)),
+                _ => None,
+            },
+            Self::Unit | Self::List(_) | Self::Map(_) | Self::FreeMap | Self::Tiers => None,
+        }
+    }
+
+    /// The largest number of the type.
+    pub fn most(self) -> u64 {
+        if matches!(self, Self::Units) { MAX_LIMIT } else { u32::MAX.into() }
+    }
+}
+
+/// A value that is no list and no map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlainValue<'t> {
+    /// Of a [`ValueType::Choice`]: one of its names.
+    Text(&'t str),
+    Integer(u64),
+    Share(Share),
+    Flag(bool),
+}
+
+impl<'t> PlainValue<'t> {
+    pub fn text(self) -> Option<&'t str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// The `T` with this name. The table of keys has refused all other names.
+    pub fn parsed<T: FromStr>(self) -> Option<T> {
+        self.text()?.parse().ok()
+    }
+
+    /// The value of a key of the type [`ValueType::Units`].
+    pub fn units(self) -> Option<u64> {
+        if let Self::Integer(number) = self { Some(number) } else { None }
+    }
+
+    /// The value of a key of the type [`ValueType::Integer`].
+    pub fn integer(self) -> Option<u32> {
+        self.units().and_then(|number| u32::try_from(number).ok())
+    }
+
+    pub fn share(self) -> Option<Share> {
+        if let Self::Share(share) = self { Some(share) } else { None }
+    }
+
+    pub fn flag(self) -> bool {
+        self == Self::Flag(true)
+    }
+}
+
+/// One key of rule files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    pub section: Section,
+    pub name: &'static str,
+    pub value_type: ValueType,
+    /// The description in the JSON Schema.
+    pub doc: &'static str,
+}

@@ -1,0 +1,375 @@
+//! The table of the fields of a limit. Its row says everything about a field: the key in rule files, with type and
+//! description; how a value sets it; how `/rlconfig` and the explanation of a request show it; and whether upgrades set
+//! it. The readers, the JSON Schema, `show` and `upgrade` go by the table.
+
+use std::str::FromStr;
+
+use engine::{
+    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitSpec, OnOver, Pacing, Refill, Share, Tier,
+};
+use strum::VariantNames as _;
+
+use super::key::{Key, PlainValue, Section, ValueType};
+
+/// One field of a limit.
+pub(crate) struct LimitField {
+    /// The key in rule files, and the name in `/rlconfig`, in explanations and in the table of upgrades.
+    pub name: &'static str,
+    pub value_type: ValueType,
+    /// The description in the JSON Schema.
+    pub doc: &'static str,
+    /// Whether the field does nothing in an unlimited limit.
+    pub is_for_counting: bool,
+    /// Sets the field to a value of the key's type. `None`: `read::limit` reads the key together with other keys.
+    pub set: Option<fn(&mut LimitSpec, PlainValue<'_>)>,
+    pub rlconfig: Rlconfig,
+    pub explain: Explain,
+    pub upgrade: Upgradable,
+}
+
+impl LimitField {
+    pub fn key(&self) -> Key {
+        let Self { name, value_type, doc, .. } = *self;
+        Key { section: Section::RateLimit, name, value_type, doc }
+    }
+}
+
+/// The value in `/rlconfig`; `None` where the field is that of a limit of envoyproxy/ratelimit.
+type OptionText = fn(&LimitSpec, &Defaults) -> Option<String>;
+
+/// Where a line of `/rlconfig` has the field.
+pub(crate) enum Rlconfig {
+    /// At the start, as envoyproxy/ratelimit has it, or nowhere.
+    Hidden,
+    /// Among the options of the limit.
+    Option(OptionText),
+    /// After the options of the rule.
+    LastOption(OptionText),
+}
+
+/// The line of the field in an explanation; `None` if a limit does not use the field.
+type ExplainText = fn(&Limit) -> Option<String>;
+
+/// Which limits have a line for the field when a request is explained.
+pub(crate) enum Explain {
+    /// None: the line `admits` names the field, or `show::describe` has a line of its own for it.
+    Elsewhere,
+    /// Limits with a counter.
+    OfCounter(ExplainText),
+    /// All but unlimited limits.
+    OfLimit(ExplainText),
+}
+
+/// Whether a row of the upgrades may set the field, and how the source of its value is told.
+pub(crate) enum Upgradable {
+    Never,
+    /// A field that every limit has: whether it has the rule's own value, not a default.
+    Always(fn(&LimitSpec, WrittenFields) -> bool),
+    /// A field that a limit may lack: whether the limit has it.
+    Optional(fn(&LimitSpec) -> bool),
+}
+
+/// Which fields of a limit its rule says itself. The others have defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WrittenFields {
+    pub algorithm: bool,
+    pub charging: bool,
+    pub on_store_failure: bool,
+}
+
+/// Names every field of a limit, so that a new one does not compile before somebody adds its row below.
+const _: fn(LimitSpec) = |spec| {
+    let LimitSpec {
+        requests_per_unit: _,
+        // unit, unit_multiplier
+        period: _,
+        unlimited: _,
+        algorithm: _,
+        // calendar, starts
+        calendar: _,
+        burst: _,
+        refill: _,
+        // mode
+        pacing: _,
+        charging: _,
+        settle: _,
+        on_store_failure: _,
+        on_over: _,
+        near: _,
+        reserve: _,
+        name: _,
+        replaces: _,
+        tiers: _,
+    } = spec;
+};
+
+/// A row for each key of a limit, in the order in which explanations and `/rlconfig` show them.
+pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
+    LimitField {
+        name: "requests_per_unit",
+        value_type: ValueType::Units,
+        doc: "Units (requests, tokens, bytes) per period. 0 blocks everything. At most 2^52 for fixed_window, 2^46 for sliding_window, 10,000 for sliding_log, else 2^32 - 1. A change keeps the used units; gcra, token_bucket and leaky_bucket keep the used share, and with refill: interval counters start unused.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.requests_per_unit = value.units().unwrap_or_default()),
+        rlconfig: Rlconfig::Hidden,
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "unit",
+        value_type: ValueType::Unit,
+        doc: "The period. Without calendar a month has 30 days and a year 365, and windows are counted from the Unix epoch.",
+        is_for_counting: false,
+        set: None,
+        rlconfig: Rlconfig::Hidden,
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "unit_multiplier",
+        value_type: ValueType::Integer(1),
+        doc: "How many units make the period: 10 with unit minute is ten minutes. At most 366 days in all. Default 1.",
+        is_for_counting: true,
+        set: None,
+        rlconfig: Rlconfig::Option(|spec, _| {
+            (spec.period.multiplier() != 1).then(|| spec.period.multiplier().to_string())
+        }),
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "calendar",
+        value_type: ValueType::Text,
+        doc: "A time zone such as Europe/Berlin or UTC: the windows are the days, weeks, months or years of its calendar. Needs algorithm fixed_window, unit day, week, month or year, and unit_multiplier 1. Another zone starts a fresh counter.",
+        is_for_counting: true,
+        set: None,
+        rlconfig: Rlconfig::Option(|spec, _| spec.calendar.as_ref().map(ToString::to_string)),
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "starts",
+        value_type: ValueType::Text,
+        doc: "With calendar, the first day of each window. Month: a day from 1 to 31, and a shorter month starts on its last day (default 1). Week: a weekday (default monday). Year: month and day, such as 04-01 (default 01-01). Another start starts a fresh counter.",
+        is_for_counting: true,
+        set: None,
+        rlconfig: Rlconfig::Hidden,
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "unlimited",
+        value_type: ValueType::Flag,
+        doc: "Never counted, always admitted.",
+        is_for_counting: false,
+        set: Some(|spec, value| spec.unlimited = value.flag()),
+        rlconfig: Rlconfig::Hidden,
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "algorithm",
+        value_type: ValueType::Choice(Algorithm::VARIANTS),
+        doc: "How to count. A limit that names an algorithm is prepaid unless charging says otherwise. A limit without an algorithm has the default of the settings: fixed_window and postpaid, unless changed.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.algorithm, value)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Algorithm::FixedWindow, spec.algorithm)),
+        explain: Explain::OfCounter(|limit| Some(limit.spec.algorithm.to_string())),
+        upgrade: Upgradable::Always(|_, written| written.algorithm),
+    },
+    LimitField {
+        name: "burst",
+        value_type: ValueType::Integer(1),
+        doc: "Units that an idle key may take at once: gcra, token_bucket and leaky_bucket only. Default: requests_per_unit.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.burst = value.integer()),
+        rlconfig: Rlconfig::Option(|spec, _| {
+            (spec.capacity() != spec.requests_per_unit).then(|| spec.capacity().to_string())
+        }),
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Always(|spec, _| spec.burst.is_some()),
+    },
+    LimitField {
+        name: "refill",
+        value_type: ValueType::Choice(Refill::VARIANTS),
+        doc: "token_bucket only. continuous: tokens flow in evenly (default). interval: requests_per_unit tokens arrive at the end of every period, up to burst.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.refill, value)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Refill::Continuous, spec.refill)),
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "mode",
+        value_type: ValueType::Choice(Pacing::VARIANTS),
+        doc: "leaky_bucket only. meter: a hit fits or it does not (default). queue: a hit that fits is admitted with the delay to wait.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.pacing, value)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Pacing::Meter, spec.pacing)),
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "charging",
+        value_type: ValueType::Choice(Charging::VARIANTS),
+        doc: "prepaid: a hit that is denied is not counted. postpaid: every hit is counted, for costs known only afterwards.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.charging, value)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Charging::Postpaid, spec.charging)),
+        explain: Explain::OfCounter(|limit| Some(charging(limit.spec.charging).to_owned())),
+        upgrade: Upgradable::Always(|_, written| written.charging),
+    },
+    LimitField {
+        name: "tiers",
+        value_type: ValueType::Tiers,
+        doc: "Other numbers for the tiers of customers, by name: a number, unlimited, or a map with requests_per_unit and burst. The tier comes from an entry with tier: true, or from a row of the exceptions. Without a tier, and for an unknown one, the number of the limit counts. burst is scaled with the number unless the tier names it.",
+        is_for_counting: true,
+        set: None,
+        rlconfig: Rlconfig::LastOption(|spec, _| {
+            (!spec.tiers.is_empty()).then(|| format!("[{}]", tiers(spec)))
+        }),
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "settle",
+        value_type: ValueType::Flag,
+        doc: "The hits of a request are an estimate. The answer has a receipt, with which the caller reports the real cost at the end: only the difference is booked, in the window of the estimate. Not for a leaky_bucket with mode: queue.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.settle = value.flag()),
+        rlconfig: Rlconfig::Option(|spec, _| spec.settle.then(|| "true".to_owned())),
+        explain: Explain::OfCounter(|limit| limit.spec.settle.then(|| SETTLE.to_owned())),
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "on_store_failure",
+        value_type: ValueType::Choice(FailurePolicy::VARIANTS),
+        doc: "What to answer when the store does not: allow, deny, decide from local memory, or fail the call.",
+        is_for_counting: false,
+        set: Some(|spec, value| choose(&mut spec.on_store_failure, value)),
+        rlconfig: Rlconfig::LastOption(|spec, defaults| {
+            unless(defaults.on_store_failure, spec.on_store_failure)
+        }),
+        explain: Explain::OfCounter(|limit| Some(policy(limit.spec.on_store_failure).to_owned())),
+        upgrade: Upgradable::Always(|_, written| written.on_store_failure),
+    },
+    LimitField {
+        name: "on_over",
+        value_type: ValueType::Choice(OnOver::VARIANTS),
+        doc: "What happens to a hit that does not fit. deny: it is denied (default). announce: it is admitted, and the answer announces the limit as over, in the header of response.announce_header and in metadata. An announced limit is postpaid unless charging says otherwise.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.on_over, value)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(OnOver::Deny, spec.on_over)),
+        explain: Explain::OfLimit(|limit| on_over(limit).map(str::to_owned)),
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "near",
+        value_type: ValueType::Share,
+        doc: "Answers announce the limit as near while more than this share of it is used: 0.8 is four fifths. Also for limits that deny.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.near = value.share()),
+        rlconfig: Rlconfig::Option(|spec, _| spec.near.map(|near| near.to_string())),
+        explain: Explain::OfCounter(|limit| Some(near(limit.spec.near?, &limit.spec))),
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "reserve",
+        value_type: ValueType::Integer(1),
+        doc: "For callers that check before a request (hits_addend 0) and charge its cost after it: the check takes this number of units, and the charge books the difference to the real cost. Only for prepaid limits.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.reserve = value.units()),
+        rlconfig: Rlconfig::Option(|spec, _| spec.reserve.map(|units| units.to_string())),
+        explain: Explain::OfCounter(|limit| limit.spec.reserve.map(reserve)),
+        upgrade: Upgradable::Optional(|spec| spec.reserve.is_some()),
+    },
+    LimitField {
+        name: "name",
+        value_type: ValueType::Text,
+        doc: "Sent back with the answer, the label of its metrics, and what replaces refers to.",
+        is_for_counting: false,
+        set: Some(|spec, value| spec.name = value.text().filter(|name| !name.is_empty()).map(str::to_owned)),
+        rlconfig: Rlconfig::Hidden,
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "replaces",
+        value_type: ValueType::List(Section::Replaces),
+        doc: "Limits that are left out when this one matches in the same request.",
+        is_for_counting: false,
+        set: None,
+        rlconfig: Rlconfig::Hidden,
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+];
+
+/// Sets a field to one of the names of its type.
+fn choose<T: FromStr>(field: &mut T, value: PlainValue<'_>) {
+    if let Some(chosen) = value.parsed() {
+        *field = chosen;
+    }
+}
+
+/// The name of a field that is not as usual.
+fn unless<T: PartialEq + Into<&'static str>>(usual: T, value: T) -> Option<String> {
+    (value != usual).then(|| value.into().to_owned())
+}
+
+/// The tiers of a limit: `internal unlimited, pro 600`.
+pub(crate) fn tiers(spec: &LimitSpec) -> String {
+    let tier = |(name, tier): (&String, &Tier)| match tier {
+        Tier::Unlimited => format!("{name} unlimited"),
+        Tier::Limited { requests_per_unit, burst: None } => format!("{name} {requests_per_unit}"),
+        Tier::Limited { requests_per_unit, burst: Some(burst) } => {
+            format!("{name} {requests_per_unit} (burst {burst})")
+        }
+    };
+    spec.tiers.iter().map(tier).collect::<Vec<_>>().join(", ")
+}
+
+/// When hits are recorded.
+fn charging(charging: Charging) -> &'static str {
+    match charging {
+        Charging::Prepaid => "prepaid: a hit that is denied is not counted",
+        Charging::Postpaid => "postpaid: every hit is counted, denied or not",
+    }
+}
+
+/// What happens to a hit that does not fit; `None` for the usual denial.
+fn on_over(limit: &Limit) -> Option<&'static str> {
+    match limit.spec.on_over {
+        OnOver::Deny => None,
+        OnOver::Announce if limit.shadow => {
+            Some("announce: does nothing, because the rule is in shadow mode")
+        }
+        OnOver::Announce => Some("announce: the hit goes ahead, and the answer says that the limit is over"),
+    }
+}
+
+/// When answers announce that the limit is nearly used up.
+fn near(share: Share, spec: &LimitSpec) -> String {
+    format!(
+        "{share}: answers announce the limit while more than {} units are used",
+        share.part_of(spec.capacity())
+    )
+}
+
+/// What a check of the limit takes.
+fn reserve(units: u64) -> String {
+    format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
+}
+
+/// What `settle` means.
+const SETTLE: &str = "an answer has a receipt; the real cost that comes back with it replaces the estimate";
+
+/// What the limit answers if the store fails.
+fn policy(policy: FailurePolicy) -> &'static str {
+    match policy {
+        FailurePolicy::Allow => "allow: the hit goes ahead",
+        FailurePolicy::Deny => "deny: the hit is over its limit",
+        FailurePolicy::Local => "local: this process decides from its own memory",
+        FailurePolicy::Error => "error: the call fails, and the caller's failure mode decides",
+    }
+}
