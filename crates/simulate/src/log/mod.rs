@@ -5,7 +5,6 @@
 mod blocks;
 mod csv;
 mod fault;
-mod flat_json;
 mod format;
 mod haproxy;
 mod input;
