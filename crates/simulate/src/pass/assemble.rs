@@ -81,8 +81,6 @@ pub(super) fn assemble(
 
 fn totals(sums: &Sums, keys: &KeyTable, has_good: bool) -> Totals {
     let (first_us, last_us) = sums.span_us.unwrap_or_default();
-    let keys_denied = keys.keys().filter(|key| key.over() > 0).count() as u64;
-    let judged = keys.keys().filter(|key| key.asked > 0).count() as u64;
     Totals {
         requests: sums.requests,
         denied: sums.denied,
@@ -92,8 +90,8 @@ fn totals(sums: &Sums, keys: &KeyTable, has_good: bool) -> Totals {
         good: has_good.then_some(sums.good),
         good_denied: has_good.then_some(sums.good_denied),
         good_denied_share_ppm: has_good.then(|| share_ppm(sums.good_denied, sums.good)),
-        keys: judged * keys.weight(),
-        keys_denied: keys_denied * keys.weight(),
+        keys: keys.count(|key| key.asked > 0),
+        keys_denied: keys.count(|key| key.over() > 0),
         first_us,
         last_us,
     }
@@ -215,10 +213,7 @@ impl Context<'_> {
         peaks: &SortedPeaks,
         swept: Option<&SweptLimit>,
     ) -> LimitReport {
-        let weight = self.tally.keys.weight();
-        let count = |holds: &dyn Fn(&KeyStatistics) -> bool| {
-            self.judged_keys(index).filter(|key| holds(key)).count() as u64 * weight
-        };
+        let keys = &self.tally.keys;
         let shown = Shown {
             keys: self.options.show_keys,
             good: self.has_good,
@@ -233,13 +228,15 @@ impl Context<'_> {
             over_share_ppm: share_ppm(row.over, row.asked),
             good_over: self.has_good.then_some(row.good_over),
             keys: peaks.keys(),
-            keys_over: count(&|key| key.over() > 0),
-            keys_over_good_only: self.has_good.then(|| count(&KeyStatistics::is_over_good_only)),
+            keys_over: keys.count_of(index, |key| key.over() > 0),
+            keys_over_good_only: self
+                .has_good
+                .then(|| keys.count_of(index, KeyStatistics::is_over_good_only)),
             timeline: self.timeline(row),
             keys_by_demand: peaks.demand_curve(),
             peaks: peaks.windows(),
             own_peaks: peaks.own(),
-            top_denied: top_denied(index, row, &self.tally.keys, shown),
+            top_denied: top_denied(index, row, keys, shown),
             ..LimitReport::default()
         }
     }
@@ -263,10 +260,6 @@ impl Context<'_> {
     fn in_force_counts(&self, index: usize) -> Option<InForceCounts> {
         let limit = self.tally.limit_in_force(self.rules, index)?;
         let row = &self.tally.rows[index];
-        let weight = self.tally.keys.weight();
-        let keys = |holds: fn(&KeyStatistics) -> bool| {
-            self.tally.keys.keys_of(index).filter(|key| holds(key)).count() as u64 * weight
-        };
         Some(InForceCounts {
             limit: limit.spec.requests_per_unit,
             period_s: limit.spec.period.seconds(),
@@ -274,8 +267,8 @@ impl Context<'_> {
             asked: row.in_force_asked,
             over: row.in_force_over,
             over_share_ppm: share_ppm(row.in_force_over, row.in_force_asked),
-            keys_newly_over: keys(KeyStatistics::is_newly_over),
-            keys_freed: keys(KeyStatistics::is_freed),
+            keys_newly_over: self.tally.keys.count_of(index, KeyStatistics::is_newly_over),
+            keys_freed: self.tally.keys.count_of(index, KeyStatistics::is_freed),
         })
     }
 }

@@ -5,7 +5,7 @@ use engine::{Charges, Decision, Enforcement, Outcomes, Plan, RetryAfter, Verdict
 use smallvec::SmallVec;
 use store::memory::{MemoryOptions, MemoryStore};
 
-use super::options::{Places, RuleSets};
+use super::options::RuleSets;
 use super::planned::{PlannedRequest, RequestPlan};
 
 /// The most counters of a rule set, in about 440 MB: a simulation by one rule set takes less than 1 GB.
@@ -25,10 +25,11 @@ pub(super) struct Decided<'r> {
     outcomes: Outcomes,
 }
 
-/// The decisions about one request, in the order of [`RuleSets::all`].
+/// The decisions about one request.
 pub(super) struct Decisions<'r> {
-    by_rule_set: SmallVec<[Decided<'r>; 1]>,
-    places: Places,
+    pub judged: Decided<'r>,
+    pub in_force: Option<Decided<'r>>,
+    pub variants: Vec<Decided<'r>>,
 }
 
 impl Decided<'_> {
@@ -46,21 +47,9 @@ impl Decided<'_> {
 }
 
 impl<'r> Decisions<'r> {
-    pub fn judged(&self) -> &Decided<'r> {
-        &self.by_rule_set[0]
-    }
-
-    pub fn in_force(&self) -> Option<&Decided<'r>> {
-        self.places.in_force().map(|place| &self.by_rule_set[place])
-    }
-
-    pub fn variants(&self) -> &[Decided<'r>] {
-        &self.by_rule_set[self.places.first_variant()..]
-    }
-
     /// The decision to compare with the one in the log: that of [`RuleSets::of_log`].
     pub fn of_log(&self) -> &Decided<'r> {
-        &self.by_rule_set[self.places.of_log()]
+        self.in_force.as_ref().unwrap_or(&self.judged)
     }
 }
 
@@ -88,18 +77,18 @@ impl Counters {
 /// The counters of all rule sets, in the order of [`RuleSets::all`].
 pub(super) struct AllCounters {
     by_rule_set: Vec<Counters>,
-    places: Places,
+    has_in_force: bool,
 }
 
 impl AllCounters {
     pub fn new(rules: &RuleSets) -> Self {
         let by_rule_set = rules.all().map(|_| Counters::new()).collect();
-        Self { by_rule_set, places: rules.places() }
+        Self { by_rule_set, has_in_force: rules.in_force.is_some() }
     }
 
     /// The counters of [`RuleSets::of_log`], and its plan of a request.
     pub fn of_log<'r>(&self, request: &'r PlannedRequest) -> (&Counters, &'r RequestPlan) {
-        let place = self.places.of_log();
+        let place = usize::from(self.has_in_force);
         (&self.by_rule_set[place], &request.plans[place])
     }
 
@@ -110,8 +99,12 @@ impl AllCounters {
             let outcomes = counters.decide(charges, request.seen.t_us);
             Decided { plan, is_denied: charges.is_denied(|index| outcomes.is_over(index)), outcomes }
         };
-        let by_rule_set = self.by_rule_set.iter().zip(&request.plans).map(decide).collect();
-        Decisions { by_rule_set, places: self.places }
+        let mut decided = self.by_rule_set.iter().zip(&request.plans).map(decide);
+        Decisions {
+            judged: decided.next().expect("the judged rules are the first"),
+            in_force: if self.has_in_force { decided.next() } else { None },
+            variants: decided.collect(),
+        }
     }
 
     pub fn evictions(&self) -> u64 {

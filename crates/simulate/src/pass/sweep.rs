@@ -2,10 +2,10 @@
 //! other limits.
 
 use engine::{Charge, Charges, Limit, Role};
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::counters::MAX_COUNTERS;
-use super::key_table::ByHash;
 use super::options::RuleSets;
 use super::planned::{Counter, Observation, RequestPlan};
 use super::tried::{OverAt, SweptLimit};
@@ -20,7 +20,7 @@ pub(super) struct Sweep {
     /// By the index of the judged limit.
     limits: Vec<SweptLimit>,
     /// By the hash of the key in the row of its limit.
-    keys: ByHash<SweptKey>,
+    keys: HashMap<u64, SweptKey>,
     /// Sum over all keys, in counters.
     weight: usize,
     most: usize,
@@ -50,7 +50,7 @@ impl Sweep {
     fn of_limits(limits: impl Iterator<Item = SweptLimit>, most: usize) -> Self {
         Self {
             limits: limits.collect(),
-            keys: ByHash::default(),
+            keys: HashMap::new(),
             weight: 0,
             most,
             enough: FEW_COUNTERS.min(most),

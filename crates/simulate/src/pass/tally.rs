@@ -153,7 +153,7 @@ impl Tally {
 
     /// Counts the decisions about one request.
     pub fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
-        let judged = decisions.judged();
+        let judged = &decisions.judged;
         for limit in &judged.plan.unlimited {
             self.rows[*limit].is_met = true;
         }
@@ -165,14 +165,14 @@ impl Tally {
         self.sums.without_limit += u64::from(!judged.plan.has_limit());
         self.sums.shadow_denied += u64::from(is_quietly_over && !judged.is_denied);
         self.sums.count(seen, decisions);
-        if let Some(in_force) = decisions.in_force() {
+        if let Some(in_force) = &decisions.in_force {
             for counter in &in_force.plan.counters {
                 if let Some(row) = self.in_force_row(counter.limit) {
                     self.count_in_force(seen, row, in_force, counter);
                 }
             }
         }
-        for (variant, decided) in decisions.variants().iter().enumerate() {
+        for (variant, decided) in decisions.variants.iter().enumerate() {
             self.count_variant(seen, variant, decided);
         }
     }
@@ -244,7 +244,10 @@ impl Tally {
             if decided.is_over(counter.charge) {
                 counts.over += 1;
                 counts.over_by_minute.count(seen.t_us);
-                self.keys.count_variant_over(index, decided.plan.key(counter), variant);
+                let key = decided.plan.key(counter);
+                if let Some(statistics) = self.keys.entry(index, key_hash(index, key)) {
+                    statistics.denials_mut(key).over_by_variant[variant] += 1;
+                }
             }
         }
     }
@@ -266,14 +269,14 @@ impl Row {
 
 impl Sums {
     fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
-        let is_denied = decisions.judged().is_denied;
+        let is_denied = decisions.judged.is_denied;
         self.requests += 1;
         self.denied += u64::from(is_denied);
         self.good += u64::from(seen.is_good);
         self.good_denied += u64::from(seen.is_good && is_denied);
         let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
         self.span_us = Some((first_us, seen.t_us));
-        let Some(in_force) = decisions.in_force() else { return };
+        let Some(in_force) = &decisions.in_force else { return };
         let in_force_denies = in_force.is_denied;
         self.compared[usize::from(in_force_denies)][usize::from(is_denied)] += 1;
         self.good_only_judged += u64::from(seen.is_good && is_denied && !in_force_denies);
