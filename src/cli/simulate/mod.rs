@@ -44,7 +44,7 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
 }
 
 fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
-    let (settings, options) = args.options.load().map_err(|error| Failure::new(Exit::Log, error))?;
+    let (settings, options) = args.options.load()?;
     let mut judged =
         load(&args.rules, options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))?;
     for warning in judged.warnings.all() {
@@ -55,8 +55,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if let Some(loaded) = &exceptions {
         judged.rules = judged.rules.with_exceptions(Arc::clone(&loaded.exceptions));
     }
-    let map =
-        args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(Exit::Log, error))?;
+    let map = args.map.as_deref().map(Map::load).transpose()?;
     if let Some(number) = args.explain_line {
         return explain(args, number, &judged, map.as_ref());
     }
@@ -162,8 +161,7 @@ fn simulated(
     map: Option<&Map>,
     options: &PassOptions,
 ) -> Result<Report, Failure> {
-    let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>, _>>();
-    let inputs = inputs.map_err(|error| Failure::new(Exit::Log, error))?;
+    let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>, _>>()?;
     let stop = AtomicBool::new(false);
     let mut shown = LogProgress::new(&inputs);
     let streams: Vec<StopReading> = inputs.iter().map(|input| input.stop.clone()).collect();
@@ -175,8 +173,7 @@ fn simulated(
         simulate(rules, map, inputs, options, &stop, &mut |progress| shown.update(progress))
     });
     shown.finish();
-    let simulated = simulated.map_err(|error| Failure::new(Exit::Log, error))?;
-    simulated.map_err(|error| Failure::new(Exit::Log, error))
+    Ok(simulated??)
 }
 
 /// Writes the report where the arguments say.
@@ -185,8 +182,7 @@ fn write_report(args: &SimulateArgs, report: &Report) -> Result<ExitCode, Failur
         write_file(path, page::html(report))?;
     }
     if let Some(path) = &args.report_json {
-        let text = serde_json::to_string(report).map_err(|error| Failure::new(Exit::Log, error))? + "\n";
-        let text = escaped_json(text);
+        let text = escaped_json(serde_json::to_string(report)? + "\n");
         if path.as_os_str() == "-" {
             return Ok(printed(args, report, &text));
         }
@@ -241,8 +237,7 @@ fn explain(
     map: Option<&Map>,
 ) -> Result<ExitCode, Failure> {
     let path = args.logs.first().ok_or_else(|| Failure::new(Exit::Log, "no log"))?;
-    let line =
-        explain_line(path, number, args.format(), map).map_err(|error| Failure::new(Exit::Log, error))?;
+    let line = explain_line(path, number, args.format(), map)?;
     let mut text = escaped(format!("line {number} ({}): {}", line.format.name(), line.text)) + "\n";
     for (name, value) in &line.fields {
         text += &(escaped(format!("  {name}: {}", value.as_deref().unwrap_or("(none)"))) + "\n");
@@ -251,8 +246,7 @@ fn explain(
         Err(reason) => text += &format!("no request: {reason}\n"),
         Ok((t_us, request)) => {
             text += &shown_request(*t_us, request, &line, map);
-            let described = describe(&rules.rules, &rules.upgrades, request, *t_us);
-            text += &described.map_err(|error| Failure::new(Exit::Log, error))?.text;
+            text += &describe(&rules.rules, &rules.upgrades, request, *t_us)?.text;
         }
     }
     Ok(end(print(&text), ExitCode::SUCCESS))
