@@ -11,7 +11,7 @@ use http_body_util::Full;
 use tls::{Protocol, ServerCheck};
 
 use super::load_settings::load_settings;
-use super::output::{end, print, print_error};
+use super::output::{end, fail, print};
 use super::service_connection::{
     CONNECTION, HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url,
     root_cause, with_path,
@@ -65,7 +65,7 @@ enum HealthError {
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
     #[error("no answer from {address}: {}", root_cause(cause))]
-    Call { address: Uri, cause: Box<hyper_util::client::legacy::Error> },
+    Call { address: Uri, cause: HttpCallError },
     #[error("no answer from {0} in time")]
     Timeout(Uri),
     #[error("the answer of {address} cannot be read: {cause}")]
@@ -84,10 +84,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
             let _ = end(print(&answer), ExitCode::SUCCESS);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            print_error(format_args!("ratelimitd health: {error}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => fail("health", error, 1),
     }
 }
 
@@ -139,11 +136,15 @@ fn reachable(listens_on: ListenAddress) -> ListenAddress {
 
 async fn get(address: Uri, connector: ServiceConnector) -> Result<String, HealthError> {
     let request = Request::get(address.clone()).body(Full::default()).expect("a valid URI");
-    match call_http(connector, request).await {
+    let answered = async {
+        let answer = call_http(connector, request).await?;
+        Ok((answer.status, answer.text().await?))
+    };
+    match answered.await {
         Ok((StatusCode::OK, answer)) => Ok(answer),
         Ok((status, answer)) => Err(HealthError::NotReady { status, answer }),
-        Err(HttpCallError::Send(cause)) => Err(HealthError::Call { address, cause: cause.into() }),
         Err(HttpCallError::Body(cause)) => Err(HealthError::Body { address, cause }),
+        Err(cause) => Err(HealthError::Call { address, cause }),
     }
 }
 

@@ -14,7 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::{end, print, print_error};
+use super::output::{end, fail, print, print_error};
 use super::service_connection::{CONNECTION, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause};
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
@@ -127,10 +127,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let printed = match block_on(send_requests(args, &mut over)).map_err(CheckError::from).flatten() {
         Ok(()) => Ok(()),
         Err(CheckError::Print(error)) => Err(error),
-        Err(error) => {
-            print_error(format_args!("ratelimitd check: {error}"));
-            return ExitCode::from(FAILED);
-        }
+        Err(error) => return fail("check", error, FAILED),
     };
     end(printed, if over == 0 { ExitCode::SUCCESS } else { ExitCode::from(OVER_LIMIT) })
 }

@@ -2,17 +2,18 @@
 //! and the signals to stop. After the first one the report is of what was read until then, the second one ends the
 //! process.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::thread;
 use std::time::Duration;
 
 use base::readable_duration;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use simulate::log::{Input, ReadBytes};
 use simulate::pass::Progress;
 use simulate::report::grouped;
 use tokio::sync::oneshot;
 
+use crate::cli::output::progress_bar;
 use crate::cli::stop_signals::StopSignals;
 
 /// A bar on a terminal, nothing elsewhere.
@@ -24,19 +25,10 @@ pub(super) struct LogProgress {
 impl LogProgress {
     pub fn new(inputs: &[Input]) -> Self {
         let read = inputs.iter().map(|input| input.read_bytes.clone()).collect();
-        if !io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden(), read };
-        }
         // `None` if one is a stream: then there is no end to go to.
         let size: Option<u64> = inputs.iter().map(|input| input.size).sum();
-        let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
-        let template = match size {
-            Some(_) => "{bar:40} {bytes} of {total_bytes}{msg}",
-            None => "{spinner} {bytes}{msg}",
-        };
-        let style = ProgressStyle::with_template(template);
-        // The templates are constants, so the fallback is never used.
-        Self { bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())), read }
+        let bar = progress_bar(size, "{bar:40} {bytes} of {total_bytes}{msg}", "{spinner} {bytes}{msg}");
+        Self { bar, read }
     }
 
     pub fn update(&mut self, progress: Progress) {
