@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use base::readable_duration;
+use base::{readable_duration, with_commas};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -18,7 +18,7 @@ use super::sentence::{
     time_of_day,
 };
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
-use crate::console::{Level, SECONDS, with_commas};
+use crate::console::{Level, SECONDS};
 
 /// Lines of prose are not longer than this.
 const WIDEST_PROSE: u16 = 120;
