@@ -3,14 +3,14 @@
 //! process.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use base::readable_duration;
+use base::{readable_duration, with_commas};
 use indicatif::ProgressBar;
-use simulate::log::{Input, ReadBytes};
-use simulate::pass::Progress;
-use simulate::report::grouped;
+use simulate::log::Input;
 use tokio::sync::oneshot;
 
 use crate::cli::output::progress_bar;
@@ -19,24 +19,24 @@ use crate::cli::stop_signals::StopSignals;
 /// A bar on a terminal, nothing elsewhere.
 pub(super) struct LogProgress {
     bar: ProgressBar,
-    read: Vec<ReadBytes>,
+    read: Vec<Arc<AtomicU64>>,
 }
 
 impl LogProgress {
     pub fn new(inputs: &[Input]) -> Self {
-        let read = inputs.iter().map(|input| input.read_bytes.clone()).collect();
+        let read = inputs.iter().map(|input| Arc::clone(&input.read_bytes)).collect();
         // `None` if one is a stream: then there is no end to go to.
         let size: Option<u64> = inputs.iter().map(|input| input.size).sum();
         let bar = progress_bar(size, "{bar:40} {bytes} of {total_bytes}{msg}", "{spinner} {bytes}{msg}");
         Self { bar, read }
     }
 
-    pub fn update(&mut self, progress: Progress) {
+    pub fn update(&mut self, lines: u64) {
         if self.bar.is_hidden() {
             return;
         }
-        let read = self.read.iter().map(ReadBytes::get).sum();
-        self.bar.set_message(pace(progress.lines, (read, self.bar.length()), self.bar.elapsed()));
+        let read = self.read.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        self.bar.set_message(pace(lines, (read, self.bar.length()), self.bar.elapsed()));
         self.bar.set_position(read);
     }
 
@@ -61,7 +61,7 @@ fn pace(lines: u64, (read, size): (u64, Option<u64>), elapsed: Duration) -> Stri
         }),
         None => String::new(),
     };
-    format!(", {} lines/s{left}", grouped(per_second))
+    format!(", {} lines/s{left}", with_commas(per_second))
 }
 
 /// As shells report a process that SIGINT has ended.

@@ -77,40 +77,31 @@ fn shown_key(key: &str) -> String {
 /// The header and a row for each limit.
 fn rows(report: &Report) -> Vec<Vec<String>> {
     let has = |find: fn(&LimitReport) -> bool| report.limits.iter().any(find);
-    let (has_in_force, has_good) =
-        (has(|rule| rule.in_force.is_some()), has(|rule| rule.good_over.is_some()));
-    let has_recommendation = has(|rule| rule.recommendation.is_some());
-    let mut header = vec!["rule", "limit", "asked", "over", "over %"];
-    header.extend(has_in_force.then_some("old over %"));
-    header.extend(["keys", "keys over"]);
-    header.extend(has_good.then_some("good over"));
-    header.extend(has_recommendation.then_some("recommended"));
-    let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
-    for rule in &report.limits {
-        let mut row = vec![
-            rule.rule.clone(),
-            limit(rule),
-            rule.asked.to_string(),
-            rule.over.to_string(),
-            percent(rule.over_share_ppm),
-        ];
-        if has_in_force {
-            row.push(
-                rule.in_force
-                    .as_ref()
-                    .map_or_else(|| "-".to_owned(), |in_force| percent(in_force.over_share_ppm)),
-            );
-        }
-        row.extend([rule.keys.to_string(), rule.keys_over.to_string()]);
-        if has_good {
-            row.push(rule.good_over.unwrap_or(0).to_string());
-        }
-        if has_recommendation {
-            row.push(rule.recommendation.as_ref().map_or_else(String::new, recommended));
-        }
-        rows.push(row);
+    let mut columns: Vec<(&str, fn(&LimitReport) -> String)> = vec![
+        ("rule", |rule| rule.rule.clone()),
+        ("limit", limit),
+        ("asked", |rule| rule.asked.to_string()),
+        ("over", |rule| rule.over.to_string()),
+        ("over %", |rule| percent(rule.over_share_ppm)),
+    ];
+    if has(|rule| rule.in_force.is_some()) {
+        columns.push(("old over %", |rule| {
+            let in_force = rule.in_force.as_ref();
+            in_force.map_or_else(|| "-".to_owned(), |in_force| percent(in_force.over_share_ppm))
+        }));
     }
-    rows
+    columns.push(("keys", |rule| rule.keys.to_string()));
+    columns.push(("keys over", |rule| rule.keys_over.to_string()));
+    if has(|rule| rule.good_over.is_some()) {
+        columns.push(("good over", |rule| rule.good_over.unwrap_or(0).to_string()));
+    }
+    if has(|rule| rule.recommendation.is_some()) {
+        columns
+            .push(("recommended", |rule| rule.recommendation.as_ref().map_or_else(String::new, recommended)));
+    }
+    let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let row = |rule| columns.iter().map(|(_, cell)| cell(rule)).collect();
+    [header].into_iter().chain(report.limits.iter().map(row)).collect()
 }
 
 fn limit(rule: &LimitReport) -> String {

@@ -1,8 +1,7 @@
 //! Decides requests by each rule set, on counters of its own.
 
 use base::clock::SystemClock;
-use engine::{Charges, Decision, Enforcement, Outcomes, Plan, RetryAfter, Verdict};
-use smallvec::SmallVec;
+use engine::{Decision, Enforcement, Outcomes, Plan, RetryAfter};
 use store::memory::{MemoryOptions, MemoryStore};
 
 use super::options::RuleSets;
@@ -10,12 +9,17 @@ use super::planned::{PlannedRequest, RequestPlan};
 
 /// The most counters of a rule set, in about 440 MB: a simulation by one rule set takes less than 1 GB.
 pub(super) const MAX_COUNTERS: usize = 2_750_000;
-/// How long a counter is kept after it equals an unused one: [`Counters::verdicts`] is asked about earlier times.
+/// How long a counter is kept after it equals an unused one: verdicts are asked about earlier times.
 const LOOK_BACK_US: u64 = 1_000_000;
 
 /// The counters of one rule set. Times never step back.
-#[derive(Debug)]
-pub(super) struct Counters(MemoryStore<SystemClock>);
+pub(super) type Counters = MemoryStore<SystemClock>;
+
+/// No counters are used yet.
+pub(super) fn new_counters() -> Counters {
+    let options = MemoryOptions { max_keys: MAX_COUNTERS, grace_us: LOOK_BACK_US };
+    MemoryStore::reproducible(options, SystemClock)
+}
 
 /// A request as one rule set has decided it.
 #[derive(Debug)]
@@ -53,27 +57,6 @@ impl<'r> Decisions<'r> {
     }
 }
 
-impl Counters {
-    pub fn new() -> Self {
-        let options = MemoryOptions { max_keys: MAX_COUNTERS, grace_us: LOOK_BACK_US };
-        Self(MemoryStore::reproducible(options, SystemClock))
-    }
-
-    pub fn decide(&self, charges: &Charges, now_us: u64) -> Outcomes {
-        self.0.decide_at(charges, now_us)
-    }
-
-    /// The verdict on each charge at a time, as the counters are now. Changes nothing.
-    pub fn verdicts(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
-        self.0.verdicts_at(charges, now_us)
-    }
-
-    /// Counters that were removed because there were too many: after that, limits admit too much.
-    pub fn evictions(&self) -> u64 {
-        self.0.stats().evictions
-    }
-}
-
 /// The counters of all rule sets, in the order of [`RuleSets::all`].
 pub(super) struct AllCounters {
     by_rule_set: Vec<Counters>,
@@ -82,7 +65,7 @@ pub(super) struct AllCounters {
 
 impl AllCounters {
     pub fn new(rules: &RuleSets) -> Self {
-        let by_rule_set = rules.all().map(|_| Counters::new()).collect();
+        let by_rule_set = rules.all().map(|_| new_counters()).collect();
         Self { by_rule_set, has_in_force: rules.in_force.is_some() }
     }
 
@@ -96,7 +79,7 @@ impl AllCounters {
     pub fn decide<'r>(&self, request: &'r PlannedRequest) -> Decisions<'r> {
         let decide = |(counters, plan): (&Counters, &'r RequestPlan)| {
             let charges = &plan.charges;
-            let outcomes = counters.decide(charges, request.seen.t_us);
+            let outcomes = counters.decide_at(charges, request.seen.t_us);
             Decided { plan, is_denied: charges.is_denied(|index| outcomes.is_over(index)), outcomes }
         };
         let mut decided = self.by_rule_set.iter().zip(&request.plans).map(decide);
@@ -107,7 +90,8 @@ impl AllCounters {
         }
     }
 
+    /// Counters that were removed because there were too many: after that, limits admit too much.
     pub fn evictions(&self) -> u64 {
-        self.by_rule_set.iter().map(Counters::evictions).sum()
+        self.by_rule_set.iter().map(|counters| counters.stats().evictions).sum()
     }
 }

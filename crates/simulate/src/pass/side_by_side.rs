@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use engine::{LimitSpec, RuleSet};
 
 use super::key_table::{Denials, KeyStatistics};
-use super::minutes::TimeAxis;
+use super::minutes::{MinuteCounts, TimeAxis};
 use super::options::RuleSets;
 use super::tally::Tally;
 use super::top_keys::shown_key;
@@ -23,7 +23,9 @@ pub(super) fn comparison(
     axis: TimeAxis,
     has_good: bool,
 ) -> Comparison {
-    let [[both_admit, only_judged_denies], [only_in_force_denies, both_deny]] = tally.sums.compared;
+    let compared = &tally.sums.compared;
+    let [[both_admit, only_judged_denies], [only_in_force_denies, both_deny]] =
+        compared.each_ref().map(|judged| judged.each_ref().map(MinuteCounts::total));
     let labels = |rules: &RuleSet| -> BTreeSet<String> {
         rules.limits().iter().map(|limit| limit.label.to_string()).collect()
     };
@@ -45,9 +47,9 @@ pub(super) fn comparison(
         timeline: ComparisonTimeline {
             start_us: axis.start_s * 1_000_000,
             step_s: axis.step_s,
-            only_in_force_denies: tally.sums.only_in_force_by_minute.steps(&axis),
-            only_judged_denies: tally.sums.only_judged_by_minute.steps(&axis),
-            both_deny: tally.sums.both_deny_by_minute.steps(&axis),
+            only_in_force_denies: compared[1][0].steps(&axis),
+            only_judged_denies: compared[0][1].steps(&axis),
+            both_deny: compared[1][1].steps(&axis),
         },
     }
 }
@@ -83,9 +85,9 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
     }
     let counts = |index: usize, Variation { variant, label, spec }: Variation<'_>| {
         let row = &tally.rows[index];
-        let (asked, over, over_by_minute) = match variant.map(|variant| &row.variants[variant]) {
-            None => (row.asked, row.over, &row.over_by_minute),
-            Some(found) => (found.asked, found.over, &found.over_by_minute),
+        let (asked, over) = match variant.map(|variant| &row.variants[variant]) {
+            None => (row.asked, &row.over),
+            Some(found) => (found.asked, &found.over),
         };
         AlgorithmCounts {
             label,
@@ -93,10 +95,10 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
             burst: spec.capacity(),
             is_own: variant.is_none(),
             asked,
-            over,
-            over_share_ppm: share_ppm(over, asked),
+            over: over.total(),
+            over_share_ppm: share_ppm(over.total(), asked),
             keys_over: tally.keys.count_of(index, |key| key.over_as(variant) > 0),
-            over_by_step: over_by_minute.steps(&axis),
+            over_by_step: over.steps(&axis),
         }
     };
     let met = rules.judged.limits().iter().enumerate().filter(|(index, _)| tally.rows[*index].asked > 0);

@@ -135,7 +135,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::counters::Counters;
+    use super::super::counters::{Counters, new_counters};
     use super::super::key_table::key_hash;
     use super::super::options::Sample;
     use super::super::planned::{PlannedRequest, Planner};
@@ -159,7 +159,7 @@ mod tests {
                     let charge = Charge { kernel: tried.kernel, role: Role::Enforce, ..charge.clone() };
                     charges.push(charge, |text| write!(text, "{key}@{}", tried.units).expect("room"));
                 }
-                let outcomes = self.store.decide(&charges, seen.t_us);
+                let outcomes = self.store.decide_at(&charges, seen.t_us);
                 over_at |= OverAt::from(outcomes.is_over(charges.len() - 1)) << place;
             }
             limit.count(over_at, seen.is_good);
@@ -239,7 +239,7 @@ mod tests {
             let rules = rules(limits, shadow);
             let mut fast = Sweep::new(&rules, |_| None);
             let limits = rules.judged.limits().iter().map(|limit| SweptLimit::new(limit, None)).collect();
-            let mut exhaustive = Exhaustive { limits, store: Counters::new() };
+            let mut exhaustive = Exhaustive { limits, store: new_counters() };
             let mut t_us = 1_700_000_040_000_000;
             for (step, (pause_us, asked)) in requests.iter().enumerate() {
                 t_us += pause_us;
