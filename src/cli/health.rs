@@ -99,13 +99,14 @@ fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
 /// The HTTP port to call, and how to connect to it.
 fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
     if let Some(address) = &args.address {
-        return Ok((address.clone(), args.tls.connector(address, Protocol::Http1)?));
+        let connector = args.tls.connector(address, Protocol::Http1, ServerCheck::ChainAndName)?;
+        return Ok((address.clone(), connector));
     }
     let server = load_settings(args.config.as_deref(), None)?.settings.server;
     let address = reachable(server.http_address);
     let Some(own) = server.http_tls else {
         let server = url_of("http", &address);
-        let connector = args.tls.connector(&server, Protocol::Http1)?;
+        let connector = args.tls.connector(&server, Protocol::Http1, ServerCheck::ChainAndName)?;
         return Ok((server, connector));
     };
     let mut tls = args.tls.clone();
@@ -115,7 +116,7 @@ fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
     let server = url_of("https", &address);
     // Without a file every certificate will do: the call stays on this host and sends nothing secret.
     let check = if tls.ca_file.is_some() { ServerCheck::ChainAndName } else { ServerCheck::Nothing };
-    let connector = tls.connector_with(&server, Protocol::Http1, check)?;
+    let connector = tls.connector(&server, Protocol::Http1, check)?;
     Ok((server, connector))
 }
 

@@ -94,14 +94,6 @@ impl TlsArgs {
         &self,
         address: &Uri,
         protocol: Protocol,
-    ) -> Result<ServiceConnector, TlsSetupError> {
-        self.connector_with(address, protocol, ServerCheck::ChainAndName)
-    }
-
-    pub(crate) fn connector_with(
-        &self,
-        address: &Uri,
-        protocol: Protocol,
         check: ServerCheck,
     ) -> Result<ServiceConnector, TlsSetupError> {
         if address.scheme_str() != Some("https") {
@@ -269,7 +261,7 @@ impl AdminPort {
     /// # Errors
     /// As [`TlsArgs::connector`].
     pub(super) fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
-        let connector = tls.connector(&self.endpoint("/"), Protocol::Http1)?;
+        let connector = tls.connector(&self.endpoint("/"), Protocol::Http1, ServerCheck::ChainAndName)?;
         Ok(match self {
             Self::Tcp(_) => connector,
             Self::Unix(path) => ServiceConnector::Unix(path.clone()),

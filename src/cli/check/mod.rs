@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::escaped_json;
 use clap::Args;
 use http::Uri;
-use tls::Protocol;
+use tls::{Protocol, ServerCheck};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
@@ -208,7 +208,7 @@ async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
     let endpoint = Endpoint::from(args.address.clone());
     let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
     let address = args.address.to_string();
-    let connector = args.tls.connector(&args.address, Protocol::Http2)?;
+    let connector = args.tls.connector(&args.address, Protocol::Http2, ServerCheck::ChainAndName)?;
     let connect = service_fn(move |uri: Uri| connector.clone().connect(uri));
     let connected = endpoint.connect_with_connector(connect).await;
     connected.map_err(|cause| CheckError::Connect { address, cause })
