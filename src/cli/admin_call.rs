@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use http::request::Builder;
-use http::{Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
+use http::{Request, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Bytes;
 
 use super::service_connection::{
-    AdminPort, CONNECTION, HttpCallError, TlsArgs, TlsSetupError, answer_text, block_on, open_http,
-    root_cause,
+    AdminPort, CONNECTION, HttpAnswer, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, root_cause,
 };
 use crate::http::{PAGE_NOT_FOUND, TokenFile};
 
@@ -43,9 +42,9 @@ pub enum AdminCallError {
         "cannot connect to {address}: {}; name the admin port of the service with --admin",
         root_cause(cause)
     )]
-    Connect { address: String, cause: hyper_util::client::legacy::Error },
+    Connect { address: String, cause: std::io::Error },
     #[error("the admin port does not answer with HTTP: {}", root_cause(.0))]
-    Http(#[source] hyper_util::client::legacy::Error),
+    Http(#[source] hyper::Error),
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
     #[error("--token-file {0}")]
@@ -98,10 +97,18 @@ impl AdminCallArgs {
         &self,
         admin: &AdminPort,
         path: &'static str,
-    ) -> Result<AdminStream, AdminCallError> {
+    ) -> Result<HttpAnswer, AdminCallError> {
         let request = Request::get(admin.endpoint(path));
-        let opened = in_time(self.timeout, self.send(admin, request, String::new())).await?;
-        Ok(AdminStream { body: opened.into_body(), longest_silence: self.timeout })
+        in_time(self.timeout, self.send(admin, request, String::new())).await
+    }
+
+    /// The next bytes of an open answer; `None` at the end.
+    ///
+    /// # Errors
+    /// [`AdminCallError`] if the connection breaks, or nothing comes within the time of `--timeout`.
+    pub(super) async fn next(&self, answer: &mut HttpAnswer) -> Result<Option<Bytes>, AdminCallError> {
+        let next = async { answer.next().await.map_err(|error| AdminCallError::Body(error.into())) };
+        in_time(self.timeout, next).await
     }
 
     async fn answer(
@@ -112,7 +119,7 @@ impl AdminCallArgs {
     ) -> Result<String, AdminCallError> {
         let text = async {
             let answer = self.send(admin, request, body).await?;
-            answer_text(answer).await.map_err(|error| call_error(admin, error))
+            answer.text().await.map_err(|error| call_error(admin, error))
         };
         in_time(self.timeout, text).await
     }
@@ -123,7 +130,7 @@ impl AdminCallArgs {
         admin: &AdminPort,
         request: Builder,
         body: String,
-    ) -> Result<Response<Incoming>, AdminCallError> {
+    ) -> Result<HttpAnswer, AdminCallError> {
         let body = Full::new(Bytes::from(body));
         let mut request = request.body(body).expect("a valid URI and a constant header");
         if let Some(path) = &self.token_file {
@@ -131,43 +138,16 @@ impl AdminCallArgs {
             request.headers_mut().insert(header::AUTHORIZATION, token.authorization());
         }
         let connector = admin.connector(&self.tls)?;
-        let answer = open_http(connector, request).await.map_err(|error| call_error(admin, error))?;
-        let status = answer.status();
+        let answer = call_http(connector, request).await.map_err(|error| call_error(admin, error))?;
+        let status = answer.status;
         if status == StatusCode::OK {
             return Ok(answer);
         }
-        let text = answer_text(answer).await.map_err(|error| call_error(admin, error))?;
+        let text = answer.text().await.map_err(|error| call_error(admin, error))?;
         if text == PAGE_NOT_FOUND || text.trim().is_empty() {
             return Err(AdminCallError::NotAdmin { address: admin.to_string(), status });
         }
         Err(AdminCallError::Refused(text))
-    }
-}
-
-/// An answer that goes on.
-#[derive(Debug)]
-pub(super) struct AdminStream {
-    body: Incoming,
-    longest_silence: Duration,
-}
-
-impl AdminStream {
-    /// The next bytes; `None` at the end.
-    ///
-    /// # Errors
-    /// [`AdminCallError`] if the connection breaks, or nothing comes within the time of `--timeout`.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, AdminCallError> {
-        loop {
-            let frame = async { Ok(self.body.frame().await.transpose()) };
-            let frame = in_time(self.longest_silence, frame).await?;
-            let Some(frame) = frame.map_err(|error| AdminCallError::Body(error.into()))? else {
-                return Ok(None);
-            };
-            // Trailers are no data.
-            if let Ok(bytes) = frame.into_data() {
-                return Ok(Some(bytes));
-            }
-        }
     }
 }
 
@@ -180,10 +160,8 @@ async fn in_time<T>(
 
 fn call_error(admin: &AdminPort, error: HttpCallError) -> AdminCallError {
     match error {
-        HttpCallError::Send(cause) if cause.is_connect() => {
-            AdminCallError::Connect { address: admin.to_string(), cause }
-        }
-        HttpCallError::Send(cause) => AdminCallError::Http(cause),
+        HttpCallError::Connect(cause) => AdminCallError::Connect { address: admin.to_string(), cause },
+        HttpCallError::Http(cause) => AdminCallError::Http(cause),
         HttpCallError::Body(cause) => AdminCallError::Body(cause),
     }
 }

@@ -1,23 +1,23 @@
 //! `ratelimit_config_check`: checks the rule files of a directory, without the directories below it.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rules::{LoadOptions, Problems, load, load_stream};
+use rules::{LoadOptions, load, load_stream};
 
-use super::load_settings::{LoadedSettings, load_settings};
+use super::load_settings::load_settings;
 use super::output::{end, print, print_error};
 use crate::app::load_options;
 use crate::settings::Settings;
 
 const PROGRAM: &str = "ratelimit_config_check";
-const FLAGS: [Flag; 2] = [
-    Flag { name: "config_dir", is_switch: false, usage: "the directory of the rule files" },
-    Flag { name: "merge_domain_configs", is_switch: true, usage: "let several files name the same domain" },
-];
+const USAGE: &str = "Usage of ratelimit_config_check:
+  -config_dir value
+    \tthe directory of the rule files
+  -merge_domain_configs
+    \tlet several files name the same domain
+";
 
 /// The text of a file is at fault: not YAML, a wrong type, an unknown key.
 const BAD_TEXT: u8 = 2;
@@ -34,14 +34,16 @@ struct CheckFailure {
 
 /// Exit code 0: the rules are good. 1: they are not, or cannot be read. 2: the text of a file, or the command line.
 pub(super) fn check_config(words: &[String]) -> ExitCode {
-    let flags = match Flags::parse(&FLAGS, words) {
+    let Flags { config_dir: directory, merge_domain_configs } = match Flags::parse(words) {
         Ok(flags) => flags,
-        Err(stop) => return stop.report(),
+        Err(Stop { text, code }) => {
+            print_error(text.trim_end());
+            return ExitCode::from(code);
+        }
     };
-    let directory = flags.text("config_dir", "");
     let mut lines = vec!["checking rate limit configs...".to_owned()];
     lines.push(format!("loading config directory: {directory}"));
-    let code = match check(directory, flags.switch("merge_domain_configs"), &mut lines) {
+    let code = match check(&directory, merge_domain_configs, &mut lines) {
         Ok(()) => {
             lines.push("all rate limit configs ok".to_owned());
             ExitCode::SUCCESS
@@ -65,17 +67,11 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
     })?;
     let settings = load_settings(None, Some("ratelimit"));
     // The defaults suffice for the texts; whether the settings are good is said after them.
-    let options = match &settings {
-        Ok(LoadedSettings { settings, .. }) => {
-            settings.secrets.value_hashing().map(|hashing| load_options(settings, hashing))
-        }
-        Err(_) => {
-            let defaults = Settings::default();
-            defaults.secrets.value_hashing().map(|hashing| load_options(&defaults, hashing))
-        }
-    };
-    let options = options.map_err(|error| fail(format!("error loading rate limit configs: {error}")))?;
-    let options = LoadOptions { merge_domains, ..options };
+    let defaults = Settings::default();
+    let used = settings.as_ref().map_or(&defaults, |loaded| &loaded.settings);
+    let hashing = used.secrets.value_hashing();
+    let hashing = hashing.map_err(|error| fail(format!("error loading rate limit configs: {error}")))?;
+    let options = LoadOptions { merge_domains, ..load_options(used, hashing) };
     for path in &paths {
         lines.push(format!("opening config file: {}", path.display()));
         check_text(path, options.clone())?;
@@ -86,7 +82,8 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
     // No files are no rules.
     if !paths.is_empty() {
         load(&paths, options).map_err(|problems| {
-            fail(format!("error loading rate limit configs: {}", first_error(&problems)))
+            let error = problems.first_error().unwrap_or_default();
+            fail(format!("error loading rate limit configs: {error}"))
         })?;
     }
     Ok(())
@@ -130,23 +127,12 @@ fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
     }
 }
 
-fn first_error(problems: &Problems) -> String {
-    problems.first_error().unwrap_or_default()
+/// What the command line says: the last given value of each flag.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Flags {
+    config_dir: String,
+    merge_domain_configs: bool,
 }
-
-/// A flag of the command line, which is read as Go's package `flag` reads it: one dash or two, `-name value` or
-/// `-name=value`.
-#[derive(Clone, Copy, Debug)]
-struct Flag {
-    name: &'static str,
-    /// Whether it needs no value.
-    is_switch: bool,
-    usage: &'static str,
-}
-
-/// The last given value of each flag.
-#[derive(Debug, Default)]
-struct Flags(HashMap<&'static str, String>);
 
 /// The command line cannot be used, or asks for help.
 #[derive(Debug, PartialEq, Eq)]
@@ -155,24 +141,11 @@ struct Stop {
     code: u8,
 }
 
-impl Stop {
-    /// The value of a flag is not valid.
-    fn invalid(known: &[Flag], name: &str, value: &str, reason: &str) -> Self {
-        let text = format!("invalid value {value:?} for flag -{name}: {reason}");
-        Self { text: format!("{text}\n{}", usage(known)), code: 2 }
-    }
-
-    /// Prints the text, and returns the exit code.
-    fn report(&self) -> ExitCode {
-        print_error(self.text.trim_end());
-        ExitCode::from(self.code)
-    }
-}
-
 impl Flags {
-    /// Reads flags until the first word that is none.
-    fn parse(known: &[Flag], words: &[String]) -> Result<Self, Stop> {
-        let stop = |text: String, code| Stop { text: format!("{text}{}", usage(known)), code };
+    /// Reads flags until the first word that is none, as Go's package `flag` does: one dash or two, `-name value` or
+    /// `-name=value`.
+    fn parse(words: &[String]) -> Result<Self, Stop> {
+        let stop = |text: String, code| Stop { text: text + USAGE, code };
         let mut flags = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -182,72 +155,53 @@ impl Flags {
             }
             let (name, value) =
                 flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
-            let Some(found) = known.iter().find(|known| known.name == name) else {
-                return Err(match name {
-                    "h" | "help" => stop(String::new(), 0),
-                    _ => stop(format!("flag provided but not defined: -{name}\n"), 2),
-                });
-            };
-            let value = match value {
-                Some(value) => value.to_owned(),
-                None if found.is_switch => "true".to_owned(),
-                None => match words.next() {
-                    Some(value) => value.clone(),
-                    None => return Err(stop(format!("flag needs an argument: -{name}\n"), 2)),
-                },
-            };
-            if found.is_switch && !["true", "false"].contains(&value.as_str()) {
-                return Err(Stop::invalid(known, name, &value, "expected true or false"));
+            match (name, value) {
+                ("config_dir", value) => {
+                    let value = value.or_else(|| words.next().map(String::as_str));
+                    let missing = || stop(format!("flag needs an argument: -{name}\n"), 2);
+                    flags.config_dir = value.ok_or_else(missing)?.to_owned();
+                }
+                ("merge_domain_configs", None | Some("true")) => flags.merge_domain_configs = true,
+                ("merge_domain_configs", Some("false")) => flags.merge_domain_configs = false,
+                ("merge_domain_configs", Some(value)) => {
+                    let reason = "expected true or false";
+                    return Err(stop(format!("invalid value {value:?} for flag -{name}: {reason}\n"), 2));
+                }
+                ("h" | "help", _) => return Err(stop(String::new(), 0)),
+                _ => return Err(stop(format!("flag provided but not defined: -{name}\n"), 2)),
             }
-            flags.0.insert(found.name, value);
         }
         Ok(flags)
     }
-
-    fn text<'f>(&'f self, name: &str, default: &'f str) -> &'f str {
-        self.0.get(name).map_or(default, String::as_str)
-    }
-
-    fn switch(&self, name: &str) -> bool {
-        self.text(name, "false") == "true"
-    }
-}
-
-fn usage(known: &[Flag]) -> String {
-    let mut text = format!("Usage of {PROGRAM}:\n");
-    for Flag { name, is_switch, usage } in known {
-        let value = if *is_switch { "" } else { " value" };
-        let _ = writeln!(text, "  -{name}{value}\n    \t{usage}");
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const KNOWN: [Flag; 2] = [
-        Flag { name: "dir", is_switch: false, usage: "" },
-        Flag { name: "merge", is_switch: true, usage: "" },
-    ];
-
     fn parse(words: &[&str]) -> Result<Flags, Stop> {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        Flags::parse(&KNOWN, &words)
+        Flags::parse(&words)
     }
 
     #[test]
     fn flags_have_one_dash_or_two_and_their_value_beside_or_behind() {
-        for words in
-            [&["-dir", "a", "-merge"][..], &["--dir=a", "--merge=true"], &["-merge", "-dir=a", "-", "-x"]]
-        {
-            let flags = parse(words).expect("flags");
-            assert_eq!((flags.text("dir", ""), flags.switch("merge")), ("a", true), "{words:?}");
+        let merging = Flags { config_dir: "a".to_owned(), merge_domain_configs: true };
+        for words in [
+            &["-config_dir", "a", "-merge_domain_configs"][..],
+            &["--config_dir=a", "--merge_domain_configs=true"],
+            &["-merge_domain_configs", "-config_dir=a", "-", "-x"],
+        ] {
+            assert_eq!(parse(words).as_ref(), Ok(&merging), "{words:?}");
         }
-        let flags = parse(&["-dir", "a", "-dir", "b", "-merge=false", "word", "-nosuch"]).expect("flags");
-        assert_eq!((flags.text("dir", ""), flags.switch("merge")), ("b", false));
-        for (words, code) in [(&["-h"][..], 0), (&["-nosuch"], 2), (&["-dir"], 2), (&["-merge=x"], 2)] {
-            assert_eq!(parse(words).map(|_| ()).map_err(|stop| stop.code), Err(code), "{words:?}");
+        let words =
+            ["-config_dir", "a", "-config_dir", "b", "-merge_domain_configs=false", "word", "-nosuch"];
+        let last = Flags { config_dir: "b".to_owned(), merge_domain_configs: false };
+        assert_eq!(parse(&words), Ok(last));
+        for (words, code) in
+            [(&["-h"][..], 0), (&["-nosuch"], 2), (&["-config_dir"], 2), (&["-merge_domain_configs=x"], 2)]
+        {
+            assert_eq!(parse(words).map_err(|stop| stop.code), Err(code), "{words:?}");
         }
     }
 }

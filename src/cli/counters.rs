@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::admin_call::{AdminCallArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::{end, print, print_error};
+use super::output::finish;
 use super::service_connection::{AdminPort, CONNECTION, parse_admin_port};
 
 const FAILED: u8 = 2;
@@ -100,20 +100,11 @@ pub fn run(args: &CountersArgs) -> ExitCode {
         Action::Reset(args) => (&args.counters, "/counters/reset", args.reason.as_deref()),
     };
     let posted = args.call.post(&args.admin, path, body(args, reason)).map_err(CountersError::from);
-    match posted.and_then(|answer| answer_text(args, answer)) {
-        Ok(text) => end(print(&text), ExitCode::SUCCESS),
-        Err(error) => {
-            print_error(format_args!("ratelimitd counters: {error}"));
-            ExitCode::from(FAILED)
-        }
-    }
+    finish("counters", posted.and_then(|answer| answer_text(args, answer)), FAILED)
 }
 
 fn body(args: &CounterArgs, reason: Option<&str>) -> String {
-    let entries = args.descriptor.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
-    let entries: Value = entries.collect();
-    let limit = args.limit.as_ref().map(LimitArg::json);
-    let descriptor = json!({"entries": entries, "limit": limit});
+    let descriptor = args.descriptor.json(args.limit.as_ref());
     let mut body = json!({"domain": args.domain, "descriptors": [descriptor]});
     if let Some(reason) = reason {
         body["reason"] = reason.into();

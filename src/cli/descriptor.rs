@@ -44,29 +44,26 @@ impl FromStr for DescriptorArg {
 }
 
 fn split_entries(text: &str) -> Vec<String> {
-    let mut entries = vec![String::new()];
-    let mut rest = text;
-    while let Some(at) = rest.find(',') {
-        let (before, after) = (&rest[..at], &rest[at + 1..]);
-        let (written, is_escaped) = match before.strip_suffix('\\') {
-            Some(written) => (written, true),
-            None => (before, false),
-        };
-        if let Some(entry) = entries.last_mut() {
-            entry.push_str(written);
-            if is_escaped {
+    let mut entries: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match entries.last_mut().filter(|entry| entry.ends_with('\\')) {
+            Some(entry) => {
+                entry.pop();
                 entry.push(',');
+                entry.push_str(part);
             }
+            None => entries.push(part.to_owned()),
         }
-        if !is_escaped {
-            entries.push(String::new());
-        }
-        rest = after;
-    }
-    if let Some(entry) = entries.last_mut() {
-        entry.push_str(rest);
     }
     entries
+}
+
+impl DescriptorArg {
+    /// The descriptor as the admin port reads it.
+    pub(super) fn json(&self, limit: Option<&LimitArg>) -> Value {
+        let entries = self.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
+        json!({"entries": entries.collect::<Value>(), "limit": limit.map(LimitArg::json)})
+    }
 }
 
 /// A limit that a request brings with its descriptors.
@@ -119,7 +116,7 @@ impl LimitArg {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    fn json(&self) -> Value {
         json!({
             "requestsPerUnit": self.requests_per_unit,
             "unit": self.unit.as_str_name(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::admin_call::AdminCallArgs;
 use super::descriptor::DescriptorArg;
-use super::output::{end, print, print_error};
+use super::output::{end, fail, print, print_error};
 use super::rule_options::{RuleOptions, settings_rules};
 use super::service_connection::{AdminPort, CONNECTION, parse_admin_port};
 use crate::app::ReadRules;
@@ -81,25 +81,16 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 
 /// Prints what a running service says about its rules in force.
 fn run_by_service(args: &ExplainArgs, admin: &AdminPort) -> ExitCode {
-    let entries = |DescriptorArg(entries): &DescriptorArg| -> Value {
-        let entry = |entry: &Entry| json!({"key": entry.key, "value": entry.value});
-        json!({"entries": entries.iter().map(entry).collect::<Vec<_>>()})
-    };
-    let descriptors: Vec<_> = args.descriptors.iter().map(entries).collect();
+    let descriptors: Value = args.descriptors.iter().map(|descriptor| descriptor.json(None)).collect();
     let body = json!({"domain": args.domain, "descriptors": descriptors}).to_string();
-    let answer =
-        args.call.post(admin, "/explain", body).and_then(|answer| Ok(serde_json::from_str(&answer)?));
-    match answer {
+    let answer = args.call.post(admin, "/explain", body);
+    match answer.and_then(|answer| Ok(serde_json::from_str::<Value>(&answer)?)) {
         Ok(answer) => {
-            let answer: Value = answer;
             let has_limit = answer["matched"].as_u64().is_some_and(|matched| matched > 0);
             let code = if has_limit { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             end(print(answer["text"].as_str().unwrap_or_default()), code)
         }
-        Err(error) => {
-            print_error(format_args!("ratelimitd explain: {error}"));
-            ExitCode::from(FAILED)
-        }
+        Err(error) => fail("explain", error, FAILED),
     }
 }
 

@@ -11,7 +11,7 @@ use http_body_util::Full;
 use tls::{Protocol, ServerCheck};
 
 use super::load_settings::load_settings;
-use super::output::{end, print, print_error};
+use super::output::{end, fail, print};
 use super::service_connection::{
     CONNECTION, HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url,
     root_cause, with_path,
@@ -65,7 +65,7 @@ enum HealthError {
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
     #[error("no answer from {address}: {}", root_cause(cause))]
-    Call { address: Uri, cause: Box<hyper_util::client::legacy::Error> },
+    Call { address: Uri, cause: HttpCallError },
     #[error("no answer from {0} in time")]
     Timeout(Uri),
     #[error("the answer of {address} cannot be read: {cause}")]
@@ -84,10 +84,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
             let _ = end(print(&answer), ExitCode::SUCCESS);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            print_error(format_args!("ratelimitd health: {error}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => fail("health", error, 1),
     }
 }
 
@@ -102,13 +99,14 @@ fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
 /// The HTTP port to call, and how to connect to it.
 fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
     if let Some(address) = &args.address {
-        return Ok((address.clone(), args.tls.connector(address, Protocol::Http1)?));
+        let connector = args.tls.connector(address, Protocol::Http1, ServerCheck::ChainAndName)?;
+        return Ok((address.clone(), connector));
     }
     let server = load_settings(args.config.as_deref(), None)?.settings.server;
     let address = reachable(server.http_address);
     let Some(own) = server.http_tls else {
         let server = url_of("http", &address);
-        let connector = args.tls.connector(&server, Protocol::Http1)?;
+        let connector = args.tls.connector(&server, Protocol::Http1, ServerCheck::ChainAndName)?;
         return Ok((server, connector));
     };
     let mut tls = args.tls.clone();
@@ -118,7 +116,7 @@ fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
     let server = url_of("https", &address);
     // Without a file every certificate will do: the call stays on this host and sends nothing secret.
     let check = if tls.ca_file.is_some() { ServerCheck::ChainAndName } else { ServerCheck::Nothing };
-    let connector = tls.connector_with(&server, Protocol::Http1, check)?;
+    let connector = tls.connector(&server, Protocol::Http1, check)?;
     Ok((server, connector))
 }
 
@@ -139,11 +137,15 @@ fn reachable(listens_on: ListenAddress) -> ListenAddress {
 
 async fn get(address: Uri, connector: ServiceConnector) -> Result<String, HealthError> {
     let request = Request::get(address.clone()).body(Full::default()).expect("a valid URI");
-    match call_http(connector, request).await {
+    let answered = async {
+        let answer = call_http(connector, request).await?;
+        Ok((answer.status, answer.text().await?))
+    };
+    match answered.await {
         Ok((StatusCode::OK, answer)) => Ok(answer),
         Ok((status, answer)) => Err(HealthError::NotReady { status, answer }),
-        Err(HttpCallError::Send(cause)) => Err(HealthError::Call { address, cause: cause.into() }),
         Err(HttpCallError::Body(cause)) => Err(HealthError::Body { address, cause }),
+        Err(cause) => Err(HealthError::Call { address, cause }),
     }
 }
 

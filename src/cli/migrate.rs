@@ -9,8 +9,8 @@ use clap::Args;
 use rules::Problems;
 
 use super::load_settings::{LoadedSettings, load_settings};
-use super::output::{end, print, print_error};
-use super::rule_options::{SettingsRulesError, settings_rules};
+use super::output::{end, fail, print};
+use super::rule_options::settings_rules;
 use crate::app::{ReadRules, load_options};
 use crate::envoy_ratelimit::ratelimit_variables;
 use crate::settings::{SettingInForce, Settings, Store, StoreKind};
@@ -40,10 +40,7 @@ pub struct MigrateArgs {
 pub fn run(args: &MigrateArgs) -> ExitCode {
     let loaded = match load_settings(None, Some("ratelimit")) {
         Ok(loaded) => loaded,
-        Err(error) => {
-            print_error(format_args!("ratelimitd migrate: {error}"));
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return fail("migrate", error, 1),
     };
     let mut text = settings_text(&loaded);
     let is_good = args.settings_only || {
@@ -174,7 +171,7 @@ fn rules_text(settings: &Settings) -> (String, bool) {
                 writeln!(text, "# they can be used: {files_name} {files}, domains {domains}, rules {rules}");
             (Some(&loaded.warnings), true)
         }
-        Err(SettingsRulesError::Rules(error)) if error.problems().is_some() => {
+        Err(error) if error.problems().is_some() => {
             text.push_str("# they cannot be used: the service would start, not ready\n");
             (error.problems(), false)
         }

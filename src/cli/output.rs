@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use base::escaped_lines;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// For output that cannot be written.
 const NOT_WRITTEN: u8 = 2;
@@ -44,4 +45,26 @@ pub(crate) fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
         }
         _ => code,
     }
+}
+
+/// Prints the text of a command, or why there is none, and returns the exit code: `failed` if there is none.
+pub(crate) fn finish(command: &str, text: Result<String, impl Display>, failed: u8) -> ExitCode {
+    match text {
+        Ok(text) => end(print(&text), ExitCode::SUCCESS),
+        Err(error) => fail(command, error, failed),
+    }
+}
+
+/// Tells why a command has failed, and returns its exit code.
+pub(crate) fn fail(command: &str, error: impl Display, code: u8) -> ExitCode {
+    print_error(format_args!("ratelimitd {command}: {error}"));
+    ExitCode::from(code)
+}
+
+/// A progress bar on standard error, which shows nothing where that is no terminal. `template` is for work of a known
+/// size, `endless` for any other.
+pub(crate) fn progress_bar(size: Option<u64>, template: &'static str, endless: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template(if size.is_some() { template } else { endless });
+    let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
+    bar.with_style(style.expect("a valid template"))
 }

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use engine::RuleSet;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use rules::load;
 use simulate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 
-use super::output::{end, print_error};
+use super::output::{end, print_error, progress_bar};
 use super::rule_options::RuleOptions;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -129,7 +129,15 @@ fn with_progress(
 ) -> Result<Summary, ReplayError> {
     let (requests, bytes) = open_requests(&args.requests).map_err(ReplayError::Read)?;
     let mut answers = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
-    let bar = progress_bar(bytes);
+    // The bar and the answers would overwrite each other on one terminal.
+    let bar = match io::stdout().is_terminal() {
+        true => ProgressBar::hidden(),
+        false => progress_bar(
+            bytes,
+            "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+            "{spinner} {bytes}, {bytes_per_sec}",
+        ),
+    };
     let summary = replay(rules, store, (requests, &mut answers), |read| bar.set_position(read));
     bar.finish_and_clear();
     summary
@@ -144,18 +152,4 @@ fn open_requests(path: &Path) -> io::Result<(Box<dyn BufRead>, Option<u64>)> {
     let file = File::open(path).map_err(named)?;
     let bytes = file.metadata().map_err(named)?.len();
     Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, file)), Some(bytes)))
-}
-
-fn progress_bar(bytes: Option<u64>) -> ProgressBar {
-    // The bar and the answers would overwrite each other on one terminal.
-    if !io::stderr().is_terminal() || io::stdout().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr_with_hz(5));
-    let template = match bytes {
-        Some(_) => "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
-        None => "{spinner} {bytes}, {bytes_per_sec}",
-    };
-    // The templates are constants, so the fallback is never used.
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::clock::{Clock as _, SystemClock};
 use clap::Args;
 use engine::Entry;
-use rules::{CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions};
+use rules::{CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions, Problems};
 
 use super::load_settings::load_settings;
 use super::service_connection::block_on;
@@ -53,9 +53,7 @@ impl RuleOptions {
         let calendars = CalendarOptions { years, ..options.calendars };
         Ok((settings, LoadOptions { merge_domains, calendars, ..options }))
     }
-}
 
-impl RuleOptions {
     /// The exceptions of the command line, or else of the settings; `None` if neither names any. They are for requests
     /// with `entries`, or for all requests.
     ///
@@ -79,6 +77,16 @@ pub enum SettingsRulesError {
     Runtime(#[from] std::io::Error),
     #[error(transparent)]
     Rules(#[from] ReadRulesError),
+}
+
+impl SettingsRulesError {
+    /// The problems of the rules, if they could be read.
+    pub fn problems(&self) -> Option<&Problems> {
+        match self {
+            Self::Rules(error) => error.problems(),
+            Self::Runtime(_) => None,
+        }
+    }
 }
 
 /// The rules that a service with these settings would use, of files or of an xDS server.

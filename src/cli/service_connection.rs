@@ -4,22 +4,18 @@
 use std::error::Error;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::{fmt, io};
 
 use clap::Args;
 use http::uri::PathAndQuery;
-use http::{Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use tls::{ByteStream, ClientConnector, ClientTls, ClientTlsError, Protocol, ServerCheck, dial, dial_unix};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tower::service_fn;
 
 /// Far above the size of an answer about one request's counters, and of the state of the console.
 pub(super) const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -67,9 +63,6 @@ pub(crate) enum ServiceConnector {
     Unix(PathBuf),
 }
 
-/// A connection for hyper's client.
-pub(crate) struct ServiceConnection(Box<dyn ByteStream>);
-
 impl From<ClientTlsError> for TlsSetupError {
     fn from(error: ClientTlsError) -> Self {
         match error {
@@ -101,14 +94,6 @@ impl TlsArgs {
         &self,
         address: &Uri,
         protocol: Protocol,
-    ) -> Result<ServiceConnector, TlsSetupError> {
-        self.connector_with(address, protocol, ServerCheck::ChainAndName)
-    }
-
-    pub(crate) fn connector_with(
-        &self,
-        address: &Uri,
-        protocol: Protocol,
         check: ServerCheck,
     ) -> Result<ServiceConnector, TlsSetupError> {
         if address.scheme_str() != Some("https") {
@@ -131,7 +116,7 @@ impl TlsArgs {
 
 impl ServiceConnector {
     /// Connects to the host of `address`, or to the socket. Has no deadline of its own.
-    pub(crate) async fn connect(self, address: Uri) -> io::Result<TokioIo<ServiceConnection>> {
+    pub(crate) async fn connect(self, address: Uri) -> io::Result<TokioIo<Box<dyn ByteStream>>> {
         let stream = match self {
             Self::Unix(path) => dial_unix(&path).await?,
             Self::Host(tls) => {
@@ -141,37 +126,7 @@ impl ServiceConnector {
                 dial(host, port, tls.as_ref()).await.map_err(io::Error::other)?
             }
         };
-        Ok(TokioIo::new(ServiceConnection(stream)))
-    }
-}
-
-impl Connection for ServiceConnection {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl AsyncRead for ServiceConnection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for ServiceConnection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Ok(TokioIo::new(stream))
     }
 }
 
@@ -183,35 +138,69 @@ pub(super) fn with_path(server: Uri, path: &'static str) -> Uri {
 }
 
 /// Why an HTTP request has no answer.
-pub(super) enum HttpCallError {
-    Send(hyper_util::client::legacy::Error),
+#[derive(Debug, thiserror::Error)]
+pub enum HttpCallError {
+    #[error(transparent)]
+    Connect(io::Error),
+    #[error(transparent)]
+    Http(hyper::Error),
     /// The body of the answer cannot be read to its end.
+    #[error(transparent)]
     Body(Box<dyn Error + Send + Sync>),
 }
 
-/// Sends a request, and reads the status and the text of the answer. Has no deadline of its own.
+/// An answer whose body is still to be read.
+#[derive(Debug)]
+pub(super) struct HttpAnswer {
+    pub(super) status: StatusCode,
+    body: Incoming,
+    /// Moves the bytes of the connection, and ends with the answer.
+    _connection: JoinSet<hyper::Result<()>>,
+}
+
+/// Sends a request on a connection of its own. Has no deadline of its own.
+///
+/// # Errors
+/// [`HttpCallError`] without an answer by HTTP.
 pub(super) async fn call_http(
     connector: ServiceConnector,
-    request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, String), HttpCallError> {
-    let answer = open_http(connector, request).await?;
-    Ok((answer.status(), answer_text(answer).await?))
+    mut request: Request<Full<Bytes>>,
+) -> Result<HttpAnswer, HttpCallError> {
+    let address = request.uri().clone();
+    let stream = connector.connect(address.clone()).await.map_err(HttpCallError::Connect)?;
+    let (mut sender, connection) = http1::handshake(stream).await.map_err(HttpCallError::Http)?;
+    let mut moving = JoinSet::new();
+    moving.spawn(connection);
+    let host = address.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    request.headers_mut().extend(host.map(|host| (header::HOST, host)));
+    *request.uri_mut() = address.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
+    let (head, body) = sender.send_request(request).await.map_err(HttpCallError::Http)?.into_parts();
+    Ok(HttpAnswer { status: head.status, body, _connection: moving })
 }
 
-/// Sends a request. The body of the answer is still to be read. Has no deadline of its own.
-pub(super) async fn open_http(
-    connector: ServiceConnector,
-    request: Request<Full<Bytes>>,
-) -> Result<Response<Incoming>, HttpCallError> {
-    let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
-    let client = Client::builder(TokioExecutor::new()).build(connect);
-    client.request(request).await.map_err(HttpCallError::Send)
-}
+impl HttpAnswer {
+    /// The whole text. Has no deadline of its own.
+    ///
+    /// # Errors
+    /// [`HttpCallError::Body`] if the connection breaks, or the text is too long.
+    pub(super) async fn text(self) -> Result<String, HttpCallError> {
+        let body = Limited::new(self.body, MAX_ANSWER_BYTES).collect().await;
+        Ok(String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned())
+    }
 
-/// The text of an answer. Has no deadline of its own.
-pub(super) async fn answer_text(answer: Response<Incoming>) -> Result<String, HttpCallError> {
-    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
-    Ok(String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned())
+    /// The next bytes; `None` at the end. Has no deadline of its own.
+    ///
+    /// # Errors
+    /// [`HttpCallError::Body`] if the connection breaks.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, HttpCallError> {
+        while let Some(frame) = self.body.frame().await {
+            // Trailers are no data.
+            if let Ok(bytes) = frame.map_err(|error| HttpCallError::Body(error.into()))?.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Runs a client on this thread.
@@ -272,7 +261,7 @@ impl AdminPort {
     /// # Errors
     /// As [`TlsArgs::connector`].
     pub(super) fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
-        let connector = tls.connector(&self.endpoint("/"), Protocol::Http1)?;
+        let connector = tls.connector(&self.endpoint("/"), Protocol::Http1, ServerCheck::ChainAndName)?;
         Ok(match self {
             Self::Tcp(_) => connector,
             Self::Unix(path) => ServiceConnector::Unix(path.clone()),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::load_settings::{LoadedSettings, load_settings};
-use super::output::{end, print, print_error};
+use super::output::finish;
 
 /// Print the settings in force with the source of each: default, file or environment variable.
 ///
@@ -32,13 +32,8 @@ pub struct SettingsArgs {
 
 #[must_use]
 pub fn run(args: &SettingsArgs) -> ExitCode {
-    match load_settings(args.config.as_deref(), None) {
-        Ok(found) => end(print(&text(&found, args.changed)), ExitCode::SUCCESS),
-        Err(error) => {
-            print_error(format_args!("ratelimitd settings: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    let found = load_settings(args.config.as_deref(), None);
+    finish("settings", found.map(|found| text(&found, args.changed)), 1)
 }
 
 fn text(found: &LoadedSettings, changed: bool) -> String {

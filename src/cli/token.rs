@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::output::{end, print, print_error};
+use super::output::finish;
 use crate::http::read_own_token;
 use crate::net::ListenAddress;
 
@@ -31,13 +31,7 @@ pub struct TokenArgs {
 /// The token goes to standard output.
 #[must_use]
 pub fn run(args: &TokenArgs) -> ExitCode {
-    match read_own_token(&args.admin) {
-        Ok(token) => end(print(&format!("{token}\n")), ExitCode::SUCCESS),
-        Err(error) => {
-            print_error(format_args!("ratelimitd token: {error}"));
-            ExitCode::from(FAILED)
-        }
-    }
+    finish("token", read_own_token(&args.admin).map(|token| format!("{token}\n")), FAILED)
 }
 
 fn parse_address(text: &str) -> Result<ListenAddress, String> {

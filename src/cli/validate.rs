@@ -10,7 +10,7 @@ use rules::{
 };
 
 use super::output::{end, print, print_error};
-use super::rule_options::{RuleOptions, SettingsRulesError, settings_rules};
+use super::rule_options::{RuleOptions, settings_rules};
 use crate::app::load_check_map;
 use crate::settings::Settings;
 
@@ -50,36 +50,24 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     if args.schema {
         return end(print(&format!("{:#}\n", schema())), ExitCode::SUCCESS);
     }
-    let (settings, options) = match args.options.load() {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            print_error(error);
-            return ExitCode::FAILURE;
+    match checked(args) {
+        Ok(counts) => end(print(&counts), ExitCode::SUCCESS),
+        Err(lines) => {
+            lines.iter().for_each(print_error);
+            ExitCode::FAILURE
         }
-    };
-    let loaded = match load_rules(args, &settings, options) {
-        Ok(loaded) => loaded,
-        Err(Unusable { text, counts }) => {
-            print_error(text);
-            counts.into_iter().for_each(print_error);
-            return ExitCode::FAILURE;
-        }
-    };
-    let exceptions = match args.options.load_exceptions(&settings, None) {
-        Ok(exceptions) => exceptions,
-        Err(error) => {
-            print_error(&error);
-            print_error(problem_counts(&error.problems));
-            return ExitCode::FAILURE;
-        }
-    };
-    let of_map = match settings.server.check.as_ref().map(|check| load_check_map(&check.map)).transpose() {
-        Ok(map) => map.map_or_else(Vec::new, |map| map.warnings()),
-        Err(error) => {
-            print_error(format_args!("server.http.check.map: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
+    }
+}
+
+/// Prints the warnings. Returns what was counted, or the lines that say why the rules cannot be used.
+fn checked(args: &ValidateArgs) -> Result<String, Vec<String>> {
+    let (settings, options) = args.options.load().map_err(|error| vec![error.to_string()])?;
+    let loaded = load_rules(args, &settings, options)?;
+    let exceptions = args.options.load_exceptions(&settings, None);
+    let exceptions = exceptions.map_err(|error| vec![error.to_string(), problem_counts(&error.problems)])?;
+    let map = settings.server.check.as_ref().map(|check| load_check_map(&check.map)).transpose();
+    let map = map.map_err(|error| vec![format!("server.http.check.map: {error}")])?;
+    let of_map = map.map_or_else(Vec::new, |map| map.warnings());
     let of_exceptions = exceptions.as_ref().map(|exceptions| check_against_rules(exceptions, &loaded.rules));
     let warnings: Vec<&Problems> = [&loaded.warnings].into_iter().chain(&of_exceptions).collect();
     for warning in warnings.iter().flat_map(|problems| problems.all()) {
@@ -88,52 +76,38 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     for warning in &of_map {
         print_error(format_args!("server.http.check.map: warning: {warning}"));
     }
-    let told = warnings.iter().find(|problems| args.strict && problems.warnings() > 0);
-    if let Some(problems) = told {
-        print_error(problem_counts(problems));
-        return ExitCode::FAILURE;
-    }
-    if args.strict && !of_map.is_empty() {
-        print_error(format!("{} of the map", count_of(of_map.len(), "warning")));
-        return ExitCode::FAILURE;
+    if args.strict {
+        if let Some(problems) = warnings.iter().find(|problems| problems.warnings() > 0) {
+            return Err(vec![problem_counts(problems)]);
+        }
+        if !of_map.is_empty() {
+            return Err(vec![format!("{} of the map", count_of(of_map.len(), "warning"))]);
+        }
     }
     let mut counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));
     if let (Some(exceptions), Some(problems)) = (exceptions, of_exceptions) {
         counts += &format!("{}\n", exception_counts(&exceptions, &problems));
     }
-    end(print(&counts), ExitCode::SUCCESS)
+    Ok(counts)
 }
 
-/// Why the rules cannot be used.
-struct Unusable {
-    text: String,
-    /// Absent where there are no rules to count the problems of.
-    counts: Option<String>,
-}
-
+/// The rules, or the lines that say why they cannot be used.
 fn load_rules(
     args: &ValidateArgs,
     settings: &Settings,
     options: LoadOptions,
-) -> Result<LoadedRules, Unusable> {
+) -> Result<LoadedRules, Vec<String>> {
     let loaded = match args.paths.as_slice() {
         [] => {
-            return match settings_rules(settings, options) {
-                Ok(read) => Ok(read.loaded),
-                Err(error) => {
-                    let problems = match &error {
-                        SettingsRulesError::Rules(error) => error.problems(),
-                        SettingsRulesError::Runtime(_) => None,
-                    };
-                    Err(Unusable { text: error.to_string(), counts: problems.map(problem_counts) })
-                }
-            };
+            return settings_rules(settings, options).map(|read| read.loaded).map_err(|error| {
+                let counts = error.problems().map(problem_counts);
+                [error.to_string()].into_iter().chain(counts).collect()
+            });
         }
         [path] if path.as_os_str() == "-" => load_stream("-", io::stdin().lock(), options),
         paths => load(paths, options),
     };
-    loaded
-        .map_err(|problems| Unusable { text: problems.to_string(), counts: Some(problem_counts(&problems)) })
+    loaded.map_err(|problems| vec![problems.to_string(), problem_counts(&problems)])
 }
 
 fn problem_counts(problems: &Problems) -> String {

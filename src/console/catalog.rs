@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use base::with_commas;
 use engine::{Limit, Quantity, Rule, RuleSet};
 
 use super::limits::LimitName;
@@ -204,28 +205,5 @@ fn algorithm(limit: &Limit) -> String {
             format!("{name}, burst {}", with_commas(u64::from(burst)))
         }
         _ => name.to_owned(),
-    }
-}
-
-/// A number with a comma after each three digits.
-pub(crate) fn with_commas(number: u64) -> String {
-    let digits = number.to_string();
-    let first = digits.len() % 3;
-    let groups =
-        digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
-    let head = (first > 0).then(|| digits[..first].to_owned());
-    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_have_commas() {
-        let table = [(0, "0"), (999, "999"), (1_000, "1,000"), (60_000, "60,000"), (2_000_000, "2,000,000")];
-        for (number, text) in table {
-            assert_eq!(with_commas(number), text);
-        }
     }
 }

@@ -36,7 +36,6 @@ use tokio::sync::watch;
 use frame::{Frame, json_text};
 use history::{History, RuleSelection};
 
-pub(crate) use catalog::with_commas;
 pub(crate) use excepted::KeyException;
 pub(crate) use marks::Level;
 pub(crate) use notices::{Notice, clock, rate_text};

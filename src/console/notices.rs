@@ -3,10 +3,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use base::readable_duration;
+use base::{readable_duration, with_commas};
 use serde::{Deserialize, Serialize};
 
-use super::catalog::with_commas;
 use super::marks::{Level, Marks};
 use super::observation::Observation;
 use super::shapes::UnknownKey;

@@ -16,6 +16,20 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A number with a comma before each three digits: `12,345`.
+#[must_use]
+pub fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A text on one line, with `\n` or `\u{202e}` in place of a hostile character.
 #[must_use]
 pub fn escaped(text: String) -> String {
@@ -66,6 +80,14 @@ fn replaced(text: &str, is_hostile: impl Fn(char) -> bool, replace: impl Fn(&mut
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_commas() {
+        let table = [(0, "0"), (999, "999"), (1_000, "1,000"), (60_000, "60,000"), (2_000_000, "2,000,000")];
+        for (number, text) in table {
+            assert_eq!(with_commas(number), text);
+        }
+    }
 
     #[test]
     fn hostile_characters_are_shown_and_have_no_effect() {

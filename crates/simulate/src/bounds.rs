@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::report::{BoundCheck, Report, percent, share_ppm};
+use super::report::{BoundCheck, LimitReport, Report, percent, share_ppm};
 
 /// A share of requests in parts per million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,40 +70,36 @@ impl Bounds {
     /// Compares each rule with the bounds that are set.
     #[must_use]
     pub fn check(&self, report: &Report) -> Vec<BoundCheck> {
+        // `broken` has the sentence about a rule that breaks the bound.
+        let check = |bound: String, broken: &dyn Fn(&LimitReport) -> Option<String>| {
+            let broken = |rule: &LimitReport| Some(format!("{}: {}", rule.rule, broken(rule)?));
+            let broken_by: Vec<String> = report.limits.iter().filter_map(broken).collect();
+            BoundCheck { bound, is_kept: broken_by.is_empty(), broken_by }
+        };
         let max_denied = self.max_denied.map(|most| {
-            let broken = report.limits.iter().filter(|rule| is_above(rule.over, rule.asked, most));
-            let sentence = broken.map(|rule| {
-                let share = percent(share_ppm(rule.over, rule.asked));
-                format!(
-                    "{}: {} of {} requests are over the limit ({share} %)",
-                    rule.rule, rule.over, rule.asked
-                )
-            });
-            bound_check(format!("--max-denied {most}"), sentence.collect())
+            check(format!("--max-denied {most}"), &|LimitReport { over, asked, .. }| {
+                let share = percent(share_ppm(*over, *asked));
+                let text = || format!("{over} of {asked} requests are over the limit ({share} %)");
+                is_above(*over, *asked, most).then(text)
+            })
         });
         let good = report.totals.good.unwrap_or(0);
         let max_good_denied = self.max_good_denied.map(|most| {
-            let denied = report.limits.iter().map(|rule| (rule, rule.good_over.unwrap_or(0)));
-            let broken = denied.filter(|(_, denied)| is_above(*denied, good, most));
-            let sentence = broken.map(|(rule, denied)| {
+            check(format!("--max-good-denied {most}"), &|rule| {
+                let denied = rule.good_over.unwrap_or(0);
                 let share = percent(share_ppm(denied, good));
-                format!("{}: {denied} of {good} good requests are over the limit ({share} %)", rule.rule)
-            });
-            bound_check(format!("--max-good-denied {most}"), sentence.collect())
+                let text = || format!("{denied} of {good} good requests are over the limit ({share} %)");
+                is_above(denied, good, most).then(text)
+            })
         });
         let max_keys_hit = self.max_keys_hit.map(|most| {
             // A key of a sample stands for this many keys.
             let one_in = u64::from(report.method.sample.one_in);
-            let broken = report.limits.iter().filter(|rule| rule.keys_over.saturating_mul(one_in) > most);
-            let sentence = broken.map(|rule| {
-                let of_sample =
-                    if one_in > 1 { format!(" of a sample of 1/{one_in}") } else { String::new() };
-                format!(
-                    "{}: {} of {} keys{of_sample} are over the limit",
-                    rule.rule, rule.keys_over, rule.keys
-                )
-            });
-            bound_check(format!("--max-keys-hit {most}"), sentence.collect())
+            let of_sample = if one_in > 1 { format!(" of a sample of 1/{one_in}") } else { String::new() };
+            check(format!("--max-keys-hit {most}"), &|LimitReport { keys, keys_over, .. }| {
+                let text = || format!("{keys_over} of {keys} keys{of_sample} are over the limit");
+                (keys_over.saturating_mul(one_in) > most).then(text)
+            })
         });
         [max_denied, max_good_denied, max_keys_hit].into_iter().flatten().collect()
     }
@@ -114,13 +110,9 @@ fn is_above(part: u64, whole: u64, most: Share) -> bool {
     u128::from(part) * 1_000_000 > u128::from(whole) * u128::from(most.0)
 }
 
-fn bound_check(bound: String, broken_by: Vec<String>) -> BoundCheck {
-    BoundCheck { bound, is_kept: broken_by.is_empty(), broken_by }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::report::{LimitReport, Totals};
+    use super::super::report::Totals;
     use super::*;
 
     #[test]

@@ -1,12 +1,13 @@
 //! What one line of a log becomes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use engine::Request;
-use map::{Map, MappedLine};
+use map::{Became, Map, MappedLine};
 
 use super::log::{BlockReader, Format, Input, InputError, lines};
-use super::mapping::{FileMapping, Mapping, MappingError, NotMapped};
+use super::mapping::{FileMapping, Mapping, MappingError};
 
 /// Why a line cannot be explained.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +44,7 @@ pub fn explain_line(
     format: Option<Format>,
     map: Option<&Map>,
 ) -> Result<ExplainedLine, ExplainError> {
-    let input = Input::open(path)?;
+    let input = Input::open(path, &Arc::default())?;
     let name = input.name.clone();
     let failed = |reason: &str| ExplainError::Read(format!("{name}: {reason}"));
     let mut reader = BlockReader::new(input.stream);
@@ -60,18 +61,18 @@ pub fn explain_line(
 
 fn explained(mapping: &Mapping, text: String) -> ExplainedLine {
     let mut mapped = MappedLine::default();
-    let mapped = mapping.read_line(&text, &mut mapped).map(|()| mapped);
-    let (is_good, was_limited) = mapped.as_ref().map_or((false, false), |it| (it.is_good, it.was_limited));
+    let request = match mapping.read_line(&text, &mut mapped) {
+        Ok(Became::Request) => Ok((mapped.t_us, mapped.request)),
+        Ok(Became::NotKept) => Err("the map's `keep` leaves the line out".to_owned()),
+        Ok(Became::NoDescriptor) => Err("each descriptor of the map has an entry without a value".to_owned()),
+        Err(fault) => Err(format!("the line cannot be read: {fault}")),
+    };
     ExplainedLine {
         fields: mapping.used_fields(&text),
         format: mapping.format(),
-        request: mapped.map(|mapped| (mapped.t_us, mapped.request)).map_err(|reason| match reason {
-            NotMapped::NotKept => "the map's `keep` leaves the line out".to_owned(),
-            NotMapped::NoDescriptor => "each descriptor of the map has an entry without a value".to_owned(),
-            NotMapped::Unreadable(fault) => format!("the line cannot be read: {fault}"),
-        }),
-        is_good,
-        was_limited,
+        is_good: mapped.is_good,
+        was_limited: mapped.was_limited,
+        request,
         text,
     }
 }

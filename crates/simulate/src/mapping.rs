@@ -8,28 +8,6 @@ use rules::nearest_name;
 use crate::log::{Block, Format, LineFault, LineReader, lines, recognize};
 use crate::replay::Recorded;
 
-/// A line that did not become a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotMapped {
-    /// `keep` does not hold.
-    NotKept,
-    /// Each descriptor has an entry without a value.
-    NoDescriptor,
-    Unreadable(LineFault),
-}
-
-impl From<LineFault> for NotMapped {
-    fn from(fault: LineFault) -> Self {
-        Self::Unreadable(fault)
-    }
-}
-
-impl From<ValueFault> for NotMapped {
-    fn from(fault: ValueFault) -> Self {
-        Self::Unreadable(fault.into())
-    }
-}
-
 /// The first lines of a file, from which its format is recognized.
 const FIRST_LINES: usize = 100;
 
@@ -54,11 +32,11 @@ enum TimeSource {
 }
 
 /// Maps the lines of one file.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Mapping {
     reader: LineReader,
     /// `None` for recorded requests.
-    map: Option<(Arc<Map>, TimeSource)>,
+    map: Option<(Map, TimeSource)>,
 }
 
 /// The mapping of one file, which the first block with lines decides.
@@ -143,7 +121,7 @@ impl Mapping {
             let reason = format!("the format {} has no field '{name}'; {instead}", format.name());
             map.mistake(Some(field), reason)
         })?;
-        Ok(Self { reader, map: Some((Arc::new(map), source)) })
+        Ok(Self { reader, map: Some((map, source)) })
     }
 
     /// Lines are recorded requests, as `replay` reads them.
@@ -163,21 +141,20 @@ impl Mapping {
         map.used_fields(self.reader.read_line(line).unwrap_or_default())
     }
 
-    /// Reads the request of one line into `mapped`. After an error `mapped` has nothing of meaning.
-    pub fn read_line(&self, line: &str, mapped: &mut MappedLine) -> Result<(), NotMapped> {
+    /// Reads the request of one line into `mapped`. Without a request `mapped` has nothing of meaning.
+    ///
+    /// # Errors
+    /// [`LineFault`] if the line cannot be read.
+    pub fn read_line(&self, line: &str, mapped: &mut MappedLine) -> Result<Became, LineFault> {
         let Some((map, time)) = &self.map else {
             let recorded = Recorded::parse(line).map_err(|error| LineFault::Request(error.to_string()))?;
             let Recorded { t_us, request } = recorded;
             *mapped = MappedLine::default();
             (mapped.t_us, mapped.request) = (t_us, request);
-            return Ok(());
+            return Ok(Became::Request);
         };
         let values = self.reader.read_line(line)?;
-        match map.read_values(values, |values| time.read_time(values, map), mapped)? {
-            Became::Request => Ok(()),
-            Became::NotKept => Err(NotMapped::NotKept),
-            Became::NoDescriptor => Err(NotMapped::NoDescriptor),
-        }
+        Ok(map.read_values(values, |values| time.read_time(values, map), mapped)?)
     }
 }
 

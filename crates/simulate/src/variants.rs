@@ -41,8 +41,10 @@ pub fn own_label(limit: &LimitSpec) -> String {
     format!("{}{calendar}{burst}{charging} (as configured)", limit.algorithm.name())
 }
 
+pub(crate) const MAX_VARIANTS: usize = 5;
+
 /// Fixed window, sliding window, sliding log, and GCRA with a burst of the limit and of a tenth of it.
-const VARIANTS: [(Algorithm, u32); 5] = [
+const VARIANTS: [(Algorithm, u32); MAX_VARIANTS] = [
     (Algorithm::FixedWindow, 1),
     (Algorithm::SlidingWindow, 1),
     (Algorithm::SlidingLog, 1),

@@ -25,18 +25,19 @@ const ALWAYS: &str = ", always blocked";
 /// One line for the request, and one indented line for each descriptor, exception and header. `hits`: of each
 /// descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
-    let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
+    let metadata = metadata(answer);
+    let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(&metadata));
     let mut push_line = |line: String| {
         out.push_str(&escaped(line));
         out.push('\n');
     };
     for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
-        let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
-        let boundary = next_boundary(answer, index).unwrap_or_default();
-        let block = block_text(answer, status);
+        let entries = entries_in_metadata(&metadata, index).unwrap_or_else(|| entries_text(descriptor));
+        let boundary = next_boundary(&metadata, status, index).unwrap_or_default();
+        let block = block_text(&metadata, status);
         push_line(format!("  {entries}: {}{boundary}", status_text(status, hits, block)));
     }
-    for (limit, way) in exceptions(answer) {
+    for (limit, way) in exceptions(&metadata) {
         push_line(format!("  exception for {limit}: {way}"));
     }
     for header in &answer.response_headers_to_add {
@@ -56,46 +57,31 @@ fn code_text(code: Code) -> &'static str {
     }
 }
 
+/// The metadata of an answer; null if it has none.
+fn metadata(answer: &RateLimitResponse) -> Value {
+    answer.dynamic_metadata.as_ref().map_or(Value::Null, struct_json)
+}
+
 /// For a request that meets a queue: how long to wait before the call that the limit protects.
-fn delay_text(answer: &RateLimitResponse) -> String {
-    let fields = answer.dynamic_metadata.as_ref().map(|metadata| &metadata.fields);
-    let delay = fields.and_then(|fields| fields.get("delay_ms")).map(value_json);
-    let delay = delay.as_ref().and_then(Value::as_u64).map(Duration::from_millis);
+fn delay_text(metadata: &Value) -> String {
+    let delay = metadata["delay_ms"].as_u64().map(Duration::from_millis);
     delay.map(|delay| format!(", wait {}", readable_duration(delay))).unwrap_or_default()
 }
 
 /// The limits that exceptions or tiers have changed, each with the way to the limit that applies; if the answer has
 /// metadata.
-fn exceptions(answer: &RateLimitResponse) -> Vec<(&str, &str)> {
-    let fields = answer.dynamic_metadata.as_ref().and_then(|metadata| metadata.fields.get("exception"));
-    let Some(Kind::StructValue(exceptions)) = fields.and_then(|value| value.kind.as_ref()) else {
-        return Vec::new();
-    };
-    let texts = exceptions.fields.iter().filter_map(|(limit, way)| match &way.kind {
-        Some(Kind::StringValue(text)) => Some((limit.as_str(), text.as_str())),
-        _ => None,
-    });
-    texts.collect()
-}
-
-/// What the metadata of an answer says about a descriptor; `None` if the answer has no metadata.
-fn descriptor_metadata(answer: &RateLimitResponse, index: usize) -> Option<&Struct> {
-    let metadata = answer.dynamic_metadata.as_ref()?;
-    let Some(Kind::ListValue(descriptors)) = &metadata.fields.get("descriptors")?.kind else { return None };
-    let Some(Kind::StructValue(descriptor)) = &descriptors.values.get(index)?.kind else { return None };
-    Some(descriptor)
-}
-
-fn text_in<'m>(fields: &'m Struct, name: &str) -> Option<&'m str> {
-    let Some(Kind::StringValue(text)) = &fields.fields.get(name)?.kind else { return None };
-    Some(text)
+fn exceptions(metadata: &Value) -> Vec<(&str, &str)> {
+    let ways = metadata["exception"].as_object().into_iter().flatten();
+    ways.filter_map(|(limit, way)| Some((limit.as_str(), way.as_str()?))).collect()
 }
 
 /// The end of the window in local time, if the limit has a calendar and the answer has metadata.
-fn next_boundary(answer: &RateLimitResponse, index: usize) -> Option<String> {
-    let status = answer.statuses.get(index).filter(|status| !is_blocked(status))?;
-    let zone = text_in(descriptor_metadata(answer, index)?, "calendar")?;
-    let decided_at_us: u64 = text_in(answer.dynamic_metadata.as_ref()?, "decided_at_us")?.parse().ok()?;
+fn next_boundary(metadata: &Value, status: &DescriptorStatus, index: usize) -> Option<String> {
+    if is_blocked(status) {
+        return None;
+    }
+    let zone = metadata["descriptors"][index]["calendar"].as_str()?;
+    let decided_at_us: u64 = metadata["decided_at_us"].as_str()?.parse().ok()?;
     let until_reset = u64::try_from(until_reset(status)?.as_micros()).ok()?;
     let boundary = local_time(zone, decided_at_us.checked_add(until_reset)?)?;
     Some(format!(", next window at {boundary} ({zone})"))
@@ -103,14 +89,9 @@ fn next_boundary(answer: &RateLimitResponse, index: usize) -> Option<String> {
 
 /// The entries of a descriptor as the service shows them, if the answer has metadata: with hashes in place of secret
 /// values.
-fn entries_in_metadata(answer: &RateLimitResponse, index: usize) -> Option<String> {
-    let descriptor = descriptor_metadata(answer, index)?;
-    let Some(Kind::ListValue(entries)) = &descriptor.fields.get("entries")?.kind else { return None };
-    let texts = entries.values.iter().map(|entry| match &entry.kind {
-        Some(Kind::StringValue(text)) => Some(text.as_str()),
-        _ => None,
-    });
-    Some(texts.collect::<Option<Vec<_>>>()?.join(","))
+fn entries_in_metadata(metadata: &Value, index: usize) -> Option<String> {
+    let entries = metadata["descriptors"][index]["entries"].as_array()?;
+    Some(entries.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?.join(","))
 }
 
 /// The entries as given: whoever has written them may see them.
@@ -127,15 +108,15 @@ fn is_blocked(status: &DescriptorStatus) -> bool {
 
 /// How long a limit blocks; `None` if it does not. Without metadata the answer has a time and does not say what it is:
 /// the end of the block, or that of a unit that is followed by others in which the limit blocks.
-fn block_text(answer: &RateLimitResponse, status: &DescriptorStatus) -> Option<String> {
+fn block_text(metadata: &Value, status: &DescriptorStatus) -> Option<String> {
     let limit = status.current_limit.as_ref().filter(|_| is_blocked(status))?;
-    let all = exceptions(answer).into_iter();
+    let all = exceptions(metadata).into_iter();
     let blocks: Vec<(&str, &str)> =
         all.filter_map(|(name, way)| Some((name, way.split_once(BLOCKED)?.1))).collect();
     let of_limit = blocks.iter().find(|(name, _)| *name == limit.name);
     let only = if blocks.len() == 1 { blocks.first() } else { None };
     let Some((_, end)) = of_limit.or(only) else {
-        let has_metadata = descriptor_metadata(answer, 0).is_some();
+        let has_metadata = metadata["descriptors"][0].is_object();
         let wait = until_reset(status).filter(|_| !has_metadata || blocks.len() > 1).map(readable_duration);
         return Some(wait.map_or_else(|| ALWAYS.to_owned(), |wait| format!(", blocked for at least {wait}")));
     };
@@ -206,11 +187,11 @@ pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
         "statuses": answer.statuses.iter().map(status_json).collect::<Value>(),
         "responseHeadersToAdd": headers(&answer.response_headers_to_add),
         "requestHeadersToAdd": headers(&answer.request_headers_to_add),
-        "dynamicMetadata": answer.dynamic_metadata.as_ref().map(struct_json),
+        "dynamicMetadata": metadata(answer),
     })
 }
 
-fn struct_json(fields: &prost_types::Struct) -> Value {
+fn struct_json(fields: &Struct) -> Value {
     fields.fields.iter().map(|(name, value)| (name.clone(), value_json(value))).collect()
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 use base::escaped_json;
 use clap::Args;
 use http::Uri;
-use tls::Protocol;
+use tls::{Protocol, ServerCheck};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::{end, print, print_error};
+use super::output::{end, fail, print, print_error};
 use super::service_connection::{CONNECTION, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause};
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
@@ -127,10 +127,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let printed = match block_on(send_requests(args, &mut over)).map_err(CheckError::from).flatten() {
         Ok(()) => Ok(()),
         Err(CheckError::Print(error)) => Err(error),
-        Err(error) => {
-            print_error(format_args!("ratelimitd check: {error}"));
-            return ExitCode::from(FAILED);
-        }
+        Err(error) => return fail("check", error, FAILED),
     };
     end(printed, if over == 0 { ExitCode::SUCCESS } else { ExitCode::from(OVER_LIMIT) })
 }
@@ -211,7 +208,7 @@ async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
     let endpoint = Endpoint::from(args.address.clone());
     let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
     let address = args.address.to_string();
-    let connector = args.tls.connector(&args.address, Protocol::Http2)?;
+    let connector = args.tls.connector(&args.address, Protocol::Http2, ServerCheck::ChainAndName)?;
     let connect = service_fn(move |uri: Uri| connector.clone().connect(uri));
     let connected = endpoint.connect_with_connector(connect).await;
     connected.map_err(|cause| CheckError::Connect { address, cause })

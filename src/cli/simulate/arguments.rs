@@ -1,5 +1,6 @@
 //! The arguments of `simulate`, and why it ends early.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::builder::PossibleValuesParser;
 use simulate::bounds::{Bounds, Share};
 use simulate::log::Format;
 use simulate::pass::Sample;
+use strum::VariantNames as _;
 
 use crate::cli::rule_options::RuleOptions;
 
@@ -118,12 +120,12 @@ pub struct SimulateArgs {
 }
 
 fn format_names() -> PossibleValuesParser {
-    PossibleValuesParser::new([AUTO].into_iter().chain(Format::ALL.map(Format::name)))
+    PossibleValuesParser::new([&AUTO].into_iter().chain(Format::VARIANTS))
 }
 
 impl SimulateArgs {
     pub(super) fn format(&self) -> Option<Format> {
-        Format::parse(&self.format)
+        self.format.parse().ok()
     }
 
     pub(super) fn reorder_us(&self) -> u64 {
@@ -163,7 +165,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The exit code, and what is wrong.
+/// The exit code, and what is wrong. An error without a code is one of the log.
 pub(super) struct Failure {
     pub(super) exit: Exit,
     pub(super) problem: String,
@@ -172,6 +174,12 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn new(exit: Exit, problem: impl Display) -> Self {
         Self { exit, problem: problem.to_string() }
+    }
+}
+
+impl<E: Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(Exit::Log, error)
     }
 }
 

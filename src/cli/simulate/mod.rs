@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{escaped, escaped_json};
 use engine::{Request, RuleSet};
 use map::Map;
-use rules::{LoadOptions, LoadedExceptions, LoadedRules, describe, load};
+use rules::{LoadOptions, LoadedRules, describe, load};
 use sha2::{Digest as _, Sha256};
 use simulate::explain::{ExplainedLine, explain_line};
-use simulate::log::{Input, StopReading};
+use simulate::log::Input;
 use simulate::page;
 use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use simulate::report::{FileDigest, Report};
@@ -44,9 +44,11 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
 }
 
 fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
-    let (settings, options) = args.options.load().map_err(|error| Failure::new(Exit::Log, error))?;
-    let mut judged =
-        load(&args.rules, options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))?;
+    let (settings, options) = args.options.load()?;
+    let load = |paths: &[PathBuf]| {
+        load(paths, options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))
+    };
+    let mut judged = load(&args.rules)?;
     for warning in judged.warnings.all() {
         print_error(warning);
     }
@@ -55,8 +57,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if let Some(loaded) = &exceptions {
         judged.rules = judged.rules.with_exceptions(Arc::clone(&loaded.exceptions));
     }
-    let map =
-        args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(Exit::Log, error))?;
+    let map = args.map.as_deref().map(Map::load).transpose()?;
     if let Some(number) = args.explain_line {
         return explain(args, number, &judged, map.as_ref());
     }
@@ -64,14 +65,17 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         let reason = "--max-good-denied needs a map with `good`, which says which requests are good";
         return Err(Failure::new(Exit::Log, reason));
     }
-    let mut digests = digests("rules", &rule_files(&judged))?;
-    let in_force = in_force(args, options.clone(), exceptions.as_ref(), &mut digests)?;
+    let in_force = (!args.compare.is_empty()).then(|| load(&args.compare)).transpose()?;
+    let mut files = vec![("rules", rule_files(&judged))];
+    files.extend(in_force.as_ref().map(|in_force| ("compare", rule_files(in_force))));
     let exception_files = exceptions.iter().flat_map(|loaded| &loaded.files);
-    let exception_files: Vec<_> = exception_files.map(|file| PathBuf::from(&*file.name)).collect();
-    digests.extend(self::digests("exceptions", &exception_files)?);
-    if let Some(map) = &args.map {
-        digests.push(digest("map", map)?);
-    }
+    files.push(("exceptions", exception_files.map(|file| PathBuf::from(&*file.name)).collect()));
+    files.push(("map", args.map.iter().cloned().collect()));
+    let files = files.iter().flat_map(|(role, files)| files.iter().map(|file| digest(role, file)));
+    let digests = files.collect::<Result<_, _>>()?;
+    // The same exceptions as the judged ones.
+    let exceptions = exceptions.map(|loaded| loaded.exceptions).unwrap_or_default();
+    let in_force = in_force.map(|loaded| loaded.into_rules().with_exceptions(exceptions));
     let rules = rule_sets(args, judged, in_force, &options)?;
     let pass_options = PassOptions {
         format: args.format(),
@@ -98,22 +102,6 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
 /// The arguments of this process, for the report. A name of a file may be bytes that are no text.
 fn command_line() -> Vec<String> {
     std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
-}
-
-/// The rules of `--compare`, with the same exceptions as the judged ones.
-fn in_force(
-    args: &SimulateArgs,
-    options: LoadOptions,
-    exceptions: Option<&LoadedExceptions>,
-    known: &mut Vec<FileDigest>,
-) -> Result<Option<RuleSet>, Failure> {
-    if args.compare.is_empty() {
-        return Ok(None);
-    }
-    let loaded = load(&args.compare, options).map_err(|problems| Failure::new(Exit::Rules, problems))?;
-    known.extend(digests("compare", &rule_files(&loaded))?);
-    let exceptions = exceptions.map(|loaded| Arc::clone(&loaded.exceptions)).unwrap_or_default();
-    Ok(Some(loaded.into_rules().with_exceptions(exceptions)))
 }
 
 fn rule_sets(
@@ -144,10 +132,6 @@ fn rule_files(loaded: &LoadedRules) -> Vec<PathBuf> {
 /// The largest file of rules, a map or exceptions.
 const MAX_DIGESTED_BYTES: u64 = 128 << 20;
 
-fn digests(role: &str, files: &[PathBuf]) -> Result<Vec<FileDigest>, Failure> {
-    files.iter().map(|file| digest(role, file)).collect()
-}
-
 fn digest(role: &str, file: &Path) -> Result<FileDigest, Failure> {
     let name = file.display().to_string();
     let bytes = base::read_file(file, MAX_DIGESTED_BYTES)
@@ -162,21 +146,15 @@ fn simulated(
     map: Option<&Map>,
     options: &PassOptions,
 ) -> Result<Report, Failure> {
-    let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>, _>>();
-    let inputs = inputs.map_err(|error| Failure::new(Exit::Log, error))?;
-    let stop = AtomicBool::new(false);
+    let stop = Arc::new(AtomicBool::new(false));
+    let inputs = args.logs.iter().map(|path| Input::open(path, &stop)).collect::<Result<Vec<_>, _>>()?;
     let mut shown = LogProgress::new(&inputs);
-    let streams: Vec<StopReading> = inputs.iter().map(|input| input.stop.clone()).collect();
-    let stop_reading = || {
-        stop.store(true, Ordering::Relaxed);
-        streams.iter().for_each(StopReading::stop);
-    };
-    let simulated = on_interrupt(stop_reading, || {
-        simulate(rules, map, inputs, options, &stop, &mut |progress| shown.update(progress))
-    });
+    let simulated = on_interrupt(
+        || stop.store(true, Ordering::Relaxed),
+        || simulate(rules, map, inputs, options, &stop, &mut |lines| shown.update(lines)),
+    );
     shown.finish();
-    let simulated = simulated.map_err(|error| Failure::new(Exit::Log, error))?;
-    simulated.map_err(|error| Failure::new(Exit::Log, error))
+    Ok(simulated??)
 }
 
 /// Writes the report where the arguments say.
@@ -185,8 +163,7 @@ fn write_report(args: &SimulateArgs, report: &Report) -> Result<ExitCode, Failur
         write_file(path, page::html(report))?;
     }
     if let Some(path) = &args.report_json {
-        let text = serde_json::to_string(report).map_err(|error| Failure::new(Exit::Log, error))? + "\n";
-        let text = escaped_json(text);
+        let text = escaped_json(serde_json::to_string(report)? + "\n");
         if path.as_os_str() == "-" {
             return Ok(printed(args, report, &text));
         }
@@ -241,8 +218,7 @@ fn explain(
     map: Option<&Map>,
 ) -> Result<ExitCode, Failure> {
     let path = args.logs.first().ok_or_else(|| Failure::new(Exit::Log, "no log"))?;
-    let line =
-        explain_line(path, number, args.format(), map).map_err(|error| Failure::new(Exit::Log, error))?;
+    let line = explain_line(path, number, args.format(), map)?;
     let mut text = escaped(format!("line {number} ({}): {}", line.format.name(), line.text)) + "\n";
     for (name, value) in &line.fields {
         text += &(escaped(format!("  {name}: {}", value.as_deref().unwrap_or("(none)"))) + "\n");
@@ -251,8 +227,7 @@ fn explain(
         Err(reason) => text += &format!("no request: {reason}\n"),
         Ok((t_us, request)) => {
             text += &shown_request(*t_us, request, &line, map);
-            let described = describe(&rules.rules, &rules.upgrades, request, *t_us);
-            text += &described.map_err(|error| Failure::new(Exit::Log, error))?.text;
+            text += &describe(&rules.rules, &rules.upgrades, request, *t_us)?.text;
         }
     }
     Ok(end(print(&text), ExitCode::SUCCESS))

@@ -2,49 +2,41 @@
 //! and the signals to stop. After the first one the report is of what was read until then, the second one ends the
 //! process.
 
-use std::io::{self, IsTerminal};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use base::readable_duration;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use simulate::log::{Input, ReadBytes};
-use simulate::pass::Progress;
-use simulate::report::grouped;
+use base::{readable_duration, with_commas};
+use indicatif::ProgressBar;
+use simulate::log::Input;
 use tokio::sync::oneshot;
 
+use crate::cli::output::progress_bar;
 use crate::cli::stop_signals::StopSignals;
 
 /// A bar on a terminal, nothing elsewhere.
 pub(super) struct LogProgress {
     bar: ProgressBar,
-    read: Vec<ReadBytes>,
+    read: Vec<Arc<AtomicU64>>,
 }
 
 impl LogProgress {
     pub fn new(inputs: &[Input]) -> Self {
-        let read = inputs.iter().map(|input| input.read_bytes.clone()).collect();
-        if !io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden(), read };
-        }
+        let read = inputs.iter().map(|input| Arc::clone(&input.read_bytes)).collect();
         // `None` if one is a stream: then there is no end to go to.
         let size: Option<u64> = inputs.iter().map(|input| input.size).sum();
-        let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
-        let template = match size {
-            Some(_) => "{bar:40} {bytes} of {total_bytes}{msg}",
-            None => "{spinner} {bytes}{msg}",
-        };
-        let style = ProgressStyle::with_template(template);
-        // The templates are constants, so the fallback is never used.
-        Self { bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())), read }
+        let bar = progress_bar(size, "{bar:40} {bytes} of {total_bytes}{msg}", "{spinner} {bytes}{msg}");
+        Self { bar, read }
     }
 
-    pub fn update(&mut self, progress: Progress) {
+    pub fn update(&mut self, lines: u64) {
         if self.bar.is_hidden() {
             return;
         }
-        let read = self.read.iter().map(ReadBytes::get).sum();
-        self.bar.set_message(pace(progress.lines, (read, self.bar.length()), self.bar.elapsed()));
+        let read = self.read.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        self.bar.set_message(pace(lines, (read, self.bar.length()), self.bar.elapsed()));
         self.bar.set_position(read);
     }
 
@@ -69,7 +61,7 @@ fn pace(lines: u64, (read, size): (u64, Option<u64>), elapsed: Duration) -> Stri
         }),
         None => String::new(),
     };
-    format!(", {} lines/s{left}", grouped(per_second))
+    format!(", {} lines/s{left}", with_commas(per_second))
 }
 
 /// As shells report a process that SIGINT has ended.

@@ -30,7 +30,7 @@ fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
     }
     if !report.limits.is_empty() {
         let rows = rows(report);
-        for (index, line) in aligned(&rows).iter().enumerate() {
+        for (index, line) in aligned(&rows, &[0, 1]).iter().enumerate() {
             let is_over = index > 0 && report.limits.get(index - 1).is_some_and(|rule| rule.over > 0);
             let style = if index == 0 { Some(BOLD) } else { is_over.then_some(RED) };
             text += &style.map_or_else(|| escaped_lines(line).into_owned(), |style| paint(style, line));
@@ -55,19 +55,16 @@ fn keys_over(rule: &LimitReport) -> String {
     if rule.top_denied.is_empty() {
         return String::new();
     }
-    let mut rows = vec![["over".to_owned(), "asked".to_owned(), format!("key of {}", rule.rule)]];
+    let mut rows = vec![vec!["over".to_owned(), "asked".to_owned(), format!("key of {}", rule.rule)]];
     rows.extend(rule.top_denied.iter().take(SHOWN_KEYS).map(|key| {
         let at_most = if key.error == 0 { "" } else { "<=" };
         let asked = key.asked.map_or_else(|| "-".to_owned(), |asked| asked.to_string());
-        [format!("{at_most}{}", key.over), asked, shown_key(&key.key)]
+        vec![format!("{at_most}{}", key.over), asked, shown_key(&key.key)]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let (over_width, asked_width) = (width(0), width(1));
-    let lines =
-        rows.iter().map(|[over, asked, key]| format!("{over:>over_width$}  {asked:>asked_width$}  {key}\n"));
+    let mut lines = aligned(&rows, &[2]);
     let more = rule.keys_over.saturating_sub(SHOWN_KEYS as u64);
-    let rest = if more > 0 { format!("and {more} more keys\n") } else { String::new() };
-    lines.collect::<String>() + &rest + "\n"
+    lines.extend((more > 0).then(|| format!("and {more} more keys")));
+    lines.join("\n") + "\n\n"
 }
 
 /// A key on one line of a terminal: a client may have sent control characters, and a key as long as a line of the log.
@@ -80,40 +77,31 @@ fn shown_key(key: &str) -> String {
 /// The header and a row for each limit.
 fn rows(report: &Report) -> Vec<Vec<String>> {
     let has = |find: fn(&LimitReport) -> bool| report.limits.iter().any(find);
-    let (has_in_force, has_good) =
-        (has(|rule| rule.in_force.is_some()), has(|rule| rule.good_over.is_some()));
-    let has_recommendation = has(|rule| rule.recommendation.is_some());
-    let mut header = vec!["rule", "limit", "asked", "over", "over %"];
-    header.extend(has_in_force.then_some("old over %"));
-    header.extend(["keys", "keys over"]);
-    header.extend(has_good.then_some("good over"));
-    header.extend(has_recommendation.then_some("recommended"));
-    let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
-    for rule in &report.limits {
-        let mut row = vec![
-            rule.rule.clone(),
-            limit(rule),
-            rule.asked.to_string(),
-            rule.over.to_string(),
-            percent(rule.over_share_ppm),
-        ];
-        if has_in_force {
-            row.push(
-                rule.in_force
-                    .as_ref()
-                    .map_or_else(|| "-".to_owned(), |in_force| percent(in_force.over_share_ppm)),
-            );
-        }
-        row.extend([rule.keys.to_string(), rule.keys_over.to_string()]);
-        if has_good {
-            row.push(rule.good_over.unwrap_or(0).to_string());
-        }
-        if has_recommendation {
-            row.push(rule.recommendation.as_ref().map_or_else(String::new, recommended));
-        }
-        rows.push(row);
+    let mut columns: Vec<(&str, fn(&LimitReport) -> String)> = vec![
+        ("rule", |rule| rule.rule.clone()),
+        ("limit", limit),
+        ("asked", |rule| rule.asked.to_string()),
+        ("over", |rule| rule.over.to_string()),
+        ("over %", |rule| percent(rule.over_share_ppm)),
+    ];
+    if has(|rule| rule.in_force.is_some()) {
+        columns.push(("old over %", |rule| {
+            let in_force = rule.in_force.as_ref();
+            in_force.map_or_else(|| "-".to_owned(), |in_force| percent(in_force.over_share_ppm))
+        }));
     }
-    rows
+    columns.push(("keys", |rule| rule.keys.to_string()));
+    columns.push(("keys over", |rule| rule.keys_over.to_string()));
+    if has(|rule| rule.good_over.is_some()) {
+        columns.push(("good over", |rule| rule.good_over.unwrap_or(0).to_string()));
+    }
+    if has(|rule| rule.recommendation.is_some()) {
+        columns
+            .push(("recommended", |rule| rule.recommendation.as_ref().map_or_else(String::new, recommended)));
+    }
+    let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let row = |rule| columns.iter().map(|(_, cell)| cell(rule)).collect();
+    [header].into_iter().chain(report.limits.iter().map(row)).collect()
 }
 
 fn limit(rule: &LimitReport) -> String {
@@ -133,15 +121,17 @@ fn recommended(found: &Recommendation) -> String {
     }
 }
 
-/// Cells padded to the width of their column: texts to the left, all others to the right.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+/// Cells padded to the width of their column: the columns of `texts` to the left, all others to the right.
+fn aligned(rows: &[Vec<String>], texts: &[usize]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-            0 | 1 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            match texts.contains(&column) {
+                true => format!("{cell:<width$}"),
+                false => format!("{cell:>width$}"),
+            }
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };

@@ -93,7 +93,7 @@ async fn stream_error(
     };
     let mut bytes = EventBytes::default();
     loop {
-        let events = match stream.next().await {
+        let events = match call.next(&mut stream).await {
             Ok(Some(more)) => bytes.add(&more),
             Ok(None) => return "the stream has ended".to_owned(),
             Err(error) => return error.to_string(),

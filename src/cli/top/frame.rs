@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use base::readable_duration;
+use base::{readable_duration, with_commas};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -18,7 +18,7 @@ use super::sentence::{
     time_of_day,
 };
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
-use crate::console::{Level, SECONDS, with_commas};
+use crate::console::{Level, SECONDS};
 
 /// Lines of prose are not longer than this.
 const WIDEST_PROSE: u16 = 120;
@@ -39,14 +39,6 @@ enum Notices {
     OneLineEach,
 }
 
-/// The row of a table that the keys of the keyboard have selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Selected {
-    /// The table has no place for the mark.
-    Nowhere,
-    OnTerminal(Option<usize>),
-}
-
 /// The view as text, with at most `most_rows` rules and keys.
 pub(super) fn text(view: &View, most_rows: usize, width: u16) -> String {
     let screen = Screen::default();
@@ -58,7 +50,7 @@ pub(super) fn text(view: &View, most_rows: usize, width: u16) -> String {
     let mut buffer = Buffer::empty(area);
     let [head_area, rules_area, keys_area] = Layout::vertical(heights.map(Constraint::Length)).areas(area);
     Paragraph::new(head).render(head_area, &mut buffer);
-    render_rules(view, &rules, Selected::Nowhere, rules_area, &mut buffer);
+    render_rules(view, &rules, Selection::default(), rules_area, &mut buffer);
     render_keys(view, &keys, keys_area, &mut buffer);
     buffer_text(&buffer)
 }
@@ -76,8 +68,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, screen: &Screen) {
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(head), head_area);
-    let selected = Selected::OnTerminal(screen.selected_row(&rules));
-    render_rules(view, &rules, selected, rules_area, frame.buffer_mut());
+    let selection = Selection { mark: MARK, row: screen.selected_row(&rules) };
+    render_rules(view, &rules, selection, rules_area, frame.buffer_mut());
     render_keys(view, &keys, keys_area, frame.buffer_mut());
     frame.render_widget(foot(screen, area.width), foot_area);
 }
@@ -201,13 +193,20 @@ fn trend(view: &View, width: u16) -> String {
     })
 }
 
+/// The selected row of a table, and the mark before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Selection {
+    mark: &'static str,
+    row: Option<usize>,
+}
+
 /// Draws the rules.
-fn render_rules(view: &View, rules: &[&RuleLine], selected: Selected, area: Rect, buffer: &mut Buffer) {
+fn render_rules(view: &View, rules: &[&RuleLine], selection: Selection, area: Rect, buffer: &mut Buffer) {
     if rules.is_empty() {
         Paragraph::new("No rule to show.").render(area, buffer);
         return;
     }
-    let mut header = vec!["RULE", "LIMIT", "ASKED/S", "DENIED/S", "SHARE", "15 MIN", "SINCE"];
+    let header = ["RULE", "LIMIT", "ASKED/S", "DENIED/S", "SHARE", "15 MIN", "SINCE"];
     let row = |rule: &&RuleLine| {
         let since = rule.since.map_or_else(|| "–".to_owned(), |since| since_text(since, view.end));
         vec![
@@ -220,14 +219,13 @@ fn render_rules(view: &View, rules: &[&RuleLine], selected: Selected, area: Rect
             since,
         ]
     };
-    let mut rows: Vec<Vec<String>> = rules.iter().map(row).collect();
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(rules.iter().map(row));
     if area.width < NARROW {
-        header.truncate(5);
         rows.iter_mut().for_each(|row| row.truncate(5));
     }
-    let is_red: Vec<bool> = rules.iter().map(|rule| rule.denied > 0.0 && rule.is_enforced()).collect();
-    let texts = TableTexts { header, rows, flexible: 2, is_red };
-    render_table(texts.fitting(area.width), selected, area, buffer);
+    let is_red = |place: usize| rules[place].denied > 0.0 && rules[place].is_enforced();
+    render_table(rows, is_red, selection, area, buffer);
 }
 
 fn since_text(since: u64, end: u64) -> String {
@@ -240,7 +238,7 @@ fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) 
         Paragraph::new("No key to show that was over a limit.").render(area, buffer);
         return;
     }
-    let header = vec!["KEY", "RULE", "DENIED/S", "OF RULE", "15 MIN"];
+    let header = ["KEY", "RULE", "DENIED/S", "OF RULE", "15 MIN"];
     let row = |key: &&KeyLine| {
         let rule = view.rules.iter().find(|rule| rule.name == key.name);
         let denied = rule.map_or(0.0, |rule| rule.denied);
@@ -252,59 +250,43 @@ fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) 
             format!("≥ {}", with_commas(key.denied_15m)),
         ]
     };
-    let rows: Vec<Vec<String>> = keys.iter().map(row).collect();
-    let is_red = vec![false; rows.len()];
-    let texts = TableTexts { header, rows, flexible: 2, is_red };
-    render_table(texts.fitting(area.width), Selected::Nowhere, area, buffer);
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(keys.iter().map(row));
+    render_table(rows, |_| false, Selection::default(), area, buffer);
 }
 
-/// Texts of a table: the first `flexible` columns to the left, numbers to the right.
-struct TableTexts {
-    header: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-    flexible: usize,
-    is_red: Vec<bool>,
-}
-
-impl TableTexts {
-    /// Without the second column, if the screen is very narrow.
-    fn fitting(mut self, width: u16) -> Self {
-        if width < NARROWEST {
-            self.header.remove(1);
-            self.rows.iter_mut().for_each(|row| drop(row.remove(1)));
-            self.flexible = 1;
-        }
-        self
+/// Draws a header and rows: the first two columns to the left, numbers to the right. A very narrow screen has no second
+/// column.
+fn render_table(
+    mut texts: Vec<Vec<String>>,
+    is_red: impl Fn(usize) -> bool,
+    selection: Selection,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let is_narrow = area.width < NARROWEST;
+    if is_narrow {
+        texts.iter_mut().for_each(|row| drop(row.remove(1)));
     }
-}
-
-fn render_table(texts: TableTexts, selected: Selected, area: Rect, buffer: &mut Buffer) {
-    let header: Vec<String> = texts.header.iter().map(|name| (*name).to_owned()).collect();
-    let (mark, row) = match selected {
-        Selected::Nowhere => ("", None),
-        Selected::OnTerminal(row) => (MARK, row),
-    };
-    let room = area.width.saturating_sub(height(mark.len()));
-    let all: Vec<_> = std::iter::once(header.clone()).chain(texts.rows.iter().cloned()).collect();
-    let widths = fitted(&all, texts.flexible, SPACING, room);
-    let cells = |row: &[String]| {
+    let flexible = if is_narrow { 1 } else { 2 };
+    let room = area.width.saturating_sub(height(selection.mark.len()));
+    let widths = fitted(&texts, flexible, SPACING, room);
+    let mut lines = texts.iter().map(|row| {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, width))| {
             let line = Line::from(cut(text, *width));
-            if column < texts.flexible { line } else { line.right_aligned() }
+            if column < flexible { line } else { line.right_aligned() }
         });
         Row::new(cells.collect::<Vec<_>>())
-    };
-    let rows = texts.rows.iter().zip(&texts.is_red).map(|(row, is_red)| {
-        let style = if *is_red { Style::new().red() } else { Style::new() };
-        cells(row).style(style)
     });
+    let header = lines.next().unwrap_or_default().bold();
+    let rows = lines.enumerate().map(|(place, row)| if is_red(place) { row.red() } else { row });
     let table = Table::new(rows, widths.iter().map(|width| Constraint::Length(*width)))
-        .header(cells(&header).bold())
+        .header(header)
         .column_spacing(SPACING)
-        .highlight_symbol(mark)
+        .highlight_symbol(selection.mark)
         .highlight_spacing(HighlightSpacing::Always)
         .row_highlight_style(Style::new().reversed());
-    let mut state = TableState::new().with_selected(row);
+    let mut state = TableState::new().with_selected(selection.row);
     StatefulWidget::render(table, area, buffer, &mut state);
 }
 

@@ -28,7 +28,7 @@ use self::feed::{News, Update, asked_once, follow};
 use self::screen::{Next, Screen};
 use self::view::{Contact, InstanceSeen, View};
 use super::admin_call::AdminCallArgs;
-use super::output::{end, print, print_error};
+use super::output::{end, fail, print, print_error};
 use super::service_connection::{AdminPort, CONNECTION, block_on, parse_admin_port};
 use super::stop_signals::StopSignals;
 
@@ -96,10 +96,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
         (false, false) => {
             return match block_on(show(args)).flatten() {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    print_error(format_args!("ratelimitd top: the terminal cannot be used: {error}"));
-                    ExitCode::from(FAILED)
-                }
+                Err(error) => fail("top", format_args!("the terminal cannot be used: {error}"), FAILED),
             };
         }
     };

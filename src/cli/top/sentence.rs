@@ -2,8 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use base::with_commas;
+
 use super::view::{KeyLine, RuleLine, View};
-use crate::console::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS, clock, rate_text, with_commas};
+use crate::console::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS, clock, rate_text};
 
 const DAY_S: u64 = 86_400;
 /// The last second that has a date with a year of four digits.

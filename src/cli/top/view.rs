@@ -1,6 +1,6 @@
 //! What the instances say, added up: rates, rules by their names, and keys by what is shown of them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -281,52 +281,40 @@ fn denied_since(seconds: &[u64], end: u64) -> Option<u64> {
 }
 
 fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
-    let mut lines: Vec<RuleLine> = Vec::new();
-    let mut places: HashMap<&RuleName, usize> = HashMap::new();
+    let mut lines: BTreeMap<&RuleName, RuleLine> = BTreeMap::new();
     for rule in states.iter().flat_map(|state| &state.rules.list) {
-        let place = *places.entry(&rule.shown).or_insert_with(|| {
-            lines.push(RuleLine { name: rule.shown.clone(), ..RuleLine::default() });
-            lines.len() - 1
-        });
-        let line = &mut lines[place];
+        let line = lines.entry(&rule.shown).or_default();
+        line.name.clone_from(&rule.shown);
         line.asked += rule.asked;
         line.denied += rule.denied;
         line.denied_15m = line.denied_15m.saturating_add(rule.denied_15m);
         line.since = line.since.into_iter().chain(rule.since).min();
     }
+    // Equal ones stay in the order of their names.
+    let mut lines: Vec<RuleLine> = lines.into_values().collect();
     lines.sort_by(|a, b| {
-        let by_asked = || b.asked.total_cmp(&a.asked).then_with(|| a.name.cmp(&b.name));
+        let by_asked = || b.asked.total_cmp(&a.asked);
         b.denied.total_cmp(&a.denied).then(b.denied_15m.cmp(&a.denied_15m)).then_with(by_asked)
     });
     lines
 }
 
 fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
-    let mut lines: Vec<KeyLine> = Vec::new();
-    let mut places: HashMap<(RuleName, &Option<String>, &ShownEntries), usize> = HashMap::new();
+    let mut lines: BTreeMap<(&ShownEntries, RuleName, &Option<String>), KeyLine> = BTreeMap::new();
     for state in states {
         for key in &state.keys {
             let rule = state.rules.list.iter().find(|rule| rule.id == key.rule);
             // A key of a rule that the state does not list, because it has 200 others with more denials.
             let name = rule.map(|rule| rule.shown.clone()).unwrap_or_default();
-            let place = *places.entry((name, &key.limit, &key.entries)).or_insert_with_key(|(name, ..)| {
-                lines.push(KeyLine {
-                    name: name.clone(),
-                    of_limit: key.limit.clone(),
-                    entries: key.entries.clone(),
-                    ..KeyLine::default()
-                });
-                lines.len() - 1
-            });
-            let line = &mut lines[place];
+            let line = lines.entry((&key.entries, name.clone(), &key.limit)).or_default();
+            (line.name, line.of_limit, line.entries) = (name, key.limit.clone(), key.entries.clone());
             line.exception = line.exception.take().or_else(|| key.exception.clone());
             line.denied += key.denied;
             line.denied_15m = line.denied_15m.saturating_add(key.denied_15m);
         }
     }
-    lines.sort_by(|a, b| {
-        let by_name = || a.entries.cmp(&b.entries);
-        b.denied.total_cmp(&a.denied).then(b.denied_15m.cmp(&a.denied_15m)).then_with(by_name)
-    });
+    // Equal ones stay in the order of their entries.
+    let mut lines: Vec<KeyLine> = lines.into_values().collect();
+    lines.sort_by(|a, b| b.denied.total_cmp(&a.denied).then(b.denied_15m.cmp(&a.denied_15m)));
     lines
 }

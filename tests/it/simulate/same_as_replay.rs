@@ -29,7 +29,7 @@ descriptors:
 fn simulated(rules: &RuleSet, log: &str, threads: usize) -> Report {
     let mut file = NamedTempFile::new().expect("a temporary file");
     std::io::Write::write_all(&mut file, log.as_bytes()).expect("room");
-    let mut input = Input::open(file.path()).expect("readable");
+    let mut input = Input::open(file.path(), &Arc::default()).expect("readable");
     // The report has the name.
     "log".clone_into(&mut input.name);
     let options = PassOptions {

@@ -1,10 +1,13 @@
 //! The formats of access logs, the fields that each has, and how a format is recognized from the first lines of a log.
 
+use strum::{EnumString, IntoStaticStr, VariantNames};
+
 use super::haproxy::split_haproxy;
 use super::text_layout::{ENVOY, ISTIO, NGINX, TextValues};
 
-/// The format of the lines of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The format of the lines of a log: the values of `--format`, in the order of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Format {
     /// Recorded requests, as `replay` reads them. Needs no map.
     Jsonl,
@@ -52,37 +55,10 @@ pub(super) const HAPROXY_FIELDS: [&str; 15] = [
 ];
 
 impl Format {
-    /// Every format, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
-        Self::Jsonl,
-        Self::Envoy,
-        Self::Istio,
-        Self::EnvoyJson,
-        Self::Nginx,
-        Self::Haproxy,
-        Self::Csv,
-        Self::Json,
-    ];
-
     /// The value of `--format`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Jsonl => "jsonl",
-            Self::Envoy => "envoy",
-            Self::Istio => "istio",
-            Self::EnvoyJson => "envoy-json",
-            Self::Nginx => "nginx",
-            Self::Haproxy => "haproxy",
-            Self::Csv => "csv",
-            Self::Json => "json",
-        }
-    }
-
-    /// The format of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name)
+        self.into()
     }
 
     /// The names of all fields; `None` if they are those of the log's own lines.

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use super::piped::{Piped, StopReading};
+use super::piped::Piped;
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -21,21 +21,8 @@ pub struct Input {
     /// The size of the file, compressed if it is; `None` for a stream.
     pub size: Option<u64>,
     /// Bytes read so far of this size.
-    pub read_bytes: ReadBytes,
-    /// Ends a stream that may be silent for long: standard input or a pipe. Has no effect on a file.
-    pub stop: StopReading,
+    pub read_bytes: Arc<AtomicU64>,
     pub(crate) stream: Box<dyn Read + Send>,
-}
-
-/// A number of bytes that another thread may read.
-#[derive(Clone, Debug, Default)]
-pub struct ReadBytes(Arc<AtomicU64>);
-
-impl ReadBytes {
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// A file that cannot be opened.
@@ -48,14 +35,15 @@ pub struct InputError {
 }
 
 impl Input {
-    /// Opens a file, or standard input for `-`. What is compressed is recognized by its first bytes.
+    /// Opens a file, or standard input for `-`. What is compressed is recognized by its first bytes. `stop` ends a stream
+    /// that may be silent for long, standard input or a pipe; it has no effect on a file.
     ///
     /// # Errors
     /// [`InputError`] if the file cannot be opened.
-    pub fn open(path: &Path) -> Result<Self, InputError> {
+    pub fn open(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self, InputError> {
         let name = path.display().to_string();
         if name == "-" {
-            return Self::from_pipe(name, io::stdin());
+            return Self::from_pipe(name, io::stdin(), stop);
         }
         let failed = |cause| InputError { path: name.clone(), cause };
         let file = File::open(path).map_err(failed)?;
@@ -64,24 +52,27 @@ impl Input {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
-            return Self::from_pipe(name, file);
+            return Self::from_pipe(name, file, stop);
         }
         Ok(Self::from_stream(name, Some(metadata.len()), file))
     }
 
-    fn from_pipe(name: String, stream: impl Read + Send + 'static) -> Result<Self, InputError> {
-        let stop = StopReading::default();
-        match Piped::new(stream, stop.clone()) {
-            Ok(piped) => Ok(Self { stop, ..Self::from_stream(name, None, piped) }),
+    fn from_pipe(
+        name: String,
+        stream: impl Read + Send + 'static,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, InputError> {
+        match Piped::new(stream, Arc::clone(stop)) {
+            Ok(piped) => Ok(Self::from_stream(name, None, piped)),
             Err(cause) => Err(InputError { path: name, cause }),
         }
     }
 
     fn from_stream(name: String, size: Option<u64>, stream: impl Read + Send + 'static) -> Self {
-        let read_bytes = ReadBytes::default();
-        let counted = Counted { stream, read_bytes: read_bytes.clone() };
+        let read_bytes = Arc::new(AtomicU64::new(0));
+        let counted = Counted { stream, read_bytes: Arc::clone(&read_bytes) };
         let stream = Box::new(Decompressed::Unknown { source: Some(counted) });
-        Self { name, size, read_bytes, stop: StopReading::default(), stream }
+        Self { name, size, read_bytes, stream }
     }
 }
 
@@ -138,13 +129,13 @@ fn unread_compression(program: &str) -> io::Error {
 /// Counts what is read from a stream.
 struct Counted<R> {
     stream: R,
-    read_bytes: ReadBytes,
+    read_bytes: Arc<AtomicU64>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buffer)?;
-        self.read_bytes.0.fetch_add(read as u64, Ordering::Relaxed);
+        self.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }

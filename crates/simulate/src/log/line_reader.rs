@@ -7,7 +7,6 @@ use smallvec::{SmallVec, smallvec};
 
 use super::csv::split_csv;
 use super::fault::LineFault;
-use super::flat_json::{are_flat, read_flat_object};
 use super::format::{Format, HAPROXY_FIELDS};
 use super::haproxy::split_haproxy;
 use super::json::read_object;
@@ -32,8 +31,6 @@ pub(crate) struct LineReader {
     /// For JSON: wanted fields that lines may also have under the name that the map uses, each with the place of this
     /// name in `names`.
     literal: Vec<(usize, usize)>,
-    /// For JSON: no wanted field is within another object.
-    is_flat: bool,
 }
 
 impl LineReader {
@@ -54,8 +51,7 @@ impl LineReader {
             let _ = split_csv(header, &mut names);
             known = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
         }
-        let mut reader =
-            Self { format, columns: Vec::new(), names: Vec::new(), literal: Vec::new(), is_flat: false };
+        let mut reader = Self { format, columns: Vec::new(), names: Vec::new(), literal: Vec::new() };
         let mut literal = Vec::new();
         for (index, name) in wanted.enumerate() {
             match &known {
@@ -74,7 +70,6 @@ impl LineReader {
             reader.literal.push((wanted, reader.names.len()));
             reader.names.push(name);
         }
-        reader.is_flat = are_flat(&reader.names);
         Ok(reader)
     }
 
@@ -107,10 +102,7 @@ impl LineReader {
             }
             Format::EnvoyJson | Format::Json => {
                 let mut values = smallvec![None; self.names.len()];
-                if !(self.is_flat && read_flat_object(line, &self.names, &mut values)) {
-                    values.fill(None);
-                    read_object(line, &self.names, &mut values)?;
-                }
+                read_object(line, &self.names, &mut values)?;
                 for (wanted, literal) in &self.literal {
                     values[*wanted] = values[*wanted].take().or_else(|| values[*literal].take());
                 }

@@ -5,7 +5,6 @@
 mod blocks;
 mod csv;
 mod fault;
-mod flat_json;
 mod format;
 mod haproxy;
 mod input;
@@ -18,6 +17,5 @@ pub(super) use blocks::{Block, BlockReader, MAX_LINE_BYTES, lines};
 pub use fault::LineFault;
 pub use format::Format;
 pub(super) use format::recognize;
-pub use input::{Input, InputError, ReadBytes};
+pub use input::{Input, InputError};
 pub(super) use line_reader::LineReader;
-pub use piped::StopReading;

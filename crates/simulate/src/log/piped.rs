@@ -14,26 +14,13 @@ const WAITING_CHUNKS: usize = 8;
 /// How often a blocked reader checks the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Tells the reader of a stream to stop: the stream then ends.
-#[derive(Clone, Debug, Default)]
-pub struct StopReading(Arc<AtomicBool>);
-
-impl StopReading {
-    pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 pub(super) struct Piped {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,
     /// Bytes of `chunk` that are read.
     read: usize,
-    stop: StopReading,
+    /// Ends the stream.
+    stop: Arc<AtomicBool>,
 }
 
 impl Piped {
@@ -42,7 +29,7 @@ impl Piped {
     ///
     /// # Errors
     /// If there is no thread.
-    pub fn new(mut stream: impl Read + Send + 'static, stop: StopReading) -> io::Result<Self> {
+    pub fn new(mut stream: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let (sender, chunks) = sync_channel(WAITING_CHUNKS);
         let read_all = move || {
             loop {
@@ -72,7 +59,7 @@ impl Read for Piped {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.read == self.chunk.len() {
             // What has come before it was told to stop is still read.
-            let patience = if self.stop.is_stopped() { Duration::ZERO } else { LOOK_EVERY };
+            let patience = if self.stop.load(Ordering::Relaxed) { Duration::ZERO } else { LOOK_EVERY };
             match self.chunks.recv_timeout(patience) {
                 Ok(chunk) => (self.chunk, self.read) = (chunk?, 0),
                 Err(RecvTimeoutError::Timeout) if patience.is_zero() => return Ok(0),
@@ -96,7 +83,7 @@ mod tests {
     fn a_stream_is_read_to_its_end_and_with_its_error() {
         let text: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
         let mut found = Vec::new();
-        let mut piped = Piped::new(io::Cursor::new(text.clone()), StopReading::default()).expect("a thread");
+        let mut piped = Piped::new(io::Cursor::new(text.clone()), Arc::default()).expect("a thread");
         piped.read_to_end(&mut found).expect("readable");
         assert_eq!(found, text);
 
@@ -106,7 +93,7 @@ mod tests {
                 Err(io::ErrorKind::ConnectionReset.into())
             }
         }
-        let mut piped = Piped::new(Faulty, StopReading::default()).expect("a thread");
+        let mut piped = Piped::new(Faulty, Arc::default()).expect("a thread");
         let error = piped.read(&mut [0; 8]).expect_err("an error");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(piped.read(&mut [0; 8]).expect("the end"), 0);
@@ -116,12 +103,12 @@ mod tests {
     fn a_silent_stream_ends_when_it_is_told_to() {
         let (reader, mut writer) = io::pipe().expect("a pipe");
         io::Write::write_all(&mut writer, b"abc").expect("room in the pipe");
-        let stop = StopReading::default();
-        let mut piped = Piped::new(reader, stop.clone()).expect("a thread");
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut piped = Piped::new(reader, Arc::clone(&stop)).expect("a thread");
         let mut buffer = [0; 8];
         assert_eq!(piped.read(&mut buffer).expect("readable"), 3);
         let reading = thread::spawn(move || piped.read(&mut [0; 8]));
-        stop.stop();
+        stop.store(true, Ordering::Relaxed);
         assert_eq!(reading.join().expect("no panic").expect("the end"), 0);
         drop(writer);
     }

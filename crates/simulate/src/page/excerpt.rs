@@ -7,9 +7,7 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::heat_map::{self, HeatMap};
-use crate::report::{
-    AlgorithmsOfLimit, Comparison, ComparisonTimeline, LimitReport, Report, Timeline, WhatIfPoint,
-};
+use crate::report::{AlgorithmsOfLimit, ComparisonTimeline, LimitReport, Report, Timeline, WhatIfPoint};
 
 /// Limits with a section of their own: those with most requests over the limit. The table has all limits.
 const SECTIONS: usize = 20;
@@ -50,35 +48,25 @@ impl Excerpt {
         let no_steps = Timeline::default();
         let columns = JoinedSteps::new(limits.first().map_or(&no_steps, |limit| &limit.timeline), points);
         let least_over = least_over(limits);
-        let shortened = |(place, limit): (usize, &LimitReport)| {
-            let mut limit = limit.clone();
-            let has_section = places.binary_search(&place).is_ok();
-            keep_keys(&mut limit, if has_section { KEYS_OF_SECTION } else { 0 }, least_over);
-            match has_section {
-                true => shorten(&mut limit, points, &columns),
-                false => clear(&mut limit),
-            }
-            limit
-        };
         let sections = |place: &usize| Section {
             rule: *place,
             heat: heat_map::by_hour_of_week(&limits[*place].timeline),
         };
-        let report = Report {
-            version: report.version,
-            partial: report.partial,
-            verdict: report.verdict.clone(),
-            totals: report.totals.clone(),
-            limits: limits.iter().enumerate().map(shortened).collect(),
-            untested_rules: report.untested_rules.clone(),
-            untested_reasons: report.untested_reasons.clone(),
-            comparison: report.comparison.as_ref().map(|comparison| joined(comparison, &columns)),
-            algorithms: algorithms(&report.algorithms, &columns),
-            worst_keys: report.worst_keys.clone(),
-            bounds: report.bounds.clone(),
-            method: report.method.clone(),
-        };
-        Self { report, sections: places.iter().map(sections).collect() }
+        let sections = places.iter().map(sections).collect();
+        let mut report = report.clone();
+        for (place, limit) in report.limits.iter_mut().enumerate() {
+            let has_section = places.binary_search(&place).is_ok();
+            keep_keys(limit, if has_section { KEYS_OF_SECTION } else { 0 }, least_over);
+            match has_section {
+                true => shorten(limit, points, &columns),
+                false => clear(limit),
+            }
+        }
+        if let Some(comparison) = &mut report.comparison {
+            join_timeline(&mut comparison.timeline, &columns);
+        }
+        join_algorithms(&mut report.algorithms, &columns);
+        Self { report, sections }
     }
 }
 
@@ -128,29 +116,24 @@ fn clear(limit: &mut LimitReport) {
     limit.timeline = Timeline::default();
 }
 
-fn joined(comparison: &Comparison, columns: &JoinedSteps) -> Comparison {
-    let mut comparison = comparison.clone();
-    let ComparisonTimeline { step_s, only_in_force_denies, only_judged_denies, both_deny, .. } =
-        &mut comparison.timeline;
-    *step_s = columns.step_s;
+fn join_timeline(timeline: &mut ComparisonTimeline, columns: &JoinedSteps) {
+    timeline.step_s = columns.step_s;
+    let ComparisonTimeline { only_in_force_denies, only_judged_denies, both_deny, .. } = timeline;
     for list in [only_in_force_denies, only_judged_denies, both_deny] {
         *list = columns.join(list);
     }
-    comparison
 }
 
 /// Only the limits whose algorithms are drawn have steps.
-fn algorithms(limits: &[AlgorithmsOfLimit], columns: &JoinedSteps) -> Vec<AlgorithmsOfLimit> {
+fn join_algorithms(limits: &mut [AlgorithmsOfLimit], columns: &JoinedSteps) {
     let most_over = |limit: &AlgorithmsOfLimit| limit.algorithms.iter().map(|counts| counts.over).max();
     let drawn = largest(limits, ALGORITHM_PICTURES, most_over);
-    let mut limits = limits.to_vec();
     for (place, limit) in limits.iter_mut().enumerate() {
         let is_drawn = drawn.binary_search(&place).is_ok();
         for counts in &mut limit.algorithms {
             counts.over_by_step = if is_drawn { columns.join(&counts.over_by_step) } else { Vec::new() };
         }
     }
-    limits
 }
 
 /// At most about `most` points, spread evenly over the list: the first, the last and all for which `is_kept` holds.

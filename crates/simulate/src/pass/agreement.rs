@@ -36,7 +36,7 @@ pub(super) struct EarlierDenial {
 pub(super) fn earlier_denial(counters: &Counters, plan: &RequestPlan, t_us: u64) -> Option<EarlierDenial> {
     let charges = &plan.charges;
     let over_at = |t_us| {
-        let verdicts = counters.verdicts(charges, t_us);
+        let verdicts = counters.verdicts_at(charges, t_us);
         let is_over = |charge: usize| verdicts[charge] == Verdict::Over;
         charges.is_denied(is_over).then(|| {
             let keys = charges.keys().enumerate().filter(|(charge, _)| is_over(*charge));

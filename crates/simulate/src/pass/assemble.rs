@@ -1,5 +1,6 @@
 //! From the counts of a pass to its report.
 
+use base::with_commas;
 use engine::{Limit, OnOver, Rule};
 use map::Map;
 
@@ -15,7 +16,7 @@ use super::tried::{OverAt, SweptLimit, is_swept};
 use super::untested::{self, Mapped};
 use crate::report::{
     InForceCounts, KeySampling, LimitReport, Method, REPORT_VERSION, Report, Timeline, Totals, WhatIf,
-    WhatIfPoint, grouped, percent, share_ppm,
+    WhatIfPoint, percent, share_ppm,
 };
 
 /// Ticks of the log's clock in the period of a limit that can be trusted.
@@ -45,7 +46,7 @@ pub(super) fn assemble(
         .judged
         .rules()
         .iter()
-        .flat_map(|rule| rule.limits.iter().map(|limit| (limit.id.0 as usize, Some(&**rule), &**limit)));
+        .flat_map(|rule| rule.limits.iter().map(|limit| (limit.id.0 as usize, &**rule, &**limit)));
     let reports = limits
         .filter(|(index, ..)| tally.rows[*index].asked > 0)
         .map(|(index, rule, limit)| context.limit_report(index, rule, limit));
@@ -62,7 +63,7 @@ pub(super) fn assemble(
     let mut report = Report {
         version: REPORT_VERSION,
         totals: totals(&tally.sums, &tally.keys, has_good),
-        limits: reports.collect(),
+        limits: reports.chain(context.overrides()).collect(),
         untested_rules: untested.iter().map(|rule| rule.path.to_string()).collect(),
         untested_reasons,
         comparison: rules
@@ -74,15 +75,12 @@ pub(super) fn assemble(
         method,
         ..Report::default()
     };
-    report.limits.extend(context.overrides());
     report.verdict = verdict(&report);
     report
 }
 
 fn totals(sums: &Sums, keys: &KeyTable, has_good: bool) -> Totals {
     let (first_us, last_us) = sums.span_us.unwrap_or_default();
-    let keys_denied = keys.keys().filter(|key| key.over() > 0).count() as u64;
-    let judged = keys.keys().filter(|key| key.asked > 0).count() as u64;
     Totals {
         requests: sums.requests,
         denied: sums.denied,
@@ -92,8 +90,8 @@ fn totals(sums: &Sums, keys: &KeyTable, has_good: bool) -> Totals {
         good: has_good.then_some(sums.good),
         good_denied: has_good.then_some(sums.good_denied),
         good_denied_share_ppm: has_good.then(|| share_ppm(sums.good_denied, sums.good)),
-        keys: judged * keys.weight(),
-        keys_denied: keys_denied * keys.weight(),
+        keys: keys.count(|key| key.asked > 0),
+        keys_denied: keys.count(|key| key.over() > 0),
         first_us,
         last_us,
     }
@@ -130,7 +128,7 @@ impl Context<'_> {
         })
     }
 
-    fn limit_report(&self, index: usize, rule: Option<&Rule>, limit: &Limit) -> LimitReport {
+    fn limit_report(&self, index: usize, rule: &Rule, limit: &Limit) -> LimitReport {
         let row = &self.tally.rows[index];
         let peaks = self.peaks(index);
         // What another number of the rule would do to keys that have their number from elsewhere: nothing.
@@ -160,13 +158,13 @@ impl Context<'_> {
         };
         LimitReport {
             rule: limit.label.to_string(),
-            path: rule.map_or_else(String::new, |rule| rule.path.to_string()),
+            path: rule.path.to_string(),
             algorithm: limit.spec.algorithm.name().to_owned(),
             limit: limit.spec.requests_per_unit,
             burst: limit.spec.capacity(),
             period_s: limit.spec.period.seconds(),
             calendar: limit.spec.calendar.as_ref().map(ToString::to_string),
-            shadow: rule.is_some_and(|rule| rule.shadow),
+            shadow: rule.shadow,
             announces: limit.spec.on_over == OnOver::Announce,
             reserve: limit.spec.reserve,
             is_resolved: limit.spec.period.us() >= MIN_TICKS * self.resolution_us,
@@ -215,10 +213,7 @@ impl Context<'_> {
         peaks: &SortedPeaks,
         swept: Option<&SweptLimit>,
     ) -> LimitReport {
-        let weight = self.tally.keys.weight();
-        let count = |holds: &dyn Fn(&KeyStatistics) -> bool| {
-            self.judged_keys(index).filter(|key| holds(key)).count() as u64 * weight
-        };
+        let keys = &self.tally.keys;
         let shown = Shown {
             keys: self.options.show_keys,
             good: self.has_good,
@@ -229,17 +224,19 @@ impl Context<'_> {
             is_thinned: row.is_thinned,
             asked: row.asked,
             units: row.units,
-            over: row.over,
-            over_share_ppm: share_ppm(row.over, row.asked),
+            over: row.over.total(),
+            over_share_ppm: share_ppm(row.over.total(), row.asked),
             good_over: self.has_good.then_some(row.good_over),
             keys: peaks.keys(),
-            keys_over: count(&|key| key.over() > 0),
-            keys_over_good_only: self.has_good.then(|| count(&KeyStatistics::is_over_good_only)),
+            keys_over: keys.count_of(index, |key| key.over() > 0),
+            keys_over_good_only: self
+                .has_good
+                .then(|| keys.count_of(index, KeyStatistics::is_over_good_only)),
             timeline: self.timeline(row),
             keys_by_demand: peaks.demand_curve(),
             peaks: peaks.windows(),
             own_peaks: peaks.own(),
-            top_denied: top_denied(index, row, &self.tally.keys, shown),
+            top_denied: top_denied(index, row, keys, shown),
             ..LimitReport::default()
         }
     }
@@ -250,12 +247,8 @@ impl Context<'_> {
             start_us: self.axis.start_s * 1_000_000,
             step_s: self.axis.step_s,
             asked: row.asked_by_minute.steps(&self.axis),
-            over: row.over_by_minute.steps(&self.axis),
-            in_force_over: if has_in_force {
-                row.in_force_over_by_minute.steps(&self.axis)
-            } else {
-                Vec::new()
-            },
+            over: row.over.steps(&self.axis),
+            in_force_over: if has_in_force { row.in_force_over.steps(&self.axis) } else { Vec::new() },
         }
     }
 
@@ -263,19 +256,15 @@ impl Context<'_> {
     fn in_force_counts(&self, index: usize) -> Option<InForceCounts> {
         let limit = self.tally.limit_in_force(self.rules, index)?;
         let row = &self.tally.rows[index];
-        let weight = self.tally.keys.weight();
-        let keys = |holds: fn(&KeyStatistics) -> bool| {
-            self.tally.keys.keys_of(index).filter(|key| holds(key)).count() as u64 * weight
-        };
         Some(InForceCounts {
             limit: limit.spec.requests_per_unit,
             period_s: limit.spec.period.seconds(),
             algorithm: limit.spec.algorithm.name().to_owned(),
             asked: row.in_force_asked,
-            over: row.in_force_over,
-            over_share_ppm: share_ppm(row.in_force_over, row.in_force_asked),
-            keys_newly_over: keys(KeyStatistics::is_newly_over),
-            keys_freed: keys(KeyStatistics::is_freed),
+            over: row.in_force_over.total(),
+            over_share_ppm: share_ppm(row.in_force_over.total(), row.in_force_asked),
+            keys_newly_over: self.tally.keys.count_of(index, KeyStatistics::is_newly_over),
+            keys_freed: self.tally.keys.count_of(index, KeyStatistics::is_freed),
         })
     }
 }
@@ -292,23 +281,28 @@ fn verdict(report: &Report) -> String {
         1 => "The rules".to_owned(),
         one_in => format!("In a sample of 1/{one_in} of the keys the rules"),
     };
-    let (denied, requests) = (grouped(totals.denied), grouped(totals.requests));
+    let (denied, requests) = (with_commas(totals.denied), with_commas(totals.requests));
     let mut text = format!("{rules} deny {denied} of {requests} requests ({share} %)");
     if let Some(comparison) = &report.comparison {
         let share = percent(comparison.in_force_denied_share_ppm);
-        text += &format!("; the rules in force deny {} ({share} %)", grouped(comparison.in_force_denied));
+        text += &format!("; the rules in force deny {} ({share} %)", with_commas(comparison.in_force_denied));
     }
     text += ". ";
     text += &match &report.comparison {
         Some(comparison) => {
-            let (new, freed) = (grouped(comparison.keys_newly_over), grouped(comparison.keys_freed));
+            let (new, freed) = (with_commas(comparison.keys_newly_over), with_commas(comparison.keys_freed));
             format!("Keys newly over a limit: {new}; no longer over one: {freed}")
         }
-        None => format!("Keys over a limit: {} of {}", grouped(totals.keys_denied), grouped(totals.keys)),
+        None => {
+            format!("Keys over a limit: {} of {}", with_commas(totals.keys_denied), with_commas(totals.keys))
+        }
     };
     if let (Some(denied), Some(share)) = (totals.good_denied, totals.good_denied_share_ppm) {
-        text +=
-            &format!("; good requests denied: {} ({} % of the good ones)", grouped(denied), percent(share));
+        text += &format!(
+            "; good requests denied: {} ({} % of the good ones)",
+            with_commas(denied),
+            percent(share)
+        );
     }
     text + "."
 }

@@ -1,21 +1,25 @@
 //! Decides requests by each rule set, on counters of its own.
 
 use base::clock::SystemClock;
-use engine::{Charges, Decision, Enforcement, Outcomes, Plan, RetryAfter, Verdict};
-use smallvec::SmallVec;
+use engine::{Decision, Enforcement, Outcomes, Plan, RetryAfter};
 use store::memory::{MemoryOptions, MemoryStore};
 
-use super::options::{Places, RuleSets};
+use super::options::RuleSets;
 use super::planned::{PlannedRequest, RequestPlan};
 
 /// The most counters of a rule set, in about 440 MB: a simulation by one rule set takes less than 1 GB.
 pub(super) const MAX_COUNTERS: usize = 2_750_000;
-/// How long a counter is kept after it equals an unused one: [`Counters::verdicts`] is asked about earlier times.
+/// How long a counter is kept after it equals an unused one: verdicts are asked about earlier times.
 const LOOK_BACK_US: u64 = 1_000_000;
 
 /// The counters of one rule set. Times never step back.
-#[derive(Debug)]
-pub(super) struct Counters(MemoryStore<SystemClock>);
+pub(super) type Counters = MemoryStore<SystemClock>;
+
+/// No counters are used yet.
+pub(super) fn new_counters() -> Counters {
+    let options = MemoryOptions { max_keys: MAX_COUNTERS, grace_us: LOOK_BACK_US };
+    MemoryStore::reproducible(options, SystemClock)
+}
 
 /// A request as one rule set has decided it.
 #[derive(Debug)]
@@ -25,10 +29,11 @@ pub(super) struct Decided<'r> {
     outcomes: Outcomes,
 }
 
-/// The decisions about one request, in the order of [`RuleSets::all`].
+/// The decisions about one request.
 pub(super) struct Decisions<'r> {
-    by_rule_set: SmallVec<[Decided<'r>; 1]>,
-    places: Places,
+    pub judged: Decided<'r>,
+    pub in_force: Option<Decided<'r>>,
+    pub variants: Vec<Decided<'r>>,
 }
 
 impl Decided<'_> {
@@ -46,60 +51,27 @@ impl Decided<'_> {
 }
 
 impl<'r> Decisions<'r> {
-    pub fn judged(&self) -> &Decided<'r> {
-        &self.by_rule_set[0]
-    }
-
-    pub fn in_force(&self) -> Option<&Decided<'r>> {
-        self.places.in_force().map(|place| &self.by_rule_set[place])
-    }
-
-    pub fn variants(&self) -> &[Decided<'r>] {
-        &self.by_rule_set[self.places.first_variant()..]
-    }
-
     /// The decision to compare with the one in the log: that of [`RuleSets::of_log`].
     pub fn of_log(&self) -> &Decided<'r> {
-        &self.by_rule_set[self.places.of_log()]
-    }
-}
-
-impl Counters {
-    pub fn new() -> Self {
-        let options = MemoryOptions { max_keys: MAX_COUNTERS, grace_us: LOOK_BACK_US };
-        Self(MemoryStore::reproducible(options, SystemClock))
-    }
-
-    pub fn decide(&self, charges: &Charges, now_us: u64) -> Outcomes {
-        self.0.decide_at(charges, now_us)
-    }
-
-    /// The verdict on each charge at a time, as the counters are now. Changes nothing.
-    pub fn verdicts(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
-        self.0.verdicts_at(charges, now_us)
-    }
-
-    /// Counters that were removed because there were too many: after that, limits admit too much.
-    pub fn evictions(&self) -> u64 {
-        self.0.stats().evictions
+        self.in_force.as_ref().unwrap_or(&self.judged)
     }
 }
 
 /// The counters of all rule sets, in the order of [`RuleSets::all`].
 pub(super) struct AllCounters {
     by_rule_set: Vec<Counters>,
-    places: Places,
+    has_in_force: bool,
 }
 
 impl AllCounters {
     pub fn new(rules: &RuleSets) -> Self {
-        let by_rule_set = rules.all().map(|_| Counters::new()).collect();
-        Self { by_rule_set, places: rules.places() }
+        let by_rule_set = rules.all().map(|_| new_counters()).collect();
+        Self { by_rule_set, has_in_force: rules.in_force.is_some() }
     }
 
     /// The counters of [`RuleSets::of_log`], and its plan of a request.
     pub fn of_log<'r>(&self, request: &'r PlannedRequest) -> (&Counters, &'r RequestPlan) {
-        let place = self.places.of_log();
+        let place = usize::from(self.has_in_force);
         (&self.by_rule_set[place], &request.plans[place])
     }
 
@@ -107,14 +79,19 @@ impl AllCounters {
     pub fn decide<'r>(&self, request: &'r PlannedRequest) -> Decisions<'r> {
         let decide = |(counters, plan): (&Counters, &'r RequestPlan)| {
             let charges = &plan.charges;
-            let outcomes = counters.decide(charges, request.seen.t_us);
+            let outcomes = counters.decide_at(charges, request.seen.t_us);
             Decided { plan, is_denied: charges.is_denied(|index| outcomes.is_over(index)), outcomes }
         };
-        let by_rule_set = self.by_rule_set.iter().zip(&request.plans).map(decide).collect();
-        Decisions { by_rule_set, places: self.places }
+        let mut decided = self.by_rule_set.iter().zip(&request.plans).map(decide);
+        Decisions {
+            judged: decided.next().expect("the judged rules are the first"),
+            in_force: if self.has_in_force { decided.next() } else { None },
+            variants: decided.collect(),
+        }
     }
 
+    /// Counters that were removed because there were too many: after that, limits admit too much.
     pub fn evictions(&self) -> u64 {
-        self.by_rule_set.iter().map(Counters::evictions).sum()
+        self.by_rule_set.iter().map(|counters| counters.stats().evictions).sum()
     }
 }

@@ -3,13 +3,12 @@
 //! Distinct sampling: a key is kept if its hash has at least `level` low zero bits. A full table raises the level and
 //! so drops half of its keys. A kept key was kept from its first request on, so its statistics are exact.
 
-use std::hash::{BuildHasherDefault, Hasher};
-
 use hashbrown::HashMap;
 
 use super::options::{mixed, text_hash};
 use super::peaks::Peaks;
 use super::tried::OverAt;
+use crate::variants::MAX_VARIANTS;
 
 /// The most keys, in about 120 MB: a table with 2^20 places has room for a few more.
 const MAX_KEYS: usize = 900_000;
@@ -26,21 +25,8 @@ pub(super) struct KeyStatistics {
     pub over_at: OverAt,
     /// At least one of its requests had the number of the rule.
     pub has_rule_number: bool,
-    /// `None` until a limit was over: few keys are ever denied.
+    /// `None` until a limit was over, as the rules have it or as another algorithm: few keys are ever denied.
     pub denials: Option<Box<Denials>>,
-}
-
-/// Rule sets of `--algorithms`: [`variants`](crate::variants).
-pub(super) const MAX_VARIANTS: usize = 5;
-
-/// The requests of one key that were over the limit as another algorithm.
-#[derive(Clone, Debug)]
-pub(super) struct OverByAlgorithm {
-    /// The index of the limit.
-    pub row: u32,
-    pub key: Box<str>,
-    /// In the order of the variants.
-    pub over: [u64; MAX_VARIANTS],
 }
 
 /// The denials of one key.
@@ -50,6 +36,8 @@ pub(super) struct Denials {
     pub over: u64,
     pub good_over: u64,
     pub in_force_over: u64,
+    /// Requests over the limit as another algorithm, in the order of the variants.
+    pub over_by_variant: [u64; MAX_VARIANTS],
     pub first_us: u64,
     pub last_us: u64,
     /// The first request over the limit since one fitted.
@@ -60,36 +48,10 @@ pub(super) struct Denials {
 /// The keys of all limits.
 #[derive(Debug)]
 pub(super) struct KeyTable {
-    keys: ByHash<KeyStatistics>,
-    /// The kept keys that were over a limit as another algorithm: an entry of its own, so that the other keys
-    /// cost no memory for it.
-    by_algorithm: ByHash<OverByAlgorithm>,
+    /// By their hashes.
+    keys: HashMap<u64, KeyStatistics>,
     level: u32,
     max_keys: usize,
-}
-
-/// A map whose keys are hashes.
-pub(super) type ByHash<T> = HashMap<u64, T, BuildHasherDefault<SameHasher>>;
-
-/// The hash of a number is the number.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SameHasher(u64);
-
-impl Hasher for SameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        // Only numbers are hashed; this is right, if slow, for any other type.
-        for byte in bytes {
-            self.0 = self.0.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
 }
 
 /// The hash of a counter's key in the row of a limit. Two of ten million keys have the same 64 bits with a probability
@@ -104,7 +66,7 @@ impl KeyTable {
     }
 
     fn with_max_keys(max_keys: usize) -> Self {
-        Self { keys: ByHash::default(), by_algorithm: ByHash::default(), level: 0, max_keys }
+        Self { keys: HashMap::new(), level: 0, max_keys }
     }
 
     /// The number of zero bits that the hash of a kept key has: keys are a sample of one in 2^level.
@@ -115,6 +77,16 @@ impl KeyTable {
     /// How many keys a kept one stands for.
     pub fn weight(&self) -> u64 {
         1 << self.level
+    }
+
+    /// The keys for which this holds, by estimate if they are sampled.
+    pub fn count(&self, holds: impl Fn(&KeyStatistics) -> bool) -> u64 {
+        self.keys().filter(|key| holds(key)).count() as u64 * self.weight()
+    }
+
+    /// The keys of one limit for which this holds, by estimate if they are sampled.
+    pub fn count_of(&self, row: usize, holds: impl Fn(&KeyStatistics) -> bool) -> u64 {
+        self.count(|key| key.row as usize == row && holds(key))
     }
 
     pub fn len(&self) -> usize {
@@ -129,41 +101,12 @@ impl KeyTable {
             self.keys.retain(|hash, _| hash.trailing_zeros() >= level);
             // Otherwise the places of the dropped keys stay used until the table doubles.
             self.keys.shrink_to_fit();
-            self.by_algorithm.retain(|hash, _| hash.trailing_zeros() >= level);
         }
         if hash.trailing_zeros() < self.level {
             return None;
         }
         let row = u32::try_from(row).unwrap_or(u32::MAX);
         Some(self.keys.entry(hash).or_insert_with(|| KeyStatistics { row, ..KeyStatistics::default() }))
-    }
-
-    /// Counts a request over the limit of a row as the algorithm of a variant, if the sample holds its key.
-    pub fn count_variant_over(&mut self, row: usize, key: &str, variant: usize) {
-        let hash = key_hash(row, key);
-        if self.entry(row, hash).is_none() {
-            return;
-        }
-        let row = u32::try_from(row).unwrap_or(u32::MAX);
-        let new = || OverByAlgorithm { row, key: key.into(), over: [0; MAX_VARIANTS] };
-        if let Some(over) = self.by_algorithm.entry(hash).or_insert_with(new).over.get_mut(variant) {
-            *over += 1;
-        }
-    }
-
-    /// The keys that were over a limit as another algorithm, in arbitrary order.
-    pub fn over_by_algorithm(&self) -> impl Iterator<Item = &OverByAlgorithm> {
-        self.by_algorithm.values()
-    }
-
-    /// The variants as which a key was over its limit.
-    pub fn variants_over(&self, row: usize, key: &str) -> Option<&OverByAlgorithm> {
-        self.by_algorithm.get(&key_hash(row, key))
-    }
-
-    /// The statistics of a key, if the sample holds it.
-    pub fn get(&self, row: usize, key: &str) -> Option<&KeyStatistics> {
-        self.keys.get(&key_hash(row, key))
     }
 
     fn is_full(&self) -> bool {
@@ -211,6 +154,13 @@ impl KeyStatistics {
     /// Requests over the judged limit.
     pub fn over(&self) -> u64 {
         self.denials.as_ref().map_or(0, |denials| denials.over)
+    }
+
+    /// Requests over the judged limit as a variant; over the limit itself for `None`.
+    pub fn over_as(&self, variant: Option<usize>) -> u64 {
+        let over =
+            |denials: &Denials| variant.map_or(denials.over, |variant| denials.over_by_variant[variant]);
+        self.denials.as_deref().map_or(0, over)
     }
 
     /// Whether the key was over the judged limit, and all its requests over it were good.

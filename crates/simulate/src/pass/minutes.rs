@@ -54,6 +54,10 @@ impl MinuteCounts {
         self.steps = wide;
     }
 
+    pub fn total(&self) -> u64 {
+        self.steps.iter().map(|(_, count)| count).sum()
+    }
+
     /// The counts by the steps of a timeline.
     pub fn steps(&self, axis: &TimeAxis) -> Vec<u64> {
         let mut steps = vec![0; axis.points];

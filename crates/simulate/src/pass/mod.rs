@@ -26,4 +26,4 @@ mod tried_counters;
 mod untested;
 
 pub use options::{PassOptions, RecommendationBounds, RuleSets, Sample};
-pub use pipeline::{PassError, Progress, simulate};
+pub use pipeline::{PassError, simulate};

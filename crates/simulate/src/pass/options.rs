@@ -21,12 +21,12 @@ use crate::variants::Variant;
 pub struct RuleSets {
     pub judged: RuleSet,
     pub in_force: Option<RuleSet>,
-    /// The judged rules with every limit as another algorithm.
+    /// The judged rules with every limit as another algorithm, from [`variants`](crate::variants::variants).
     pub variants: Vec<Variant>,
 }
 
 impl RuleSets {
-    /// The judged rules, the rules in force, the variants.
+    /// The judged rules, the rules in force if they are given, the variants.
     pub(super) fn all(&self) -> impl Iterator<Item = &RuleSet> {
         let variants = self.variants.iter().map(|variant| &variant.rules);
         [&self.judged].into_iter().chain(&self.in_force).chain(variants)
@@ -35,31 +35,6 @@ impl RuleSets {
     /// The rules under which the log was written: those in force, if they are given, else the judged ones.
     pub(super) fn of_log(&self) -> &RuleSet {
         self.in_force.as_ref().unwrap_or(&self.judged)
-    }
-
-    pub(super) fn places(&self) -> Places {
-        Places { has_in_force: self.in_force.is_some() }
-    }
-}
-
-/// The places of the rule sets in the order of [`RuleSets::all`]; the judged rules are the first.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
-    has_in_force: bool,
-}
-
-impl Places {
-    pub fn in_force(self) -> Option<usize> {
-        self.has_in_force.then_some(1)
-    }
-
-    /// The place of [`RuleSets::of_log`].
-    pub fn of_log(self) -> usize {
-        self.in_force().unwrap_or(0)
-    }
-
-    pub fn first_variant(self) -> usize {
-        1 + usize::from(self.has_in_force)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use map::{MappedLine, SentDescriptors};
+use map::{Became, MappedLine, SentDescriptors};
 
 use super::options::{RuleSets, Sample};
 use super::planned::{BoxedRequest, Planner};
 use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
-use crate::mapping::{Mapping, NotMapped};
+use crate::mapping::Mapping;
 
 /// The faults of a block that are kept: the report shows the first of all.
 pub(super) const MAX_KEPT_FAULTS: usize = 10;
@@ -66,10 +66,10 @@ impl<'r> BlockParser<'r> {
         for (number, line) in lines(block) {
             parsed.lines += 1;
             match self.parse_line(line, mapping, &mut parsed) {
-                Ok(()) => {}
-                Err(NotMapped::NotKept) => parsed.not_kept += 1,
-                Err(NotMapped::NoDescriptor) => parsed.without_descriptor += 1,
-                Err(NotMapped::Unreadable(fault)) => {
+                Ok(Became::Request) => {}
+                Ok(Became::NotKept) => parsed.not_kept += 1,
+                Ok(Became::NoDescriptor) => parsed.without_descriptor += 1,
+                Err(fault) => {
                     parsed.unreadable += 1;
                     if parsed.faults.len() < MAX_KEPT_FAULTS {
                         parsed.faults.push((number, fault));
@@ -80,21 +80,29 @@ impl<'r> BlockParser<'r> {
         parsed
     }
 
-    fn parse_line(&mut self, line: &[u8], mapping: &Mapping, parsed: &mut Parsed) -> Result<(), NotMapped> {
+    fn parse_line(
+        &mut self,
+        line: &[u8],
+        mapping: &Mapping,
+        parsed: &mut Parsed,
+    ) -> Result<Became, LineFault> {
         if line.len() > MAX_LINE_BYTES {
-            return Err(LineFault::TooLong(MAX_LINE_BYTES).into());
+            return Err(LineFault::TooLong(MAX_LINE_BYTES));
         }
         let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
-        mapping.read_line(line, &mut self.line)?;
+        let became = mapping.read_line(line, &mut self.line)?;
+        if became != Became::Request {
+            return Ok(became);
+        }
         parsed.sent.add_all(self.line.sent);
         if !self.sample.holds(&self.line.request) {
             parsed.not_sampled += 1;
-            return Ok(());
+            return Ok(became);
         }
         let mut request = self.spare.pop().unwrap_or_default();
         let planned = self.planner.plan(&self.line, &mut request);
         planned.map_err(|error| LineFault::Request(error.to_string()))?;
         parsed.requests.push(request);
-        Ok(())
+        Ok(became)
     }
 }

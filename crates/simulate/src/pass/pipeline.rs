@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 
 use map::Map;
@@ -31,13 +31,8 @@ pub enum PassError {
     Thread,
 }
 
-/// What was read so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Progress {
-    pub lines: u64,
-}
-
 /// Decides the requests of `inputs` by `rules`. When `stop` is set, the report is of what was read until then.
+/// `progress` gets the number of lines read so far.
 ///
 /// # Errors
 /// [`PassError`] if a file cannot be mapped to requests. A file that cannot be read to its end is no error: the report
@@ -48,32 +43,30 @@ pub fn simulate(
     inputs: Vec<Input>,
     options: &PassOptions,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(u64),
 ) -> Result<Report, PassError> {
     let threads = options.threads.get();
     thread::scope(|scope| {
         let mut pass = Pass::new(rules, map, options);
         let mut jobs = Vec::with_capacity(threads);
         let mut parsers = Vec::with_capacity(threads);
-        let (used_sender, used) = channel();
         for _ in 0..threads {
             let (job_sender, job_receiver) = sync_channel::<Job>(WAITING_BLOCKS);
             let (parsed_sender, parsed_receiver) = sync_channel::<Parsed>(WAITING_BLOCKS);
             let parser = BlockParser::new(rules, options.sample);
             let (decided_sender, decided) = channel();
-            let used = used_sender.clone();
-            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, &used, &decided, parser));
+            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, &decided, parser));
             jobs.push(job_sender);
             parsers.push((parsed_receiver, decided_sender));
         }
         let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
-        let reader = scope.spawn(move || Dealer { jobs, used, next: 0, map, options, stop }.deal_all(inputs));
+        let reader = scope.spawn(move || Dealer { jobs, next: 0, map, options, stop }.deal_all(inputs));
         // Block by block in the order in which they were dealt out.
         for (parsed, decided) in parsers.iter().cycle() {
             let Ok(parsed) = parsed.recv() else { break };
             // The parser may have parsed its last block already.
             let _ = decided.send(pass.add(parsed, &names));
-            progress(Progress { lines: pass.lines() });
+            progress(pass.lines());
         }
         // After an error the parsers' ends of the channels close, and the reader ends.
         drop(parsers);
@@ -82,12 +75,10 @@ pub fn simulate(
     })
 }
 
-/// Parses jobs until there are no more; the bytes of their blocks go back to the reader. Requests that were `decided`
-/// come back for their memory.
+/// Parses jobs until there are no more. Requests that were `decided` come back for their memory.
 fn parse_jobs(
     jobs: &Receiver<Job>,
     parsed: &SyncSender<Parsed>,
-    used: &Sender<Vec<u8>>,
     decided: &Receiver<Vec<BoxedRequest>>,
     mut parser: BlockParser<'_>,
 ) {
@@ -96,8 +87,6 @@ fn parse_jobs(
         if parsed.send(parser.parse(&job)).is_err() {
             return;
         }
-        // The reader may have read the last block already.
-        let _ = used.send(job.block.bytes);
     }
 }
 
@@ -110,8 +99,6 @@ struct Dealt {
 /// Reads files and deals their blocks out to the parsers in turn.
 struct Dealer<'a> {
     jobs: Vec<SyncSender<Job>>,
-    /// The bytes of blocks that are parsed.
-    used: Receiver<Vec<u8>>,
     next: usize,
     map: Option<&'a Map>,
     options: &'a PassOptions,
@@ -144,7 +131,6 @@ impl Dealer<'_> {
         let (format, map) = (self.options.format, self.map);
         let mut of_file = FileMapping { name: &name, format, map, decided: None };
         while !self.stop.load(Ordering::Relaxed) {
-            reader.reuse(self.used.try_iter());
             let mut block = match reader.next_block() {
                 Ok(Some(block)) => block,
                 Ok(None) => break,
@@ -165,7 +151,7 @@ impl Dealer<'_> {
         }
         let format = of_file.decided.map(|mapping| mapping.format()).or(format);
         report.format = format.map_or("", Format::name).to_owned();
-        report.bytes = read_bytes.get();
+        report.bytes = read_bytes.load(Ordering::Relaxed);
         Ok(report)
     }
 

@@ -2,10 +2,10 @@
 //! other limits.
 
 use engine::{Charge, Charges, Limit, Role};
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::counters::MAX_COUNTERS;
-use super::key_table::ByHash;
 use super::options::RuleSets;
 use super::planned::{Counter, Observation, RequestPlan};
 use super::tried::{OverAt, SweptLimit};
@@ -20,7 +20,7 @@ pub(super) struct Sweep {
     /// By the index of the judged limit.
     limits: Vec<SweptLimit>,
     /// By the hash of the key in the row of its limit.
-    keys: ByHash<SweptKey>,
+    keys: HashMap<u64, SweptKey>,
     /// Sum over all keys, in counters.
     weight: usize,
     most: usize,
@@ -50,7 +50,7 @@ impl Sweep {
     fn of_limits(limits: impl Iterator<Item = SweptLimit>, most: usize) -> Self {
         Self {
             limits: limits.collect(),
-            keys: ByHash::default(),
+            keys: HashMap::new(),
             weight: 0,
             most,
             enough: FEW_COUNTERS.min(most),
@@ -135,7 +135,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::counters::Counters;
+    use super::super::counters::{Counters, new_counters};
     use super::super::key_table::key_hash;
     use super::super::options::Sample;
     use super::super::planned::{PlannedRequest, Planner};
@@ -159,7 +159,7 @@ mod tests {
                     let charge = Charge { kernel: tried.kernel, role: Role::Enforce, ..charge.clone() };
                     charges.push(charge, |text| write!(text, "{key}@{}", tried.units).expect("room"));
                 }
-                let outcomes = self.store.decide(&charges, seen.t_us);
+                let outcomes = self.store.decide_at(&charges, seen.t_us);
                 over_at |= OverAt::from(outcomes.is_over(charges.len() - 1)) << place;
             }
             limit.count(over_at, seen.is_good);
@@ -239,7 +239,7 @@ mod tests {
             let rules = rules(limits, shadow);
             let mut fast = Sweep::new(&rules, |_| None);
             let limits = rules.judged.limits().iter().map(|limit| SweptLimit::new(limit, None)).collect();
-            let mut exhaustive = Exhaustive { limits, store: Counters::new() };
+            let mut exhaustive = Exhaustive { limits, store: new_counters() };
             let mut t_us = 1_700_000_040_000_000;
             for (step, (pause_us, asked)) in requests.iter().enumerate() {
                 t_us += pause_us;

@@ -26,15 +26,13 @@ pub(super) struct Row {
     pub calendar: Option<Arc<Calendar>>,
     pub asked: u64,
     pub units: u64,
-    pub over: u64,
     pub good_asked: u64,
     pub good_over: u64,
     pub asked_by_minute: MinuteCounts,
-    pub over_by_minute: MinuteCounts,
+    pub over: MinuteCounts,
     /// Counts of the limit in force with the same label.
     pub in_force_asked: u64,
-    pub in_force_over: u64,
-    pub in_force_over_by_minute: MinuteCounts,
+    pub in_force_over: MinuteCounts,
     /// By algorithm.
     pub variants: Vec<VariantCounts>,
     /// Requests by the units of their key in the window of the limit's period, theirs included: those above a number
@@ -56,8 +54,7 @@ pub(super) struct Row {
 #[derive(Debug, Default)]
 pub(super) struct VariantCounts {
     pub asked: u64,
-    pub over: u64,
-    pub over_by_minute: MinuteCounts,
+    pub over: MinuteCounts,
 }
 
 /// Counts over all limits.
@@ -72,11 +69,8 @@ pub(super) struct Sums {
     /// The first and the last time.
     pub span_us: Option<(u64, u64)>,
     /// `[in force denies][judged denies]`.
-    pub compared: [[u64; 2]; 2],
+    pub compared: [[MinuteCounts; 2]; 2],
     pub good_only_judged: u64,
-    pub only_in_force_by_minute: MinuteCounts,
-    pub only_judged_by_minute: MinuteCounts,
-    pub both_deny_by_minute: MinuteCounts,
 }
 
 /// All counts of a pass.
@@ -153,7 +147,7 @@ impl Tally {
 
     /// Counts the decisions about one request.
     pub fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
-        let judged = decisions.judged();
+        let judged = &decisions.judged;
         for limit in &judged.plan.unlimited {
             self.rows[*limit].is_met = true;
         }
@@ -165,14 +159,14 @@ impl Tally {
         self.sums.without_limit += u64::from(!judged.plan.has_limit());
         self.sums.shadow_denied += u64::from(is_quietly_over && !judged.is_denied);
         self.sums.count(seen, decisions);
-        if let Some(in_force) = decisions.in_force() {
+        if let Some(in_force) = &decisions.in_force {
             for counter in &in_force.plan.counters {
                 if let Some(row) = self.in_force_row(counter.limit) {
                     self.count_in_force(seen, row, in_force, counter);
                 }
             }
         }
-        for (variant, decided) in decisions.variants().iter().enumerate() {
+        for (variant, decided) in decisions.variants.iter().enumerate() {
             self.count_variant(seen, variant, decided);
         }
     }
@@ -192,9 +186,8 @@ impl Tally {
         row.has_other_denials |= judged.is_denied && !is_over;
         row.has_costs |= units != 1;
         if is_over {
-            row.over += 1;
             row.good_over += u64::from(seen.is_good);
-            row.over_by_minute.count(seen.t_us);
+            row.over.count(seen.t_us);
             row.heavy.count(key, || ());
         }
         let hash = key_hash(index, key);
@@ -225,8 +218,7 @@ impl Tally {
         let row = &mut self.rows[index];
         row.in_force_asked += 1;
         if in_force.is_over(counter.charge) {
-            row.in_force_over += 1;
-            row.in_force_over_by_minute.count(seen.t_us);
+            row.in_force_over.count(seen.t_us);
             let key = in_force.plan.key(counter);
             if let Some(statistics) = self.keys.entry(index, key_hash(index, key)) {
                 statistics.denials_mut(key).in_force_over += 1;
@@ -242,9 +234,11 @@ impl Tally {
             };
             counts.asked += 1;
             if decided.is_over(counter.charge) {
-                counts.over += 1;
-                counts.over_by_minute.count(seen.t_us);
-                self.keys.count_variant_over(index, decided.plan.key(counter), variant);
+                counts.over.count(seen.t_us);
+                let key = decided.plan.key(counter);
+                if let Some(statistics) = self.keys.entry(index, key_hash(index, key)) {
+                    statistics.denials_mut(key).over_by_variant[variant] += 1;
+                }
             }
         }
     }
@@ -266,22 +260,16 @@ impl Row {
 
 impl Sums {
     fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
-        let is_denied = decisions.judged().is_denied;
+        let is_denied = decisions.judged.is_denied;
         self.requests += 1;
         self.denied += u64::from(is_denied);
         self.good += u64::from(seen.is_good);
         self.good_denied += u64::from(seen.is_good && is_denied);
         let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
         self.span_us = Some((first_us, seen.t_us));
-        let Some(in_force) = decisions.in_force() else { return };
+        let Some(in_force) = &decisions.in_force else { return };
         let in_force_denies = in_force.is_denied;
-        self.compared[usize::from(in_force_denies)][usize::from(is_denied)] += 1;
+        self.compared[usize::from(in_force_denies)][usize::from(is_denied)].count(seen.t_us);
         self.good_only_judged += u64::from(seen.is_good && is_denied && !in_force_denies);
-        match (in_force_denies, is_denied) {
-            (true, false) => self.only_in_force_by_minute.count(seen.t_us),
-            (false, true) => self.only_judged_by_minute.count(seen.t_us),
-            (true, true) => self.both_deny_by_minute.count(seen.t_us),
-            (false, false) => {}
-        }
     }
 }

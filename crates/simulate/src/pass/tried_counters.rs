@@ -193,7 +193,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::counters::Counters;
+    use super::super::counters::new_counters;
     use super::super::tried::SweptLimit;
     use super::*;
     use engine::Algorithm;
@@ -227,7 +227,7 @@ mod tests {
             let spec = LimitSpec::new(algorithm, units, Period::one(Unit::Second));
             let limit = Limit::new(LimitSpec { charging, refill, ..spec }).expect("a valid limit");
             let tried = SweptLimit::new(&limit, None).tried;
-            let (mut counters, store) = (TriedCounters::default(), Counters::new());
+            let (mut counters, store) = (TriedCounters::default(), new_counters());
             let mut now_us = T0_US;
             for (pause_us, costs) in requests {
                 now_us += pause_us;
@@ -243,7 +243,7 @@ mod tests {
                     for cost in &costs {
                         charges.push(charge(*kernel, cost), |text| write!(text, "{place}").expect("room"));
                     }
-                    let outcomes = store.decide(&charges, now_us);
+                    let outcomes = store.decide_at(&charges, now_us);
                     expected |= OverAt::from(outcomes.is_over(charges.len() - 1)) << place;
                     merged = charges.values().cloned().collect();
                 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use engine::algorithm::MAX_TIME_US;
 use engine::wire::json::{Number, Object, default_if_null, objects, unsigned_number};
 use engine::wire::{Bounds, RawDescriptor, RawRequest, RequestError};
-use engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Receipt, Request, Status};
+use engine::{Applied, Code, Decision, LimitResult, PlanError, Receipt, Request, Status};
 use serde::{Deserialize, Serialize};
 
 /// Wider than for the network, because the operator chose the file.
@@ -76,7 +76,7 @@ struct AnswerJson<'d> {
     announce: BTreeMap<&'d str, &'static str>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct StatusJson<'d> {
     code: &'static str,
     rule: &'d str,
@@ -118,32 +118,20 @@ fn announcements(decision: &Decision) -> BTreeMap<&str, &'static str> {
 fn status_json<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
     match status.applied {
         Applied::Nothing => None,
-        Applied::Unlimited(limit) => Some(unlimited_json(limit)),
-        Applied::Limited(result) => Some(limited_json(status.code, &result)),
-    }
-}
-
-fn unlimited_json(limit: &Limit) -> StatusJson<'_> {
-    StatusJson {
-        code: Code::Ok.name(),
-        rule: &limit.label,
-        limit_remaining: u32::MAX,
-        retry_after_us: 0,
-        reset_after_us: 0,
-        next_after_us: 0,
-        delay_us: 0,
-    }
-}
-
-fn limited_json<'d>(status: Code, result: &LimitResult<'d>) -> StatusJson<'d> {
-    let report = result.outcome.report;
-    StatusJson {
-        code: status.name(),
-        rule: &result.limit.label,
-        limit_remaining: u32::try_from(report.remaining).unwrap_or(u32::MAX),
-        retry_after_us: report.retry_after.us().map_or(-1, u64::cast_signed),
-        reset_after_us: report.reset_after_us,
-        next_after_us: report.next_after_us,
-        delay_us: report.delay_us,
+        Applied::Unlimited(limit) => Some(StatusJson {
+            code: Code::Ok.name(),
+            rule: &limit.label,
+            limit_remaining: u32::MAX,
+            ..StatusJson::default()
+        }),
+        Applied::Limited(LimitResult { limit, outcome, .. }) => Some(StatusJson {
+            code: status.code.name(),
+            rule: &limit.label,
+            limit_remaining: u32::try_from(outcome.report.remaining).unwrap_or(u32::MAX),
+            retry_after_us: outcome.report.retry_after.us().map_or(-1, u64::cast_signed),
+            reset_after_us: outcome.report.reset_after_us,
+            next_after_us: outcome.report.next_after_us,
+            delay_us: outcome.report.delay_us,
+        }),
     }
 }

@@ -8,6 +8,7 @@ mod store;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, Write};
+use std::sync::Arc;
 
 use engine::{Charges, Code, Decision, Enforcement, Plan, RuleSet, Verdict};
 
@@ -112,7 +113,7 @@ pub struct Summary {
     pub requests: u64,
     pub over_limit: u64,
     /// Counts per limit, by the label of the limit.
-    pub limits: BTreeMap<String, LimitCount>,
+    pub limits: BTreeMap<Arc<str>, LimitCount>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,17 +128,9 @@ impl Summary {
         self.requests += 1;
         self.over_limit += u64::from(decision.overall == Code::OverLimit);
         for result in decision.limit_results() {
-            let over = u64::from(result.outcome.verdict == Verdict::Over);
-            // The label is copied once per limit, not once per request.
-            match self.limits.get_mut(result.limit.label.as_ref()) {
-                Some(count) => {
-                    *count = LimitCount { decided: count.decided + 1, over_limit: count.over_limit + over }
-                }
-                None => {
-                    self.limits
-                        .insert(result.limit.label.to_string(), LimitCount { decided: 1, over_limit: over });
-                }
-            }
+            let count = self.limits.entry(Arc::clone(&result.limit.label)).or_default();
+            count.decided += 1;
+            count.over_limit += u64::from(result.outcome.verdict == Verdict::Over);
         }
     }
 }
