@@ -17,7 +17,7 @@ const SEPARATOR: &str = "__";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The key with its sections, `store.redis.timeout`.
-    pub key: &'static str,
+    pub key: String,
     /// The environment variable that sets it.
     pub variable: String,
     /// The default as it would be written.
@@ -76,7 +76,7 @@ impl Written {
         self.refuse_misspelled(catalogue);
         let mut builder = Config::builder();
         for setting in catalogue {
-            builder = builder.set_default(setting.key, setting.default)?;
+            builder = builder.set_default(&setting.key, setting.default)?;
         }
         let Self { file, environment, derived, mut problems, warnings, .. } = self;
         for mut layer in [file, environment, derived] {
@@ -93,11 +93,7 @@ impl Written {
             let meant = catalogue.iter().find(|setting| is_misspelled(name, &setting.variable));
             if let Some(Setting { key, variable, .. }) = meant {
                 let fault = Fault::Underscores { variable: variable.clone() };
-                self.problems.push(SettingProblem {
-                    key: (*key).to_owned(),
-                    origin: variable_origin(name),
-                    fault,
-                });
+                self.problems.push(SettingProblem { key: key.clone(), origin: variable_origin(name), fault });
                 // Its key is not reported as unknown as well.
                 key_of(name).and_then(|key| self.environment.remove(&key));
             }
@@ -216,7 +212,7 @@ pub(crate) fn is_service_link(name: &str, value: &str) -> bool {
 fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProblem> {
     let mut problems = Vec::new();
     layer.retain(|key, value| {
-        let fault = match catalogue.iter().find(|setting| setting.key == key) {
+        let fault = match catalogue.iter().find(|setting| setting.key == *key) {
             Some(setting) if matches!(value.kind, ValueKind::Table(_)) => Fault::Malformed {
                 expected: setting.expected.clone(),
                 found: Some("null, which is no text unless in quotes".to_owned()),
@@ -239,12 +235,12 @@ fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProble
 /// `password: {SECRET: x}` makes the secret a part of a key.
 fn without_secrets(problem: SettingProblem, catalogue: &[Setting]) -> SettingProblem {
     let is_around = |secret: &&Setting| {
-        let rest = problem.key.strip_prefix(secret.key);
+        let rest = problem.key.strip_prefix(&secret.key);
         secret.is_secret && rest.is_some_and(|rest| rest.starts_with('.'))
     };
     match catalogue.iter().find(is_around) {
         Some(secret) => SettingProblem {
-            key: secret.key.to_owned(),
+            key: secret.key.clone(),
             origin: problem.origin,
             fault: Fault::Malformed { expected: "text".to_owned(), found: Some("a section".to_owned()) },
         },
@@ -263,7 +259,7 @@ fn unknown_name(catalogue: &[Setting], key: &str) -> Fault {
 }
 
 /// The names directly in `section`; `""` is the top. Empty if there is no such section.
-fn names_in(catalogue: &[Setting], section: &str) -> Vec<&'static str> {
+fn names_in<'c>(catalogue: &'c [Setting], section: &str) -> Vec<&'c str> {
     let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
     let inside = catalogue.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));
     let mut names: Vec<&str> = Vec::new();

@@ -1,10 +1,10 @@
 //! `upgrades`: a table that gives fields to limits whose rules cannot say them.
 
-use engine::{Algorithm, Charging, FailurePolicy, Glob};
+use engine::{Algorithm, Charging, Glob};
 use rules::Upgrade;
 
 use super::error::Fault;
-use super::parsers::{flag, one_of, positive};
+use super::parsers::{flag, named, positive};
 use super::reader::{Reader, Row, Table};
 
 /// The columns that set a field of a limit.
@@ -34,17 +34,14 @@ pub(super) fn upgrades_from_reader(reader: &mut Reader) -> Vec<Upgrade> {
 fn upgrade(row: &mut Row<'_>) -> Upgrade {
     let [domain, path, limit_name] =
         ["domain", "path", "limit_name"].map(|name| row.text(name).map_or(Glob::Any, Glob::new));
-    let algorithms = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), algorithm));
-    let chargings = [Charging::Prepaid, Charging::Postpaid].map(|charging| (charging.name(), charging));
-    let policies = FailurePolicy::ALL.iter().map(|&policy| (policy.name(), policy));
     let upgrade = Upgrade {
         domain,
         path,
         limit_name,
-        algorithm: row.cell("algorithm", &one_of(algorithms)),
+        algorithm: row.cell("algorithm", &named::<Algorithm>()),
         burst: row.cell("burst", &positive(u32::MAX)),
-        charging: row.cell("charging", &one_of(chargings)),
-        on_store_failure: row.cell("on_store_failure", &one_of(policies)),
+        charging: row.cell("charging", &named()),
+        on_store_failure: row.cell("on_store_failure", &named()),
         reserve: row.cell("reserve", &positive(u32::MAX)).map(u64::from),
         shadow_mode: row.cell("shadow_mode", &flag()),
     };
