@@ -55,15 +55,22 @@ fn address(draft: &mut Draft, host: &'static str, port: &'static str) -> Option<
 
 /// The text of a host and a port for a setting of ours; `None` if the host is none.
 pub(super) fn address_text(host: &str, port: u16) -> Option<String> {
+    const EVERY_ADDRESS: &str = "[::]";
+    let host = host_text(host, EVERY_ADDRESS)?;
+    // Go listens on every address of both families, whichever of them is written.
+    let host = if host == "0.0.0.0" { EVERY_ADDRESS } else { &host };
+    Some(format!("{host}:{port}"))
+}
+
+/// The text of a host in an address of ours; `None` if it is none. `nothing`: the host that the empty text means.
+pub(super) fn host_text(host: &str, nothing: &str) -> Option<String> {
     let name = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
     match name.parse::<IpAddr>() {
-        // Go listens on every address of both families, whichever of them is written.
-        Ok(ip) if ip.is_unspecified() => Some(format!("[::]:{port}")),
-        Ok(IpAddr::V6(ip)) => Some(format!("[{ip}]:{port}")),
-        Ok(IpAddr::V4(ip)) => Some(format!("{ip}:{port}")),
-        Err(_) if name.is_empty() => Some(format!("[::]:{port}")),
+        Ok(IpAddr::V6(ip)) => Some(format!("[{ip}]")),
+        Ok(IpAddr::V4(ip)) => Some(ip.to_string()),
+        Err(_) if name.is_empty() => Some(nothing.to_owned()),
         Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => None,
-        Err(_) => Some(format!("{name}:{port}")),
+        Err(_) => Some(name.to_owned()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The Redis servers: addresses and credentials.
 
 use store::redis::RedisUrl;
+use strum::IntoStaticStr;
 
 use super::draft::Draft;
 use super::tls;
@@ -46,9 +47,11 @@ const TIMEOUT: &str = "100ms";
 /// What Go connects to where an address has no host.
 const LOOPBACK: &str = "127.0.0.1";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The names are those of our setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum Topology {
-    Single,
+    Standalone,
     Cluster,
     Sentinel,
 }
@@ -72,12 +75,7 @@ pub(super) fn translate(draft: &mut Draft) {
 
 fn translate_group(draft: &mut Draft, names: &ServerNames) {
     let Some(topology) = topology(draft, names.topology) else { return };
-    let name = match topology {
-        Topology::Single => "standalone",
-        Topology::Cluster => "cluster",
-        Topology::Sentinel => "sentinel",
-    };
-    draft.set(&names.key("topology"), name, &[names.topology]);
+    draft.set(&names.key("topology"), <&str>::from(topology), &[names.topology]);
     translate_servers(draft, names, topology);
     translate_credentials(draft, names.auth, [names.key("username"), names.key("password")]);
     if topology == Topology::Sentinel {
@@ -101,12 +99,12 @@ impl ServerNames {
 
 fn topology(draft: &mut Draft, variable: &'static str) -> Option<Topology> {
     match draft.text(variable).to_ascii_uppercase().as_str() {
-        "SINGLE" => Some(Topology::Single),
+        "SINGLE" => Some(Topology::Standalone),
         "CLUSTER" => Some(Topology::Cluster),
         "SENTINEL" => Some(Topology::Sentinel),
         "" => {
             draft.warn(format!("{variable} is empty, so it is SINGLE"));
-            Some(Topology::Single)
+            Some(Topology::Standalone)
         }
         _ => {
             draft.refuse(variable, "one of SINGLE, CLUSTER, SENTINEL");
@@ -126,7 +124,7 @@ fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: Topology)
         }
         draft.set(&names.key("sentinel.master"), master, &[names.url]);
     }
-    if topology == Topology::Single && elements.len() > 1 {
+    if topology == Topology::Standalone && elements.len() > 1 {
         let expected = format!("one server, as {} is SINGLE", names.topology);
         draft.refuse(names.url, expected);
         return;

@@ -1,6 +1,5 @@
 //! statsd and DogStatsD.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use regex::Regex;
@@ -8,6 +7,7 @@ use serde_json::json;
 
 use super::draft::{Draft, MOGRIFIER_PREFIX};
 use super::go_syntax::parse_map;
+use super::listeners::host_text;
 use crate::settings::{Fault, SettingProblem, quoted, variable_origin};
 
 const DISABLE: &str = "DISABLE_STATS";
@@ -98,16 +98,8 @@ fn translate_address(draft: &mut Draft, scheme: &str, variables: &[&'static str]
     let Some(port) = u16::try_from(draft.whole(PORT)).ok().filter(|&port| port > 0) else {
         return draft.refuse(PORT, "a port from 1 to 65535");
     };
-    let host = draft.text(HOST);
-    let name = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
-    let host = match name.parse::<IpAddr>() {
-        Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
-        Ok(IpAddr::V4(ip)) => ip.to_string(),
-        Err(_) if name.is_empty() => "localhost".to_owned(),
-        Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => {
-            return draft.refuse(HOST, "an IP address or a host name");
-        }
-        Err(_) => name.to_owned(),
+    let Some(host) = host_text(draft.text(HOST), "localhost") else {
+        return draft.refuse(HOST, "an IP address or a host name");
     };
     draft.set(ADDRESS_KEY, format!("{scheme}://{host}:{port}"), variables);
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use config::{Config, ConfigError, Environment, Map, Source, Value, ValueKind};
+use config::{Config, ConfigError, Environment, Source as _, Value, ValueKind};
 
 use super::error::{Fault, SettingProblem, SettingsError};
 use super::file::{Contents, Layer, read_file};
@@ -81,7 +81,9 @@ impl Written {
         let Self { file, environment, derived, mut problems, warnings, .. } = self;
         for mut layer in [file, environment, derived] {
             problems.extend(take_misplaced(&mut layer, catalogue));
-            builder = builder.add_source(KnownKeys(layer));
+            for (key, value) in layer {
+                builder = builder.set_override(key, value)?;
+            }
         }
         let problems = problems.into_iter().map(|problem| without_secrets(problem, catalogue)).collect();
         Ok(Merged { config: builder.build()?, problems, warnings })
@@ -98,20 +100,6 @@ impl Written {
                 key_of(name).and_then(|key| self.environment.remove(&key));
             }
         }
-    }
-}
-
-/// The settings of one layer, as a source of `config`.
-#[derive(Clone, Debug)]
-struct KnownKeys(Layer);
-
-impl Source for KnownKeys {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, ConfigError> {
-        Ok(self.0.clone().into_iter().collect())
     }
 }
 
@@ -273,6 +261,8 @@ fn names_in<'c>(catalogue: &'c [Setting], section: &str) -> Vec<&'c str> {
 
 #[cfg(test)]
 mod tests {
+    use config::Map;
+
     use super::*;
     use crate::settings::Settings;
 

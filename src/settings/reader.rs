@@ -72,14 +72,8 @@ impl Reader {
         };
         if let Some((text, parsed)) = text.and_then(|text| Some((text, parser.parse(text)?))) {
             let shown = parser.shown(text);
-            let in_force = SettingInForce {
-                key: key.to_owned(),
-                is_masked: value.origin().is_some() && shown != text,
-                value: shown,
-                origin: value.origin().map(str::to_owned),
-                is_default: text == default,
-            };
-            self.in_force.push(in_force);
+            let (is_masked, is_default) = (value.origin().is_some() && shown != text, text == default);
+            self.put_in_force(key, shown, is_masked, is_default);
             return parsed;
         }
         let found = match &value.kind {
@@ -107,14 +101,7 @@ impl Reader {
         };
         match elements {
             Ok(elements) => {
-                let (origin, is_default) = (value.origin().map(str::to_owned), elements.is_empty());
-                self.in_force.push(SettingInForce {
-                    key: key.to_owned(),
-                    value: shown,
-                    is_masked: false,
-                    origin,
-                    is_default,
-                });
+                self.put_in_force(key, shown, false, elements.is_empty());
                 elements
             }
             Err(found) => {
@@ -189,6 +176,11 @@ impl Reader {
     fn add_setting(&mut self, key: &str, default: &'static str, expected: &str, is_secret: bool) {
         let (key, expected, variable) = (key.to_owned(), expected.to_owned(), layers::variable(key));
         self.settings.push(Setting { key, variable, default, expected, is_secret });
+    }
+
+    fn put_in_force(&mut self, key: &str, value: String, is_masked: bool, is_default: bool) {
+        let origin = self.value(key).and_then(Value::origin).map(str::to_owned);
+        self.in_force.push(SettingInForce { key: key.to_owned(), value, is_masked, origin, is_default });
     }
 
     /// The merged value of a key; `None` if there are no layers.
