@@ -155,7 +155,7 @@ impl ActiveRules {
             let first = problems.first_error().unwrap_or_default();
             self.readiness.set_with_detail(NotReadyReason::NoRules, first);
         }
-        self.metrics.rules_failed();
+        self.metrics.families.rules.failed();
         self.status.lock().load.record_failed(problems, SystemClock.now_us());
     }
 
@@ -181,7 +181,7 @@ impl ActiveRules {
         }
         let RulesStatus { rules, files, load: LoadStatus { loaded_at_us: now_us, .. }, .. } = *status;
         let domains = status.domains.len();
-        self.metrics.rules_loaded(metrics::Loaded { rules, files, domains, now_us });
+        self.metrics.families.rules.loaded(metrics::Loaded { rules, files, domains, now_us });
         tracing::info!(files, domains, rules, "rules in force");
         status.changed.tell();
         if domains == 0 {

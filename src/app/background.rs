@@ -101,8 +101,7 @@ impl Background {
 
 /// Sweeps the memory store and the deny cache. Never returns.
 async fn sweep_forever(stores: &Stores) {
-    let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(SWEEP_INTERVAL);
     loop {
         ticks.tick().await;
         stores.sweep();
@@ -111,8 +110,7 @@ async fn sweep_forever(stores: &Stores) {
 
 /// Warns once a day while the calendars of the rules end soon. Never returns.
 async fn watch_calendars(rulebook: &Rulebook) {
-    let mut ticks = tokio::time::interval(CALENDAR_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(CALENDAR_INTERVAL);
     loop {
         ticks.tick().await;
         if end_soon(rulebook.rules().calendars_end_us(), SystemClock.now_us()) {
@@ -168,7 +166,6 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
         if found != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));
             if let Some(reason) = found {
-                log_not_ready(reason, error.root());
                 report_not_ready(readiness, reason, error.root());
             }
             known = found;
@@ -183,7 +180,7 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
 /// Ends outages, and reports them in `readiness` if it is given: once no worker has sent a call to a group of servers
 /// for a second. Never returns.
 async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
-    let mut ticks = looks();
+    let mut ticks = ticks(LOOK_INTERVAL);
     let mut was_away = false;
     loop {
         ticks.tick().await;
@@ -202,7 +199,7 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
 /// ones were restarted or have given their place to a replica, and which have a clock that now differs from ours. Never
 /// returns.
 async fn watch_servers(redis: &RedisStore, stores: &Stores) {
-    let mut ticks = looks();
+    let mut ticks = ticks(LOOK_INTERVAL);
     let (mut known, mut unanswered, mut looks) = (redis.connections_opened(), 0, 0);
     loop {
         ticks.tick().await;
@@ -236,8 +233,8 @@ async fn watch_servers(redis: &RedisStore, stores: &Stores) {
     }
 }
 
-fn looks() -> Interval {
-    let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+fn ticks(every: Duration) -> Interval {
+    let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
@@ -260,19 +257,16 @@ fn not_ready_reason(error: &StoreError) -> Option<NotReadyReason> {
 }
 
 fn report_not_ready(readiness: &Readiness, reason: NotReadyReason, error: &StoreError) {
-    match error {
-        StoreError::Tls { reason: detail, .. } => readiness.set_with_detail(reason, detail.clone()),
-        _ => readiness.set(reason),
-    }
-}
-
-fn log_not_ready(reason: NotReadyReason, error: &StoreError) {
     let problem = match reason {
         NotReadyReason::StoreReadOnly => "is a replica, which accepts no writes",
         NotReadyReason::StoreTls => "and this process do not agree about certificates",
         _ => "rejects the credentials, permissions or database of this process",
     };
     tracing::error!(%error, "Redis {problem}: not ready");
+    match error {
+        StoreError::Tls { reason: detail, .. } => readiness.set_with_detail(reason, detail.clone()),
+        _ => readiness.set(reason),
+    }
 }
 
 fn log_server(report: &ServerReport) {

@@ -10,15 +10,11 @@ use serde_json::{Value, json};
 use super::active_rules::ActiveRules;
 use super::exceptions::ExceptionWatcher;
 use super::rules::RuleWatcher;
-use super::status::{exceptions_page, rules_page, store_page};
+use super::status::{exceptions_page, rules_page, store_page, tls_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
-use super::tls_page::tls_page;
 use crate::http::{Endpoint, Explain, Explanation};
 use crate::xds::XdsState;
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
 
 pub(super) fn admin_endpoints(
     rules: &RuleWatcher,
@@ -30,54 +26,43 @@ pub(super) fn admin_endpoints(
     let in_force = Endpoint {
         path: "/rlconfig",
         summary: "the limits in force, one line each",
-        content_type: TEXT,
+        content_type: "text/plain; charset=utf-8",
         render: Arc::new(move || rlconfig(&rulebook.rules())),
     };
     let status = Arc::clone(&rules.active.status);
     let xds = rules.xds_state();
-    let history = Endpoint {
-        path: "/rules",
-        summary: "when the rules were loaded and from where, and the problems of newer ones",
-        content_type: JSON,
-        render: Arc::new(move || {
-            let xds = xds.as_ref().map(XdsState::status);
-            pretty(&rules_page(&status.lock(), xds.as_ref()))
-        }),
-    };
+    let history = json_page(
+        "/rules",
+        "when the rules were loaded and from where, and the problems of newer ones",
+        move || rules_page(&status.lock(), xds.as_ref().map(XdsState::status).as_ref()),
+    );
     let status = exceptions.has_files().then(|| Arc::clone(&exceptions.active.status));
-    let exceptions = Endpoint {
-        path: "/exceptions",
-        summary: "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
-        content_type: JSON,
-        render: Arc::new(move || {
-            pretty(&exceptions_page(status.as_ref().map(|status| status.lock()).as_deref()))
-        }),
-    };
+    let exceptions = json_page(
+        "/exceptions",
+        "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
+        move || exceptions_page(status.as_ref().map(|status| status.lock()).as_deref()),
+    );
     let stores = Arc::clone(stores);
-    let store = Endpoint {
-        path: "/store",
-        summary: "the state of Redis and of the breakers",
-        content_type: JSON,
-        render: Arc::new(move || pretty(&store_page(&stores.view()))),
-    };
-    let tls = Endpoint {
-        path: "/tls",
-        summary: "the certificates in force, and the problems of newer files",
-        content_type: JSON,
-        render: Arc::new(move || {
-            let statuses: Vec<TlsStatus> = tls.iter().map(|status| status.lock().clone()).collect();
-            pretty(&tls_page(&statuses))
-        }),
-    };
-    let build = Endpoint {
-        path: "/build",
-        summary: "name and version",
-        content_type: JSON,
-        render: Arc::new(|| {
-            pretty(&json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}))
-        }),
-    };
+    let store =
+        json_page("/store", "the state of Redis and of the breakers", move || store_page(&stores.view()));
+    let tls = json_page("/tls", "the certificates in force, and the problems of newer files", move || {
+        tls_page(&tls)
+    });
+    let build = json_page(
+        "/build",
+        "name and version",
+        || json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}),
+    );
     vec![in_force, history, exceptions, store, tls, build]
+}
+
+fn json_page(
+    path: &'static str,
+    summary: &'static str,
+    page: impl Fn() -> Value + Send + Sync + 'static,
+) -> Endpoint {
+    let render = Arc::new(move || format!("{:#}\n", page()));
+    Endpoint { path, summary, content_type: "application/json", render }
 }
 
 /// Explains requests by the rules in force.
@@ -87,10 +72,6 @@ pub(super) fn explain(rules: ActiveRules) -> Explain {
         let description = describe(&rules.rulebook.rules(), &applied, request, SystemClock.now_us())?;
         Ok(Explanation { text: description.text, matched: description.matched })
     }))
-}
-
-fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ impl ActiveExceptions {
                 tracing::error!(
                     "the changed exceptions cannot be used, the old ones stay in force: exceptions.path:\n{problems}"
                 );
-                self.metrics.exceptions_failed();
+                self.metrics.families.exceptions.failed();
                 self.status.lock().load.record_failed(problems, SystemClock.now_us());
             }
         }
@@ -147,7 +147,7 @@ impl ActiveExceptions {
         let old = self.rulebook.replace_exceptions(Arc::clone(&loaded.exceptions));
         on_change();
         self.confirm();
-        self.metrics.exceptions_loaded(loaded.kinds().iter());
+        self.metrics.families.exceptions.loaded(loaded.kinds().iter());
         for file in loaded.files.iter().chain(&loaded.gone).filter(|file| !file.changes.is_empty()) {
             tell_file(file);
         }

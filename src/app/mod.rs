@@ -14,7 +14,7 @@
 //!
 //! The console: `sampler` tells it each second what the process has done.
 //!
-//! The admin port: `endpoints` names its paths, `status` makes its JSON pages, `tls_page` the page about certificates.
+//! The admin port: `endpoints` names its paths, `status` makes its JSON pages.
 
 mod active_rules;
 mod background;
@@ -30,7 +30,6 @@ mod sampler;
 mod status;
 mod stores;
 mod tls;
-mod tls_page;
 mod worker_store;
 mod xds_rules;
 
@@ -44,7 +43,7 @@ use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
 use crate::http::Token;
 use crate::net::tls::HandshakeThreadError;
-use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
+use crate::net::{ListenAddress, PortListener, SocketAccess};
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
 use crate::telemetry::logging;
@@ -215,12 +214,19 @@ impl App {
             has_traces: settings.traces.is_some(),
             timings: settings.metrics.statsd.is_some().then_some(queue),
         };
-        let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
+        let written = &settings.metrics;
+        let metrics = Metrics::with_options(MetricsOptions {
+            near_limit_ppm: settings.near_limit_ppm,
+            extra_tags: written.extra_tags.clone(),
+            response_time: written.response_time,
+            values_per_rule: written.values_per_rule,
+            parts,
+        })?;
         let statsd = settings.metrics.statsd.clone();
         let statsd = statsd.map(|options| Statsd::new(options, metrics.clone(), timings));
         let (tracer, traces) = match settings.traces.clone() {
             Some(options) => {
-                let (tracer, traces) = Traces::new(options, metrics.traces())?;
+                let (tracer, traces) = Traces::new(options, metrics.families.traces.clone())?;
                 (tracer, Some(traces))
             }
             None => Default::default(),
@@ -278,50 +284,24 @@ impl App {
 impl Ports {
     async fn bind(settings: &Settings) -> Result<Self, AppError> {
         let server = &settings.server;
+        let bind = async |setting, address: &ListenAddress, access| {
+            let bound = PortListener::bind(address, server.listen, access).await;
+            bound.map_err(|cause| AppError::Bind { setting, address: address.clone(), cause })
+        };
+        // Only the user of this process can open a Unix socket.
+        let own_user = SocketAccess::OwnUser;
         Ok(Self {
             // Like envoyproxy/ratelimit, leave the mode of a Unix socket to the umask: proxies run as other users.
-            grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
-                .await?,
-            http: bind_own("server.http.address", &server.http_address, server.listen).await?,
+            grpc: bind("server.grpc.address", &server.grpc.address, SocketAccess::Umask).await?,
+            http: bind("server.http.address", &server.http_address, own_user).await?,
             admin: match &server.admin.address {
-                Some(address) => Some(bind_own("server.admin.address", address, server.listen).await?),
+                Some(address) => Some(bind("server.admin.address", address, own_user).await?),
                 None => None,
             },
             metrics: match &settings.metrics.address {
-                Some(address) => Some(bind_own("metrics.address", address, server.listen).await?),
+                Some(address) => Some(bind("metrics.address", address, own_user).await?),
                 None => None,
             },
         })
     }
-}
-
-fn metrics_options(settings: &Settings, parts: MeteredParts) -> MetricsOptions {
-    let written = &settings.metrics;
-    MetricsOptions {
-        near_limit_ppm: settings.near_limit_ppm,
-        extra_tags: written.extra_tags.clone(),
-        response_time: written.response_time,
-        values_per_rule: written.values_per_rule,
-        parts,
-    }
-}
-
-/// Only the user of this process can open a Unix socket.
-async fn bind_own(
-    setting: &'static str,
-    address: &ListenAddress,
-    options: ListenOptions,
-) -> Result<PortListener, AppError> {
-    bind(setting, address, options, SocketAccess::OwnUser).await
-}
-
-/// `access`: whose processes may open a Unix socket.
-async fn bind(
-    setting: &'static str,
-    address: &ListenAddress,
-    options: ListenOptions,
-    access: SocketAccess,
-) -> Result<PortListener, AppError> {
-    let bound = PortListener::bind(address, options, access).await;
-    bound.map_err(|cause| AppError::Bind { setting, address: address.clone(), cause })
 }

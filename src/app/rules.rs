@@ -10,7 +10,7 @@ use engine::ValueHashing;
 use rules::{self, CalendarOptions, CalendarYears, Change, LoadOptions, LoadedRules, Problems, Reloader};
 
 use super::active_rules::ActiveRules;
-use super::xds_rules::{XdsRules, XdsSource};
+use super::xds_rules::XdsSource;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
@@ -18,9 +18,10 @@ use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
 
 /// Why the process cannot start with these rules.
 #[derive(Debug, thiserror::Error)]
-pub enum RuleStartError {
-    #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
-    Unusable { path: PathBuf, problems: Problems },
+#[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
+pub struct RuleStartError {
+    path: PathBuf,
+    problems: Problems,
 }
 
 /// How the settings say that rule files are loaded.
@@ -84,9 +85,7 @@ impl RuleWatcher {
                 readiness.set(NotReadyReason::NoRules);
                 record_failure(&active, problems);
             }
-            Err(problems) => {
-                return Err(RuleStartError::Unusable { path: rules.path.clone(), problems });
-            }
+            Err(problems) => return Err(RuleStartError { path: rules.path.clone(), problems }),
         }
         let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: rules.watch };
         Ok(Self { active, source })
@@ -113,7 +112,7 @@ impl RuleWatcher {
                     never = watched => match never {},
                 }
             }
-            RuleSource::Xds(source) => source.run(XdsRules { active, on_change }, end).await,
+            RuleSource::Xds(source) => source.run(active, on_change, end).await,
         }
     }
 }

@@ -1,18 +1,23 @@
 //! The JSON pages of the admin port, as pure functions of the state that they show.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rules::{ChangedLimit, DomainDocuments, FileSummary, KindCounts, RowChanges};
+use parking_lot::Mutex;
+use rules::{ChangedLimit, DomainDocuments, FileSummary, KindCounts, Problems, RowChanges};
 use serde_json::{Value, json};
 use store::availability::Outage;
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 use store::redis::ServerReport;
+use tls::CertificateFacts;
 
 use super::active_rules::RulesStatus;
 use super::exceptions::ExceptionsStatus;
+use super::load_status::LoadStatus;
+use super::tls::{TlsStatus, date};
 use crate::xds::XdsStatus;
 
 /// The stores of the process at one moment. Contains nothing secret.
@@ -110,11 +115,6 @@ fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap
 
 /// `xds`: the client of the server that has the rules; `None` for files.
 pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value {
-    let last_error = status.load.last_error.as_ref().map(|error| {
-        let problems: Vec<_> = error.reason.all().iter().map(ToString::to_string).collect();
-        json!({"at": timestamp(error.at_us), "problems": problems})
-    });
-    let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
     let upgrades = status.upgrades.iter().enumerate().map(
         |(row, used)| json!({"row": format!("upgrades[{row}]"), "limits": used.limits, "first": used.first}),
     );
@@ -135,10 +135,10 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "domains": domains,
         "documents": documents,
         "rules": status.rules,
-        "warnings": warnings,
+        "warnings": texts(&status.warnings),
         "upgrades": upgrades,
         "changed_limits": {"limits": status.changed.limits, "first": changed},
-        "last_error": last_error,
+        "last_error": last_error(&status.load),
         "loads_ok": status.load.loads_ok,
         "loads_failed": status.load.loads_failed,
     })
@@ -147,11 +147,6 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
 /// `None`: the settings name no files of exceptions.
 pub(super) fn exceptions_page(status: Option<&ExceptionsStatus>) -> Value {
     let Some(status) = status else { return json!({"source": null}) };
-    let last_error = status.load.last_error.as_ref().map(|error| {
-        let problems: Vec<_> = error.reason.all().iter().map(ToString::to_string).collect();
-        json!({"at": timestamp(error.at_us), "problems": problems})
-    });
-    let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
     let by_kind = |kinds: KindCounts| -> BTreeMap<_, _> {
         kinds.iter().filter(|(_, rows)| *rows > 0).map(|(kind, rows)| (kind.name(), rows)).collect()
     };
@@ -171,11 +166,20 @@ pub(super) fn exceptions_page(status: Option<&ExceptionsStatus>) -> Value {
         "kinds": by_kind(loaded.kinds()),
         "files": loaded.files.iter().map(file).collect::<Vec<_>>(),
         "table_bytes": loaded.exceptions.table().bytes(),
-        "warnings": warnings,
-        "last_error": last_error,
+        "warnings": texts(&status.warnings),
+        "last_error": last_error(&status.load),
         "loads_ok": status.load.loads_ok,
         "loads_failed": status.load.loads_failed,
     })
+}
+
+fn last_error(load: &LoadStatus<Problems>) -> Option<Value> {
+    let error = load.last_error.as_ref()?;
+    Some(json!({"at": timestamp(error.at_us), "problems": texts(&error.reason)}))
+}
+
+fn texts(problems: &Problems) -> Vec<String> {
+    problems.all().iter().map(ToString::to_string).collect()
 }
 
 fn changed_limit(change: &ChangedLimit) -> Value {
@@ -203,15 +207,61 @@ fn xds_section(status: &XdsStatus) -> Value {
     })
 }
 
-pub(super) fn timestamp(us: u64) -> String {
+/// One section for each port with TLS.
+pub(super) fn tls_page(statuses: &[Arc<Mutex<TlsStatus>>]) -> Value {
+    let sections = statuses.iter().map(|status| {
+        let status = status.lock();
+        (status.port.name().to_owned(), tls_section(&status))
+    });
+    Value::Object(sections.collect())
+}
+
+fn tls_section(status: &TlsStatus) -> Value {
+    let settings = &status.settings;
+    let load = &status.load;
+    let last_error =
+        load.last_error.as_ref().map(|error| json!({"at": timestamp(error.at_us), "error": error.reason}));
+    let client_ca = settings.client_ca_file.as_ref().map(|path| {
+        let authorities: Vec<_> = status.authorities.iter().map(certificate_section).collect();
+        json!({"file": path.display().to_string(), "certificates": authorities})
+    });
+    json!({
+        "in_force": last_error.is_none(),
+        "loaded_at": timestamp(load.loaded_at_us),
+        "cert_file": settings.cert_file.display().to_string(),
+        "key_file": settings.key_file.display().to_string(),
+        "certificate": certificate_section(&status.certificate),
+        "client_ca": client_ca,
+        "client_san": settings.client_names.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "last_error": last_error,
+        "loads_ok": load.loads_ok,
+        "loads_failed": load.loads_failed,
+    })
+}
+
+fn certificate_section(certificate: &CertificateFacts) -> Value {
+    json!({
+        "subject": certificate.subject,
+        "names": certificate.names(),
+        "valid_from": date(certificate.not_before_s),
+        "valid_to": date(certificate.not_after_s),
+    })
+}
+
+fn timestamp(us: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(us)).to_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::PathBuf;
+
     use engine::StoreError;
     use store::redis::ServerDescription;
+    use tls::{ClientName, ServerTls};
+
+    use super::*;
+    use crate::telemetry::metrics::Port;
 
     const MEMORY: MemoryStats = MemoryStats { keys: 3, evictions: 1 };
 
@@ -300,5 +350,59 @@ mod tests {
         });
         let failed = json!({"address": "a:1", "error": StoreError::Timeout.to_string()});
         assert_eq!(page["servers"], json!([described, failed]));
+    }
+
+    fn certificate(subject: &str) -> CertificateFacts {
+        CertificateFacts {
+            subject: subject.to_owned(),
+            not_before_s: 0,
+            not_after_s: 1_924_992_000,
+            dns_names: vec!["*.gateway".to_owned()],
+            ip_addresses: Vec::new(),
+            uris: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_port_has_its_files_certificates_and_the_last_error() {
+        let settings = ServerTls {
+            cert_file: PathBuf::from("/certs/tls.crt"),
+            key_file: PathBuf::from("/certs/tls.key"),
+            client_ca_file: Some(PathBuf::from("/certs/ca.crt")),
+            client_names: ClientName::parse("envoy.local").into_iter().collect(),
+        };
+        let error = "server.grpc.tls.key_file: /certs/tls.key: it is not the key".to_owned();
+        let mut load = LoadStatus::default();
+        load.record_loaded(1_000_000);
+        load.record_failed(error.clone(), 2_000_000);
+        let status = TlsStatus {
+            port: Port::Grpc,
+            settings,
+            certificate: certificate("CN=*"),
+            authorities: vec![certificate("CN=envoy-gateway")],
+            load,
+        };
+        let shown = |subject: &str| {
+            json!({
+                "subject": subject,
+                "names": "DNS:*.gateway",
+                "valid_from": "1970-01-01T00:00:00Z",
+                "valid_to": "2031-01-01T00:00:00Z",
+            })
+        };
+        let expected = json!({"grpc": {
+            "in_force": false,
+            "loaded_at": "1970-01-01T00:00:01Z",
+            "cert_file": "/certs/tls.crt",
+            "key_file": "/certs/tls.key",
+            "certificate": shown("CN=*"),
+            "client_ca": {"file": "/certs/ca.crt", "certificates": [shown("CN=envoy-gateway")]},
+            "client_san": ["envoy.local"],
+            "last_error": {"at": "1970-01-01T00:00:02Z", "error": error},
+            "loads_ok": 1,
+            "loads_failed": 1,
+        }});
+        assert_eq!(tls_page(&[Arc::new(Mutex::new(status))]), expected);
+        assert_eq!(tls_page(&[]), json!({}));
     }
 }

@@ -18,7 +18,7 @@ use store::redis::{
 };
 
 use super::status::{RedisGroupView, RedisView, StoreView};
-use super::worker_store::{AuthoritativeStore, WorkerStore};
+use super::worker_store::{AuthoritativeStore, Denials, WorkerStore};
 use crate::grpc::BoxError;
 use crate::settings::{self, Settings, StoreKind};
 use crate::telemetry::metrics::{Metrics, PulledStats};
@@ -65,19 +65,11 @@ pub(super) struct LocalCounters {
     denials: Option<Denials>,
 }
 
-#[derive(Debug)]
-struct Denials {
-    cache: Arc<DenyCache>,
-    clock: MonotonicClock,
-}
-
 impl LocalCounters {
     pub(super) fn new(settings: &settings::Store) -> Self {
         let has_denials = settings.kind == StoreKind::Redis;
-        let denials = settings.deny_cache.filter(|_| has_denials).map(|options| Denials {
-            cache: Arc::new(DenyCache::new(options)),
-            clock: MonotonicClock::default(),
-        });
+        let denials = settings.deny_cache.filter(|_| has_denials);
+        let denials = denials.map(|options| (Arc::new(DenyCache::new(options)), MonotonicClock::default()));
         Self { memory: Arc::new(MemoryStore::new(settings.memory, SystemClock)), denials }
     }
 
@@ -87,7 +79,7 @@ impl LocalCounters {
     }
 
     pub(super) fn deny_cache_stats(&self) -> Option<PulledStats<DenyCacheStats>> {
-        let cache = Arc::clone(&self.denials.as_ref()?.cache);
+        let (cache, _) = self.denials.clone()?;
         Some(Arc::new(move || cache.stats()))
     }
 }
@@ -123,41 +115,39 @@ impl Stores {
     }
 
     fn make_redis(&self) -> Result<RedisStore, OptionsError> {
-        let observer = self.availability.watching(self.metrics.batches());
+        let observer = self.availability.watching(self.metrics.families.stores.batches());
         if self.redis.per_second.is_none() {
             return RedisStore::new(&self.redis, observer);
         }
-        let per_second = self.availability.watching(self.metrics.per_second_batches());
+        let per_second = self.availability.watching(self.metrics.families.stores.per_second_batches());
         RedisStore::with_observers(&self.redis, [observer, per_second])
     }
 
     fn with_layers(&self, redis: RedisStore) -> WorkerStore {
-        let observer = self.availability.watching(self.metrics.store("redis"));
+        let observer = self.availability.watching(self.metrics.families.stores.meter("redis"));
         let observed = Observed::new(redis.clone(), observer);
-        let denials = self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
         let local = Local { store: Arc::clone(&self.memory), instances: self.local_share };
-        let layered = Fallback::new(DenyCached::new(observed, denials), local);
+        let layered = Fallback::new(DenyCached::new(observed, self.denials.clone()), local);
         WorkerStore::Redis { layered, redis }
     }
 
     /// The counters themselves, for the admin port.
     pub(super) fn authoritative(&self, redis: Option<RedisStore>) -> AuthoritativeStore {
-        let denials = self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
-        AuthoritativeStore { redis, memory: Arc::clone(&self.memory), denials }
+        AuthoritativeStore { redis, memory: Arc::clone(&self.memory), denials: self.denials.clone() }
     }
 
     /// Removes a fraction of the expired counters, and all expired denials.
     pub(super) fn sweep(&self) {
         self.memory.sweep();
-        if let Some(denials) = &self.denials {
-            denials.cache.sweep(denials.clock.now_us());
+        if let Some((denials, clock)) = &self.denials {
+            denials.sweep(clock.now_us());
         }
     }
 
     /// Forgets every denial, because the rules have changed.
     pub(super) fn purge_denials(&self) {
-        if let Some(denials) = &self.denials {
-            denials.cache.purge();
+        if let Some((denials, _)) = &self.denials {
+            denials.purge();
         }
     }
 
@@ -185,7 +175,7 @@ impl Stores {
         self.restarts.fetch_add(changes.restarts.len() as u64, Ordering::Relaxed);
         let ahead_us = reports.iter().filter_map(|report| report.description.as_ref().ok()?.clock_ahead_us);
         if let Some(ahead_us) = ahead_us.max_by_key(|ahead_us| ahead_us.unsigned_abs()) {
-            self.metrics.set_redis_clock_difference(ahead_us);
+            self.metrics.families.stores.set_clock_difference(ahead_us);
         }
         let of = |address: &str| servers.iter().find(|known| known.address == address).cloned();
         let described = reports.into_iter().map(|report| match &report.description {
@@ -214,7 +204,7 @@ impl Stores {
             nodes: self.nodes(),
             restarts: self.restarts.load(Ordering::Relaxed),
             last_outage: self.availability.last_outage(),
-            denials: self.denials.as_ref().map(|denials| denials.cache.stats()),
+            denials: self.denials.as_ref().map(|(denials, _)| denials.stats()),
         };
         let redis = (self.kind == StoreKind::Redis).then(redis);
         StoreView { memory: self.memory.stats(), redis }

@@ -16,6 +16,9 @@ use store::redis::RedisStore;
 /// Redis below its layers. The deny cache is above the observer, so that only calls to the store are measured.
 type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, SystemClock>;
 
+/// The denials that the workers share, and the clock of their ages.
+pub(super) type Denials = (Arc<DenyCache>, MonotonicClock);
+
 /// The store with which one worker decides.
 #[derive(Debug)]
 pub(super) enum WorkerStore {
@@ -76,7 +79,7 @@ pub(super) struct AuthoritativeStore {
     /// All counters; beside Redis, only the counters of the failure policy `local`.
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
     /// Denials of a reset counter are removed from here. The clock is that of the layers over this cache.
-    pub(super) denials: Option<(Arc<DenyCache>, MonotonicClock)>,
+    pub(super) denials: Option<Denials>,
 }
 
 impl Store for AuthoritativeStore {

@@ -21,55 +21,52 @@ pub(super) struct XdsSource {
     pub(super) state: XdsState,
 }
 
-/// Where the rules of the server go.
-pub(super) struct XdsRules<F> {
-    pub(super) active: ActiveRules,
-    pub(super) on_change: F,
-}
-
 impl XdsSource {
     pub(super) fn new(options: XdsOptions, load_options: LoadOptions, metrics: &Metrics) -> Self {
-        Self { options, load_options, meter: metrics.xds(), state: XdsState::default() }
+        Self { options, load_options, meter: metrics.families.xds.clone(), state: XdsState::default() }
     }
 
-    pub(super) async fn run<F: Fn() + Send + 'static>(
+    /// Puts the rules of the server in force until `end`. Calls `on_change` after each change.
+    pub(super) async fn run(
         self,
-        rules: XdsRules<F>,
+        active: ActiveRules,
+        on_change: impl Fn() + Send + 'static,
         end: impl Future<Output = ()>,
     ) {
         let Self { options, load_options, meter, state } = self;
-        let sink = Sink { rules, load_options };
+        let sink = Sink { active, on_change, load_options };
         XdsClient::new(options, sink, meter, state).run(end).await;
     }
 }
 
+/// Where the rules of the server go.
 struct Sink<F> {
-    rules: XdsRules<F>,
+    active: ActiveRules,
+    on_change: F,
     load_options: LoadOptions,
 }
 
 impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
     fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String> {
-        let XdsRules { active, on_change } = &self.rules;
         match rules::load_resources(resources, &self.load_options) {
             Ok(loaded) => {
-                active.replace(loaded, on_change);
+                self.active.replace(loaded, &self.on_change);
                 Ok(())
             }
             Err(problems) => {
                 let reason = reason(&problems);
-                active.record_failure(problems);
+                self.active.record_failure(problems);
                 Err(reason)
             }
         }
     }
 
     fn confirm(&mut self) {
-        self.rules.active.confirm();
+        self.active.confirm();
     }
 
     fn connection_changed(&self, fault: Option<&str>) {
-        self.rules.active.record_connection(fault);
+        self.active.record_connection(fault);
     }
 }
 

@@ -84,11 +84,11 @@ fn by_section(settings: Vec<&SettingInForce>) -> Vec<&SettingInForce> {
         let is_in = |key: &str| {
             key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.') || rest.is_empty())
         };
-        settings.iter().position(|setting| is_in(setting.key))
+        settings.iter().position(|setting| is_in(&setting.key))
     };
     let places = |setting: &&SettingInForce| {
         let sections = setting.key.match_indices('.').map(|(end, _)| &setting.key[..end]);
-        sections.chain([setting.key]).map(place).collect::<Vec<_>>()
+        sections.chain([&*setting.key]).map(place).collect::<Vec<_>>()
     };
     let mut sorted = settings.clone();
     sorted.sort_by_cached_key(places);

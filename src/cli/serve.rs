@@ -152,7 +152,7 @@ fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
         None => setting.origin.is_some() && has_file(setting),
     };
     let Some(setting) = report.settings.iter().find(is_at_fault) else { return error.into() };
-    let key = if text.contains(setting.key) { String::new() } else { format!("{}: ", setting.key) };
+    let key = if text.contains(&setting.key) { String::new() } else { format!("{}: ", setting.key) };
     match &setting.origin {
         None => text.into(),
         Some(origin) => format!("{key}{text} ({origin})").into(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Applied, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Role, Status};
+use strum::{EnumString, VariantNames};
 
 use super::announcements::{Announcements, distinct_name};
 use super::metadata;
@@ -51,7 +52,8 @@ impl Default for HeaderNames {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum HeaderStyle {
     #[default]
     None,

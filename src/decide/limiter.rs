@@ -13,6 +13,7 @@ use engine::{
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use strum::{EnumString, VariantNames};
 
 use super::{Answer, Failures, NoDecision, ResponseOptions};
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
@@ -34,7 +35,8 @@ pub struct Handler<S> {
 }
 
 /// The answer to a request that cannot be decided because it is not valid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum OnInvalid {
     /// An error. Envoy admits the request unless `failure_mode_deny` is set.
     #[default]

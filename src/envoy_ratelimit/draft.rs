@@ -21,16 +21,8 @@ pub(super) const NOT_READ: [(&str, &str); 3] = [
     ("REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION", "envoyproxy/ratelimit no longer reads it"),
 ];
 
-/// The settings that an environment of `envoyproxy/ratelimit` means.
-#[derive(Debug, Default)]
-pub(super) struct Translation {
-    /// By the keys of our settings.
-    pub(super) layer: BTreeMap<String, Meant>,
-    pub(super) problems: Vec<SettingProblem>,
-    pub(super) warnings: Vec<String>,
-    /// The variables that are set to values that can be used.
-    pub(super) variables: Vec<&'static str>,
-}
+/// Each mogrifier has variables that begin so.
+pub(super) const MOGRIFIER_PREFIX: &str = "DOG_STATSD_MOGRIFIER_";
 
 /// The value of a setting of ours that the environment means.
 #[derive(Debug)]
@@ -53,20 +45,52 @@ impl Meant {
     }
 }
 
-#[derive(Debug)]
+/// What is translated so far. A variable that is not set, or not well-formed, has its default.
+#[derive(Debug, Default)]
 pub(super) struct Draft {
-    pub(super) values: Values,
-    layer: BTreeMap<String, Meant>,
+    /// The settings that the environment means, by the keys of our settings.
+    pub(super) layer: BTreeMap<String, Meant>,
+    /// The texts of the variables that are set to values that can be used.
+    pub(super) set: BTreeMap<&'static str, String>,
+    /// The variables of mogrifiers, whose names are not known beforehand.
+    mogrifiers: BTreeMap<String, String>,
+    /// Values that cannot be read.
+    pub(super) problems: Vec<SettingProblem>,
+    /// Values that are passed over, each with the reason.
+    pub(super) warnings: Vec<String>,
 }
 
 impl Draft {
-    pub(super) fn new(values: Values) -> Self {
-        Self { values, layer: BTreeMap::new() }
+    pub(super) fn new(variables: &[(String, String)]) -> Self {
+        let mut draft = Self::default();
+        for (name, text) in variables {
+            if let Some(variable) = table::known(name) {
+                draft.add(variable, text);
+            } else if name.starts_with(MOGRIFIER_PREFIX) {
+                draft.mogrifiers.insert(name.clone(), text.clone());
+            }
+        }
+        draft
+    }
+
+    fn add(&mut self, variable: &'static RatelimitVariable, text: &str) {
+        let name = variable.name;
+        if is_service_link(name, text) {
+            let reason = "Kubernetes sets it for a service of that name, so it is passed over";
+            self.warn(format!("{name}: {reason}"));
+        } else if text.is_empty() && variable.kind.refuses_empty() {
+            // Not "it has its default": some of our defaults are not those of `envoyproxy/ratelimit`.
+            self.warn(format!("{name} is empty, so it is as if it were not set"));
+        } else if is_well_formed(variable.kind, text) {
+            self.set.insert(name, text.to_owned());
+        } else {
+            self.add_problem(variable, text, variable.kind.expected().to_owned());
+        }
     }
 
     /// Sets a setting of ours. `variables`: where the value comes from.
     pub(super) fn set(&mut self, key: &str, text: impl Into<String>, variables: &[&'static str]) {
-        let set: Vec<_> = variables.iter().copied().filter(|name| self.values.is_set(name)).collect();
+        let set: Vec<_> = variables.iter().copied().filter(|name| self.is_set(name)).collect();
         let is_set = !set.is_empty();
         let variables = if is_set { set.join(", ") } else { variables.join(", ") };
         self.layer.insert(key.to_owned(), Meant { text: text.into(), variables, is_set });
@@ -80,16 +104,36 @@ impl Draft {
 
     /// Sets a setting of ours if the variable is set.
     pub(super) fn set_if_given(&mut self, key: &str, text: impl Into<String>, variable: &'static str) {
-        if self.values.is_set(variable) {
+        if self.is_set(variable) {
             self.set(key, text, &[variable]);
         }
+    }
+
+    /// Sets a setting of ours to the text of the variable, if it is set.
+    pub(super) fn copy_text(&mut self, key: &str, variable: &'static str) {
+        self.set_if_given(key, self.text(variable).to_owned(), variable);
+    }
+
+    /// Sets a setting of ours to the text of the variable, unless it is empty. Returns whether it was set.
+    pub(super) fn copy_if_not_empty(&mut self, key: &str, variable: &'static str) -> bool {
+        let text = self.text(variable).to_owned();
+        let is_set = !text.is_empty();
+        if is_set {
+            self.set(key, text, &[variable]);
+        }
+        is_set
+    }
+
+    /// Sets a setting of ours to true or false, if the variable is set.
+    pub(super) fn copy_flag(&mut self, key: &str, variable: &'static str) {
+        self.set_if_given(key, self.flag(variable).to_string(), variable);
     }
 
     /// Adds a warning for each of these variables that is set: without `condition` it has no meaning.
     pub(super) fn warn_without(&mut self, condition: &str, names: &[&'static str]) {
         for name in names {
-            if self.values.is_set(name) {
-                self.values.warn(format!("{name} has no meaning without {condition}"));
+            if self.is_set(name) {
+                self.warn(format!("{name} has no meaning without {condition}"));
             }
         }
     }
@@ -103,88 +147,30 @@ impl Draft {
 
     /// Adds the same warnings for the variables of a library. `prefix`: the start of their names.
     pub(super) fn warn_about_libraries(&mut self, prefix: &str) {
-        self.warn_about_each(|name| table::find_of_library(name).filter(|_| name.starts_with(prefix)));
+        self.warn_about_each(|name| table::known(name).filter(|_| name.starts_with(prefix)));
     }
 
     fn warn_about_each(&mut self, find: impl Fn(&str) -> Option<&'static RatelimitVariable>) {
-        let set: Vec<_> = self.values.names().filter_map(find).collect();
-        for variable in set {
-            let name = variable.name;
-            match variable.effect {
-                Effect::Sets(_) => {}
-                Effect::Meaningless(reason) => {
-                    self.values.warn(format!("{name} has no meaning here: {}", plain(reason)));
-                }
+        for RatelimitVariable { name, effect, .. } in self.set.keys().filter_map(|name| find(name)) {
+            if let Effect::Meaningless(reason) = effect {
+                // Without the marks of the documentation.
+                let reason = reason.replace('`', "");
+                self.warnings.push(format!("{name} has no meaning here: {reason}"));
             }
         }
     }
 
-    pub(super) fn warn_about_unread<'v>(&mut self, names: impl IntoIterator<Item = &'v str>) {
-        for name in names {
-            if let Some((_, reason)) = NOT_READ.iter().find(|(unread, _)| *unread == name) {
-                self.values.warn(format!("{name} is not read: {reason}"));
+    pub(super) fn warn_about_unread(&mut self, variables: &[(String, String)]) {
+        for (name, _) in variables {
+            if let Some((_, reason)) = NOT_READ.iter().find(|(unread, _)| unread == name) {
+                self.warn(format!("{name} is not read: {reason}"));
             }
-        }
-    }
-
-    pub(super) fn finish(self) -> Translation {
-        let variables = self.values.names().collect();
-        let Values { problems, warnings, .. } = self.values;
-        Translation { layer: self.layer, problems, warnings, variables }
-    }
-}
-
-/// A reason without the marks of the documentation.
-fn plain(reason: &str) -> String {
-    reason.replace('`', "")
-}
-
-/// Each mogrifier has variables that begin so.
-pub(super) const MOGRIFIER_PREFIX: &str = "DOG_STATSD_MOGRIFIER_";
-
-/// The texts of the variables that are set and well-formed. Any other variable has its default.
-#[derive(Debug, Default)]
-pub(super) struct Values {
-    set: BTreeMap<&'static str, String>,
-    /// The variables of mogrifiers, whose names are not known beforehand.
-    mogrifiers: BTreeMap<String, String>,
-    /// Values that cannot be read.
-    pub(super) problems: Vec<SettingProblem>,
-    /// Values that are passed over, each with the reason.
-    pub(super) warnings: Vec<String>,
-}
-
-impl Values {
-    pub(super) fn new<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
-        let mut values = Self::default();
-        for (name, text) in variables {
-            if let Some(variable) = known(name) {
-                values.add(variable, text);
-            } else if name.starts_with(MOGRIFIER_PREFIX) {
-                values.mogrifiers.insert(name.to_owned(), text.to_owned());
-            }
-        }
-        values
-    }
-
-    fn add(&mut self, variable: &'static RatelimitVariable, text: &str) {
-        let name = variable.name;
-        if is_service_link(name, text) {
-            let reason = "Kubernetes sets it for a service of that name, so it is passed over";
-            self.warnings.push(format!("{name}: {reason}"));
-        } else if text.is_empty() && variable.kind.refuses_empty() {
-            // Not "it has its default": some of our defaults are not those of `envoyproxy/ratelimit`.
-            self.warnings.push(format!("{name} is empty, so it is as if it were not set"));
-        } else if is_well_formed(variable.kind, text) {
-            self.set.insert(name, text.to_owned());
-        } else {
-            self.add_problem(variable, text, variable.kind.expected().to_owned());
         }
     }
 
     /// Adds the problem that a value, though well-formed, is none of those that are expected.
     pub(super) fn refuse(&mut self, name: &'static str, expected: impl Into<String>) {
-        let variable = known(name).expect("a constant of this module, and a test reads them all");
+        let variable = table::known(name).expect("a constant of this module, and a test reads them all");
         let text = self.text(name).to_owned();
         self.add_problem(variable, &text, expected.into());
     }
@@ -207,13 +193,8 @@ impl Values {
         self.set.contains_key(name)
     }
 
-    /// The variables that are set, in the order of their names.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.set.keys().copied()
-    }
-
     pub(super) fn text(&self, name: &str) -> &str {
-        let default = || known(name).map_or("", |variable| variable.default);
+        let default = || table::known(name).map_or("", |variable| variable.default);
         self.set.get(name).map_or_else(default, String::as_str)
     }
 
@@ -233,10 +214,6 @@ impl Values {
     pub(super) fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).unwrap_or_default()
     }
-}
-
-fn known(name: &str) -> Option<&'static RatelimitVariable> {
-    table::find(name).or_else(|| table::find_of_library(name))
 }
 
 fn is_well_formed(kind: ValueKind, text: &str) -> bool {

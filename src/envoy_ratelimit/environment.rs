@@ -96,7 +96,7 @@ impl fmt::Display for EnvironmentUse {
 pub(super) fn add_layer(written: &mut Written, translated: BTreeMap<String, Meant>) {
     let catalogue = Settings::catalogue();
     let defaults: HashMap<&str, &str> =
-        catalogue.iter().map(|setting| (setting.key, setting.default)).collect();
+        catalogue.iter().map(|setting| (&*setting.key, setting.default)).collect();
     let repeats_default = |written: &Written, key: &str| {
         let value = written.file.get(key).filter(|_| !written.environment.contains_key(key));
         value.and_then(text) == defaults.get(key).copied()

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::draft::{Draft, Values};
+use super::draft::Draft;
 use super::tls;
 
 /// The range of `server.grpc.max_connection_age`.
@@ -16,7 +16,7 @@ pub(super) fn translate(draft: &mut Draft) {
         ("server.grpc.address", "GRPC_HOST", "GRPC_PORT"),
     ];
     for (key, host, port) in ports {
-        if let Some(address) = address(&mut draft.values, host, port) {
+        if let Some(address) = address(draft, host, port) {
             draft.set(key, address, &[host, port]);
         }
     }
@@ -30,56 +30,63 @@ pub(super) fn translate(draft: &mut Draft) {
 /// A Unix socket in place of the TCP port.
 fn translate_socket(draft: &mut Draft) {
     const NAME: &str = "GRPC_UDS";
-    let path = draft.values.text(NAME).to_owned();
+    let path = draft.text(NAME).to_owned();
     // Go makes an abstract socket of a name that starts with `@`.
     let absolute = std::path::absolute(&path).ok().filter(|_| !path.starts_with('@'));
     match absolute.as_ref().and_then(|path| path.to_str()) {
         _ if path.is_empty() => {}
         Some(absolute) => draft.set("server.grpc.address", format!("unix:{absolute}"), &[NAME]),
-        None => draft.values.refuse(NAME, "the path of a socket; abstract sockets are not supported"),
+        None => draft.refuse(NAME, "the path of a socket; abstract sockets are not supported"),
     }
 }
 
 /// The text of a listening address; `None` after a problem.
-fn address(values: &mut Values, host: &'static str, port: &'static str) -> Option<String> {
-    let Ok(number) = u16::try_from(values.whole(port)) else {
-        values.refuse(port, "a port from 0 to 65535");
+fn address(draft: &mut Draft, host: &'static str, port: &'static str) -> Option<String> {
+    let Ok(number) = u16::try_from(draft.whole(port)) else {
+        draft.refuse(port, "a port from 0 to 65535");
         return None;
     };
-    let text = address_text(values.text(host), number);
+    let text = address_text(draft.text(host), number);
     if text.is_none() {
-        values.refuse(host, "an IP address, a host name, or nothing");
+        draft.refuse(host, "an IP address, a host name, or nothing");
     }
     text
 }
 
 /// The text of a host and a port for a setting of ours; `None` if the host is none.
 pub(super) fn address_text(host: &str, port: u16) -> Option<String> {
+    const EVERY_ADDRESS: &str = "[::]";
+    let host = host_text(host, EVERY_ADDRESS)?;
+    // Go listens on every address of both families, whichever of them is written.
+    let host = if host == "0.0.0.0" { EVERY_ADDRESS } else { &host };
+    Some(format!("{host}:{port}"))
+}
+
+/// The text of a host in an address of ours; `None` if it is none. `nothing`: the host that the empty text means.
+pub(super) fn host_text(host: &str, nothing: &str) -> Option<String> {
     let name = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
     match name.parse::<IpAddr>() {
-        // Go listens on every address of both families, whichever of them is written.
-        Ok(ip) if ip.is_unspecified() => Some(format!("[::]:{port}")),
-        Ok(IpAddr::V6(ip)) => Some(format!("[{ip}]:{port}")),
-        Ok(IpAddr::V4(ip)) => Some(format!("{ip}:{port}")),
-        Err(_) if name.is_empty() => Some(format!("[::]:{port}")),
+        Ok(IpAddr::V6(ip)) => Some(format!("[{ip}]")),
+        Ok(IpAddr::V4(ip)) => Some(ip.to_string()),
+        Err(_) if name.is_empty() => Some(nothing.to_owned()),
         Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => None,
-        Err(_) => Some(format!("{name}:{port}")),
+        Err(_) => Some(name.to_owned()),
     }
 }
 
 fn translate_age(draft: &mut Draft) {
     const NAME: &str = "GRPC_MAX_CONNECTION_AGE";
-    let age = draft.values.duration(NAME);
+    let age = draft.duration(NAME);
     if age.is_zero() || (AGE.0..=AGE.1).contains(&age) {
         let text = humantime::format_duration(age).to_string();
         draft.set_if_given("server.grpc.max_connection_age", text, NAME);
     } else {
-        draft.values.refuse(NAME, "a duration from 1s to 8760h, or 0 for never");
+        draft.refuse(NAME, "a duration from 1s to 8760h, or 0 for never");
     }
 }
 
 fn translate_log(draft: &mut Draft) {
-    let level = match draft.values.text("LOG_LEVEL").to_ascii_lowercase().as_str() {
+    let level = match draft.text("LOG_LEVEL").to_ascii_lowercase().as_str() {
         "panic" | "fatal" | "error" => Some("error"),
         "warn" | "warning" => Some("warn"),
         "info" => Some("info"),
@@ -89,13 +96,13 @@ fn translate_log(draft: &mut Draft) {
     };
     match level {
         Some(level) => draft.set_if_given("log.level", level, "LOG_LEVEL"),
-        None if draft.values.text("LOG_LEVEL").is_empty() => {
-            draft.values.warn("LOG_LEVEL is empty, so the level is info");
+        None if draft.text("LOG_LEVEL").is_empty() => {
+            draft.warn("LOG_LEVEL is empty, so the level is info");
         }
         None => {
-            draft.values.refuse("LOG_LEVEL", "one of panic, fatal, error, warn, warning, info, debug, trace");
+            draft.refuse("LOG_LEVEL", "one of panic, fatal, error, warn, warning, info, debug, trace");
         }
     }
-    let is_json = draft.values.text("LOG_FORMAT").eq_ignore_ascii_case("json");
+    let is_json = draft.text("LOG_FORMAT").eq_ignore_ascii_case("json");
     draft.set_if_given("log.format", if is_json { "envoy_ratelimit" } else { "text" }, "LOG_FORMAT");
 }

@@ -14,12 +14,12 @@ const MILLISECONDS: &str = "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS";
 
 pub(super) fn translate(draft: &mut Draft) {
     translate_tags(draft);
-    let path = draft.values.text(PATH).to_owned();
+    let path = draft.text(PATH).to_owned();
     if !path.is_empty() && !path.starts_with('/') {
-        draft.values.refuse(PATH, "a path that begins with a slash");
-    } else if draft.values.flag(DISABLE) {
+        draft.refuse(PATH, "a path that begins with a slash");
+    } else if draft.flag(DISABLE) {
         draft.set("metrics.address", "off", &[DISABLE]);
-    } else if draft.values.flag(USE) {
+    } else if draft.flag(USE) {
         translate_port(draft, path);
     } else {
         draft.warn_without(&format!("{USE}=true"), &[ADDRESS, PATH, MILLISECONDS]);
@@ -29,18 +29,18 @@ pub(super) fn translate(draft: &mut Draft) {
 /// Like in `envoyproxy/ratelimit`, the last value of a tag that is given twice counts. A tag without a value is not
 /// used: for Prometheus, a label without a value is no label.
 fn translate_tags(draft: &mut Draft) {
-    let written = parse_map(draft.values.text(TAGS)).unwrap_or_default();
+    let written = parse_map(draft.text(TAGS)).unwrap_or_default();
     let mut tags: Vec<(String, String)> = Vec::new();
     for (name, value) in written {
         if let Some(place) = tags.iter().position(|(known, _)| *known == name) {
             let (_, unused) = tags.remove(place);
             let (name, unused) = (quoted(&name), quoted(&unused));
-            draft.values.warn(format!("{TAGS}: {name} is given twice, so its value {unused} is not used"));
+            draft.warn(format!("{TAGS}: {name} is given twice, so its value {unused} is not used"));
         }
         tags.push((name, value));
     }
     for (name, _) in tags.iter().filter(|(_, value)| value.is_empty()) {
-        draft.values.warn(format!("{TAGS}: {} has no value, so it is not used", quoted(name)));
+        draft.warn(format!("{TAGS}: {} has no value, so it is not used", quoted(name)));
     }
     let used = tags.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<_> = used.map(|(name, value)| format!("{name}:{value}")).collect();
@@ -48,22 +48,22 @@ fn translate_tags(draft: &mut Draft) {
 }
 
 fn translate_port(draft: &mut Draft, path: String) {
-    let address = draft.values.text(ADDRESS).to_owned();
+    let address = draft.text(ADDRESS).to_owned();
     if address.is_empty() {
-        draft.values.warn(format!("{ADDRESS} is empty, so the metrics are on the HTTP port only"));
+        draft.warn(format!("{ADDRESS} is empty, so the metrics are on the HTTP port only"));
     } else {
         let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         match parts.and_then(|(host, port)| address_text(host, port)) {
             Some(text) => draft.set("metrics.address", text, &[ADDRESS, USE]),
-            None => draft.values.refuse(ADDRESS, "host:port or :port"),
+            None => draft.refuse(ADDRESS, "host:port or :port"),
         }
     }
     if path.is_empty() {
-        draft.values.warn(format!("{PATH} is empty, so it is /metrics"));
+        draft.warn(format!("{PATH} is empty, so it is /metrics"));
     } else {
         draft.set_if_given("metrics.path", path, PATH);
     }
-    let unit = if draft.values.flag(MILLISECONDS) { "milliseconds" } else { "seconds" };
+    let unit = if draft.flag(MILLISECONDS) { "milliseconds" } else { "seconds" };
     draft.set_if_given("metrics.response_time", unit, MILLISECONDS);
 }
 

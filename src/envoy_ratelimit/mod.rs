@@ -12,9 +12,7 @@ mod limits;
 mod listeners;
 mod metrics;
 mod redis;
-mod redis_table;
 mod rules;
-mod stats_table;
 mod statsd;
 mod table;
 #[cfg(test)]
@@ -27,18 +25,17 @@ pub use environment::EnvironmentUse;
 pub use variable::RatelimitVariable;
 
 use crate::settings::Written;
-use draft::{Draft, Translation, Values};
+use draft::Draft;
 
 /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
 #[must_use]
 pub fn ratelimit_variables() -> Vec<RatelimitVariable> {
-    table::all().chain(table::of_libraries()).copied().collect()
+    table::OWN.iter().chain(&table::LIBRARIES).copied().collect()
 }
 
 /// Whether a variable of this name belongs to `envoyproxy/ratelimit`, or did once.
 pub(crate) fn is_known(name: &str) -> bool {
-    table::find(name).is_some()
-        || table::find_of_library(name).is_some()
+    table::known(name).is_some()
         || name.starts_with(draft::MOGRIFIER_PREFIX)
         || draft::NOT_READ.iter().any(|(known, _)| *known == name)
 }
@@ -46,18 +43,17 @@ pub(crate) fn is_known(name: &str) -> bool {
 /// Adds the settings that the variables mean to those that were written. Returns the variables that are set to values
 /// that can be used.
 pub(crate) fn add_translated(written: &mut Written) -> Vec<&'static str> {
-    let variables = written.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let Translation { layer, problems, warnings, variables } = translate(variables);
+    let Draft { layer, set, problems, warnings, .. } = translate(&written.variables);
     written.problems.extend(problems);
     written.warnings.extend(warnings);
     environment::add_layer(written, layer);
-    variables
+    set.into_keys().collect()
 }
 
 /// Translates the variables. Those that are not set have the defaults of `envoyproxy/ratelimit` where another default
 /// would change which limits are in force.
-fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)> + Clone) -> Translation {
-    let mut draft = Draft::new(Values::new(variables.clone()));
+fn translate(variables: &[(String, String)]) -> Draft {
+    let mut draft = Draft::new(variables);
     listeners::translate(&mut draft);
     rules::translate(&mut draft);
     limits::translate(&mut draft);
@@ -66,6 +62,6 @@ fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)> + Clone
     statsd::translate(&mut draft);
     traces::translate(&mut draft);
     draft.warn_about_meaningless();
-    draft.warn_about_unread(variables.into_iter().map(|(name, _)| name));
-    draft.finish()
+    draft.warn_about_unread(variables);
+    draft
 }

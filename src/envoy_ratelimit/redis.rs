@@ -1,6 +1,7 @@
 //! The Redis servers: addresses and credentials.
 
 use store::redis::RedisUrl;
+use strum::IntoStaticStr;
 
 use super::draft::Draft;
 use super::tls;
@@ -46,9 +47,11 @@ const TIMEOUT: &str = "100ms";
 /// What Go connects to where an address has no host.
 const LOOPBACK: &str = "127.0.0.1";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The names are those of our setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum Topology {
-    Single,
+    Standalone,
     Cluster,
     Sentinel,
 }
@@ -56,7 +59,7 @@ enum Topology {
 pub(super) fn translate(draft: &mut Draft) {
     draft.set_default("store.redis.timeout", TIMEOUT, "a timeout of decisions");
     translate_group(draft, &MAIN);
-    let has_second = draft.values.flag(USE_PER_SECOND);
+    let has_second = draft.flag(USE_PER_SECOND);
     if has_second {
         translate_group(draft, &PER_SECOND);
     } else {
@@ -64,21 +67,15 @@ pub(super) fn translate(draft: &mut Draft) {
         let names = [url, socket_type, topology, auth, sentinel_auth, tls];
         draft.warn_without(&format!("{USE_PER_SECOND}=true"), &names);
     }
-    let has_tls = draft.values.flag(MAIN.tls) || (has_second && draft.values.flag(PER_SECOND.tls));
+    let has_tls = draft.flag(MAIN.tls) || (has_second && draft.flag(PER_SECOND.tls));
     tls::translate_redis(draft, has_tls);
-    let needed = draft.values.flag("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
-    let ready = (!needed).to_string();
-    draft.set_if_given("store.redis.ready_in_outage", ready, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
+    let needed = "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION";
+    draft.set_if_given("store.redis.ready_in_outage", (!draft.flag(needed)).to_string(), needed);
 }
 
 fn translate_group(draft: &mut Draft, names: &ServerNames) {
     let Some(topology) = topology(draft, names.topology) else { return };
-    let name = match topology {
-        Topology::Single => "standalone",
-        Topology::Cluster => "cluster",
-        Topology::Sentinel => "sentinel",
-    };
-    draft.set(&names.key("topology"), name, &[names.topology]);
+    draft.set(&names.key("topology"), <&str>::from(topology), &[names.topology]);
     translate_servers(draft, names, topology);
     translate_credentials(draft, names.auth, [names.key("username"), names.key("password")]);
     if topology == Topology::Sentinel {
@@ -101,61 +98,59 @@ impl ServerNames {
 }
 
 fn topology(draft: &mut Draft, variable: &'static str) -> Option<Topology> {
-    match draft.values.text(variable).to_ascii_uppercase().as_str() {
-        "SINGLE" => Some(Topology::Single),
+    match draft.text(variable).to_ascii_uppercase().as_str() {
+        "SINGLE" => Some(Topology::Standalone),
         "CLUSTER" => Some(Topology::Cluster),
         "SENTINEL" => Some(Topology::Sentinel),
         "" => {
-            draft.values.warn(format!("{variable} is empty, so it is SINGLE"));
-            Some(Topology::Single)
+            draft.warn(format!("{variable} is empty, so it is SINGLE"));
+            Some(Topology::Standalone)
         }
         _ => {
-            draft.values.refuse(variable, "one of SINGLE, CLUSTER, SENTINEL");
+            draft.refuse(variable, "one of SINGLE, CLUSTER, SENTINEL");
             None
         }
     }
 }
 
 fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: Topology) {
-    let text = draft.values.text(names.url).to_owned();
+    let text = draft.text(names.url).to_owned();
     let mut elements: Vec<&str> = text.split(',').collect();
     if topology == Topology::Sentinel {
         let master = elements.remove(0);
         if master.is_empty() || elements.is_empty() {
-            draft
-                .values
-                .refuse(names.url, "the name of the master, then the sentinels, with commas between them");
+            draft.refuse(names.url, "the name of the master, then the sentinels, with commas between them");
             return;
         }
         draft.set(&names.key("sentinel.master"), master, &[names.url]);
     }
-    if topology == Topology::Single && elements.len() > 1 {
+    if topology == Topology::Standalone && elements.len() > 1 {
         let expected = format!("one server, as {} is SINGLE", names.topology);
-        draft.values.refuse(names.url, expected);
+        draft.refuse(names.url, expected);
         return;
     }
     let Ok(network) = network(draft, names) else { return };
-    let form = Form { network, is_tls: draft.values.flag(names.tls), names };
+    let form = Form { network, is_tls: draft.flag(names.tls), names };
     let urls: Result<Vec<RedisUrl>, String> = elements.into_iter().map(|element| form.url(element)).collect();
     match urls {
         Ok(urls) => set_urls(draft, names, topology, &urls),
-        Err(expected) => draft.values.refuse(names.url, expected),
+        Err(expected) => draft.refuse(names.url, expected),
     }
 }
 
 /// `None`: as the addresses look. An error is recorded as a problem.
 fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()> {
     let variable = names.socket_type;
-    match draft.values.text(variable) {
-        _ if !draft.values.is_set(variable) => Ok(None),
+    match draft.text(variable) {
+        _ if !draft.is_set(variable) => Ok(None),
         "tcp" | "tcp4" | "tcp6" => Ok(Some(Network::Tcp)),
         "unix" => Ok(Some(Network::Unix)),
         "" => {
-            draft.values.warn(format!("{variable} is empty, so the form of {} decides", names.url));
+            draft.warn(format!("{variable} is empty, so the form of {} decides", names.url));
             Ok(None)
         }
         _ => {
-            draft.values.refuse(variable, "tcp or unix");
+            draft.refuse(variable, "tcp or unix");
             Err(())
         }
     }
@@ -253,7 +248,7 @@ fn encoded(path: &str) -> String {
 
 /// `password`, or `user:password`: the text before the first colon is the user.
 fn translate_credentials(draft: &mut Draft, variable: &'static str, [user_key, password_key]: [String; 2]) {
-    let text = draft.values.text(variable).to_owned();
+    let text = draft.text(variable).to_owned();
     if text.is_empty() {
         return;
     }

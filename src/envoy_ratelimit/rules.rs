@@ -10,44 +10,36 @@ const DIRECTORY: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_A
 const WATCH_ROOT: &str = "RUNTIME_WATCH_ROOT";
 
 pub(super) fn translate(draft: &mut Draft) {
-    match draft.values.text("CONFIG_TYPE") {
+    match draft.text("CONFIG_TYPE") {
         "FILE" => translate_directory(draft),
         XDS => translate_xds(draft),
         "" => {
-            draft.values.warn("CONFIG_TYPE is empty, so rules are read from files");
+            draft.warn("CONFIG_TYPE is empty, so rules are read from files");
             translate_directory(draft);
         }
-        _ => draft.values.refuse("CONFIG_TYPE", format!("FILE or {}, in capitals", XDS)),
+        _ => draft.refuse("CONFIG_TYPE", format!("FILE or {}, in capitals", XDS)),
     }
-    for (variable, key) in [
-        ("MERGE_DOMAIN_CONFIG", "rules.merge_domains"),
-        ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "rules.require_domain"),
-    ] {
-        let text = draft.values.flag(variable).to_string();
-        draft.set_if_given(key, text, variable);
-    }
+    draft.copy_flag("rules.merge_domains", "MERGE_DOMAIN_CONFIG");
+    draft.copy_flag("rules.require_domain", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED");
 }
 
 fn translate_directory(draft: &mut Draft) {
     let mut path = PathBuf::new();
     for name in DIRECTORY {
         // Like in `envoyproxy/ratelimit`, a slash at the start of a part does not make it absolute.
-        let part = draft.values.text(name);
+        let part = draft.text(name);
         path.push(if path.as_os_str().is_empty() { part } else { part.trim_start_matches('/') });
     }
     if path.as_os_str().is_empty() {
         path.push(".");
     }
-    let mut variables: Vec<&'static str> = DIRECTORY.to_vec();
     draft.set("rules.path", path.display().to_string(), &DIRECTORY);
-    variables.push(WATCH_ROOT);
-    draft.set("rules.directory", directory(draft), &variables);
+    draft.set("rules.directory", directory(draft), &[&DIRECTORY[..], &[WATCH_ROOT]].concat());
 }
 
 /// Which files of the directory are read.
 fn directory(draft: &Draft) -> &'static str {
-    let values = &draft.values;
-    match (values.flag(WATCH_ROOT), values.text("RUNTIME_SUBDIRECTORY")) {
+    match (draft.flag(WATCH_ROOT), draft.text("RUNTIME_SUBDIRECTORY")) {
         // `envoyproxy/ratelimit` reads no rules then, so a missing directory is no mistake.
         (true, "") => "optional",
         (true, _) => "any_files_and_beside",
@@ -69,50 +61,40 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
 fn translate_xds(draft: &mut Draft) {
     // A resolver of gRPC may be named before the address.
-    let url = draft.values.text(URL);
+    let url = draft.text(URL);
     let address = url.strip_prefix("dns:///").unwrap_or(url).to_owned();
     draft.set("rules.xds.address", address, &["CONFIG_TYPE", URL]);
-    for (variable, key) in [
-        ("CONFIG_GRPC_XDS_NODE_ID", "rules.xds.node_id"),
-        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "rules.xds.headers"),
-    ] {
-        let text = draft.values.text(variable).to_owned();
-        draft.set_if_given(key, text, variable);
-    }
+    draft.copy_text("rules.xds.node_id", "CONFIG_GRPC_XDS_NODE_ID");
+    draft.copy_text("rules.xds.headers", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS");
     let metadata = metadata(draft);
     draft.set_if_given("rules.xds.node_metadata", metadata, METADATA);
     tls::translate_xds(draft);
     translate_backoff(draft);
-    let max_message_bytes = draft.values.whole("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES").to_string();
-    draft.set_if_given("rules.xds.max_message_bytes", max_message_bytes, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES");
-    for (variable, key) in [
-        ("XDS_CLIENT_BACKOFF_JITTER", "rules.xds.backoff.jitter"),
-        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "rules.xds.start_without_rules"),
-    ] {
-        let text = draft.values.flag(variable).to_string();
-        draft.set_if_given(key, text, variable);
-    }
+    let max_size = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+    draft.set_if_given("rules.xds.max_message_bytes", draft.whole(max_size).to_string(), max_size);
+    draft.copy_flag("rules.xds.backoff.jitter", "XDS_CLIENT_BACKOFF_JITTER");
+    draft.copy_flag("rules.xds.start_without_rules", "FORCE_START_WITHOUT_INITIAL_CONFIG");
 }
 
 /// Like in `envoyproxy/ratelimit`, a pair without a `=` is dropped.
 fn metadata(draft: &mut Draft) -> String {
-    let text = draft.values.text(METADATA).to_owned();
+    let text = draft.text(METADATA).to_owned();
     let is_pair = |pair: &&str| pair.trim().split_once('=').is_some_and(|(key, _)| !key.is_empty());
     let (pairs, others): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_pair);
     if others.iter().any(|other| !other.is_empty()) {
-        draft.values.warn(format!("{METADATA}: what is not key=value is dropped"));
+        draft.warn(format!("{METADATA}: what is not key=value is dropped"));
     }
     pairs.join(",")
 }
 
 /// Keeps our own pauses unless the environment chooses some: ours double, those of envoyproxy/ratelimit never do.
 fn translate_backoff(draft: &mut Draft) {
-    let [initial_given, max_given] = BACKOFF.map(|name| draft.values.is_set(name));
+    let [initial_given, max_given] = BACKOFF.map(|name| draft.is_set(name));
     if !initial_given && !max_given {
         return;
     }
     let [least, most] = BACKOFF_BOUNDS;
-    let [initial, max] = BACKOFF.map(|name| draft.values.duration(name).clamp(least, most));
+    let [initial, max] = BACKOFF.map(|name| draft.duration(name).clamp(least, most));
     let initial = if initial_given { initial } else { INITIAL_BACKOFF.min(max) };
     for (key, pause) in [("rules.xds.backoff.initial", initial), ("rules.xds.backoff.max", max.max(initial))]
     {

@@ -1,6 +1,5 @@
 //! statsd and DogStatsD.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use regex::Regex;
@@ -8,6 +7,7 @@ use serde_json::json;
 
 use super::draft::{Draft, MOGRIFIER_PREFIX};
 use super::go_syntax::parse_map;
+use super::listeners::host_text;
 use crate::settings::{Fault, SettingProblem, quoted, variable_origin};
 
 const DISABLE: &str = "DISABLE_STATS";
@@ -49,15 +49,13 @@ pub(super) fn translate(draft: &mut Draft) {
         }
         Sink::Statsd => {
             draft.warn_without("DogStatsD", &[MOGRIFIERS]);
-            let protocol = draft.values.text(PROTOCOL).to_owned();
+            let protocol = draft.text(PROTOCOL).to_owned();
             let scheme = match protocol.as_str() {
                 "" | "tcp" | "tcp4" | "tcp6" => "tcp",
                 "udp" | "udp4" | "udp6" => "udp",
                 _ => {
                     let unknown = quoted(&protocol);
-                    draft
-                        .values
-                        .warn(format!("{PROTOCOL}: expected tcp or udp, found {unknown}: nothing is sent"));
+                    draft.warn(format!("{PROTOCOL}: expected tcp or udp, found {unknown}: nothing is sent"));
                     return draft.set(ADDRESS_KEY, "off", &[PROTOCOL]);
                 }
             };
@@ -78,13 +76,13 @@ pub(super) fn translate(draft: &mut Draft) {
 /// statsd is on unless a variable says otherwise, as in `envoyproxy/ratelimit`.
 fn sink(draft: &mut Draft) -> Sink {
     let [is_disabled, statsd, dog_statsd, prometheus] =
-        [DISABLE, STATSD, DOG_STATSD, PROMETHEUS].map(|name| draft.values.flag(name));
-    let asks_for_statsd = statsd && draft.values.is_set(STATSD);
+        [DISABLE, STATSD, DOG_STATSD, PROMETHEUS].map(|name| draft.flag(name));
+    let asks_for_statsd = statsd && draft.is_set(STATSD);
     if is_disabled {
         Sink::Off(&[DISABLE])
     } else if dog_statsd {
         if asks_for_statsd {
-            draft.values.refuse(DOG_STATSD, format!("false, as {STATSD} is true: metrics go to one of them"));
+            draft.refuse(DOG_STATSD, format!("false, as {STATSD} is true: metrics go to one of them"));
         }
         Sink::DogStatsd
     } else if asks_for_statsd || (statsd && !prometheus) {
@@ -97,39 +95,30 @@ fn sink(draft: &mut Draft) -> Sink {
 }
 
 fn translate_address(draft: &mut Draft, scheme: &str, variables: &[&'static str]) {
-    let Some(port) = u16::try_from(draft.values.whole(PORT)).ok().filter(|&port| port > 0) else {
-        return draft.values.refuse(PORT, "a port from 1 to 65535");
+    let Some(port) = u16::try_from(draft.whole(PORT)).ok().filter(|&port| port > 0) else {
+        return draft.refuse(PORT, "a port from 1 to 65535");
     };
-    let host = draft.values.text(HOST);
-    let name = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
-    let host = match name.parse::<IpAddr>() {
-        Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
-        Ok(IpAddr::V4(ip)) => ip.to_string(),
-        Err(_) if name.is_empty() => "localhost".to_owned(),
-        Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => {
-            return draft.values.refuse(HOST, "an IP address or a host name");
-        }
-        Err(_) => name.to_owned(),
+    let Some(host) = host_text(draft.text(HOST), "localhost") else {
+        return draft.refuse(HOST, "an IP address or a host name");
     };
     draft.set(ADDRESS_KEY, format!("{scheme}://{host}:{port}"), variables);
 }
 
 fn translate_interval(draft: &mut Draft) {
-    let interval = draft.values.duration(INTERVAL);
+    let interval = draft.duration(INTERVAL);
     if (INTERVALS.0..=INTERVALS.1).contains(&interval) {
         let text = humantime::format_duration(interval).to_string();
         draft.set_if_given("metrics.statsd.flush_interval", text, INTERVAL);
     } else {
-        draft.values.refuse(INTERVAL, "a duration from 100ms to 1h");
+        draft.refuse(INTERVAL, "a duration from 100ms to 1h");
     }
 }
 
 fn translate_tags(draft: &mut Draft) {
     // A comma would begin another tag.
     let value = |text: &str| text.replace(|letter: char| letter == ',' || letter.is_control(), "_");
-    let set: Vec<_> = TAGS.into_iter().filter(|(name, _)| !draft.values.text(name).is_empty()).collect();
-    let tags: Vec<_> =
-        set.iter().map(|(name, tag)| format!("{tag}:{}", value(draft.values.text(name)))).collect();
+    let set: Vec<_> = TAGS.into_iter().filter(|(name, _)| !draft.text(name).is_empty()).collect();
+    let tags: Vec<_> = set.iter().map(|(name, tag)| format!("{tag}:{}", value(draft.text(name)))).collect();
     if !tags.is_empty() {
         let names: Vec<_> = set.iter().map(|(name, _)| *name).collect();
         draft.set("metrics.statsd.tags", tags.join(","), &names);
@@ -137,7 +126,7 @@ fn translate_tags(draft: &mut Draft) {
 }
 
 fn translate_mogrifiers(draft: &mut Draft) {
-    let names = draft.values.text(MOGRIFIERS).to_owned();
+    let names = draft.text(MOGRIFIERS).to_owned();
     let names = names.split(',').filter(|_| !names.is_empty());
     let rows: Vec<_> = names.filter_map(|name| mogrifier(draft, name)).collect();
     if !rows.is_empty() {
@@ -149,7 +138,7 @@ fn translate_mogrifiers(draft: &mut Draft) {
 fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
     // Like in `envoyproxy/ratelimit`, the name is in capitals.
     let variable = |part: &str| format!("{MOGRIFIER_PREFIX}{}_{part}", name.to_uppercase());
-    let text = |draft: &Draft, part: &str| draft.values.mogrifier_text(&variable(part)).to_owned();
+    let text = |draft: &Draft, part: &str| draft.mogrifier_text(&variable(part)).to_owned();
     let [pattern, new_name, tags] = ["PATTERN", "NAME", "TAGS"].map(|part| text(draft, part));
     let faults = [
         ("PATTERN", pattern.is_empty() || Regex::new(&pattern).is_err(), "a regular expression", &pattern),
@@ -160,7 +149,7 @@ fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
     for (part, _, expected, found) in faults.into_iter().filter(|(_, is_fault, ..)| *is_fault) {
         is_valid = false;
         let found = if found.is_empty() { "nothing".to_owned() } else { quoted(found) };
-        draft.values.problems.push(SettingProblem {
+        draft.problems.push(SettingProblem {
             key: variable(part),
             origin: variable_origin(&format!("{MOGRIFIERS}, {}", variable(part))),
             fault: Fault::Malformed { expected: expected.to_owned(), found: Some(found) },

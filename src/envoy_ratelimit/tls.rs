@@ -43,25 +43,25 @@ const XDS: TlsVariables = TlsVariables {
 
 pub(super) fn translate_port(draft: &mut Draft) {
     let TlsVariables { switch, authorities, name, .. } = PORT;
-    if !draft.values.flag(switch) {
+    if !draft.flag(switch) {
         return PORT.warn_without_switch(draft);
     }
     for (variable, setting) in [(PORT.certificate, "cert_file"), (PORT.key, "key_file")] {
-        let path = draft.values.text(variable).to_owned();
+        let path = draft.text(variable).to_owned();
         if path.is_empty() {
-            draft.values.refuse(variable, format!("the path of a file, as {switch} is true"));
+            draft.refuse(variable, format!("the path of a file, as {switch} is true"));
         } else {
             draft.set(&PORT.setting(setting), path, &[variable, switch]);
         }
     }
-    if draft.values.text(authorities).is_empty() {
-        if !draft.values.text(name).is_empty() {
+    if draft.text(authorities).is_empty() {
+        if !draft.text(name).is_empty() {
             draft.warn_without(authorities, &[name]);
         }
         return;
     }
-    PORT.set_text(draft, "client_ca_file", authorities);
-    PORT.set_text(draft, "client_san", name);
+    draft.copy_if_not_empty(&PORT.setting("client_ca_file"), authorities);
+    draft.copy_if_not_empty(&PORT.setting("client_san"), name);
 }
 
 /// `is_used`: whether the connections of one of the groups of servers have TLS.
@@ -70,21 +70,21 @@ pub(super) fn translate_redis(draft: &mut Draft, is_used: bool) {
         return REDIS.warn_without_switch(draft);
     }
     REDIS.set_identity(draft);
-    if REDIS.set_text(draft, "ca_file", REDIS.authorities) {
+    if draft.copy_if_not_empty(&REDIS.setting("ca_file"), REDIS.authorities) {
         draft.set(&REDIS.setting("system_authorities"), "true", &[REDIS.authorities]);
     }
-    let verify = (!draft.values.flag(REDIS.name)).to_string();
+    let verify = (!draft.flag(REDIS.name)).to_string();
     draft.set_if_given(&REDIS.setting("verify_name"), verify, REDIS.name);
 }
 
 pub(super) fn translate_xds(draft: &mut Draft) {
-    if !draft.values.flag(XDS.switch) {
+    if !draft.flag(XDS.switch) {
         return XDS.warn_without_switch(draft);
     }
     draft.set(&XDS.setting("enabled"), "true", &[XDS.switch]);
     XDS.set_identity(draft);
-    XDS.set_text(draft, "ca_file", XDS.authorities);
-    XDS.set_text(draft, "server_name", XDS.name);
+    draft.copy_if_not_empty(&XDS.setting("ca_file"), XDS.authorities);
+    draft.copy_if_not_empty(&XDS.setting("server_name"), XDS.name);
 }
 
 impl TlsVariables {
@@ -100,22 +100,12 @@ impl TlsVariables {
     /// Sets our certificate and its key, which the other side may ask for.
     fn set_identity(&self, draft: &mut Draft) {
         let Self { certificate, key, .. } = self;
-        if draft.values.text(certificate).is_empty() == draft.values.text(key).is_empty() {
-            self.set_text(draft, "cert_file", certificate);
-            self.set_text(draft, "key_file", key);
+        if draft.text(certificate).is_empty() == draft.text(key).is_empty() {
+            draft.copy_if_not_empty(&self.setting("cert_file"), certificate);
+            draft.copy_if_not_empty(&self.setting("key_file"), key);
         } else {
             let warning = format!("{certificate} and {key} belong together: one is not set, so none is used");
-            draft.values.warn(warning);
+            draft.warn(warning);
         }
-    }
-
-    /// Sets a setting to the text of a variable, unless it is empty, and returns whether it was set.
-    fn set_text(&self, draft: &mut Draft, setting: &str, variable: &'static str) -> bool {
-        let text = draft.values.text(variable).to_owned();
-        let is_set = !text.is_empty();
-        if is_set {
-            draft.set(&self.setting(setting), text, &[variable]);
-        }
-        is_set
     }
 }

@@ -14,7 +14,7 @@ const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 const TIMEOUTS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 pub(super) fn translate(draft: &mut Draft) {
-    if !draft.values.flag(ENABLED) {
+    if !draft.flag(ENABLED) {
         let names = [
             "TRACING_SERVICE_NAME",
             "TRACING_SERVICE_NAMESPACE",
@@ -25,10 +25,10 @@ pub(super) fn translate(draft: &mut Draft) {
         draft.warn_without(&format!("{ENABLED}=true"), &names);
         return draft.set_if_given("traces.endpoint", "off", ENABLED);
     }
-    let protocol = match draft.values.text(PROTOCOL) {
+    let protocol = match draft.text(PROTOCOL) {
         "" | "http" => "http",
         "grpc" => "grpc",
-        _ => return draft.values.refuse(PROTOCOL, "http or grpc"),
+        _ => return draft.refuse(PROTOCOL, "http or grpc"),
     };
     draft.set("traces.protocol", protocol, &[PROTOCOL]);
     translate_endpoint(draft, protocol);
@@ -39,7 +39,7 @@ pub(super) fn translate(draft: &mut Draft) {
 }
 
 fn translate_endpoint(draft: &mut Draft, protocol: &str) {
-    let [of_traces, of_all] = [TRACES_ENDPOINT, ENDPOINT].map(|name| draft.values.text(name).to_owned());
+    let [of_traces, of_all] = [TRACES_ENDPOINT, ENDPOINT].map(|name| draft.text(name).to_owned());
     let (name, url) = match (of_traces.is_empty(), of_all.is_empty()) {
         // Only here is the path complete.
         (false, _) => (TRACES_ENDPOINT, of_traces),
@@ -53,31 +53,27 @@ fn translate_endpoint(draft: &mut Draft, protocol: &str) {
     if url.starts_with("http://") || url.starts_with("https://") {
         draft.set("traces.endpoint", url, &[ENABLED, name]);
     } else {
-        draft.values.refuse(name, "a URL that begins with http:// or https://");
+        draft.refuse(name, "a URL that begins with http:// or https://");
     }
 }
 
 fn translate_identity(draft: &mut Draft) {
-    let name = draft.values.text("TRACING_SERVICE_NAME").to_owned();
-    if name.is_empty() {
-        draft.values.warn("TRACING_SERVICE_NAME is empty, so it is ratelimitd");
-    } else {
-        draft.set("traces.service_name", name, &["TRACING_SERVICE_NAME"]);
+    if !draft.copy_if_not_empty("traces.service_name", "TRACING_SERVICE_NAME") {
+        draft.warn("TRACING_SERVICE_NAME is empty, so it is ratelimitd");
     }
     for (variable, key) in [
         ("TRACING_SERVICE_NAMESPACE", "traces.service_namespace"),
         ("TRACING_SERVICE_INSTANCE_ID", "traces.service_instance_id"),
     ] {
-        let text = draft.values.text(variable).to_owned();
-        draft.set_if_given(key, text, variable);
+        draft.copy_text(key, variable);
     }
 }
 
 fn translate_rate(draft: &mut Draft) {
-    match draft.values.text(RATE).parse::<f64>() {
+    match draft.text(RATE).parse::<f64>() {
         // There, each number from 1 up samples all, and each below 0 none.
         Ok(rate) => draft.set_if_given("traces.sampled_share", format!("{:.6}", rate.clamp(0.0, 1.0)), RATE),
-        Err(_) => draft.values.refuse(RATE, "a number from 0 to 1"),
+        Err(_) => draft.refuse(RATE, "a number from 0 to 1"),
     }
 }
 
@@ -88,22 +84,21 @@ fn translate_exporter(draft: &mut Draft) {
         ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE", "traces.ca_file"),
     ] {
         if let Some(name) = given(draft, of_traces, of_all) {
-            let text = draft.values.text(name).to_owned();
-            draft.set(key, text, &[name]);
+            draft.copy_if_not_empty(key, name);
         }
     }
     if let Some(name) = given(draft, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT") {
-        let timeout = draft.values.text(name).parse().map(Duration::from_millis).unwrap_or_default();
+        let timeout = draft.text(name).parse().map(Duration::from_millis).unwrap_or_default();
         if (TIMEOUTS.0..=TIMEOUTS.1).contains(&timeout) {
             draft.set("traces.timeout", humantime::format_duration(timeout).to_string(), &[name]);
         } else {
-            draft.values.refuse(name, "milliseconds from 10 to 60000");
+            draft.refuse(name, "milliseconds from 10 to 60000");
         }
     }
 }
 
 fn given(draft: &Draft, of_traces: &'static str, of_all: &'static str) -> Option<&'static str> {
-    [of_traces, of_all].into_iter().find(|name| !draft.values.text(name).is_empty())
+    [of_traces, of_all].into_iter().find(|name| !draft.text(name).is_empty())
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(super) enum ValueKind {
 /// What a variable does here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Sets these settings, or one of them.
-    Sets(&'static [&'static str]),
+    /// Sets these settings, or one of them. The keys have commas between them.
+    Sets(&'static str),
     /// Nothing, because there is nothing here that it could change. The reason completes "no meaning here: ...".
     Meaningless(&'static str),
 }
@@ -60,27 +60,6 @@ impl ValueKind {
 }
 
 impl RatelimitVariable {
-    /// A variable that only `envoyproxy/ratelimit` has.
-    pub(super) const fn own(
-        name: &'static str,
-        kind: ValueKind,
-        default: &'static str,
-        effect: Effect,
-    ) -> Self {
-        Self { name, default, difference: "", kind, effect, is_telling: true, is_secret: false }
-    }
-
-    /// A variable whose name other programs use, too.
-    pub(super) const fn common(
-        name: &'static str,
-        kind: ValueKind,
-        default: &'static str,
-        effect: Effect,
-    ) -> Self {
-        let own = Self::own(name, kind, default, effect);
-        Self { is_telling: false, ..own }
-    }
-
     /// With a difference for the documentation.
     pub(super) const fn but(self, difference: &'static str) -> Self {
         Self { difference, ..self }
@@ -96,12 +75,30 @@ impl RatelimitVariable {
         let Self { name, default, difference, .. } = self;
         let default = if default.is_empty() { String::new() } else { format!(" `{default}`") };
         let (ours, reason) = match self.effect {
-            Effect::Sets(keys) => {
-                (keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", "), None)
-            }
+            Effect::Sets(keys) => (format!("`{}`", keys.replace(", ", "`, `")), None),
             Effect::Meaningless(reason) => ("no meaning here".to_owned(), Some(reason)),
         };
         let texts = reason.into_iter().chain(Some(*difference).filter(|text| !text.is_empty()));
         format!("| `{name}`{default} | {ours} | {} |", texts.collect::<Vec<_>>().join("; "))
     }
+}
+
+/// A variable that only `envoyproxy/ratelimit` has.
+pub(super) const fn own(
+    name: &'static str,
+    kind: ValueKind,
+    default: &'static str,
+    effect: Effect,
+) -> RatelimitVariable {
+    RatelimitVariable { name, default, difference: "", kind, effect, is_telling: true, is_secret: false }
+}
+
+/// A variable whose name other programs use, too.
+pub(super) const fn common(
+    name: &'static str,
+    kind: ValueKind,
+    default: &'static str,
+    effect: Effect,
+) -> RatelimitVariable {
+    RatelimitVariable { is_telling: false, ..own(name, kind, default, effect) }
 }

@@ -103,7 +103,7 @@ impl AccessCheck {
             return answer.map_err(|refusal| self.without_token(needed, refusal));
         }
         let Some(place) = self.wrong.enter(client, Instant::now()) else {
-            self.meter.refused(TokenRefusal::TooManyWrong);
+            self.meter.count(TokenRefusal::TooManyWrong);
             return Err(AdminRefusal::TooManyWrong);
         };
         let answer = self.check_presented(needed, headers).await;
@@ -111,7 +111,7 @@ impl AccessCheck {
             self.wrong.leave(place);
             return answer;
         }
-        self.meter.refused(TokenRefusal::Wrong);
+        self.meter.count(TokenRefusal::Wrong);
         self.lines.wrong_token(client);
         tokio::time::sleep_until(place.end).await;
         answer
@@ -122,7 +122,7 @@ impl AccessCheck {
         if refusal != AdminRefusal::WrongToken(needed) {
             return refusal;
         }
-        self.meter.refused(TokenRefusal::Missing);
+        self.meter.count(TokenRefusal::Missing);
         AdminRefusal::NoToken(needed)
     }
 
@@ -141,7 +141,7 @@ impl AccessCheck {
             return Ok(());
         }
         if is_viewer {
-            self.meter.refused(TokenRefusal::NotOperator);
+            self.meter.count(TokenRefusal::NotOperator);
             return Err(self.lines.refused_action());
         }
         Err(AdminRefusal::WrongToken(needed))

@@ -100,7 +100,7 @@ impl Admission {
     /// Counts and logs a connection that is closed, or that could not be accepted because of `cause`.
     pub(crate) fn record(&self, reason: CloseReason, cause: Option<&dyn Display>) {
         let state = &*self.0;
-        state.meter.closed(reason);
+        state.meter.count(reason);
         let Some(connections) = state.lines[reason as usize].count() else { return };
         let (port, error) = (state.port.name(), cause.map(tracing::field::display));
         match reason {

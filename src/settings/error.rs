@@ -34,7 +34,8 @@ pub enum SettingsError {
 pub struct SettingProblems(pub Vec<SettingProblem>);
 
 /// One problem with one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {fault} ({origin})")]
 pub struct SettingProblem {
     /// The key with its sections, `store.redis.timeout`.
     pub key: String,
@@ -44,19 +45,30 @@ pub struct SettingProblem {
 }
 
 /// What is wrong with one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// No setting has this name. `meant`: the most similar name in its section; `known`: all of them.
+    #[error("no such setting; {}", match meant {
+        Some(name) => format!("did you mean '{name}'?"),
+        None => format!("known settings: {}", known.join(", ")),
+    })]
     Unknown { meant: Option<String>, known: Vec<String> },
     /// A section was given a value. `known`: the names in the section.
+    #[error("a section, not a value; known settings: {}", known.join(", "))]
     Section { known: Vec<String> },
     /// The variable has too few or too many underscores. `variable`: the right name.
+    #[error("two underscores separate the levels of a key: {variable}")]
     Underscores { variable: String },
     /// The key contains dots. Sections are nested maps, never dotted keys.
+    #[error(
+        "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before"
+    )]
     Dotted,
     /// The value is outside the values that the setting takes. `found` is shortened, and absent for secrets.
+    #[error("expected {expected}{}", found.as_ref().map(|found| format!(", found {found}")).unwrap_or_default())]
     Malformed { expected: String, found: Option<String> },
     /// The value is valid alone, but not together with other settings.
+    #[error("{0}")]
     Unsupported(&'static str),
 }
 
@@ -75,37 +87,6 @@ impl fmt::Display for SettingProblems {
         match self.0.len().saturating_sub(MAX_LISTED) {
             0 => Ok(()),
             more => write!(f, "\n  and {more} more"),
-        }
-    }
-}
-
-impl fmt::Display for SettingProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({})", self.key, self.fault, self.origin)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { meant: Some(name), .. } => write!(f, "no such setting; did you mean '{name}'?"),
-            Self::Unknown { meant: None, known } => {
-                write!(f, "no such setting; known settings: {}", known.join(", "))
-            }
-            Self::Section { known } => {
-                write!(f, "a section, not a value; known settings: {}", known.join(", "))
-            }
-            Self::Underscores { variable } => {
-                write!(f, "two underscores separate the levels of a key: {variable}")
-            }
-            Self::Dotted => f.write_str(
-                "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before",
-            ),
-            Self::Malformed { expected, found: Some(found) } => {
-                write!(f, "expected {expected}, found {found}")
-            }
-            Self::Malformed { expected, found: None } => write!(f, "expected {expected}"),
-            Self::Unsupported(reason) => f.write_str(reason),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use config::{Config, ConfigError, Environment, Map, Source, Value, ValueKind};
+use config::{Config, ConfigError, Environment, Source as _, Value, ValueKind};
 
 use super::error::{Fault, SettingProblem, SettingsError};
 use super::file::{Contents, Layer, read_file};
@@ -17,7 +17,7 @@ const SEPARATOR: &str = "__";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The key with its sections, `store.redis.timeout`.
-    pub key: &'static str,
+    pub key: String,
     /// The environment variable that sets it.
     pub variable: String,
     /// The default as it would be written.
@@ -76,12 +76,14 @@ impl Written {
         self.refuse_misspelled(catalogue);
         let mut builder = Config::builder();
         for setting in catalogue {
-            builder = builder.set_default(setting.key, setting.default)?;
+            builder = builder.set_default(&setting.key, setting.default)?;
         }
         let Self { file, environment, derived, mut problems, warnings, .. } = self;
         for mut layer in [file, environment, derived] {
             problems.extend(take_misplaced(&mut layer, catalogue));
-            builder = builder.add_source(KnownKeys(layer));
+            for (key, value) in layer {
+                builder = builder.set_override(key, value)?;
+            }
         }
         let problems = problems.into_iter().map(|problem| without_secrets(problem, catalogue)).collect();
         Ok(Merged { config: builder.build()?, problems, warnings })
@@ -93,29 +95,11 @@ impl Written {
             let meant = catalogue.iter().find(|setting| is_misspelled(name, &setting.variable));
             if let Some(Setting { key, variable, .. }) = meant {
                 let fault = Fault::Underscores { variable: variable.clone() };
-                self.problems.push(SettingProblem {
-                    key: (*key).to_owned(),
-                    origin: variable_origin(name),
-                    fault,
-                });
+                self.problems.push(SettingProblem { key: key.clone(), origin: variable_origin(name), fault });
                 // Its key is not reported as unknown as well.
                 key_of(name).and_then(|key| self.environment.remove(&key));
             }
         }
-    }
-}
-
-/// The settings of one layer, as a source of `config`.
-#[derive(Clone, Debug)]
-struct KnownKeys(Layer);
-
-impl Source for KnownKeys {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, ConfigError> {
-        Ok(self.0.clone().into_iter().collect())
     }
 }
 
@@ -216,7 +200,7 @@ pub(crate) fn is_service_link(name: &str, value: &str) -> bool {
 fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProblem> {
     let mut problems = Vec::new();
     layer.retain(|key, value| {
-        let fault = match catalogue.iter().find(|setting| setting.key == key) {
+        let fault = match catalogue.iter().find(|setting| setting.key == *key) {
             Some(setting) if matches!(value.kind, ValueKind::Table(_)) => Fault::Malformed {
                 expected: setting.expected.clone(),
                 found: Some("null, which is no text unless in quotes".to_owned()),
@@ -239,12 +223,12 @@ fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProble
 /// `password: {SECRET: x}` makes the secret a part of a key.
 fn without_secrets(problem: SettingProblem, catalogue: &[Setting]) -> SettingProblem {
     let is_around = |secret: &&Setting| {
-        let rest = problem.key.strip_prefix(secret.key);
+        let rest = problem.key.strip_prefix(&secret.key);
         secret.is_secret && rest.is_some_and(|rest| rest.starts_with('.'))
     };
     match catalogue.iter().find(is_around) {
         Some(secret) => SettingProblem {
-            key: secret.key.to_owned(),
+            key: secret.key.clone(),
             origin: problem.origin,
             fault: Fault::Malformed { expected: "text".to_owned(), found: Some("a section".to_owned()) },
         },
@@ -263,7 +247,7 @@ fn unknown_name(catalogue: &[Setting], key: &str) -> Fault {
 }
 
 /// The names directly in `section`; `""` is the top. Empty if there is no such section.
-fn names_in(catalogue: &[Setting], section: &str) -> Vec<&'static str> {
+fn names_in<'c>(catalogue: &'c [Setting], section: &str) -> Vec<&'c str> {
     let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
     let inside = catalogue.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));
     let mut names: Vec<&str> = Vec::new();
@@ -277,6 +261,8 @@ fn names_in(catalogue: &[Setting], section: &str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use config::Map;
+
     use super::*;
     use crate::settings::Settings;
 

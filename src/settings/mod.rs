@@ -23,9 +23,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::rules::Upgrade;
-use engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
+use engine::{Charging, Defaults, Enforcement, Verdict};
 
-use crate::decide::{HeaderNames, HeaderStyle, ResponseOptions};
+use crate::decide::{HeaderNames, ResponseOptions};
 use crate::telemetry::traces::TracesOptions;
 
 pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
@@ -41,7 +41,7 @@ pub(crate) use error::quoted;
 pub(crate) use layers::{is_service_link, process_variables, variable_origin};
 
 use layers::Merged;
-use parsers::{flag, header_name, nonzero_u32, one_of, optional_header_name, path_or_none, share, time_zone};
+use parsers::{flag, header_name, named, nonzero_u32, one_of, share, text, time_zone};
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -102,7 +102,11 @@ impl Settings {
         Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
-            exceptions: reader.take("exceptions.path", "", path_or_none()),
+            exceptions: reader.take(
+                "exceptions.path",
+                "",
+                text("the path of a file or directory").or_nothing(),
+            ),
             secrets: Secrets::from_reader(reader),
             store: Store::from_reader(reader),
             local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000)),
@@ -126,31 +130,24 @@ impl Default for Settings {
 }
 
 fn defaults_from_reader(reader: &mut Reader) -> Defaults {
-    let algorithms = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), algorithm));
     let chargings = [
         ("auto", None),
         (Charging::Postpaid.name(), Some(Charging::Postpaid)),
         (Charging::Prepaid.name(), Some(Charging::Prepaid)),
     ];
-    let policies = FailurePolicy::ALL.iter().map(|&policy| (policy.name(), policy));
     let used_up_checks = [("over_limit", Verdict::Over), ("ok", Verdict::Fits)];
     Defaults {
-        algorithm: reader.take("defaults.algorithm", "fixed_window", one_of(algorithms)),
+        algorithm: reader.take("defaults.algorithm", "fixed_window", named()),
         charging: reader.take("defaults.charging", "auto", one_of(chargings)),
-        on_store_failure: reader.take("defaults.on_store_failure", "error", one_of(policies)),
+        on_store_failure: reader.take("defaults.on_store_failure", "error", named()),
         used_up_check: reader.take("defaults.used_up_check", "over_limit", one_of(used_up_checks)),
         quota_mode: reader.take("quota_mode", "false", flag()),
     }
 }
 
 fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
-    let headers = [
-        ("none", HeaderStyle::None),
-        ("envoy_ratelimit", HeaderStyle::EnvoyRatelimit),
-        ("ietf", HeaderStyle::Ietf),
-    ];
     ResponseOptions {
-        headers: reader.take("response.headers", "none", one_of(headers)),
+        headers: reader.take("response.headers", "none", named()),
         header_names: HeaderNames {
             limit: reader.take("response.limit_header", "RateLimit-Limit", header_name()),
             remaining: reader.take("response.remaining_header", "RateLimit-Remaining", header_name()),
@@ -159,7 +156,7 @@ fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
         announce_header: reader.take(
             "response.announce_header",
             "x-ratelimit-announce",
-            optional_header_name(),
+            header_name().or_nothing(),
         ),
         retry_after: reader.take("response.retry_after", "false", flag()),
         dynamic_metadata: reader.take("response.dynamic_metadata", "false", flag()),

@@ -57,6 +57,40 @@ impl<T> Parser<T> {
     }
 }
 
+impl<T: 'static> Parser<T> {
+    /// Takes the empty text, too, which is `None`.
+    pub(super) fn or_nothing(self) -> Parser<Option<T>> {
+        self.or("", "nothing")
+    }
+
+    /// Takes `off`, too, which is `None`.
+    pub(super) fn or_off(self) -> Parser<Option<T>> {
+        self.or("off", "off")
+    }
+
+    fn or(self, none: &'static str, name: &str) -> Parser<Option<T>> {
+        let Self { expected, is_secret, mask, parse } = self;
+        let parse: ParseText<Option<T>> =
+            Box::new(move |text| if text == none { Some(None) } else { parse(text).map(Some) });
+        Parser { expected: format!("{expected}, or {name}"), is_secret, mask, parse }
+    }
+}
+
+/// Values of one kind with commas between them; the empty text has none.
+pub(super) fn list<T: 'static>(
+    nouns: &str,
+    parse_one: impl Fn(&str) -> Option<T> + 'static,
+) -> Parser<Vec<T>> {
+    Parser::new(format!("{nouns} with commas between them, or nothing"), move |text| {
+        text.split(',').filter(|_| !text.is_empty()).map(&parse_one).collect()
+    })
+}
+
+/// Every text that is not empty.
+pub(super) fn text<T: for<'t> From<&'t str>>(noun: &str) -> Parser<T> {
+    Parser::new(noun, |text| (!text.is_empty()).then(|| text.into()))
+}
+
 /// An address of a TCP port.
 pub(super) fn tcp_address() -> Parser<ListenAddress> {
     let expected = "an IP address or a host name, and a port, like 0.0.0.0:8081, [::]:8081 or localhost:8081";
@@ -75,23 +109,16 @@ pub(super) fn listen_address() -> Parser<ListenAddress> {
 
 /// An address of a TCP port, or a Unix socket; `off` is `None`.
 pub(super) fn listen_address_or_off() -> Parser<Option<ListenAddress>> {
-    let expected =
-        "an IP address or a host name, and a port, like 127.0.0.1:6070, unix:/path/to/socket, or off";
-    Parser::new(expected, |text| match text {
-        "off" => Some(None),
-        text => ListenAddress::parse(text).map(Some),
-    })
+    let expected = "an IP address or a host name, and a port, like 127.0.0.1:6070, unix:/path/to/socket";
+    Parser::new(expected, ListenAddress::parse).or_off()
 }
 
-/// Host names in lower case, without ports; empty is none.
+/// Host names in lower case, without ports.
 pub(super) fn host_names() -> Parser<Vec<String>> {
-    Parser::new("host names without ports, with commas between them, or nothing", |text| {
-        let is_name = |name: &str| {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-            !name.is_empty() && name.bytes().all(is_plain)
-        };
-        let names = text.split(',').map(str::trim).filter(|_| !text.is_empty());
-        names.map(|name| is_name(name).then(|| name.to_ascii_lowercase())).collect()
+    list("host names without ports,", |name| {
+        let name = name.trim();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        (!name.is_empty() && name.bytes().all(is_plain)).then(|| name.to_ascii_lowercase())
     })
 }
 
@@ -175,46 +202,22 @@ pub(super) fn header_name() -> Parser<Arc<str>> {
     })
 }
 
-/// The name of an HTTP header; empty is `None`.
-pub(super) fn optional_header_name() -> Parser<Option<Arc<str>>> {
-    let name = header_name();
-    Parser::new(format!("{}, or nothing", name.expected), move |text| {
-        if text.is_empty() { Some(None) } else { name.parse(text).map(Some) }
-    })
-}
-
-/// A text; empty is `None`.
+/// The official name of a time zone; empty is `None`.
 pub(super) fn time_zone() -> Parser<Option<Box<str>>> {
-    Parser::new("a time zone such as UTC or Europe/Berlin, or nothing", |text| match text {
-        "" => Some(None),
-        zone => rules::time_zone_name(zone).ok().map(|name| Some(name.into())),
-    })
-}
-
-pub(super) fn optional_text(noun: &'static str) -> Parser<Option<String>> {
-    Parser::new(format!("{noun}, or nothing"), |text| Some((!text.is_empty()).then(|| text.to_owned())))
+    let zone = Parser::new("a time zone such as UTC or Europe/Berlin", |text| {
+        rules::time_zone_name(text).ok().map(Into::into)
+    });
+    zone.or_nothing()
 }
 
 /// The path of a file; empty is `None`.
 pub(super) fn optional_path() -> Parser<Option<PathBuf>> {
-    Parser::new("the path of a file, or nothing", path)
-}
-
-pub(super) fn path_or_none() -> Parser<Option<PathBuf>> {
-    Parser::new("the path of a file or directory, or nothing", path)
-}
-
-/// Every text is a path, or none.
-fn path(text: &str) -> Option<Option<PathBuf>> {
-    Some((!text.is_empty()).then(|| PathBuf::from(text)))
+    text("the path of a file").or_nothing()
 }
 
 /// The name by which a server is checked in TLS; empty is `None`.
 pub(super) fn server_name() -> Parser<Option<ServerName<'static>>> {
-    Parser::new("a host name or an IP address, or nothing", |text| match text {
-        "" => Some(None),
-        text => text.to_owned().try_into().ok().map(Some),
-    })
+    Parser::new("a host name or an IP address", |text| text.to_owned().try_into().ok()).or_nothing()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct SettingsReport {
 /// The value of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingInForce {
-    pub key: &'static str,
+    pub key: String,
     /// As it was written; a secret is masked.
     pub value: String,
     /// Whether the value hides a secret, so that it is not the setting's value.
@@ -61,7 +61,7 @@ impl Reader {
     }
 
     /// The setting's value. A malformed setting has its default, and is recorded as a problem.
-    pub(super) fn take<T>(&mut self, key: &'static str, default: &'static str, parser: Parser<T>) -> T {
+    pub(super) fn take<T>(&mut self, key: &str, default: &'static str, parser: Parser<T>) -> T {
         self.add_setting(key, default, &parser.expected, parser.is_secret);
         let fallback = || parser.parse(default).expect("every default is valid: a test reads them all");
         let Some(value) = self.value(key) else { return fallback() };
@@ -72,14 +72,8 @@ impl Reader {
         };
         if let Some((text, parsed)) = text.and_then(|text| Some((text, parser.parse(text)?))) {
             let shown = parser.shown(text);
-            let in_force = SettingInForce {
-                key,
-                is_masked: value.origin().is_some() && shown != text,
-                value: shown,
-                origin: value.origin().map(str::to_owned),
-                is_default: text == default,
-            };
-            self.in_force.push(in_force);
+            let (is_masked, is_default) = (value.origin().is_some() && shown != text, text == default);
+            self.put_in_force(key, shown, is_masked, is_default);
             return parsed;
         }
         let found = match &value.kind {
@@ -93,7 +87,7 @@ impl Reader {
     }
 
     /// The elements of a setting that is a list. As text, such as in a variable, the list is YAML.
-    pub(super) fn take_list(&mut self, key: &'static str, expected: &str) -> Vec<Value> {
+    pub(super) fn take_list(&mut self, key: &str, expected: &str) -> Vec<Value> {
         const NONE: &str = "[]";
         self.add_setting(key, NONE, expected, false);
         let Some(value) = self.value(key) else { return Vec::new() };
@@ -107,14 +101,7 @@ impl Reader {
         };
         match elements {
             Ok(elements) => {
-                let (origin, is_default) = (value.origin().map(str::to_owned), elements.is_empty());
-                self.in_force.push(SettingInForce {
-                    key,
-                    value: shown,
-                    is_masked: false,
-                    origin,
-                    is_default,
-                });
+                self.put_in_force(key, shown, false, elements.is_empty());
                 elements
             }
             Err(found) => {
@@ -124,18 +111,14 @@ impl Reader {
         }
     }
 
-    /// The files of a certificate of ours and of its key, which a server may ask for.
-    pub(super) fn take_identity(
-        &mut self,
-        certificate: &'static str,
-        key: &'static str,
-    ) -> Option<(PathBuf, PathBuf)> {
-        let files = [certificate, key].map(|file| self.take(file, "", optional_path()));
-        if files[0].is_some() != files[1].is_some() {
+    /// The files of a certificate of ours and of its key, which a server may ask for, by the section.
+    pub(super) fn take_identity(&mut self, section: &str) -> Option<(PathBuf, PathBuf)> {
+        let keys = ["cert_file", "key_file"].map(|name| format!("{section}.{name}"));
+        let [certificate, key] = keys.each_ref().map(|key| self.take(key, "", optional_path()));
+        if certificate.is_some() != key.is_some() {
             let reason = "cert_file and key_file belong together: set both or none";
-            self.refuse(certificate, Fault::Unsupported(reason));
+            self.refuse(&keys[0], Fault::Unsupported(reason));
         }
-        let [certificate, key] = files;
         certificate.zip(key)
     }
 
@@ -190,9 +173,14 @@ impl Reader {
         Err(SettingsError::Invalid(SettingProblems(self.problems)))
     }
 
-    fn add_setting(&mut self, key: &'static str, default: &'static str, expected: &str, is_secret: bool) {
-        let variable = layers::variable(key);
-        self.settings.push(Setting { key, variable, default, expected: expected.to_owned(), is_secret });
+    fn add_setting(&mut self, key: &str, default: &'static str, expected: &str, is_secret: bool) {
+        let (key, expected, variable) = (key.to_owned(), expected.to_owned(), layers::variable(key));
+        self.settings.push(Setting { key, variable, default, expected, is_secret });
+    }
+
+    fn put_in_force(&mut self, key: &str, value: String, is_masked: bool, is_default: bool) {
+        let origin = self.value(key).and_then(Value::origin).map(str::to_owned);
+        self.in_force.push(SettingInForce { key: key.to_owned(), value, is_masked, origin, is_default });
     }
 
     /// The merged value of a key; `None` if there are no layers.

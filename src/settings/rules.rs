@@ -1,14 +1,12 @@
 //! `rules.*`: where the rules are, how they are loaded, and how the service reaches an xDS server that has them.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use http::HeaderMap;
 use rules::RuleDirectory;
 use tls::ClientTls;
 
 use super::error::Fault;
-use super::parsers::{Parser, count, duration, flag, named, optional_path, optional_text, server_name};
+use super::parsers::{Parser, count, duration, flag, named, optional_path, server_name, text};
 use super::reader::Reader;
 use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, XdsOptions, parse_headers};
 
@@ -29,11 +27,8 @@ pub struct Rules {
 
 impl Rules {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
-        let path = Parser::new("the path of a file or directory", |text| {
-            (!text.is_empty()).then(|| PathBuf::from(text))
-        });
         Self {
-            path: reader.take("rules.path", "config/rules", path),
+            path: reader.take("rules.path", "config/rules", text("the path of a file or directory")),
             directory: reader.take("rules.directory", "yaml_files", named()),
             merge_domains: reader.take("rules.merge_domains", "false", flag()),
             watch: reader.take("rules.watch", "true", flag()),
@@ -48,13 +43,19 @@ const MAX_BACKOFF: &str = "rules.xds.backoff.max";
 
 /// The options; `None` without an address.
 fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
-    let address = reader.take("rules.xds.address", "", address());
+    let address =
+        Parser::new("a host and port like envoy-gateway:18001 or [::1]:18000", ServerAddress::parse);
+    let address = reader.take("rules.xds.address", "", address.or_nothing());
     // Every setting is taken, so that a malformed one is a problem also without an address.
+    let metadata =
+        Parser::new("key=value pairs with commas between them, or nothing", NodeIdentity::parse_metadata);
     let identity = NodeIdentity {
-        id: reader.take("rules.xds.node_id", "default", optional_text("a name")).unwrap_or_default(),
-        metadata: reader.take("rules.xds.node_metadata", "", metadata()),
+        id: reader.take("rules.xds.node_id", "default", text("a name").or_nothing()).unwrap_or_default(),
+        metadata: reader.take("rules.xds.node_metadata", "", metadata),
     };
-    let headers = reader.take("rules.xds.headers", "", headers());
+    let headers = "name:value pairs with commas between them, without headers of gRPC itself, or nothing";
+    // A header may be a credential.
+    let headers = reader.take("rules.xds.headers", "", Parser::new(headers, parse_headers).secret());
     let tls = tls(reader);
     let connect_timeout = reader.take("rules.xds.connect_timeout", "5s", duration("100ms", "1m"));
     let backoff = backoff(reader);
@@ -81,7 +82,7 @@ fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
 fn tls(reader: &mut Reader) -> Option<ClientTls> {
     let enabled = reader.take(TLS, "false", flag());
     let ca_file = reader.take("rules.xds.tls.ca_file", "", optional_path());
-    let identity = reader.take_identity("rules.xds.tls.cert_file", "rules.xds.tls.key_file");
+    let identity = reader.take_identity("rules.xds.tls");
     let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
     let tls = ClientTls { ca_file, identity, server_name, ..ClientTls::default() };
     if !enabled && tls != ClientTls::default() {
@@ -102,24 +103,6 @@ fn backoff(reader: &mut Reader) -> BackoffOptions {
         reader.refuse(MAX_BACKOFF, Fault::Unsupported("it is shorter than rules.xds.backoff.initial"));
     }
     backoff
-}
-
-fn address() -> Parser<Option<ServerAddress>> {
-    let expected = "a host and port like envoy-gateway:18001 or [::1]:18000, or nothing";
-    Parser::new(expected, |text| match text {
-        "" => Some(None),
-        text => ServerAddress::parse(text).map(Some),
-    })
-}
-
-fn metadata() -> Parser<BTreeMap<String, String>> {
-    Parser::new("key=value pairs with commas between them, or nothing", NodeIdentity::parse_metadata)
-}
-
-/// A header may be a credential.
-fn headers() -> Parser<HeaderMap> {
-    let expected = "name:value pairs with commas between them, without headers of gRPC itself, or nothing";
-    Parser::new(expected, parse_headers).secret()
 }
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ pub struct KeyFileError(#[from] FileError);
 impl Secrets {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
         let hash_all_values = reader.take(ALL_VALUES, "false", flag());
-        let given = reader.take("secrets.key", "", hash_key());
+        let key = Parser::new(expected_key(), |text| key_of(text.as_bytes()));
+        let given = reader.take("secrets.key", "", key.or_nothing().secret());
         let file = reader.take(KEY_FILE, "", optional_path());
         if given.is_some() && file.is_some() {
             reader.refuse(KEY_FILE, Fault::Unsupported("the key is set already; leave one of the two out"));
@@ -72,18 +73,9 @@ impl Secrets {
     }
 }
 
-/// A key as text; empty is `None`.
-fn hash_key() -> Parser<Option<HashKey>> {
-    let expected = format!("{} visible ASCII characters, or nothing", key_lengths());
-    let parser = Parser::new(expected, |text| match text {
-        "" => Some(None),
-        text => key_of(text.as_bytes()).map(Some),
-    });
-    parser.secret()
-}
-
-fn key_lengths() -> String {
-    format!("{MIN_KEY_BYTES} to {MAX_SECRET_BYTES}")
+/// What a key is.
+fn expected_key() -> String {
+    format!("{MIN_KEY_BYTES} to {MAX_SECRET_BYTES} visible ASCII characters")
 }
 
 fn key_of(text: &[u8]) -> Option<HashKey> {
@@ -93,8 +85,7 @@ fn key_of(text: &[u8]) -> Option<HashKey> {
 }
 
 fn read_key_file(path: &Path) -> Result<HashKey, KeyFileError> {
-    let expected = format!("{} visible ASCII characters", key_lengths());
-    Ok(read_secret(path, &expected, |line| key_of(line.as_bytes()))?)
+    Ok(read_secret(path, &expected_key(), |line| key_of(line.as_bytes()))?)
 }
 
 #[cfg(test)]

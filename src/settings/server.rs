@@ -11,8 +11,8 @@ use url::Url;
 
 use super::error::Fault;
 use super::parsers::{
-    Parser, count, duration, duration_or_never, flag, host_names, listen_address, listen_address_or_off,
-    one_of, optional_path, positive, tcp_address,
+    Parser, count, duration, duration_or_never, flag, host_names, list, listen_address,
+    listen_address_or_off, named, one_of, optional_path, positive, tcp_address,
 };
 use super::reader::Reader;
 use crate::decide::OnInvalid;
@@ -90,11 +90,11 @@ impl Server {
                     "24h",
                     duration_or_never("1s", "365d"),
                 ),
-                tls: tls_from_reader(reader, &GRPC_TLS),
+                tls: tls_from_reader(reader, "server.grpc"),
             },
             http_address: reader.take("server.http.address", "0.0.0.0:8080", tcp_address()),
             check: check_from_reader(reader),
-            http_tls: tls_from_reader(reader, &HTTP_TLS),
+            http_tls: tls_from_reader(reader, "server.http"),
             admin: admin_from_reader(reader),
             listen: ListenOptions { reuse_port: reader.take("server.reuse_port", "false", flag()) },
             drain: reader.take("server.drain", "5s", duration("0s", "1h")),
@@ -109,11 +109,7 @@ impl Server {
                 "262144",
                 count(MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES),
             ),
-            on_invalid: reader.take(
-                "server.on_invalid",
-                "error",
-                one_of([("error", OnInvalid::Error), ("deny", OnInvalid::Deny)]),
-            ),
+            on_invalid: reader.take("server.on_invalid", "error", named()),
             connections_per_address: NonZeroUsize::new(reader.take(
                 "server.max_connections_per_address",
                 "0",
@@ -141,63 +137,41 @@ fn admin_from_reader(reader: &mut Reader) -> AdminServer {
         read_by_any_host: reader.take("server.admin.read_by_any_host", "false", flag()),
     };
     let dashboard_url = reader.take("server.admin.dashboard_url", "", web_page());
-    let tls = tls_from_reader(reader, &ADMIN_TLS);
+    let tls = tls_from_reader(reader, "server.admin");
     // It is protected by the mode of its file.
     if tls.is_some() && matches!(address, Some(ListenAddress::Unix(_))) {
         let reason = "a Unix socket has no TLS: leave it out, or use an IP address";
-        reader.refuse(ADMIN_TLS.cert_file, Fault::Unsupported(reason));
+        reader.refuse("server.admin.tls.cert_file", Fault::Unsupported(reason));
     }
     AdminServer { address, access, dashboard_url, tls }
 }
 
-/// The keys of one port.
-struct TlsKeys {
-    cert_file: &'static str,
-    key_file: &'static str,
-    client_ca_file: &'static str,
-    client_san: &'static str,
-}
-
-const GRPC_TLS: TlsKeys = TlsKeys {
-    cert_file: "server.grpc.tls.cert_file",
-    key_file: "server.grpc.tls.key_file",
-    client_ca_file: "server.grpc.tls.client_ca_file",
-    client_san: "server.grpc.tls.client_san",
-};
-const HTTP_TLS: TlsKeys = TlsKeys {
-    cert_file: "server.http.tls.cert_file",
-    key_file: "server.http.tls.key_file",
-    client_ca_file: "server.http.tls.client_ca_file",
-    client_san: "server.http.tls.client_san",
-};
-const ADMIN_TLS: TlsKeys = TlsKeys {
-    cert_file: "server.admin.tls.cert_file",
-    key_file: "server.admin.tls.key_file",
-    client_ca_file: "server.admin.tls.client_ca_file",
-    client_san: "server.admin.tls.client_san",
-};
-
-/// The TLS of a port; `None` without a certificate.
-fn tls_from_reader(reader: &mut Reader, keys: &TlsKeys) -> Option<ServerTls> {
-    let certificate = reader.take(keys.cert_file, "", optional_path());
-    let key = reader.take(keys.key_file, "", optional_path());
-    let client_ca_file = reader.take(keys.client_ca_file, "", optional_path());
-    let client_names = reader.take(keys.client_san, "", client_names());
-    match (certificate, key) {
+/// The TLS of a port; `None` without a certificate. `section`: the settings of the port.
+fn tls_from_reader(reader: &mut Reader, section: &str) -> Option<ServerTls> {
+    let key = |name: &str| format!("{section}.tls.{name}");
+    let certificate = reader.take(&key("cert_file"), "", optional_path());
+    let private_key = reader.take(&key("key_file"), "", optional_path());
+    let client_ca_file = reader.take(&key("client_ca_file"), "", optional_path());
+    let client_names = reader.take(
+        &key("client_san"),
+        "",
+        list("DNS names, IP addresses or URIs,", |name| ClientName::parse(name.trim())),
+    );
+    match (certificate, private_key) {
         (Some(cert_file), Some(key_file)) => {
             Some(ServerTls { cert_file, key_file, client_ca_file, client_names })
         }
         (None, None) => {
             if client_ca_file.is_some() {
                 let reason = "needs cert_file and key_file: without them the port is clear text";
-                reader.refuse(keys.client_ca_file, Fault::Unsupported(reason));
+                reader.refuse(&key("client_ca_file"), Fault::Unsupported(reason));
             }
             None
         }
         (certificate, _) => {
             let reason = "cert_file and key_file belong together: set both or none";
-            let written = if certificate.is_some() { keys.cert_file } else { keys.key_file };
-            reader.refuse(written, Fault::Unsupported(reason));
+            let written = if certificate.is_some() { "cert_file" } else { "key_file" };
+            reader.refuse(&key(written), Fault::Unsupported(reason));
             None
         }
     }
@@ -208,13 +182,5 @@ fn web_page() -> Parser<String> {
     Parser::new("a URL that begins with https:// or http://, or nothing", |text| {
         let is_page = Url::parse(text).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));
         (text.is_empty() || is_page).then(|| text.to_owned())
-    })
-}
-
-fn client_names() -> Parser<Vec<ClientName>> {
-    let expected = "DNS names, IP addresses or URIs, with commas between them, or nothing";
-    Parser::new(expected, |text| {
-        let names = text.split(',').map(str::trim).filter(|_| !text.is_empty());
-        names.map(ClientName::parse).collect()
     })
 }

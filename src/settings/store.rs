@@ -8,9 +8,7 @@ use strum::{EnumString, IntoStaticStr, VariantNames};
 use tls::{ClientTls, ServerCheck};
 
 use super::error::{Fault, SettingProblem};
-use super::parsers::{
-    Parser, duration, flag, named, one_of, optional_path, optional_text, positive, server_name,
-};
+use super::parsers::{Parser, duration, flag, named, optional_path, positive, server_name, text};
 use super::reader::Reader;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,48 +66,12 @@ fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOpti
     enabled.then_some(options)
 }
 
-/// The settings of one group of servers.
-struct ServerKeys {
-    topology: &'static str,
-    url: &'static str,
-    credentials: [&'static str; 3],
-    master: &'static str,
-    sentinel_credentials: [&'static str; 3],
-}
-
-const MAIN: ServerKeys = ServerKeys {
-    topology: "store.redis.topology",
-    url: "store.redis.url",
-    credentials: ["store.redis.username", "store.redis.password", "store.redis.password_file"],
-    master: "store.redis.sentinel.master",
-    sentinel_credentials: [
-        "store.redis.sentinel.username",
-        "store.redis.sentinel.password",
-        "store.redis.sentinel.password_file",
-    ],
-};
-
-const PER_SECOND: ServerKeys = ServerKeys {
-    topology: "store.redis.per_second.topology",
-    url: "store.redis.per_second.url",
-    credentials: [
-        "store.redis.per_second.username",
-        "store.redis.per_second.password",
-        "store.redis.per_second.password_file",
-    ],
-    master: "store.redis.per_second.sentinel.master",
-    sentinel_credentials: [
-        "store.redis.per_second.sentinel.username",
-        "store.redis.per_second.sentinel.password",
-        "store.redis.per_second.sentinel.password_file",
-    ],
-};
-
 /// A longer prefix would cost memory on every counter.
 const MAX_PREFIX_BYTES: usize = 64;
 
 /// The value of `store.redis.topology`. The options of the topologies are settings of their own.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 enum TopologyName {
     Standalone,
     Sentinel,
@@ -119,8 +81,8 @@ enum TopologyName {
 /// The options, and the conflicts of the URLs and of the sentinels' master with the topology. These conflicts matter
 /// only if Redis is used; other conflicts, such as two passwords, are always refused.
 pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<SettingProblem>) {
-    let (main, mut conflicts) = servers(reader, &MAIN, "redis://127.0.0.1:6379");
-    let (per_second, further) = servers(reader, &PER_SECOND, "");
+    let (main, mut conflicts) = servers(reader, "store.redis", "redis://127.0.0.1:6379");
+    let (per_second, further) = servers(reader, "store.redis.per_second", "");
     let per_second = (!per_second.urls.is_empty()).then_some(per_second);
     if per_second.is_some() {
         conflicts.extend(further);
@@ -142,30 +104,33 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Setti
     (options, conflicts)
 }
 
-/// One group of servers, and its conflicts. Without a default URL, the group may have none.
+/// One group of servers, whose settings are in `section`, and its conflicts. Without a default URL, the group may have
+/// none.
 fn servers(
     reader: &mut Reader,
-    keys: &ServerKeys,
+    section: &str,
     default_url: &'static str,
 ) -> (ServerOptions, Vec<SettingProblem>) {
-    let topologies = [
-        ("standalone", TopologyName::Standalone),
-        ("sentinel", TopologyName::Sentinel),
-        ("cluster", TopologyName::Cluster),
-    ];
-    let topology = reader.take(keys.topology, "standalone", one_of(topologies));
-    let urls = reader.take(keys.url, default_url, urls(default_url.is_empty()));
-    if reader.written_text(keys.url).split(',').any(has_two_ats) {
-        reader.warn(keys.url, "only the last '@' ends user and password; write %40 for an '@' within them");
+    let topology = reader.take(&format!("{section}.topology"), "standalone", named());
+    let url = format!("{section}.url");
+    let urls = reader.take(&url, default_url, urls(default_url.is_empty()));
+    if reader.written_text(&url).split(',').any(has_two_ats) {
+        reader.warn(&url, "only the last '@' ends user and password; write %40 for an '@' within them");
     }
-    let credentials = credentials(reader, keys.credentials);
-    let sentinel = sentinel(reader, keys);
-    let conflict = |key, reason| reader.problem(key, Fault::Unsupported(reason));
-    let mut conflicts: Vec<_> =
-        url_conflicts(topology, &urls).map(|reason| conflict(keys.url, reason)).collect();
+    let credentials = credentials(reader, section);
+    let (section, name) = (format!("{section}.sentinel"), "the name that the sentinels have for the primary");
+    let master_key = format!("{section}.master");
+    let master: Option<String> = reader.take(&master_key, "", text(name).or_nothing());
+    let sentinel = SentinelOptions {
+        master: master.unwrap_or_default(),
+        credentials: self::credentials(reader, &section),
+    };
+    let mut conflicts: Vec<_> = url_conflicts(topology, &urls)
+        .map(|reason| reader.problem(&url, Fault::Unsupported(reason)))
+        .collect();
     if topology == TopologyName::Sentinel && sentinel.master.is_empty() {
         let reason = "expected the name that the sentinels have for the primary, as topology is sentinel";
-        conflicts.push(conflict(keys.master, reason));
+        conflicts.push(reader.problem(&master_key, Fault::Unsupported(reason)));
     }
     let topology = match topology {
         TopologyName::Standalone => Topology::Standalone,
@@ -204,20 +169,14 @@ fn url_conflicts(topology: TopologyName, urls: &[RedisUrl]) -> impl Iterator<Ite
     conflicts.into_iter().filter_map(|(is_conflict, reason)| is_conflict.then_some(reason))
 }
 
-fn sentinel(reader: &mut Reader, keys: &ServerKeys) -> SentinelOptions {
-    let master = optional_text("the name that the sentinels have for the primary");
-    SentinelOptions {
-        master: reader.take(keys.master, "", master).unwrap_or_default(),
-        credentials: credentials(reader, keys.sentinel_credentials),
-    }
-}
-
-fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3]) -> Credentials {
-    let username = reader.take(username, "", optional_text("an ACL user"));
-    let password = reader.take(password, "", optional_text("a password").secret());
-    let path = reader.take(file, "", optional_path());
+fn credentials(reader: &mut Reader, section: &str) -> Credentials {
+    let key = |name: &str| format!("{section}.{name}");
+    let username = reader.take(&key("username"), "", text("an ACL user").or_nothing());
+    let password = reader.take(&key("password"), "", text("a password").or_nothing().secret());
+    let path = reader.take(&key("password_file"), "", optional_path());
     if password.is_some() && path.is_some() {
-        reader.refuse(file, Fault::Unsupported("the password is set already; leave one of the two out"));
+        let reason = "the password is set already; leave one of the two out";
+        reader.refuse(&key("password_file"), Fault::Unsupported(reason));
     }
     let password = match (password, path) {
         (Some(password), _) => Password::Text(password),
@@ -229,7 +188,7 @@ fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3
 
 fn tls(reader: &mut Reader) -> ClientTls {
     let ca_file = reader.take("store.redis.tls.ca_file", "", optional_path());
-    let identity = reader.take_identity("store.redis.tls.cert_file", "store.redis.tls.key_file");
+    let identity = reader.take_identity("store.redis.tls");
     let check_name = reader.take("store.redis.tls.verify_name", "true", flag());
     ClientTls {
         ca_file,

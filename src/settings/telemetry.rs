@@ -4,7 +4,7 @@ use regex::Regex;
 
 use super::error::Fault;
 use super::parsers::{
-    Parser, count, duration, listen_address_or_off, named, one_of, optional_path, optional_text, share,
+    Parser, count, duration, list, listen_address_or_off, named, optional_path, share, text,
 };
 use super::reader::{Reader, Row, Table};
 use crate::net::ListenAddress;
@@ -13,7 +13,7 @@ use crate::telemetry::envoy_ratelimit::{
 };
 use crate::telemetry::logging::{Filter, Format};
 use crate::telemetry::metrics::ExtraTags;
-use crate::telemetry::traces::{OtlpEndpoint, OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions};
+use crate::telemetry::traces::{OtlpEndpoint, OtlpHeaders, ServiceIdentity, TracesOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
@@ -57,10 +57,9 @@ const MOGRIFIERS: Table<'static> = Table {
 
 /// `extra_tags`: the tags of all metrics.
 fn statsd_from_reader(reader: &mut Reader, extra_tags: &ExtraTags) -> Option<StatsdOptions> {
-    let address = Parser::new("tcp://host:port, udp://host:port, unix:///path/to/socket, or off", |text| {
-        if text == "off" { Some(None) } else { StatsdTarget::parse(text).map(Some) }
-    });
-    let target = reader.take("metrics.statsd.address", "off", address);
+    let address =
+        Parser::new("tcp://host:port, udp://host:port, unix:///path/to/socket", StatsdTarget::parse);
+    let target = reader.take("metrics.statsd.address", "off", address.or_off());
     let format = reader.take("metrics.statsd.format", "statsd", named());
     let flush_interval = reader.take("metrics.statsd.flush_interval", "10s", duration("100ms", "1h"));
     let own_tags = reader.take("metrics.statsd.tags", "", tags());
@@ -84,39 +83,31 @@ fn mogrifier(row: &mut Row<'_>) -> Option<Mogrifier> {
 
 /// Names and values. A value may contain colons.
 fn tags() -> Parser<Vec<(String, String)>> {
-    Parser::new("name:value pairs with commas between them, or nothing", |text| {
-        let tags = text.split(',').filter(|_| !text.is_empty());
-        let tag = |tag: &str| {
-            let (name, value) = tag.split_once(':')?;
-            let is_whole = !name.is_empty() && !value.is_empty() && !tag.contains(char::is_control);
-            is_whole.then(|| (name.to_owned(), value.to_owned()))
-        };
-        tags.map(tag).collect()
+    list("name:value pairs", |tag| {
+        let (name, value) = tag.split_once(':')?;
+        let is_whole = !name.is_empty() && !value.is_empty() && !tag.contains(char::is_control);
+        is_whole.then(|| (name.to_owned(), value.to_owned()))
     })
 }
 
 /// The options; `None` if the endpoint is `off`.
 pub(super) fn traces_from_reader(reader: &mut Reader) -> Option<TracesOptions> {
-    let endpoint = Parser::new("http://host:port/path, https://host:port/path, or off", |text| {
-        if text == "off" { Some(None) } else { OtlpEndpoint::parse(text).map(Some) }
-    });
-    let protocols = [("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
+    let endpoint = Parser::new("http://host:port/path, https://host:port/path", OtlpEndpoint::parse);
     let headers = Parser::new(
         "name=value pairs with commas between them and percent-encoded values, or nothing",
         OtlpHeaders::parse,
     );
-    let name = Parser::new("a name", |text| (!text.is_empty()).then(|| text.to_owned()));
-    let endpoint = reader.take("traces.endpoint", "off", endpoint);
+    let endpoint = reader.take("traces.endpoint", "off", endpoint.or_off());
     // Every setting is taken, so that a malformed one is a problem also without an endpoint.
-    let protocol = reader.take("traces.protocol", "http", one_of(protocols));
+    let protocol = reader.take("traces.protocol", "http", named());
     let headers = reader.take("traces.headers", "", headers.secret());
     let timeout = reader.take("traces.timeout", "10s", duration("10ms", "1m"));
     let ca_file = reader.take("traces.ca_file", "", optional_path());
     let sampled_ppm = reader.take("traces.sampled_share", "1", share());
     let service = ServiceIdentity {
-        name: reader.take("traces.service_name", "ratelimitd", name),
-        namespace: reader.take("traces.service_namespace", "", optional_text("a name")),
-        instance_id: reader.take("traces.service_instance_id", "", optional_text("a name")),
+        name: reader.take("traces.service_name", "ratelimitd", text("a name")),
+        namespace: reader.take("traces.service_namespace", "", text("a name").or_nothing()),
+        instance_id: reader.take("traces.service_instance_id", "", text("a name").or_nothing()),
     };
     endpoint.map(|endpoint| TracesOptions {
         endpoint,

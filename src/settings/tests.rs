@@ -369,7 +369,7 @@ fn a_password_never_shows() {
 fn every_setting_can_be_set_by_its_variable() {
     for setting in Settings::catalogue() {
         let read = with(&[(&setting.variable, setting.default)]);
-        assert_eq!(read.expect(setting.key), Settings::default());
+        assert_eq!(read.expect(&setting.key), Settings::default());
     }
 }
 

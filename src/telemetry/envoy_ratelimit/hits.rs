@@ -47,16 +47,13 @@ struct RuleHits {
     by_path: Mutex<HashMap<Box<str>, Arc<HitCounts>>>,
 }
 
-/// The hits under one path.
+/// The counters of one path.
+const COUNTERS: [&str; 6] =
+    ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"];
+
+/// The hits under one path, in the order of [`COUNTERS`].
 #[derive(Debug, Default)]
-struct HitCounts {
-    total: Count,
-    over: Count,
-    near: Count,
-    within: Count,
-    shadow: Count,
-    from_cache: Count,
-}
+struct HitCounts([Count; COUNTERS.len()]);
 
 impl HitFamilies {
     pub(crate) fn new(values_per_rule: usize) -> Self {
@@ -136,42 +133,24 @@ impl HitCounts {
         let shadow = if result.never_denies() { hits.over } else { 0 };
         let is_cached = matches!(result.outcome.decided_by, DecidedBy::DenyCache(_));
         let from_cache = if is_cached { hits.over } else { 0 };
-        let counted = [
-            (&self.total, hits.total),
-            (&self.over, hits.over),
-            (&self.near, hits.near),
-            (&self.within, hits.within),
-            (&self.shadow, shadow),
-            (&self.from_cache, from_cache),
-        ];
-        for (count, hits) in counted.into_iter().filter(|&(_, hits)| hits > 0) {
-            count.add(hits);
+        let units = [hits.total, hits.over, hits.near, hits.within, shadow, from_cache];
+        for (count, units) in self.0.iter().zip(units).filter(|&(_, units)| units > 0) {
+            count.add(units);
         }
     }
 
     /// Counts hits that the store did not decide.
     fn record_undecided(&self, cost: Cost) {
-        self.total.add(cost.taken());
+        self.0[0].add(cost.taken());
     }
 
     fn add_to(&self, stats: &mut Stats, path: impl FnOnce() -> String) {
-        if self.total.get() == 0 {
+        if self.0[0].get() == 0 {
             return;
         }
         let path = path();
-        let counted = [
-            ("total_hits", &self.total),
-            ("over_limit", &self.over),
-            ("near_limit", &self.near),
-            ("within_limit", &self.within),
-            ("shadow_mode", &self.shadow),
-            ("over_limit_with_local_cache", &self.from_cache),
-        ];
-        for (counter, count) in counted {
-            let units = count.get();
-            if units > 0 {
-                stats.counter(format!("ratelimit.service.rate_limit.{path}.{counter}"), units);
-            }
+        for (counter, count) in COUNTERS.iter().zip(&self.0) {
+            stats.counter(format!("ratelimit.service.rate_limit.{path}.{counter}"), count.get());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the service exports like envoyproxy/ratelimit, beside its own metrics and log: the hits of limits and the
 //! response times, their dotted names and families, statsd, and the lines of the log. What is counted at a request or a
-//! decision is counted by one call of a `HitMeter` or of `OtherForms`. The variables of envoyproxy/ratelimit are
+//! decision is counted by one call of a `HitMeter` or of a `DurationMeter`. The variables of envoyproxy/ratelimit are
 //! translated in `src/envoy_ratelimit`.
 
 mod hits;
@@ -20,6 +20,6 @@ pub use statsd::{
 pub(super) use hits::{HitBinding, HitFamilies, HitMeter};
 pub(super) use log_lines::EnvoyRatelimitLines;
 pub(super) use names::{FAMILIES, OwnCounts, Stats, families};
-pub(super) use other_forms::{GrpcMethod, OtherForms};
+pub(super) use other_forms::{DurationMeter, GrpcMethod};
 pub(super) use response_times::{RESPONSE_TIME, ResponseTimes};
 pub(super) use statsd::lost_lines;

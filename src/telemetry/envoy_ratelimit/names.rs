@@ -3,8 +3,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use prometheus::proto::{MetricFamily, MetricType};
+use regex::{Captures, Regex};
 use store::deny_cache::DenyCacheStats;
 
 use crate::telemetry::metrics::RequestFailure;
@@ -89,41 +91,14 @@ fn error_type(failure: RequestFailure) -> &'static str {
     }
 }
 
+/// An address of IPv4. Any four groups of one to three digits count as one.
+static ADDRESS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}").expect("the pattern is a constant"));
+
 /// A path as it stands in a dotted name: without the separators of statsd, and an address of IPv4 is one level.
 pub(crate) fn stat_name(path: &str) -> String {
-    with_flat_addresses(&path.replace([':', '|'], "_"))
-}
-
-/// Replaces the dots of IPv4 addresses by underscores. Any four groups of one to three digits count as an address.
-fn with_flat_addresses(text: &str) -> String {
-    let mut flat = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let length = address_length(rest.as_bytes()).unwrap_or(0);
-        let (part, after) = rest.split_at(length.max(first.len_utf8()));
-        if length > 0 {
-            flat.push_str(&part.replace('.', "_"));
-        } else {
-            flat.push_str(part);
-        }
-        rest = after;
-    }
-    flat
-}
-
-/// The length of the address at the start of the text.
-fn address_length(text: &[u8]) -> Option<usize> {
-    let mut end = 0;
-    for group in 0..4 {
-        if group > 0 {
-            end += text.get(end).filter(|&&byte| byte == b'.').map(|_| 1)?;
-        }
-        match text[end..].iter().take(3).take_while(|byte| byte.is_ascii_digit()).count() {
-            0 => return None,
-            digits => end += digits,
-        }
-    }
-    Some(end)
+    let path = path.replace([':', '|'], "_");
+    ADDRESS.replace_all(&path, |address: &Captures<'_>| address[0].replace('.', "_")).into_owned()
 }
 
 /// The families with fixed names.

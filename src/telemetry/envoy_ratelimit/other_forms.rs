@@ -1,11 +1,20 @@
-//! The forms in which envoyproxy/ratelimit exports the duration of one gRPC call, beside seconds.
+//! Takes the durations of calls: in seconds, and in the other forms in which envoyproxy/ratelimit exports those of gRPC.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Histogram;
 use strum::IntoStaticStr;
 
 use super::statsd::{Timing, TimingQueue};
+
+/// Takes the durations of one kind of call.
+#[derive(Clone, Debug)]
+pub(crate) struct DurationMeter {
+    pub(crate) seconds: Histogram,
+    /// `None` if seconds are enough.
+    pub(crate) others: Option<Arc<OtherForms>>,
+}
 
 /// The forms of a duration that only some settings ask for.
 #[derive(Debug)]
@@ -23,6 +32,20 @@ pub(crate) enum GrpcMethod {
     Check,
 }
 
+impl DurationMeter {
+    /// Takes the durations of calls that envoyproxy/ratelimit does not time.
+    pub(crate) fn new(seconds: Histogram) -> Self {
+        Self { seconds, others: None }
+    }
+
+    pub(crate) fn observe(&self, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        if let Some(others) = &self.others {
+            others.observe(took);
+        }
+    }
+}
+
 impl GrpcMethod {
     pub(crate) const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
 
@@ -32,7 +55,7 @@ impl GrpcMethod {
 }
 
 impl OtherForms {
-    pub(crate) fn observe(&self, took: Duration) {
+    fn observe(&self, took: Duration) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         if let Some(milliseconds) = &self.milliseconds {
             // Durations of calls are far below 2^53 ms.

@@ -9,10 +9,9 @@ use prometheus::{Histogram, HistogramOpts, Result};
 use strum::{EnumString, VariantNames};
 
 use super::names::Stats;
-use super::other_forms::{GrpcMethod, OtherForms};
+use super::other_forms::{DurationMeter, GrpcMethod, OtherForms};
 use super::statsd::TimingQueue;
 use crate::telemetry::metrics::family::{ReadFamily, label_pairs};
-use crate::telemetry::metrics::requests::DurationMeter;
 
 pub(crate) const RESPONSE_TIME: ReadFamily = ReadFamily::histogram(
     "ratelimit_service_response_time_seconds",

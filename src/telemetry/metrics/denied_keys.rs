@@ -10,7 +10,7 @@ use engine::algorithm::Kernel;
 use engine::{ChargedLimit, Decision, HeavyKey, Quantity, Request, SpaceSaving};
 use parking_lot::Mutex;
 
-use super::limits::{LimitCounts, Meter};
+use super::limit_counts::LimitCounts;
 
 /// Limits whose keys a worker counts between two readings.
 const MOST_LIMITS: usize = 32;
@@ -105,13 +105,19 @@ impl DeniedByLimit {
 }
 
 impl DeniedKeys {
-    /// Counts a charge that is over its limit.
-    pub(super) fn count(&self, meter: &Meter, decision: &Decision, charged: &ChargedLimit<'_>) {
+    /// Counts a charge that is over its limit. `rule`: the kernel of the limit as the rules have it.
+    pub(super) fn count(
+        &self,
+        counts: &Arc<LimitCounts>,
+        rule: Quantity,
+        decision: &Decision,
+        charged: &ChargedLimit<'_>,
+    ) {
         let Some(worker) = &self.0 else { return };
         let (key, kernel) = decision.charged_counter(charged.index);
         let requests_per_unit = charged.limit.spec.requests_per_unit;
-        let charge = DeniedCharge { kernel, requests_per_unit, rule: meter.rule };
-        worker.counted.lock().count(&meter.counts, key, charge);
+        let charge = DeniedCharge { kernel, requests_per_unit, rule };
+        worker.counted.lock().count(counts, key, charge);
     }
 
     /// Counts a request that met no limit. `is_known`: whether its domain has rules.

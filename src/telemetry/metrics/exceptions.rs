@@ -1,6 +1,5 @@
 //! The exceptions in force, the results of their loads, and the requests that they change.
 
-use std::array;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,17 +26,11 @@ const UNKNOWN_TIERS: ReadFamily =
     ReadFamily::counter("ratelimitd_unknown_tier_total", "Requests with a tier that a limit does not have");
 
 /// The numbers of one domain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ExceptionCounts {
     /// In the order of [`ExceptionKind::all`].
     requests: [Count; ExceptionKind::COUNT],
     unknown_tiers: Count,
-}
-
-impl Default for ExceptionCounts {
-    fn default() -> Self {
-        Self { requests: array::from_fn(|_| Count::default()), unknown_tiers: Count::default() }
-    }
 }
 
 impl ExceptionCounts {
@@ -56,7 +49,7 @@ impl ExceptionCounts {
 }
 
 #[derive(Debug)]
-pub(super) struct ExceptionFamilies {
+pub(crate) struct ExceptionFamilies {
     rows: IntGaugeVec,
     loads: IntCounterVec,
     domains: SeriesTable<Arc<str>, ExceptionCounts>,
@@ -100,7 +93,8 @@ impl ExceptionFamilies {
         counts
     }
 
-    pub(super) fn loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
+    /// Counts a successful load; `kinds` has the rows of each kind.
+    pub(crate) fn loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
         self.loads.with_label_values(&[FILE, "success"]).inc();
         for (kind, rows) in kinds {
             self.rows.with_label_values(&[FILE, kind.name()]).set(rows.cast_signed());
@@ -113,7 +107,8 @@ impl ExceptionFamilies {
         domains.values().map(|counts| counts.requests[kind as usize].get()).sum()
     }
 
-    pub(super) fn failed(&self) {
+    /// Counts a load that failed.
+    pub(crate) fn failed(&self) {
         self.loads.with_label_values(&[FILE, "failure"]).inc();
     }
 

@@ -1,6 +1,7 @@
 //! The families in the registry: those whose series count by themselves, and those that are read at each scrape.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
@@ -8,6 +9,7 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, Result,
     proto,
 };
+use strum::{IntoStaticStr, VariantArray};
 
 pub(super) fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter> {
     let counter = IntCounter::new(name, help)?;
@@ -24,6 +26,40 @@ pub(super) fn counters(
     let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
     registry.register(Box::new(counters.clone()))?;
     Ok(counters)
+}
+
+/// Counters by the cases of an enum, whose names are the values of the last label. Clones share the numbers.
+#[derive(Clone, Debug)]
+pub struct CountersBy<E> {
+    /// In the order of the cases.
+    each: Vec<IntCounter>,
+    cases: PhantomData<E>,
+}
+
+impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
+    /// Every series exists from the start, so that the first count is an increase. `labels`: the values of the other
+    /// labels.
+    pub(super) fn new(family: &IntCounterVec, labels: &[&str]) -> Self {
+        let counter = |case: &E| family.with_label_values(&[labels, &[(*case).into()]].concat());
+        Self { each: E::VARIANTS.iter().map(counter).collect(), cases: PhantomData }
+    }
+
+    pub fn count(&self, case: E) {
+        self.of(case).inc();
+    }
+
+    pub(super) fn of(&self, case: E) -> &IntCounter {
+        let place = E::VARIANTS.iter().position(|known| *known == case);
+        &self.each[place.expect("every case is one of the variants")]
+    }
+}
+
+/// How a load of files ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum LoadResult {
+    Success,
+    Failure,
 }
 
 pub(super) fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge> {
@@ -49,12 +85,30 @@ pub(super) fn durations(registry: &Registry, options: HistogramOpts, label: &str
     Ok(durations)
 }
 
-/// A histogram of counts, in powers of two up to 1,024.
-pub(super) fn sizes(registry: &Registry, name: &str, help: &str) -> Result<Histogram> {
-    let powers = (0..=10).map(|power| f64::from(1_u32 << power)).collect();
-    let sizes = Histogram::with_opts(HistogramOpts::new(name, help).buckets(powers))?;
-    registry.register(Box::new(sizes.clone()))?;
-    Ok(sizes)
+/// The counts of a histogram of seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DurationBuckets {
+    pub calls: u64,
+    /// The upper bound of each bucket in seconds, with the number of calls up to it.
+    pub up_to: Vec<(f64, u64)>,
+}
+
+/// The sum of histograms with the same buckets.
+pub(super) fn duration_buckets<'h>(histograms: impl IntoIterator<Item = &'h Histogram>) -> DurationBuckets {
+    let mut sum = DurationBuckets::default();
+    for histogram in histograms {
+        let proto = prometheus::core::Metric::metric(histogram);
+        let proto = proto.get_histogram();
+        let buckets =
+            proto.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+        if sum.up_to.is_empty() {
+            sum.up_to = buckets.collect();
+        } else {
+            sum.up_to.iter_mut().zip(buckets).for_each(|(all, (_, calls))| all.1 += calls);
+        }
+        sum.calls += proto.get_sample_count();
+    }
+    sum
 }
 
 /// A family whose series are read at each scrape.

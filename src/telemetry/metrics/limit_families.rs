@@ -1,19 +1,18 @@
 //! The series of limits: makes the meters of new rules, and shows the outcomes that they count.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, Registry, Result};
 
-use super::exceptions::ExceptionFamilies;
+use super::exceptions::ExceptionCounts;
 use super::family::{ReadFamily, add_series, counter};
-use super::limits::{LimitCounts, LimitMeters, Meter};
+use super::limit_counts::{LimitCounts, LimitLabels, SettleCounts};
+use super::limits::{LimitMeters, Meter};
 use super::requests::ResultMeter;
 use super::series::{Series, SeriesBinding, SeriesTable};
-use super::settles::SettleCounts;
-use super::soft_limits::mark_in_use;
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
 
 /// The domain and rule label of limits that a request overrides.
@@ -49,17 +48,10 @@ pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
     settles: SeriesTable<LimitLabels, SettleCounts>,
     pub(super) hits: HitFamilies,
-    pub(super) exceptions: ExceptionFamilies,
     shadowed: IntCounter,
     results: ResultMeter,
     without_limit: IntCounter,
     near_limit_ppm: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LimitLabels {
-    pub(super) domain: Arc<str>,
-    pub(super) rule: Arc<str>,
 }
 
 impl LimitFamilies {
@@ -71,10 +63,8 @@ impl LimitFamilies {
         results: ResultMeter,
         near_limit_ppm: u32,
         values_per_rule: usize,
-        exceptions: ExceptionFamilies,
     ) -> Result<Self> {
         Ok(Self {
-            exceptions,
             decisions: SeriesTable::default(),
             settles: SeriesTable::default(),
             hits: HitFamilies::new(values_per_rule),
@@ -93,7 +83,12 @@ impl LimitFamilies {
         })
     }
 
-    pub(super) fn bind(&self, rules: &RuleSet) -> LimitMeters {
+    /// `exceptions`: the counts of the domains.
+    pub(super) fn bind(
+        &self,
+        rules: &RuleSet,
+        exceptions: HashMap<Arc<str>, Arc<ExceptionCounts>>,
+    ) -> LimitMeters {
         let (decisions, settles) = (self.decisions.bind(), self.settles.bind());
         let mut bindings = Bindings { decisions, settles, hits: self.hits.bind() };
         let mut each = Vec::with_capacity(rules.limits().len() + 1);
@@ -108,7 +103,7 @@ impl LimitFamilies {
         bindings.hits.finish();
         LimitMeters {
             each,
-            exceptions: self.exceptions.bind(rules),
+            exceptions,
             shadowed: self.shadowed.clone(),
             results: self.results.clone(),
             without_limit: self.without_limit.clone(),
@@ -124,8 +119,8 @@ impl LimitFamilies {
         vec![
             by_limit(DECISIONS, "outcome", &used, LimitCounts::outcomes),
             by_limit(POLICY_DECISIONS, "policy", &used, LimitCounts::policies),
-            by_limit(ANNOUNCED, "state", &used, |counts| counts.announced.by_state()),
-            by_limit(RESERVE, "kind", &used, |counts| counts.reserved.by_kind()),
+            by_limit(ANNOUNCED, "state", &used, LimitCounts::announcements),
+            by_limit(RESERVE, "kind", &used, LimitCounts::reserves),
             by_limit(SETTLES, "result", &settled, SettleCounts::results),
             by_limit(SETTLE_UNITS, "kind", &settled, SettleCounts::units),
         ]
@@ -191,13 +186,13 @@ impl Bindings<'_> {
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
         let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
         let meter = self.meter(labels, policy, hits);
-        mark_in_use(&limit.spec, &meter.counts.announced, &meter.counts.reserved);
+        meter.counts.use_spec(&limit.spec);
         Some(Meter { settles, rule: limit.quantity, ..meter })
     }
 
     fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
         let counts = self.decisions.counts(labels);
-        counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
+        counts.use_policy(policy);
         Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None }
     }
 }

@@ -1,23 +1,20 @@
 //! What a decision counts, for each of its limits: the outcome, and the answers by failure policy. The hits, which
 //! envoyproxy/ratelimit counts, are counted in `envoy_ratelimit/`. `limit_families` makes the meters and shows the
-//! counts.
+//! counts of `limit_counts`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::{
     ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Quantity,
-    Role, Settle, Verdict,
+    Role, Verdict,
 };
 use prometheus::IntCounter;
 
 use super::denied_keys::DeniedKeys;
 use super::exceptions::ExceptionCounts;
+use super::limit_counts::{LimitCounts, SettleCounts};
 use super::requests::{RequestResult, ResultMeter};
-use super::series::Count;
-use super::settles::SettleCounts;
-use super::soft_limits::{AnnounceCounts, ReserveCounts};
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
 /// The counters of every limit of one rule set, looked up once when the rules come into force.
@@ -44,27 +41,6 @@ pub(super) struct Meter {
     pub(super) settles: Option<Arc<SettleCounts>>,
 }
 
-/// The numbers of the limits with the same labels.
-#[derive(Debug, Default)]
-pub(super) struct LimitCounts {
-    pub(super) ok: Count,
-    pub(super) near_limit: Count,
-    pub(super) over_limit: Count,
-    pub(super) shadow: Count,
-    pub(super) error: Count,
-    /// In the order of [`FailurePolicy::ALL`].
-    pub(super) by_policy: [PolicyCount; FailurePolicy::ALL.len()],
-    pub(super) announced: AnnounceCounts,
-    pub(super) reserved: ReserveCounts,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct PolicyCount {
-    /// The limit has, or had, this policy.
-    pub(super) is_in_use: AtomicBool,
-    pub(super) answers: Count,
-}
-
 impl LimitMeters {
     /// Counts a decision, once for its request and once for each of its charges. A settle is no hit of its limit, and
     /// has numbers of its own. The keys of charges over their limit are counted in `denied`.
@@ -76,19 +52,21 @@ impl LimitMeters {
         for (charged, result) in decision.charges() {
             let Some(meter) = self.meter(charged.limit) else { continue };
             if charged.role == Role::Settle {
-                meter.record_settle(decision.settle(charged.index));
+                if let Some(settles) = &meter.settles {
+                    settles.record(decision.settle(charged.index));
+                }
                 continue;
             }
             let near_above = self.near_above(charged.limit);
             is_by_policy |= meter.record(&result, near_above);
             if let Some(announced) = result.announced() {
-                meter.counts.announced.record(announced);
+                meter.counts.record_announced(announced);
             }
-            if result.reserve.is_some_and(|kind| meter.counts.reserved.record(kind)) {
+            if result.reserve.is_some_and(|kind| meter.counts.record_reserve(kind)) {
                 warn_of_unchecked_charges(&charged);
             }
             if result.outcome.verdict == Verdict::Over {
-                denied.count(meter, decision, &charged);
+                denied.count(&meter.counts, meter.rule, decision, &charged);
             }
             meter.hits.record(&charged, &result, near_above);
         }
@@ -113,12 +91,14 @@ impl LimitMeters {
         for charged in plan.charged() {
             let Some(meter) = self.meter(charged.limit) else { continue };
             if charged.role == Role::Settle {
-                meter.record_settle(None);
+                if let Some(settles) = &meter.settles {
+                    settles.record(None);
+                }
                 continue;
             }
             meter.counts.error.add(1);
             if meter.policy == FailurePolicy::Error {
-                meter.count_policy();
+                meter.counts.record_policy(meter.policy);
             }
             meter.hits.record_undecided(&charged);
         }
@@ -170,49 +150,8 @@ impl Meter {
         };
         count.add(1);
         if is_by_policy {
-            self.count_policy();
+            counts.record_policy(self.policy);
         }
         is_by_policy
-    }
-
-    /// Counts a settle; `None` is one without an answer.
-    fn record_settle(&self, settle: Option<&Settle>) {
-        match (&self.settles, settle) {
-            (Some(counts), Some(settle)) => counts.record(settle),
-            (Some(counts), None) => counts.record_lost(),
-            (None, _) => {}
-        }
-    }
-
-    fn count_policy(&self) {
-        self.counts.of_policy(self.policy).answers.add(1);
-    }
-}
-
-impl LimitCounts {
-    /// Whether the limits have met a request.
-    pub(super) fn is_used(&self) -> bool {
-        self.outcomes().iter().any(|&(_, count)| count > 0)
-    }
-
-    pub(super) fn outcomes(&self) -> [(&'static str, u64); 5] {
-        [
-            ("ok", self.ok.get()),
-            ("near_limit", self.near_limit.get()),
-            ("over_limit", self.over_limit.get()),
-            ("shadow", self.shadow.get()),
-            ("error", self.error.get()),
-        ]
-    }
-
-    pub(super) fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = FailurePolicy::ALL.iter().zip(&self.by_policy);
-        let in_use = all.filter(|(_, counted)| counted.is_in_use.load(Ordering::Relaxed));
-        in_use.map(|(policy, counted)| (policy.name(), counted.answers.get()))
-    }
-
-    pub(super) fn of_policy(&self, policy: FailurePolicy) -> &PolicyCount {
-        let place = FailurePolicy::ALL.iter().position(|other| *other == policy);
-        &self.by_policy[place.expect("ALL has every policy")]
     }
 }

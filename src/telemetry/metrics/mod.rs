@@ -7,17 +7,15 @@
 mod denied_keys;
 mod exceptions;
 pub(super) mod family;
+mod limit_counts;
 mod limit_families;
 mod limits;
 mod options;
 mod ports;
-mod request_families;
-pub(super) mod requests;
+mod requests;
 mod rules;
 mod sample;
 pub(super) mod series;
-mod settles;
-mod soft_limits;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -26,7 +24,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{ExceptionKind, RuleSet};
+use engine::RuleSet;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
@@ -36,13 +34,14 @@ use denied_keys::CountingWorkers;
 use exceptions::ExceptionFamilies;
 use family::{ReadFamily, counter, register_read};
 use limit_families::LimitFamilies;
-use ports::{ConnectionFamilies, TlsFamilies};
-use request_families::RequestFamilies;
+use ports::{ConnectionFamilies, TlsFamilies, token_meter};
+use requests::RequestFamilies;
 use rules::RuleFamilies;
 use series::Count;
 use stores::StoreFamilies;
 
 pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
+pub use family::DurationBuckets;
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use ports::{
@@ -51,7 +50,7 @@ pub use ports::{
 };
 pub use requests::{RequestFailure, RequestMeter, RequestResult, Timer, TraceMeter, Transport};
 pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
-pub use sample::{DurationBuckets, LimitReading, LimitsInForce, MetricsSample};
+pub use sample::{LimitReading, LimitsInForce, MetricsSample};
 pub use stores::{BatchMeter, StoreMeter};
 
 /// The families of which the registry reads many series at each scrape.
@@ -75,22 +74,23 @@ pub struct Metrics {
     registry: Registry,
     /// The number of labels that every series has.
     tags: usize,
-    families: Arc<Families>,
+    pub(crate) families: Arc<Families>,
 }
 
-struct Families {
+pub(crate) struct Families {
+    pub(crate) exceptions: ExceptionFamilies,
     limits: LimitFamilies,
     unknown_domains: IntCounter,
     /// Descriptors of requests for unknown domains.
     unknown_descriptors: Count,
     requests: RequestFamilies,
     connections: ConnectionFamilies,
-    stores: StoreFamilies,
-    rules: RuleFamilies,
+    pub(crate) stores: StoreFamilies,
+    pub(crate) rules: RuleFamilies,
     tls: TlsFamilies,
     tokens: TokenMeter,
-    xds: XdsMeter,
-    traces: TraceMeter,
+    pub(crate) xds: XdsMeter,
+    pub(crate) traces: TraceMeter,
     deny_cache: Option<PulledStats<DenyCacheStats>>,
     lost_log_lines: Option<PulledStats<u64>>,
     denied_keys: CountingWorkers,
@@ -132,13 +132,8 @@ impl Metrics {
         let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
         let results = requests.result_meter.clone();
         let families = Arc::new(Families {
-            limits: LimitFamilies::new(
-                &registry,
-                results,
-                near_limit_ppm,
-                values_per_rule,
-                ExceptionFamilies::new(&registry, parts.exceptions_age)?,
-            )?,
+            exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age)?,
+            limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,
             unknown_domains: counter(
                 &registry,
                 "ratelimitd_unknown_domain_total",
@@ -150,7 +145,7 @@ impl Metrics {
             stores,
             rules: RuleFamilies::new(&registry)?,
             tls: TlsFamilies::new(&registry)?,
-            tokens: TokenMeter::new(&registry)?,
+            tokens: token_meter(&registry)?,
             xds: XdsMeter::new(shown(parts.rules == Some(RulesOrigin::Xds)))?,
             traces: TraceMeter::new(shown(parts.has_traces))?,
             deny_cache: parts.deny_cache,
@@ -198,7 +193,7 @@ impl Metrics {
     /// request on; the series of other rules are removed. Only one thread may call it at a time.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
-        self.families.limits.bind(rules)
+        self.families.limits.bind(rules, self.families.exceptions.bind(rules))
     }
 
     #[must_use]
@@ -223,68 +218,13 @@ impl Metrics {
     pub fn tokens(&self) -> TokenMeter {
         self.families.tokens.clone()
     }
-
-    /// The meter of one store's decisions. `store` is its name in the settings.
-    #[must_use]
-    pub fn store(&self, store: &'static str) -> StoreMeter {
-        self.families.stores.meter(store)
-    }
-
-    /// The meter of one worker's script calls to Redis.
-    #[must_use]
-    pub fn batches(&self) -> BatchMeter {
-        self.families.stores.batches()
-    }
-
-    /// Like [`batches`](Self::batches), of the servers for limits of one second.
-    #[must_use]
-    pub fn per_second_batches(&self) -> BatchMeter {
-        self.families.stores.per_second_batches()
-    }
-
-    /// Sets by how many microseconds the clock of Redis is ahead of ours.
-    pub fn set_redis_clock_difference(&self, ahead_us: i64) {
-        self.families.stores.set_clock_difference(ahead_us);
-    }
-
-    /// The meter of the client of an xDS server.
-    #[must_use]
-    pub fn xds(&self) -> XdsMeter {
-        self.families.xds.clone()
-    }
-
-    /// The meter of the spans.
-    #[must_use]
-    pub fn traces(&self) -> TraceMeter {
-        self.families.traces.clone()
-    }
-
-    /// Counts a successful load of rules.
-    pub fn rules_loaded(&self, loaded: Loaded) {
-        self.families.rules.loaded(loaded);
-    }
-
-    /// Counts a successful load of exceptions; `kinds` has the rows of each kind.
-    pub fn exceptions_loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
-        self.families.limits.exceptions.loaded(kinds);
-    }
-
-    /// Counts a load of exceptions that failed.
-    pub fn exceptions_failed(&self) {
-        self.families.limits.exceptions.failed();
-    }
-
-    /// Counts a load of rules that failed.
-    pub fn rules_failed(&self) {
-        self.families.rules.failed();
-    }
 }
 
 impl Families {
     /// Reads the families of [`READ_AT_SCRAPE`].
     fn read_families(&self) -> Vec<MetricFamily> {
         let mut families = self.limits.read_families();
-        families.extend(self.limits.exceptions.read_families());
+        families.extend(self.exceptions.read_families());
         families.push(self.requests.response_times.read_family());
         families.extend(envoy_ratelimit::families(&self.envoy_ratelimit_stats()));
         families

@@ -1,6 +1,5 @@
 //! What the metrics depend on: the settings, and the parts that the process has.
 
-use std::fmt;
 use std::sync::Arc;
 
 use store::deny_cache::DenyCacheStats;
@@ -9,7 +8,6 @@ use store::memory::MemoryStats;
 use super::family::metric_name;
 use crate::telemetry::envoy_ratelimit::{ResponseTimeUnit, TimingQueue};
 
-#[derive(Debug)]
 pub struct MetricsOptions {
     /// The share of a limit, in millionths, above which a hit counts as near it.
     pub near_limit_ppm: u32,
@@ -49,12 +47,6 @@ pub type PulledStats<S> = Arc<dyn Fn() -> S + Send + Sync>;
 pub enum RulesOrigin {
     Files,
     Xds,
-}
-
-impl fmt::Debug for MeteredParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MeteredParts").field("rules", &self.rules).finish_non_exhaustive()
-    }
 }
 
 impl Default for MetricsOptions {

@@ -1,12 +1,10 @@
 //! The ports: connections that the process refuses or closes, TLS handshakes, reloads of certificates, and when
 //! certificates expire.
 
-use std::array;
-
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result};
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result};
 use strum::{IntoStaticStr, VariantArray};
 
-use super::family::counters;
+use super::family::{CountersBy, LoadResult, counters};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
@@ -47,22 +45,14 @@ pub enum CloseReason {
 
 impl CloseReason {
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    fn name(self) -> &'static str {
-        self.into()
-    }
 }
+
+/// The connections to one port that were closed.
+pub type ConnectionMeter = CountersBy<CloseReason>;
 
 #[derive(Debug)]
 pub(super) struct ConnectionFamilies {
     closed: IntCounterVec,
-}
-
-/// The meter of one port. Clones share the same numbers.
-#[derive(Clone, Debug)]
-pub struct ConnectionMeter {
-    /// In the order of [`CloseReason::ALL`].
-    closed: [IntCounter; CloseReason::ALL.len()],
 }
 
 impl ConnectionFamilies {
@@ -82,23 +72,13 @@ impl ConnectionFamilies {
     }
 
     pub(super) fn meter(&self, port: Port) -> ConnectionMeter {
-        let counter =
-            |index: usize| self.closed.with_label_values(&[port.name(), CloseReason::ALL[index].name()]);
-        ConnectionMeter { closed: array::from_fn(counter) }
+        CountersBy::new(&self.closed, &[port.name()])
     }
 
     /// The connections to all ports that were closed for one of these reasons.
     pub(super) fn closed_for(&self, reasons: &[CloseReason]) -> u64 {
         let meters = Port::ALL.iter().map(|&port| self.meter(port));
-        meters
-            .map(|meter| reasons.iter().map(|&reason| meter.closed[reason as usize].get()).sum::<u64>())
-            .sum()
-    }
-}
-
-impl ConnectionMeter {
-    pub fn closed(&self, reason: CloseReason) {
-        self.closed[reason as usize].inc();
+        meters.map(|meter| reasons.iter().map(|&reason| meter.of(reason).get()).sum::<u64>()).sum()
     }
 }
 
@@ -116,29 +96,17 @@ pub enum TokenRefusal {
     TooManyWrong,
 }
 
-/// The requests to the admin port that were refused for their token. Clones share the same numbers.
-#[derive(Clone, Debug)]
-pub struct TokenMeter {
-    /// In the order of [`TokenRefusal`].
-    refused: [IntCounter; TokenRefusal::VARIANTS.len()],
-}
+/// The requests to the admin port that were refused for their token.
+pub type TokenMeter = CountersBy<TokenRefusal>;
 
-impl TokenMeter {
-    pub(super) fn new(registry: &Registry) -> Result<Self> {
-        let refused = counters(
-            registry,
-            "ratelimitd_admin_refused_total",
-            "Requests to the admin port that were refused for their token, by reason",
-            &["reason"],
-        )?;
-        let counter =
-            |index: usize| refused.with_label_values(&[<&str>::from(TokenRefusal::VARIANTS[index])]);
-        Ok(Self { refused: array::from_fn(counter) })
-    }
-
-    pub fn refused(&self, reason: TokenRefusal) {
-        self.refused[reason as usize].inc();
-    }
+pub(super) fn token_meter(registry: &Registry) -> Result<TokenMeter> {
+    let refused = counters(
+        registry,
+        "ratelimitd_admin_refused_total",
+        "Requests to the admin port that were refused for their token, by reason",
+        &["reason"],
+    )?;
+    Ok(CountersBy::new(&refused, &[]))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -173,10 +141,6 @@ pub enum HandshakeResult {
 
 impl HandshakeResult {
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// When the certificates in force expire, in seconds since the Unix epoch.
@@ -198,10 +162,8 @@ pub(super) struct TlsFamilies {
 #[derive(Clone, Debug)]
 pub struct TlsMeter {
     port: Port,
-    /// In the order of [`HandshakeResult::ALL`].
-    handshakes: [IntCounter; HandshakeResult::ALL.len()],
-    reloaded: IntCounter,
-    reload_failed: IntCounter,
+    handshakes: CountersBy<HandshakeResult>,
+    reloads: CountersBy<LoadResult>,
     expiry: IntGaugeVec,
 }
 
@@ -234,15 +196,11 @@ impl TlsFamilies {
 
     /// The series of a port begin here, so that the first handshake of each kind is an increase.
     pub(super) fn meter(&self, port: Port) -> TlsMeter {
-        let handshakes = |index: usize| {
-            self.handshakes.with_label_values(&[port.name(), HandshakeResult::ALL[index].name()])
-        };
-        let reloads = |result: &str| self.reloads.with_label_values(&[port.name(), result]);
+        let label = [port.name()];
         TlsMeter {
             port,
-            handshakes: array::from_fn(handshakes),
-            reloaded: reloads("success"),
-            reload_failed: reloads("failure"),
+            handshakes: CountersBy::new(&self.handshakes, &label),
+            reloads: CountersBy::new(&self.reloads, &label),
             expiry: self.expiry.clone(),
         }
     }
@@ -255,17 +213,17 @@ impl TlsMeter {
     }
 
     pub fn handshake(&self, result: HandshakeResult) {
-        self.handshakes[result as usize].inc();
+        self.handshakes.count(result);
     }
 
     /// Counts changed files that are in force.
     pub fn reloaded(&self) {
-        self.reloaded.inc();
+        self.reloads.count(LoadResult::Success);
     }
 
     /// Counts changed files that cannot be used.
     pub fn reload_failed(&self) {
-        self.reload_failed.inc();
+        self.reloads.count(LoadResult::Failure);
     }
 
     pub fn set_expiry(&self, expiry: CertificateExpiry) {

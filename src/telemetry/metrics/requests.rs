@@ -1,15 +1,16 @@
 //! What a request counts: its duration, by transport, its failure, and what becomes of its span. A health check counts,
-//! too, because envoyproxy/ratelimit counts it. `request_families` makes the meters and shows the counts.
+//! too, because envoyproxy/ratelimit counts it.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base::clock::monotonic;
-use prometheus::{Histogram, IntCounter, Registry, Result};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 use strum::IntoStaticStr;
 
-use super::family::counter;
-use crate::telemetry::envoy_ratelimit::OtherForms;
+use super::family::{DurationBuckets, REQUEST_DURATIONS, counter, counters, duration_buckets, durations};
+use crate::telemetry::envoy_ratelimit::{
+    DurationMeter, GrpcMethod, ResponseTimeUnit, ResponseTimes, TimingQueue,
+};
 
 /// The port that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -22,6 +23,8 @@ pub enum Transport {
 }
 
 impl Transport {
+    const ALL: [Self; 2] = [Self::Grpc, Self::Http];
+
     pub(super) fn name(self) -> &'static str {
         self.into()
     }
@@ -119,14 +122,6 @@ impl ResultMeter {
     }
 }
 
-/// Takes the durations of one kind of call.
-#[derive(Clone, Debug)]
-pub(crate) struct DurationMeter {
-    pub(crate) seconds: Histogram,
-    /// `None` if seconds are enough.
-    pub(crate) others: Option<Arc<OtherForms>>,
-}
-
 impl RequestMeter {
     /// Starts to time a request.
     #[must_use]
@@ -161,17 +156,96 @@ impl Drop for Timer<'_> {
     }
 }
 
-impl DurationMeter {
-    /// Takes the durations of calls that envoyproxy/ratelimit does not time.
-    pub(super) fn new(seconds: Histogram) -> Self {
-        Self { seconds, others: None }
+#[derive(Debug)]
+pub(super) struct RequestFamilies {
+    durations: HistogramVec,
+    errors: IntCounterVec,
+    held: IntCounter,
+    pub(super) result_meter: ResultMeter,
+    /// The durations like envoyproxy/ratelimit.
+    pub(super) response_times: ResponseTimes,
+}
+
+impl RequestFamilies {
+    pub(super) fn new(
+        registry: &Registry,
+        unit: ResponseTimeUnit,
+        timings: Option<TimingQueue>,
+    ) -> Result<Self> {
+        let histogram = HistogramOpts::new(
+            "ratelimitd_request_duration_seconds",
+            "Duration in the handler: conversion, validation, decision",
+        );
+        let durations = durations(registry, histogram.buckets(REQUEST_DURATIONS.to_vec()), "transport")?;
+        let decisions = durations.with_label_values(&[Transport::Grpc.name()]);
+        let held = counter(
+            registry,
+            "ratelimitd_held_calls_total",
+            "gRPC calls that waited before they started, because the store had enough to decide",
+        )?;
+        let results = counters(
+            registry,
+            "ratelimitd_requests_total",
+            "Requests by result: ok; ok_by_policy, a failure policy answered for a limit; denied; no_decision",
+            &["result"],
+        )?;
+        let result_meter = ResultMeter {
+            counters: RequestResult::ALL.map(|result| results.with_label_values(&[result.name()])),
+        };
+        let families = Self {
+            held,
+            result_meter,
+            response_times: ResponseTimes::new(decisions, unit, timings)?,
+            durations,
+            errors: counters(
+                registry,
+                "ratelimitd_request_errors_total",
+                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken, no_rules, \
+                 deadline, panic",
+                &["transport", "kind"],
+            )?,
+        };
+        // Every series exists from the start, so that the first error is an increase.
+        for transport in Transport::ALL {
+            families.meter(transport);
+        }
+        Ok(families)
     }
 
-    pub(crate) fn observe(&self, took: Duration) {
-        self.seconds.observe(took.as_secs_f64());
-        if let Some(others) = &self.others {
-            others.observe(took);
+    pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
+        let counter = |failure: RequestFailure| self.error_counter(transport, failure);
+        let decisions = match transport {
+            Transport::Grpc => self.response_times.meter(GrpcMethod::ShouldRateLimit),
+            // envoyproxy/ratelimit times gRPC only.
+            Transport::Http => DurationMeter::new(self.durations.with_label_values(&[transport.name()])),
+        };
+        RequestMeter {
+            decisions,
+            health_checks: self.response_times.meter(GrpcMethod::Check),
+            failures: RequestFailure::ALL.map(counter),
+            held: self.held.clone(),
+            results: self.result_meter.clone(),
         }
+    }
+
+    fn error_counter(&self, transport: Transport, failure: RequestFailure) -> IntCounter {
+        self.errors.with_label_values(&[transport.name(), failure.name()])
+    }
+
+    /// The number of requests with each result, in the order of [`RequestResult::ALL`].
+    pub(super) fn results(&self) -> [u64; RequestResult::ALL.len()] {
+        self.result_meter.counters.each_ref().map(IntCounter::get)
+    }
+
+    /// The durations of all decision calls.
+    pub(super) fn durations(&self) -> DurationBuckets {
+        duration_buckets(&Transport::ALL.map(|port| self.durations.with_label_values(&[port.name()])))
+    }
+
+    /// The number of requests that failed for each reason, of all transports, in the order of [`RequestFailure::ALL`].
+    pub(super) fn failures(&self) -> [u64; RequestFailure::ALL.len()] {
+        RequestFailure::ALL
+            .map(|why| Transport::ALL.map(|port| self.error_counter(port, why).get()).iter().sum())
     }
 }
 

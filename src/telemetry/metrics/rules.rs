@@ -1,12 +1,10 @@
 //! The rules in force (rules, files, time of loading), the results of loads of rules, and the client of an xDS server:
 //! its stream, the answers, failures and certificates.
 
-use std::array;
-
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 use strum::{IntoStaticStr, VariantArray};
 
-use super::family::{counter, counters, gauge};
+use super::family::{CountersBy, LoadResult, counter, counters, gauge};
 
 /// A successful load of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +17,12 @@ pub struct Loaded {
 }
 
 #[derive(Debug)]
-pub(super) struct RuleFamilies {
+pub(crate) struct RuleFamilies {
     rules: IntGauge,
     files: IntGauge,
     domains: IntGauge,
     loaded_at: IntGauge,
-    succeeded: IntCounter,
-    failed: IntCounter,
+    loads: CountersBy<LoadResult>,
 }
 
 impl RuleFamilies {
@@ -49,27 +46,28 @@ impl RuleFamilies {
                 "ratelimitd_rules_loaded_timestamp_seconds",
                 "When the rules in force were loaded, seconds since the epoch; 0 before",
             )?,
-            succeeded: loads.with_label_values(&["success"]),
-            failed: loads.with_label_values(&["failure"]),
+            loads: CountersBy::new(&loads, &[]),
         })
     }
 
-    pub(super) fn loaded(&self, loaded: Loaded) {
+    /// Counts a successful load.
+    pub(crate) fn loaded(&self, loaded: Loaded) {
         // All of them are far below 2^63.
         self.rules.set(i64::try_from(loaded.rules).unwrap_or(i64::MAX));
         self.files.set(i64::try_from(loaded.files).unwrap_or(i64::MAX));
         self.domains.set(i64::try_from(loaded.domains).unwrap_or(i64::MAX));
         self.loaded_at.set((loaded.now_us / 1_000_000).cast_signed());
-        self.succeeded.inc();
+        self.loads.count(LoadResult::Success);
     }
 
-    pub(super) fn failed(&self) {
-        self.failed.inc();
+    /// Counts a load that failed.
+    pub(crate) fn failed(&self) {
+        self.loads.count(LoadResult::Failure);
     }
 
     /// The numbers of successful and of failed loads.
     pub(super) fn loads(&self) -> [u64; 2] {
-        [self.succeeded.get(), self.failed.get()]
+        [LoadResult::Success, LoadResult::Failure].map(|result| self.loads.of(result).get())
     }
 
     /// The number of files of the rules in force.
@@ -107,17 +105,7 @@ pub enum XdsFailure {
     TooLarge,
 }
 
-impl XdsAnswer {
-    const ALL: &'static [Self] = Self::VARIANTS;
-
-    fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 impl XdsFailure {
-    const ALL: &'static [Self] = Self::VARIANTS;
-
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
@@ -128,13 +116,10 @@ impl XdsFailure {
 #[derive(Clone, Debug)]
 pub struct XdsMeter {
     connected: IntGauge,
-    /// In the order of [`XdsAnswer::ALL`].
-    answers: [IntCounter; XdsAnswer::ALL.len()],
-    /// In the order of [`XdsFailure::ALL`].
-    failures: [IntCounter; XdsFailure::ALL.len()],
+    answers: CountersBy<XdsAnswer>,
+    failures: CountersBy<XdsFailure>,
     nacks: IntCounter,
-    certificates_changed: IntCounter,
-    certificates_unusable: IntCounter,
+    certificates: CountersBy<LoadResult>,
     last_answer: IntGauge,
 }
 
@@ -163,11 +148,10 @@ impl XdsMeter {
         let last_answer = "When the xDS server last answered, seconds since the epoch; 0 before";
         Ok(Self {
             connected: gauge(registry, "ratelimitd_xds_connected", connected)?,
-            answers: array::from_fn(|index| answers.with_label_values(&[XdsAnswer::ALL[index].name()])),
-            failures: array::from_fn(|index| failures.with_label_values(&[XdsFailure::ALL[index].name()])),
+            answers: CountersBy::new(&answers, &[]),
+            failures: CountersBy::new(&failures, &[]),
             nacks: counter(registry, "ratelimitd_xds_nacks_total", "Refusals sent to the xDS server")?,
-            certificates_changed: certificates.with_label_values(&["success"]),
-            certificates_unusable: certificates.with_label_values(&["failure"]),
+            certificates: CountersBy::new(&certificates, &[]),
             last_answer: gauge(registry, "ratelimitd_xds_last_answer_timestamp_seconds", last_answer)?,
         })
     }
@@ -177,14 +161,12 @@ impl XdsMeter {
     }
 
     pub fn failed(&self, failure: XdsFailure) {
-        // The discriminant is the position in ALL.
-        self.failures[failure as usize].inc();
+        self.failures.count(failure);
     }
 
     /// An answer came at `now_us`, microseconds since the epoch.
     pub fn answered(&self, answer: XdsAnswer, now_us: u64) {
-        // The discriminant is the position in ALL.
-        self.answers[answer as usize].inc();
+        self.answers.count(answer);
         self.last_answer.set((now_us / 1_000_000).cast_signed());
     }
 
@@ -193,7 +175,6 @@ impl XdsMeter {
     }
 
     pub fn certificates_changed(&self, is_usable: bool) {
-        let changes = if is_usable { &self.certificates_changed } else { &self.certificates_unusable };
-        changes.inc();
+        self.certificates.count(if is_usable { LoadResult::Success } else { LoadResult::Failure });
     }
 }

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use engine::ExceptionKind;
-use prometheus::{Histogram, HistogramVec};
 
 use super::Metrics;
 use super::denied_keys::{CountedKeys, DeniedKeys, LimitRef};
-use super::limit_families::LimitLabels;
-use super::limits::LimitCounts;
+use super::family::DurationBuckets;
+use super::limit_counts::{LimitCounts, LimitLabels};
 use super::ports::CloseReason;
-use super::requests::{RequestFailure, RequestResult, Transport};
+use super::requests::{RequestFailure, RequestResult};
 use super::series::Series;
 
 /// Sums since the start of the process, and gauges.
@@ -39,14 +38,6 @@ pub struct MetricsSample {
     /// Connections that were not accepted.
     pub refused_connections: u64,
     pub lost_log_lines: u64,
-}
-
-/// The counts of a histogram of seconds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DurationBuckets {
-    pub calls: u64,
-    /// The upper bound of each bucket in seconds, with the number of calls up to it.
-    pub up_to: Vec<(f64, u64)>,
 }
 
 /// The limits in force.
@@ -92,8 +83,8 @@ impl Metrics {
             without_limit: families.limits.without_limit(),
             unknown_domains: families.unknown_domains.get(),
             shadowed: families.limits.shadowed(),
-            blocked: families.limits.exceptions.requests(ExceptionKind::Block),
-            exempt: families.limits.exceptions.requests(ExceptionKind::Exempt),
+            blocked: families.exceptions.requests(ExceptionKind::Block),
+            exempt: families.exceptions.requests(ExceptionKind::Exempt),
             calls: families.requests.durations(),
             store_calls: families.stores.durations("redis"),
             store_overloads: families.stores.overloads("redis"),
@@ -123,28 +114,4 @@ impl Metrics {
     pub fn take_denied_keys(&self) -> Vec<CountedKeys> {
         self.families.denied_keys.take()
     }
-}
-
-/// The sum of histograms with the same buckets.
-pub(super) fn duration_buckets<'h>(histograms: impl IntoIterator<Item = &'h Histogram>) -> DurationBuckets {
-    let mut sum = DurationBuckets::default();
-    for histogram in histograms {
-        let proto = prometheus::core::Metric::metric(histogram);
-        let proto = proto.get_histogram();
-        let buckets =
-            proto.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
-        if sum.up_to.is_empty() {
-            sum.up_to = buckets.collect();
-        } else {
-            sum.up_to.iter_mut().zip(buckets).for_each(|(all, (_, calls))| all.1 += calls);
-        }
-        sum.calls += proto.get_sample_count();
-    }
-    sum
-}
-
-/// The histograms of the decision calls of all transports.
-pub(super) fn of_transports(durations: &HistogramVec) -> DurationBuckets {
-    let each = [Transport::Grpc, Transport::Http].map(|port| durations.with_label_values(&[port.name()]));
-    duration_buckets(&each)
 }

@@ -14,9 +14,10 @@ use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
 
-use super::family::{ReadFamily, STORE_DURATIONS, counter, counters, durations, sizes};
+use super::family::{
+    DurationBuckets, ReadFamily, STORE_DURATIONS, counter, counters, duration_buckets, durations,
+};
 use super::options::PulledStats;
-use super::sample::{DurationBuckets, duration_buckets};
 
 /// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =
@@ -54,7 +55,7 @@ const DENY_CACHE_HITS: ReadFamily = ReadFamily::counter(
 );
 
 #[derive(Debug)]
-pub(super) struct StoreFamilies {
+pub(crate) struct StoreFamilies {
     durations: HistogramVec,
     errors: IntCounterVec,
     batch_sizes: Histogram,
@@ -107,6 +108,12 @@ impl StoreFamilies {
             "By how much the clock of a Redis server is ahead of ours: the largest difference of all servers",
         )?;
         registry.register(Box::new(clock_difference.clone()))?;
+        // Powers of two up to 1,024.
+        let sizes = (0..=10).map(|power| f64::from(1_u32 << power)).collect();
+        let sizes =
+            HistogramOpts::new("ratelimitd_redis_batch_size", "Requests in one script call").buckets(sizes);
+        let batch_sizes = Histogram::with_opts(sizes)?;
+        registry.register(Box::new(batch_sizes.clone()))?;
         let histogram = HistogramOpts::new(
             "ratelimitd_store_duration_seconds",
             "Duration of a decision in the store, including the wait in the queue",
@@ -119,7 +126,7 @@ impl StoreFamilies {
                 "Requests that the store did not decide, by reason",
                 &["store", "kind"],
             )?,
-            batch_sizes: sizes(registry, "ratelimitd_redis_batch_size", "Requests in one script call")?,
+            batch_sizes,
             lost_undos: counter(
                 registry,
                 "ratelimitd_redis_lost_undos_total",
@@ -147,14 +154,15 @@ impl StoreFamilies {
     }
 
     /// The meter of one worker's calls to the servers for limits of one second. They count in the totals, too.
-    pub(super) fn per_second_batches(&self) -> BatchMeter {
+    pub(crate) fn per_second_batches(&self) -> BatchMeter {
         let meter = self.batches();
         self.per_second.lock().retain(|worker| worker.strong_count() > 0);
         self.per_second.lock().push(Arc::downgrade(&meter.gauges));
         meter
     }
 
-    pub(super) fn set_clock_difference(&self, ahead_us: i64) {
+    /// Sets by how many microseconds the clock of Redis is ahead of ours.
+    pub(crate) fn set_clock_difference(&self, ahead_us: i64) {
         // Exact up to 285 years.
         self.clock_difference.set(ahead_us as f64 / 1e6);
     }
@@ -178,7 +186,8 @@ impl StoreFamilies {
         self.errors.with_label_values(&[store, OVERLOADED]).get()
     }
 
-    pub(super) fn meter(&self, store: &'static str) -> StoreMeter {
+    /// The meter of one store's decisions. `store` is its name in the settings.
+    pub(crate) fn meter(&self, store: &'static str) -> StoreMeter {
         StoreMeter {
             duration: self.durations.with_label_values(&[store]),
             errors: KINDS.map(|kind| self.errors.with_label_values(&[store, kind])),
@@ -186,7 +195,8 @@ impl StoreFamilies {
         }
     }
 
-    pub(super) fn batches(&self) -> BatchMeter {
+    /// The meter of one worker's script calls to Redis.
+    pub(crate) fn batches(&self) -> BatchMeter {
         let gauges = Arc::default();
         let mut workers = self.workers.lock();
         workers.retain(|worker| worker.strong_count() > 0);

@@ -14,7 +14,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use prost::Message as _;
 use tls::{ByteStream, ClientConnector, ClientTls, ClientTlsError, DialError, Protocol, dial};
-use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
@@ -28,22 +27,16 @@ const AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Sends spans in the protocol of the settings.
-pub(super) enum Exporter {
-    Http(HttpExporter),
-    Grpc(Box<GrpcExporter>),
-}
-
-/// Sends spans by HTTP/1.1. A connection takes one request: there are few of them.
-pub(super) struct HttpExporter {
+pub(super) struct Exporter {
     collector: Collector,
     headers: HeaderMap,
+    /// `None`: spans go by HTTP/1.1. A connection takes one request: there are few of them.
+    grpc: Option<GrpcClient>,
 }
 
-pub(super) struct GrpcExporter {
-    collector: Collector,
+struct GrpcClient {
     endpoint: Endpoint,
     client: TraceServiceClient<Channel>,
-    metadata: MetadataMap,
 }
 
 /// A collector, and how to connect to it.
@@ -61,55 +54,48 @@ impl Exporter {
     /// When the authorities of a collector with TLS cannot be used.
     pub(super) fn new(options: &TracesOptions) -> Result<Self, ClientTlsError> {
         let collector = Collector::new(options)?;
-        let headers = options.headers.clone();
+        let OtlpHeaders(mut headers) = options.headers.clone();
         let unusable = |error: &dyn Display| ClientTlsError::Setup(error.to_string());
-        Ok(match options.protocol {
+        let authority = collector.endpoint.authority();
+        let grpc = match options.protocol {
             OtlpProtocol::Http => {
-                Self::Http(HttpExporter::new(collector, headers).map_err(|error| unusable(&error))?)
+                let host = HeaderValue::try_from(authority).map_err(|error| unusable(&error))?;
+                headers.insert(HOST, host);
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+                headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+                None
             }
             OtlpProtocol::Grpc => {
-                Self::Grpc(Box::new(GrpcExporter::new(collector, headers).map_err(|error| unusable(&error))?))
+                let scheme = if collector.endpoint.has_tls { "https" } else { "http" };
+                let origin: Uri = format!("{scheme}://{authority}").parse().unwrap_or_default();
+                // The scheme of the endpoint is not sent: its TLS would be tonic's.
+                let endpoint = Endpoint::from_shared(format!("http://{authority}"));
+                let endpoint = endpoint.map_err(|error| unusable(&error))?.origin(origin);
+                Some(GrpcClient { client: client(&endpoint, &collector), endpoint })
             }
-        })
+        };
+        Ok(Self { collector, headers, grpc })
     }
 
     /// # Errors
     /// Why the collector does not take the spans.
     pub(super) async fn export(
         &mut self,
-        request: ExportTraceServiceRequest,
+        spans: ExportTraceServiceRequest,
     ) -> Result<ExportTraceServiceResponse, String> {
-        match self {
-            Self::Http(exporter) => exporter.export(request).await.map_err(|error| error.to_string()),
-            Self::Grpc(exporter) => exporter
-                .export(request)
-                .await
-                .map_err(|status| format!("{}: {}", status.code(), status.message())),
-        }
+        let Some(GrpcClient { client, .. }) = &mut self.grpc else {
+            return self.post(spans).await.map_err(|error| error.to_string());
+        };
+        let mut request = tonic::Request::new(spans);
+        *request.metadata_mut() = MetadataMap::from_headers(self.headers.clone());
+        let answer = client.export(request).await;
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| format!("{}: {}", status.code(), status.message()))
     }
 
-    /// Uses no connection from before an error.
-    pub(super) fn reconnect(&mut self) {
-        match self {
-            // Each request has a connection of its own.
-            Self::Http(_) => {}
-            Self::Grpc(exporter) => exporter.reconnect(),
-        }
-    }
-}
-
-impl HttpExporter {
-    fn new(collector: Collector, OtlpHeaders(mut headers): OtlpHeaders) -> Result<Self, BoxError> {
-        headers.insert(HOST, HeaderValue::try_from(collector.endpoint.authority())?);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        Ok(Self { collector, headers })
-    }
-
-    /// # Errors
-    /// When the collector does not take the spans.
-    async fn export(&self, spans: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, BoxError> {
+    async fn post(&self, spans: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, BoxError> {
         let mut request = Request::new(Full::new(Bytes::from(spans.encode_to_vec())));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.collector.endpoint.path.parse()?;
@@ -128,38 +114,13 @@ impl HttpExporter {
         let (exchanged, _) = tokio::join!(exchange, connection);
         exchanged
     }
-}
 
-impl GrpcExporter {
-    /// Connects with the first spans.
-    ///
-    /// # Errors
-    /// When the endpoint is no URI.
-    fn new(collector: Collector, OtlpHeaders(headers): OtlpHeaders) -> Result<Self, tonic::transport::Error> {
-        let authority = collector.endpoint.authority();
-        let scheme = if collector.endpoint.has_tls { "https" } else { "http" };
-        let origin: Uri = format!("{scheme}://{authority}").parse().unwrap_or_default();
-        // The scheme of the endpoint is not sent: its TLS would be tonic's.
-        let endpoint = Endpoint::from_shared(format!("http://{authority}"))?.origin(origin);
-        let client = client(&endpoint, &collector);
-        Ok(Self { collector, endpoint, client, metadata: MetadataMap::from_headers(headers) })
-    }
-
-    /// Connects again with the next spans. The system may take a quarter of an hour to end a connection to a host that
-    /// is gone, and a name may have another address by now.
-    fn reconnect(&mut self) {
-        self.client = client(&self.endpoint, &self.collector);
-    }
-
-    /// # Errors
-    /// When the collector does not take the spans.
-    async fn export(
-        &mut self,
-        spans: ExportTraceServiceRequest,
-    ) -> Result<ExportTraceServiceResponse, Status> {
-        let mut request = tonic::Request::new(spans);
-        *request.metadata_mut() = self.metadata.clone();
-        Ok(self.client.export(request).await?.into_inner())
+    /// Uses no connection from before an error: connects again with the next spans. The system may take a quarter of an
+    /// hour to end a connection to a host that is gone, and a name may have another address by now.
+    pub(super) fn reconnect(&mut self) {
+        if let Some(GrpcClient { endpoint, client: used }) = &mut self.grpc {
+            *used = client(endpoint, &self.collector);
+        }
     }
 }
 

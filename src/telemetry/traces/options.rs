@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use strum::{EnumString, VariantNames};
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
 /// Where a collector takes spans by HTTP, unless the endpoint names another path.
 const TRACES_PATH: &str = "/v1/traces";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum OtlpProtocol {
     /// POST with a body in protobuf.
     Http,

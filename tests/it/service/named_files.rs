@@ -195,7 +195,7 @@ fn plan_with_password(key: &str) -> Plan {
 fn keys() -> Vec<&'static str> {
     let all = Settings::catalogue().into_iter();
     let files = all.filter(|setting| setting.expected.starts_with("the path of a file"));
-    files.map(|setting| setting.key).collect()
+    files.map(|setting| &*setting.key.leak()).collect()
 }
 
 fn named(files: &Files, key: &'static str) -> Named {

@@ -19,11 +19,11 @@ fn the_settings_file_shows_every_setting_with_its_default() {
         config::Config::builder().add_source(config::File::from(path)).build().expect("the file is YAML");
     for Setting { key, default, .. } in Settings::catalogue() {
         if default == "[]" {
-            let written = file.get_array(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+            let written = file.get_array(&key).unwrap_or_else(|error| panic!("{key}: {error}"));
             assert!(written.is_empty(), "{key} in config/ratelimitd.yaml");
             continue;
         }
-        let written = file.get_string(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+        let written = file.get_string(&key).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_eq!(written, default, "{key} in config/ratelimitd.yaml");
     }
 }
@@ -36,7 +36,7 @@ fn the_documentation_lists_every_setting() {
     let documented: BTreeMap<&str, [&str; 3]> = rows.collect();
     let catalogue = Settings::catalogue();
     for setting in &catalogue {
-        let row = documented.get(setting.key).unwrap_or_else(|| panic!("{} has no row", setting.key));
+        let row = documented.get(&*setting.key).unwrap_or_else(|| panic!("{} has no row", setting.key));
         let expected = [setting.variable.as_str(), setting.expected.as_str(), setting.default];
         assert_eq!(*row, expected, "{} in docs/configuration.md", setting.key);
     }

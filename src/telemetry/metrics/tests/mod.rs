@@ -287,19 +287,19 @@ fn stores_report_durations_errors_batches_and_keys() {
     let parts = MeteredParts { memory: Some(stats), ..MeteredParts::default() };
     let options = MetricsOptions { parts, ..MetricsOptions::default() };
     let metrics = Metrics::with_options(options).expect("names are unique");
-    let store = metrics.store("redis");
+    let store = metrics.families.stores.meter("redis");
     store.decided(Duration::from_micros(700), Ok(()));
     store.decided(Duration::from_millis(15), Err(&StoreError::Timeout));
     store.decided(Duration::ZERO, Err(&StoreError::Policy(Box::new(StoreError::Overloaded))));
     store.decided(Duration::ZERO, Err(&StoreError::Open(Arc::new(StoreError::Timeout))));
-    let (first, second) = (metrics.batches(), metrics.batches());
+    let (first, second) = (metrics.families.stores.batches(), metrics.families.stores.batches());
     let turn = |from, to| BreakerTransition { node: "", from, to, cause: None };
     first.breaker(turn(BreakerState::Closed, BreakerState::Open));
     first.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
     second.breaker(turn(BreakerState::Closed, BreakerState::Open));
     second.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
     second.breaker(turn(BreakerState::HalfOpen, BreakerState::Closed));
-    metrics.set_redis_clock_difference(4_000_000);
+    metrics.families.stores.set_clock_difference(4_000_000);
     first.queue_depth(40);
     first.batch(128);
     second.queue_depth(2);
@@ -333,9 +333,9 @@ fn stores_report_durations_errors_batches_and_keys() {
 #[test]
 fn loads_of_rules_are_counted() {
     let metrics = metrics();
-    metrics.rules_loaded(Loaded { rules: 12, files: 2, domains: 3, now_us: 1_700_000_000_999_999 });
-    metrics.rules_failed();
-    metrics.rules_failed();
+    metrics.families.rules.loaded(Loaded { rules: 12, files: 2, domains: 3, now_us: 1_700_000_000_999_999 });
+    metrics.families.rules.failed();
+    metrics.families.rules.failed();
     let cases = [
         ("ratelimitd_rules", 12),
         ("ratelimitd_rule_files", 2),

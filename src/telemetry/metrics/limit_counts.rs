@@ -1,0 +1,178 @@
+//! The numbers of the limits with the same labels: outcomes, answers by failure policy, announcements, the checks and
+//! charges of limits that reserve, and what settles book.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::{Announced, FailurePolicy, LimitSpec, ReserveKind, Settle, SettleResult};
+
+use super::series::Count;
+
+/// The share of checks and charges says nothing before this many charges.
+const MIN_CHARGES: u64 = 1_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LimitLabels {
+    pub(super) domain: Arc<str>,
+    pub(super) rule: Arc<str>,
+}
+
+/// The numbers of the limits with the same labels.
+#[derive(Debug, Default)]
+pub(super) struct LimitCounts {
+    pub(super) ok: Count,
+    pub(super) near_limit: Count,
+    pub(super) over_limit: Count,
+    pub(super) shadow: Count,
+    pub(super) error: Count,
+    /// In the order of [`FailurePolicy::ALL`].
+    by_policy: [CountInUse; FailurePolicy::ALL.len()],
+    /// In the order of [`Announced::ALL`].
+    announced: [CountInUse; Announced::ALL.len()],
+    /// In the order of [`ReserveKind::ALL`].
+    reserved: [CountInUse; ReserveKind::ALL.len()],
+    /// Whether the log was told that charges lack checks.
+    is_told: AtomicBool,
+}
+
+/// A count with a series from the time on when such a limit is in force.
+#[derive(Debug, Default)]
+struct CountInUse {
+    is_in_use: AtomicBool,
+    count: Count,
+}
+
+impl LimitCounts {
+    /// A limit with these numbers has this failure policy.
+    pub(super) fn use_policy(&self, policy: FailurePolicy) {
+        self.by_policy[policy as usize].put_in_use();
+    }
+
+    /// A limit with these numbers is of this kind.
+    pub(super) fn use_spec(&self, spec: &LimitSpec) {
+        if spec.is_announced() {
+            self.announced.iter().for_each(CountInUse::put_in_use);
+        }
+        if spec.reserve.is_some() {
+            self.reserved.iter().for_each(CountInUse::put_in_use);
+        }
+    }
+
+    pub(super) fn record_policy(&self, policy: FailurePolicy) {
+        self.by_policy[policy as usize].count.add(1);
+    }
+
+    pub(super) fn record_announced(&self, announced: Announced) {
+        self.announced[announced as usize].count.add(1);
+    }
+
+    /// Counts a check or a charge. Returns true once: when the charges are more than twice the checks. Each charge
+    /// without a check gives reserved units back that no check took, so the limit does not hold.
+    pub(super) fn record_reserve(&self, kind: ReserveKind) -> bool {
+        self.reserved[kind as usize].count.add(1);
+        if kind == ReserveKind::Check {
+            return false;
+        }
+        let [checks, charges] =
+            [ReserveKind::Check, ReserveKind::Charge].map(|kind| self.reserved[kind as usize].count.get());
+        let lacks_checks = charges >= MIN_CHARGES && charges > checks.saturating_mul(2);
+        lacks_checks && !self.is_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the limits have met a request.
+    pub(super) fn is_used(&self) -> bool {
+        self.outcomes().iter().any(|&(_, count)| count > 0)
+    }
+
+    pub(super) fn outcomes(&self) -> [(&'static str, u64); 5] {
+        [
+            ("ok", self.ok.get()),
+            ("near_limit", self.near_limit.get()),
+            ("over_limit", self.over_limit.get()),
+            ("shadow", self.shadow.get()),
+            ("error", self.error.get()),
+        ]
+    }
+
+    pub(super) fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        in_use(FailurePolicy::ALL.iter().map(|policy| policy.name()), &self.by_policy)
+    }
+
+    pub(super) fn announcements(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        in_use(Announced::ALL.iter().map(|announced| announced.name()), &self.announced)
+    }
+
+    pub(super) fn reserves(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        in_use(ReserveKind::ALL.iter().map(|kind| kind.name()), &self.reserved)
+    }
+}
+
+impl CountInUse {
+    fn put_in_use(&self) {
+        self.is_in_use.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The counts that have a series.
+fn in_use(
+    names: impl Iterator<Item = &'static str>,
+    counts: &[CountInUse],
+) -> impl Iterator<Item = (&'static str, u64)> {
+    let in_use = names.zip(counts).filter(|(_, counted)| counted.is_in_use.load(Ordering::Relaxed));
+    in_use.map(|(name, counted)| (name, counted.count.get()))
+}
+
+/// The settles of the limits with the same labels.
+#[derive(Debug, Default)]
+pub(super) struct SettleCounts {
+    /// In the order of [`SettleResult`].
+    results: [Count; 5],
+    /// Estimated, and of the real cost.
+    units: [Count; 2],
+}
+
+impl SettleCounts {
+    /// Counts a settle; `None` is one without an answer. Its units are counted if both numbers are known, and booked.
+    pub(super) fn record(&self, settle: Option<&Settle>) {
+        let result = settle.map_or(SettleResult::Lost, |settle| settle.result);
+        self.results[result as usize].add(1);
+        if let Some(&Settle { estimated: Some(estimated), actual, .. }) = settle
+            && result != SettleResult::Lost
+        {
+            self.units[0].add(estimated);
+            self.units[1].add(actual);
+        }
+    }
+
+    /// Whether the limits have settled.
+    pub(super) fn is_used(&self) -> bool {
+        self.results.iter().any(|count| count.get() > 0)
+    }
+
+    pub(super) fn results(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = ["charged", "returned", "kept", "unreadable", "lost"];
+        names.into_iter().zip(self.results.iter().map(Count::get))
+    }
+
+    pub(super) fn units(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ["estimated", "actual"].into_iter().zip(self.units.iter().map(Count::get))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_charges_without_half_as_many_checks_are_told_once() {
+        let told_at = |checks: u64, charges: u64| -> Vec<u64> {
+            let counts = LimitCounts::default();
+            assert!((0..checks).all(|_| !counts.record_reserve(ReserveKind::Check)));
+            (1..=charges).filter(|_| counts.record_reserve(ReserveKind::Charge)).collect()
+        };
+        assert_eq!(told_at(0, 5_000), [1_000]);
+        assert_eq!(told_at(499, 5_000), [1_000]);
+        assert_eq!(told_at(500, 5_000), [1_001]);
+        assert_eq!(told_at(1_000, 2_000), [] as [u64; 0]);
+    }
+}
