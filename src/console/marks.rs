@@ -41,6 +41,8 @@ pub(super) struct Marks {
     before: Option<Known>,
     /// The outage that lasts, or the last one, with its end.
     pub(super) outage: Option<(LastOutage, Option<u64>)>,
+    /// Since when a breaker of the store is open.
+    pub(super) breakers_open_since: Option<u64>,
 }
 
 /// What is compared.
@@ -54,6 +56,8 @@ struct Known {
 impl Marks {
     /// Adds the marks of an observation. Returns whether there are new ones.
     pub(super) fn add(&mut self, now: &Observation) -> bool {
+        let has_open_breaker = now.store.breakers_open > 0;
+        self.breakers_open_since = has_open_breaker.then(|| self.breakers_open_since.unwrap_or(now.end));
         let oldest = now.end.saturating_sub(SECONDS as u64);
         self.list.retain(|mark| mark.until.unwrap_or(mark.at) >= oldest);
         let mut has_news = self.add_outage(now);

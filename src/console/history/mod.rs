@@ -12,11 +12,11 @@ use super::excepted::RowsInForce;
 use super::frame::Frame;
 use super::limits::LimitHistories;
 use super::marks::Marks;
-use super::notices::{Facts, Lasting, Notice, notices};
+use super::notices::{Facts, Notice, notices};
 use super::observation::Observation;
 use super::shapes::Shapes;
 use super::steps::Steps;
-use super::totals::Totals;
+use super::totals::{Sums, Totals};
 use crate::telemetry::metrics::LimitRef;
 use state::MOST_SHAPES;
 
@@ -37,7 +37,6 @@ pub(super) struct History {
     pub(super) shapes: Shapes,
     pub(super) totals: Totals,
     pub(super) marks: Marks,
-    pub(super) lasting: Lasting,
     pub(super) notices: Vec<Notice>,
     /// Requests that the deny cache has denied, that rows of the exceptions blocked, and exempted.
     pub(super) deny_hits: Steps,
@@ -68,7 +67,6 @@ impl History {
             shapes: Shapes::default(),
             totals: Totals::default(),
             marks: Marks::default(),
-            lasting: Lasting::default(),
             notices: Vec::new(),
             deny_hits: Steps::default(),
             blocked: Steps::default(),
@@ -97,12 +95,12 @@ impl History {
         self.denied.advance(end, |limit| self.limits.get(limit).is_some());
         let label_of = |limit: &LimitRef| self.limits.get(limit).map(|history| &history.name.1);
         self.denied.find_exceptions(&now.rule_set, end, label_of);
-        self.totals.add(&now.metrics, now.seconds, shadow, now.store.answers);
+        let sums = Sums { metrics: now.metrics.clone(), evictions: now.store.evictions };
+        self.totals.add(sums, now.seconds, shadow, now.store.answers);
         let grown = |sum: fn(&Observation) -> u64| sum(&now).saturating_sub(self.now.as_ref().map_or(0, sum));
         self.deny_hits.add(end, grown(|now| now.store.deny_hits));
         self.blocked.add(end, grown(|now| now.metrics.blocked));
         self.exempt.add(end, grown(|now| now.metrics.exempt));
-        self.lasting.add(&now);
         let has_marks = self.marks.add(&now);
         let has_notices = self.update_notices(&now);
         self.observed += 1;
@@ -118,7 +116,6 @@ impl History {
             now,
             totals: &self.totals,
             marks: &self.marks,
-            lasting: &self.lasting,
             unknown_key: self.shapes.unknown_key(&now.rule_set),
             unknown_domains: domains.into_iter().map(|(name, _)| name.to_owned()).collect(),
             is_shadow_mode: self.options.is_shadow_mode,

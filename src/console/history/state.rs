@@ -171,13 +171,8 @@ impl History {
     fn store(&self) -> ConsoleStore {
         let now = self.now.as_ref();
         let store = now.map(|now| now.store.clone()).unwrap_or_default();
-        let metrics = now.map(|now| now.metrics.clone()).unwrap_or_default();
-        let before = self.totals.oldest_sample();
-        let batch = before.and_then(|(before, _)| {
-            let batches = metrics.batches.saturating_sub(before.batches);
-            let requests = metrics.batched_requests.saturating_sub(before.batched_requests);
-            (batches > 0).then(|| rounded(requests as f64 / batches as f64))
-        });
+        let (batches, _) = self.totals.grown_lately(|sample| sample.batches);
+        let (requests, _) = self.totals.grown_lately(|sample| sample.batched_requests);
         let last_outage = self.marks.outage.as_ref().map(|(outage, ended)| ConsoleOutage {
             at: outage.at,
             seconds: ended.unwrap_or(self.end()).saturating_sub(outage.at).max(1),
@@ -188,8 +183,8 @@ impl History {
             answers: store.answers,
             p50_us: self.totals.store_p50_us,
             p99_us: self.totals.newest().store_p99_us,
-            queue: metrics.queued,
-            batch,
+            queue: now.map_or(0, |now| now.metrics.queued),
+            batch: (batches > 0).then(|| rounded(requests as f64 / batches as f64)),
             breakers: store.breakers,
             breakers_open: store.breakers_open,
             deny_hits: rounded(self.deny_hits.rate(self.end())),
@@ -208,10 +203,9 @@ impl History {
     }
 
     fn unlimited(&self) -> ConsoleUnlimited {
-        let metrics = self.now.as_ref().map(|now| now.metrics.clone()).unwrap_or_default();
         let per_second = |number: fn(&MetricsSample) -> u64| {
-            let (before, seconds) = self.totals.oldest_sample().unwrap_or((&metrics, 0));
-            rounded(number(&metrics).saturating_sub(number(before)) as f64 / seconds.max(1) as f64)
+            let (grown, seconds) = self.totals.grown_lately(number);
+            rounded(grown as f64 / seconds.max(1) as f64)
         };
         let names = self.shapes.most_without_limit(MOST_SHAPES).into_iter();
         let domains = self.shapes.most_unknown_domains(MOST_SHAPES).into_iter();
@@ -222,7 +216,7 @@ impl History {
             domains: domains.map(|(name, _)| name.to_owned()).collect(),
             allowed: rounded(self.totals.sum(10, |second| second.policy) as f64 / 10.0),
             shadow_mode: self.options.is_shadow_mode,
-            evictions: self.lasting.evictions(),
+            evictions: self.totals.grown_in_a_minute(|sums| sums.evictions),
         }
     }
 }
