@@ -14,7 +14,7 @@ use super::status::{exceptions_page, rules_page, store_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
 use super::tls_page::tls_page;
-use crate::http::{Endpoint, Explain, Explanation};
+use crate::http::{Endpoint, Explain};
 use crate::xds::XdsState;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -82,11 +82,10 @@ pub(super) fn admin_endpoints(
 
 /// Explains requests by the rules in force.
 pub(super) fn explain(rules: ActiveRules) -> Explain {
-    Explain(Arc::new(move |request| {
+    Arc::new(move |request| {
         let applied = Arc::clone(&rules.status.lock().applied);
-        let description = describe(&rules.rulebook.rules(), &applied, request, SystemClock.now_us())?;
-        Ok(Explanation { text: description.text, matched: description.matched })
-    }))
+        describe(&rules.rulebook.rules(), &applied, request, SystemClock.now_us())
+    })
 }
 
 fn pretty(value: &Value) -> String {

@@ -4,12 +4,12 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use base::readable_duration;
-use serde::{Deserialize, Serialize};
 
 use super::catalog::with_commas;
-use super::marks::{Level, Marks};
+use super::marks::Marks;
 use super::observation::Observation;
 use super::shapes::UnknownKey;
+use super::state::{Level, Notice};
 use super::totals::{Second, Sums, Totals};
 use crate::telemetry::metrics::RequestFailure;
 
@@ -23,14 +23,6 @@ const WEEK_S: i64 = 7 * 24 * 3_600;
 const BREAKERS_OPEN_S: u64 = 120;
 const SLOW_S: usize = 300;
 const SLOW_US: u64 = 10_000;
-
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct Notice {
-    pub(crate) level: Level,
-    pub(crate) title: String,
-    pub(crate) text: String,
-    pub(crate) fix: String,
-}
 
 /// What the notices are made of.
 pub(super) struct Facts<'a> {

@@ -66,10 +66,10 @@ pub(super) fn spawn_decision(
         let reply = match timeout(time_limit, unless_reset(&mut respond, reply)).await {
             Ok(None) => return,
             Ok(Some(reply)) => reply,
-            Err(_) => open.record(DEADLINE).into(),
+            Err(_) => open.counts.record(DEADLINE).into(),
         };
         drop(pending);
-        send(respond, reply, open.counts());
+        send(respond, reply, &open.counts);
     });
 }
 
@@ -94,7 +94,7 @@ pub(super) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
 /// Ends the call when its time is over: dropping it resets its stream.
 pub(super) async fn in_time(call: impl Future<Output = ()>, open: &OpenCall) {
     if timeout(CALL_TIMEOUT, call).await.is_err() {
-        drop(open.record(UNTAKEN));
+        drop(open.counts.record(UNTAKEN));
     }
 }
 

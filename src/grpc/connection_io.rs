@@ -1,7 +1,7 @@
-//! What h2 reads and writes of a connection: three duties that h2 leaves to its user.
+//! What h2 reads and writes of a connection: two duties that h2 leaves to its user.
 //!
-//! The client must send the HTTP/2 preface in time. In one poll of its task a connection reads only a few requests, so
-//! that its calls do not delay the calls of other connections. And a header block in several frames is passed on when
+//! In one poll of its task a connection reads only a few requests, so that its calls do not delay the calls of other
+//! connections. And a header block in several frames is passed on when
 //! the whole block has arrived: h2 would decode each frame at once, and HPACK can make a hundred bytes in memory of one
 //! byte that is sent. So an unfinished block takes only the bytes that its client has sent. They count as bytes of
 //! unfinished requests, and the block must arrive within the same time as a message.
@@ -14,20 +14,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-use tokio_util::sync::CancellationToken;
 
 use super::open_calls::ConnectionCounts;
-use super::sent_frames::{FRAME_HEAD_BYTES, PREFACE_BYTES, SentFrames};
+use super::sent_frames::{FRAME_HEAD_BYTES, SentFrames};
 use crate::decide::NoDecision;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
-/// The time for the preface. Clients send it as soon as they are connected.
-pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection reads at most this many bytes in one poll of its task, some 30 requests. Without a bound, all calls
 /// that a client has sent at once would start before a call of another client.
 pub(super) const BYTES_PER_POLL: usize = 2 * 1024;
@@ -71,41 +66,9 @@ impl ReadBudget {
     }
 }
 
-/// The client's connection preface. h2 has no timeout for it, and keep-alive starts only after it.
-enum Preface {
-    /// `bytes` of the preface are still missing; `timeout` resolves when the connection is to be closed.
-    Pending {
-        bytes: usize,
-        timeout: BoxFuture<'static, ()>,
-    },
-    Received,
-    TimedOut,
-}
-
-impl Preface {
-    fn record_read(&mut self, read: usize) {
-        if let Self::Pending { bytes, .. } = self {
-            *bytes = bytes.saturating_sub(read);
-            if *bytes == 0 {
-                *self = Self::Received;
-            }
-        }
-    }
-
-    fn is_timed_out(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Self::Pending { timeout, .. } = self
-            && timeout.as_mut().poll(cx).is_ready()
-        {
-            *self = Self::TimedOut;
-        }
-        matches!(self, Self::TimedOut)
-    }
-}
-
 /// A connection between its socket and h2.
 pub(super) struct ConnectionIo<I> {
     stream: I,
-    preface: Preface,
     budget: ReadBudget,
     frames: SentFrames,
     /// The bytes from the first frame of an unfinished block on, as far as they have arrived.
@@ -123,23 +86,14 @@ pub(super) struct ConnectionIo<I> {
 }
 
 impl<I> ConnectionIo<I> {
-    /// `stop` ends the wait for the preface.
     pub(super) fn new(
         stream: I,
         budget: ReadBudget,
-        stop: CancellationToken,
         unfinished: UnfinishedBytes,
         counts: Arc<ConnectionCounts>,
     ) -> Self {
-        let timeout = Box::pin(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = sleep(PREFACE_TIMEOUT) => {}
-            }
-        });
         Self {
             stream,
-            preface: Preface::Pending { bytes: PREFACE_BYTES, timeout },
             budget,
             frames: SentFrames::default(),
             held: Vec::new(),
@@ -205,12 +159,8 @@ impl<I> ConnectionIo<I> {
 }
 
 impl<I: AsyncRead + Unpin> ConnectionIo<I> {
-    /// Reads what the preface and the budget allow.
+    /// Reads what the budget allows.
     fn poll_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.preface.is_timed_out(cx) {
-            // End of file: h2 closes the connection.
-            return Poll::Ready(Ok(()));
-        }
         let most = self.budget.bytes_left().min(buf.remaining());
         if most == 0 {
             // This wakes the task: the runtime polls it again after the tasks that are ready now.
@@ -222,7 +172,6 @@ impl<I: AsyncRead + Unpin> ConnectionIo<I> {
         let read = part.filled().len();
         buf.advance(read);
         self.budget.record_read(read);
-        self.preface.record_read(read);
         polled
     }
 }

@@ -35,12 +35,12 @@ mod convert;
 mod decisions;
 mod message;
 mod open_calls;
+mod options;
 mod other_services;
 mod placement;
 mod routed_calls;
 mod sent_frames;
 mod served_connections;
-mod service;
 mod silence;
 #[cfg(test)]
 mod tests;
@@ -57,5 +57,5 @@ pub mod pb {
 }
 
 pub use decisions::Decisions;
-pub use service::{BoxError, GrpcError, GrpcOptions, GrpcService, MakeContext, WorkerContext};
-pub use worker::serve;
+pub use options::GrpcOptions;
+pub use worker::{BoxError, GrpcError, GrpcService, MakeContext, WorkerContext, serve};

@@ -3,18 +3,20 @@
 mod state;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::ConsoleOptions;
 use super::actions::RowId;
 use super::catalog::Catalog;
 use super::denied::{DeniedRow, DeniedTable};
 use super::excepted::RowsInForce;
-use super::frame::Frame;
+use super::frame::frame;
 use super::limits::LimitHistories;
 use super::marks::Marks;
-use super::notices::{Facts, Notice, notices};
+use super::notices::{Facts, notices};
 use super::observation::Observation;
 use super::shapes::Shapes;
+use super::state::Notice;
 use super::steps::Steps;
 use super::totals::{Sums, Totals};
 use crate::telemetry::metrics::LimitRef;
@@ -138,19 +140,19 @@ impl History {
     }
 
     /// What streams are sent after an observation.
-    pub(super) fn frame(&mut self, news: News) -> Frame {
+    pub(super) fn frame(&mut self, news: News) -> Arc<str> {
         match news {
             News::State => self.state_frame(),
-            News::Sample => Frame::new("sample", &self.frame_id(), &self.sample()),
+            News::Sample => frame("sample", &self.frame_id(), &self.sample()),
         }
     }
 
     /// The state, and from now on its rows in the samples.
-    pub(super) fn state_frame(&mut self) -> Frame {
+    pub(super) fn state_frame(&mut self) -> Arc<str> {
         let state = self.state(RuleSelection::Most);
         self.listed_rules = state.rules.list.iter().map(|rule| rule.id).collect();
         self.listed_keys = state.keys.iter().map(|key| key.id.clone()).collect();
-        Frame::new("state", &self.frame_id(), &state)
+        frame("state", &self.frame_id(), &state)
     }
 
     fn frame_id(&self) -> String {

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use super::History;
-use crate::console::catalog::{CatalogRow, RowTexts};
+use crate::console::catalog::CatalogRow;
 use crate::console::denied::DeniedKey;
 use crate::console::excepted::RowCounts;
-use crate::console::limits::{LimitHistory, LimitName};
+use crate::console::limits::LimitHistory;
 use crate::console::state::{
     ConsoleExceptions, ConsoleInstance, ConsoleKey, ConsoleOutage, ConsoleRule, ConsoleRules, ConsoleSample,
-    ConsoleSeries, ConsoleState, ConsoleStore, ConsoleUnlimited, RowsOfKind, RuleName, SCHEMA,
+    ConsoleSeries, ConsoleState, ConsoleStore, ConsoleUnlimited, RowsOfKind, SCHEMA,
 };
 use crate::console::steps::Steps;
 use crate::telemetry::metrics::MetricsSample;
@@ -43,7 +43,7 @@ impl History {
             reasons: self.reasons().to_vec(),
             dashboard_url: Some(options.dashboard_url.clone()).filter(|url| !url.is_empty()),
             exceptions_path: options.exceptions_path.clone(),
-            values: options.needs.name().to_owned(),
+            values: <&str>::from(options.needs).to_owned(),
         };
         let mut series = ConsoleSeries::default();
         self.totals.seconds().for_each(|second| series.push(*second));
@@ -66,7 +66,7 @@ impl History {
     pub(super) fn sample(&self) -> ConsoleSample {
         let end = self.end();
         let changed = self.limits.changed().filter_map(|limit| {
-            let id = self.catalog.row(&limit.name)?.id;
+            let id = self.catalog.rows.get(&limit.name)?.id;
             let numbers =
                 (id, rounded(limit.asked.rate(end)), rounded(limit.over.rate(end)), limit.over.sum());
             self.listed_rules.contains(&id).then_some(numbers)
@@ -94,22 +94,11 @@ impl History {
                 rows.iter().map(RuleRow::without_trends).chain(self.idle_rules(&used)).collect()
             }
         };
-        let observed = self.now.as_ref().map(|now| now.rules.clone()).unwrap_or_default();
-        let rejected = observed.rejected.map(|mut rejected| {
+        let mut observed = self.now.as_ref().map(|now| now.rules.clone()).unwrap_or_default();
+        if let Some(rejected) = &mut observed.rejected {
             rejected.problems.truncate(MOST_PROBLEMS);
-            rejected
-        });
-        ConsoleRules {
-            total,
-            idle: total.saturating_sub(used.len()),
-            files: observed.files,
-            domains: observed.domains,
-            generation: observed.generation,
-            loaded_at: observed.loaded_at,
-            warnings: observed.warnings,
-            rejected,
-            list,
         }
+        ConsoleRules { total, idle: total.saturating_sub(used.len()), observed, list }
     }
 
     /// The limits that were asked in the last 15 minutes: those with most denials, then those with most requests.
@@ -119,7 +108,7 @@ impl History {
         let mut rows: Vec<_> = used
             .filter_map(|(limit, history)| {
                 let keys = self.denied.of_limit(limit);
-                let row = self.catalog.row(&history.name)?;
+                let row = self.catalog.rows.get(&history.name)?;
                 Some(RuleRow {
                     row,
                     history,
@@ -138,23 +127,23 @@ impl History {
     }
 
     fn idle_rules(&self, used: &HashSet<u32>) -> impl Iterator<Item = ConsoleRule> {
-        let mut idle: Vec<_> = self.catalog.rows().filter(|(_, row)| !used.contains(&row.id)).collect();
+        let mut idle: Vec<_> = self.catalog.rows.iter().filter(|(_, row)| !used.contains(&row.id)).collect();
         idle.sort_by_key(|(name, _)| *name);
-        idle.into_iter().map(|(name, row)| named_rule(&row, name))
+        idle.into_iter().map(|(name, row)| row.named(name))
     }
 
     fn keys(&self) -> Vec<ConsoleKey> {
         let end = self.end();
         let mut all = Vec::new();
         for (limit, keys) in self.denied.all() {
-            let row = self.limits.get(limit).and_then(|history| self.catalog.row(&history.name));
+            let row = self.limits.get(limit).and_then(|history| self.catalog.rows.get(&history.name));
             let Some(row) = row else { continue };
             let mut keys: Vec<_> = keys.keys.iter().map(|key| (key.denied.rate(end), key)).collect();
             keys.sort_by(most_denied);
             all.extend(keys.into_iter().take(MOST_KEYS_OF_A_RULE).map(|(rate, key)| (row, rate, key)));
         }
         all.sort_by(|(_, a_rate, a), (_, b_rate, b)| most_denied(&(*a_rate, a), &(*b_rate, b)));
-        let key = |(rule, rate, key): &(CatalogRow<'_>, f64, &DeniedKey)| ConsoleKey {
+        let key = |(rule, rate, key): &(&CatalogRow, f64, &DeniedKey)| ConsoleKey {
             id: key.id.clone(),
             rule: rule.id,
             limit: rule.limit_text(key.rule()),
@@ -223,7 +212,7 @@ impl History {
 
 /// A limit that was asked in the last 15 minutes.
 struct RuleRow<'a> {
-    row: CatalogRow<'a>,
+    row: &'a CatalogRow,
     history: &'a LimitHistory,
     asked: f64,
     denied: f64,
@@ -251,21 +240,9 @@ impl RuleRow<'_> {
             since: history.since,
             keys: *keys,
             more_keys: *has_more_keys,
-            ..named_rule(row, &history.name)
+            ..row.named(&history.name)
         }
     }
-}
-
-/// The texts of a row, without numbers.
-fn named_rule(row: &CatalogRow<'_>, (domain, rule): &LimitName) -> ConsoleRule {
-    let RowTexts { path, limit_name, limit, how, kind } = row.texts();
-    let shown = RuleName {
-        domain: (**domain).to_owned(),
-        rule: (**rule).to_owned(),
-        limit,
-        kind: kind.name().to_owned(),
-    };
-    ConsoleRule { id: row.id, shown, path, name: limit_name, how, ..ConsoleRule::default() }
 }
 
 fn most_denied(a: &(f64, &DeniedKey), b: &(f64, &DeniedKey)) -> std::cmp::Ordering {
