@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use strum::VariantArray;
 use tokio::sync::watch;
 
 /// A reason not to send traffic to this process, in the order in which the health endpoints name them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub enum NotReadyReason {
     /// Not every part of the process runs yet.
     Starting,
@@ -31,17 +32,7 @@ pub enum NotReadyReason {
 
 impl NotReadyReason {
     /// Every reason, in their order.
-    pub const ALL: [Self; 9] = [
-        Self::Starting,
-        Self::StoreNotReached,
-        Self::StoreForbidden,
-        Self::StoreReadOnly,
-        Self::StoreTls,
-        Self::StoreOutage,
-        Self::NoRules,
-        Self::NoDomain,
-        Self::Draining,
-    ];
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
 
     /// The reason as text, for the health endpoints.
     #[must_use]

@@ -4,7 +4,6 @@
 //! at once must not delay the calls of other clients. The sessions come to their workers from the thread of the
 //! handshakes.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -13,8 +12,8 @@ use super::worker_link::{AcceptedConnection, AcceptedStream, Arriving, Workers};
 use crate::net::PortListener;
 use crate::net::admission::{Admission, Admitted};
 use crate::net::listener::PortStream;
-use crate::net::socket::{ClientSocket, TlsSession};
-use crate::net::tls::{Handshake, PortTls};
+use crate::net::socket::ClientSocket;
+use crate::net::tls::PortTls;
 use crate::telemetry::metrics::CloseReason;
 
 #[derive(Debug)]
@@ -29,35 +28,30 @@ impl Acceptor {
         Self { workers, next: 0 }
     }
 
-    /// Accepts connections until it is dropped. Never returns.
-    pub(super) async fn run(&mut self, listener: &PortListener, admission: &Admission) {
-        loop {
-            let (stream, client) = listener.next_connection(admission).await;
-            let assigned = admission.admit(client).and_then(|admitted| self.assign_clear(stream, admitted));
-            if let Err(reason) = assigned {
-                admission.record(reason, None);
-            }
-        }
-    }
-
-    /// Like [`Self::run`], with a TLS handshake before a connection is assigned. When the acceptor is dropped, the
-    /// handshakes end.
-    pub(super) async fn run_tls(&mut self, listener: &PortListener, admission: &Admission, tls: &PortTls) {
+    /// Accepts connections until it is dropped, and assigns them, with `tls` after their handshakes. Never returns. When
+    /// the acceptor is dropped, the handshakes end.
+    pub(super) async fn run(
+        &mut self,
+        listener: &PortListener,
+        admission: &Admission,
+        tls: Option<&PortTls>,
+    ) {
         let mut handshakes = JoinSet::new();
         loop {
             let assigned = tokio::select! {
-                (stream, client) = listener.next_connection(admission) => {
-                    let begun = begin_handshake(client, admission, tls);
-                    begun.map(|begun| {
-                        if let Some((handshake, admitted)) = begun {
-                            handshakes.spawn(shake_hands(handshake, stream, admitted));
+                (stream, client) = listener.next_connection(admission) => match (admission.admit(client), tls) {
+                    (Err(reason), _) => Err(reason),
+                    (Ok(admitted), None) => self.assign_clear(stream, admitted),
+                    (Ok(admitted), Some(tls)) => {
+                        if let Some(handshake) = tls.begin(client) {
+                            handshakes.spawn(async move { Some((handshake.run(stream).await?, admitted)) });
                         }
-                    })
-                }
-                Some(ended) = handshakes.join_next() => match ended {
-                    Ok(Some((session, admitted))) => {
-                        self.assign(AcceptedStream::Tls(session), admitted)
+                        Ok(())
                     }
+                },
+                Some(ended) = handshakes.join_next() => match ended {
+                    Ok(Some((session, admitted))) => self.assign(AcceptedStream::Tls(session), admitted),
+                    // It failed, and is counted.
                     Ok(None) => Ok(()),
                     Err(error) => {
                         tracing::error!(%error, "a TLS handshake ended by a panic");
@@ -90,25 +84,6 @@ impl Acceptor {
         let sent = links[index].arriving.try_send(Arriving::New(accepted));
         sent.map_err(|_| CloseReason::Handoff)
     }
-}
-
-/// Counts the connection and its handshake, unless a bound forbids one of them.
-fn begin_handshake(
-    client: IpAddr,
-    admission: &Admission,
-    tls: &PortTls,
-) -> Result<Option<(Handshake, Admitted)>, CloseReason> {
-    let admitted = admission.admit(client)?;
-    Ok(tls.begin(client).map(|handshake| (handshake, admitted)))
-}
-
-/// A session that can move to a worker; `None` if the handshake failed.
-async fn shake_hands(
-    handshake: Handshake,
-    stream: PortStream,
-    admitted: Admitted,
-) -> Option<(TlsSession, Admitted)> {
-    Some((handshake.run(stream).await?, admitted))
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl CallStarter {
                     // HTTP demands that the client is told the method that it may use.
                     status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
                 }
-                Reply::HttpRefusal(code, status)
+                Reply::Refusal(code, status)
             }
             None if request.uri().path() == PATH => {
                 let (caller, span) = (self.counts.caller, self.start_span(request.headers()));

@@ -18,9 +18,7 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-use super::answering::{
-    CALL_TIMEOUT, ClientGone, UNTAKEN, in_time, send_data, send_head, spawn_call, unless_reset,
-};
+use super::answering::{CALL_TIMEOUT, UNTAKEN, in_time, send_data, send_head, spawn_call, unless_reset};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
 
@@ -121,9 +119,9 @@ async fn send_response(
         head.headers_mut().entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
     }
     if let Some(mut stream) = send_head(&mut respond, head, false)
-        && let Err(ClientGone) = send_body(&mut stream, body, closing).await
+        && let Err(error) = send_body(&mut stream, body, closing).await
     {
-        tracing::debug!("the client did not take the whole answer");
+        tracing::debug!(%error, "the client did not take the whole answer");
     }
 }
 
@@ -133,16 +131,16 @@ async fn send_body(
     stream: &mut SendStream<Bytes>,
     mut body: Body,
     closing: &CancellationToken,
-) -> Result<(), ClientGone> {
+) -> Result<(), h2::Error> {
     loop {
         let frame = tokio::select! {
             biased;
             frame = body.frame() => frame,
-            () = closing.cancelled() => return Ok(stream.send_trailers(unavailable())?),
-            _ = poll_fn(|cx| stream.poll_reset(cx)) => return Err(ClientGone),
+            () = closing.cancelled() => return stream.send_trailers(unavailable()),
+            _ = poll_fn(|cx| stream.poll_reset(cx)) => return Err(Reason::CANCEL.into()),
         };
         let frame = match frame {
-            None => return Ok(stream.send_data(Bytes::new(), true)?),
+            None => return stream.send_data(Bytes::new(), true),
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
                 tracing::debug!(%error, "an answer ends early");
@@ -154,7 +152,7 @@ async fn send_body(
             Ok(data) => send_data(stream, data).await?,
             Err(other) => {
                 if let Ok(trailers) = other.into_trailers() {
-                    return Ok(stream.send_trailers(trailers)?);
+                    return stream.send_trailers(trailers);
                 }
             }
         }

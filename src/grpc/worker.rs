@@ -89,15 +89,9 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), GrpcError> {
     let (mut workers, mut acceptor, balancer) = WorkerPool::start(&service)?;
-    let accept = async {
-        match &service.tls {
-            None => acceptor.run(&listener, &service.admission).await,
-            Some(tls) => acceptor.run_tls(&listener, &service.admission, tls).await,
-        }
-    };
     tokio::select! {
         error = workers.first_to_end() => return Err(error),
-        () = accept => {}
+        () = acceptor.run(&listener, &service.admission, service.tls.as_ref()) => {}
         () = balancer.run() => {}
         () = stop.cancelled() => {}
     }

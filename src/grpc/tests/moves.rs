@@ -69,7 +69,7 @@ async fn calls_are_answered_while_their_connections_move() {
     };
     let (service, listener, address) = service(DECISIONS_AT_ONCE, &metrics, make_context).await;
     let (workers, mut acceptor, balancer) = WorkerPool::start(&service).expect("threads");
-    let accept = acceptor.run(&listener, &service.admission);
+    let accept = acceptor.run(&listener, &service.admission, None);
     let test = async {
         let clients = connect_all(address, CONNECTIONS).await;
         let (stop, stopped) = tokio::sync::watch::channel(false);
@@ -141,7 +141,7 @@ async fn a_worker_that_holds_calls_shares_its_connections_at_once() {
     };
     tokio::select! {
         () = test => {}
-        () = acceptor.run(&listener, &service.admission) => unreachable!("the acceptor does not end"),
+        () = acceptor.run(&listener, &service.admission, None) => unreachable!("the acceptor does not end"),
         () = balancer.run() => unreachable!("the balancer does not end"),
     }
     drop(listener);
