@@ -151,7 +151,7 @@ impl ActiveRules {
 
     /// Records that newer rules cannot be used. The caller logs it.
     pub(super) fn record_failure(&self, problems: Problems) {
-        if self.readiness.reasons().contains(NotReadyReason::NoRules) {
+        if self.readiness.has(NotReadyReason::NoRules) {
             let first = problems.first_error().unwrap_or_default();
             self.readiness.set_with_detail(NotReadyReason::NoRules, first);
         }
@@ -161,7 +161,7 @@ impl ActiveRules {
 
     /// Says why there are no rules yet. `fault`: why there is no connection to the xDS server; `None`: there is one.
     pub(super) fn record_connection(&self, fault: Option<&str>) {
-        if self.readiness.reasons().contains(NotReadyReason::NoRules) {
+        if self.readiness.has(NotReadyReason::NoRules) {
             let detail = fault.map_or("the xDS server has sent none yet".to_owned(), |reason| {
                 format!("no stream to the xDS server: {reason}")
             });

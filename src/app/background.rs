@@ -146,7 +146,7 @@ async fn wait_for_store(
 /// sliding log before.
 async fn wait_for_logs(kept_log: bool, redis: &RedisStore, readiness: &Readiness, rulebook: &Rulebook) {
     // It fails only when the process ends.
-    drop(readiness.subscribe().wait_for(|reasons| !reasons.contains(NotReadyReason::NoRules)).await);
+    drop(readiness.subscribe().wait_for(|reasons| !reasons.contains_key(&NotReadyReason::NoRules)).await);
     if !kept_log && rulebook.rules().has_sliding_log() {
         wait_for_probe(redis, readiness, rulebook).await;
     }

@@ -13,7 +13,7 @@ use super::rules::RuleWatcher;
 use super::status::{exceptions_page, rules_page, store_page, tls_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
-use crate::http::{Endpoint, Explain, Explanation};
+use crate::http::{Endpoint, Explain};
 use crate::xds::XdsState;
 
 pub(super) fn admin_endpoints(
@@ -67,11 +67,10 @@ fn json_page(
 
 /// Explains requests by the rules in force.
 pub(super) fn explain(rules: ActiveRules) -> Explain {
-    Explain(Arc::new(move |request| {
+    Arc::new(move |request| {
         let applied = Arc::clone(&rules.status.lock().applied);
-        let description = describe(&rules.rulebook.rules(), &applied, request, SystemClock.now_us())?;
-        Ok(Explanation { text: description.text, matched: description.matched })
-    }))
+        describe(&rules.rulebook.rules(), &applied, request, SystemClock.now_us())
+    })
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ impl App {
         let confirmed_at = ConfirmedAt::default();
         let age = confirmed_at.clone();
         let parts = MeteredParts {
-            is_ready: Some(Arc::new(move || ready.reasons().is_empty())),
+            is_ready: Some(Arc::new(move || ready.is_ready())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
             exceptions_age: settings.exceptions.is_some().then(|| Arc::new(move || age.age_seconds()) as _),
             lost_log_lines: Some(Arc::new(move || log.lost())),

@@ -90,14 +90,13 @@ impl Sampler {
     }
 
     fn service(&self) -> ServiceObserved {
-        let reasons = self.readiness.reasons();
         let certificate = |status: &Arc<Mutex<TlsStatus>>| {
             let status = status.lock();
             Certificate { port: status.port.name(), expires_at: status.certificate.not_after_s }
         };
         ServiceObserved {
             reasons: self.readiness.descriptions(),
-            is_draining: reasons.contains(NotReadyReason::Draining),
+            is_draining: self.readiness.has(NotReadyReason::Draining),
             certificates: self.tls.iter().map(certificate).collect(),
         }
     }

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use engine::algorithm::Kernel;
 use engine::{Limit, Quantity, Report, Reset, RuleSet, Store, parse_key};
 
-use super::mask::{self, KeyEntry};
+use super::mask::{ID_DIGITS, KeyEntry, unmasked};
 use super::{Console, DeniedRow};
 use crate::decide::NoDecision;
 use crate::decide::counters::CounterService;
 
-/// Hexadecimal digits of an id.
-const ID_DIGITS: usize = 12;
 /// Rows whose values are shown at once.
 pub const MOST_VALUES: usize = 200;
 
@@ -95,7 +93,7 @@ impl<S: Store + Reset> ConsoleActions<S> {
     #[must_use]
     pub fn values(&self, ids: &[RowId]) -> Vec<(String, Vec<KeyEntry>)> {
         let rows = ids.iter().take(MOST_VALUES).filter_map(|id| self.console.row(id));
-        rows.map(|row| (row.id, mask::unmasked(&row.key))).collect()
+        rows.map(|row| (row.id, unmasked(&row.key))).collect()
     }
 
     fn row_in_force(&self, id: &RowId) -> Result<(DeniedRow, Option<Arc<Limit>>), ActionError> {

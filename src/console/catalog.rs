@@ -9,6 +9,7 @@ use base::with_commas;
 use engine::{Limit, Quantity, Rule, RuleSet};
 
 use super::limits::LimitName;
+use super::state::{ConsoleRule, RuleName};
 
 /// Further limits with the same label are only counted.
 const MOST_TEXTS: usize = 3;
@@ -19,58 +20,19 @@ pub(super) struct Catalog {
     rules: Weak<RuleSet>,
     /// The number of different labels in the rules.
     labels: usize,
-    rows: HashMap<LimitName, LabelledLimits>,
+    pub(super) rows: HashMap<LimitName, CatalogRow>,
     next_id: u32,
 }
 
 /// The limits with one label.
 #[derive(Debug)]
-struct LabelledLimits {
+pub(super) struct CatalogRow {
     /// Kept by a reload.
-    id: u32,
+    pub(super) id: u32,
     /// The first rule with such a limit; `None` for limits that come with requests.
     rule: Option<Arc<Rule>>,
     /// The limits with different texts, the first ones of them.
     limits: Vec<Arc<Limit>>,
-}
-
-/// A row of the catalog.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CatalogRow<'c> {
-    pub(super) id: u32,
-    rule: Option<&'c Rule>,
-    limits: &'c [Arc<Limit>],
-}
-
-/// What is shown of a row.
-#[derive(Debug)]
-pub(super) struct RowTexts {
-    /// The path of the first rule below its domain, and the name of its limit, as exceptions have them.
-    pub(super) path: Option<String>,
-    pub(super) limit_name: String,
-    pub(super) limit: String,
-    pub(super) how: String,
-    pub(super) kind: LimitKind,
-}
-
-/// What a denial by the limit means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LimitKind {
-    Enforced,
-    Shadow,
-    Quota,
-    Override,
-}
-
-impl LimitKind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Enforced => "enforced",
-            Self::Shadow => "shadow",
-            Self::Quota => "quota",
-            Self::Override => "override",
-        }
-    }
 }
 
 impl Catalog {
@@ -116,7 +78,7 @@ impl Catalog {
         for name in names {
             if !self.rows.contains_key(name) {
                 let id = self.new_id();
-                self.rows.insert(name.clone(), LabelledLimits { id, rule: None, limits: Vec::new() });
+                self.rows.insert(name.clone(), CatalogRow { id, rule: None, limits: Vec::new() });
             }
         }
         // Without these rules the next ones are taken over within a second.
@@ -138,43 +100,41 @@ impl Catalog {
     pub(super) fn len(&self) -> usize {
         self.labels + self.rows.values().filter(|row| row.rule.is_none()).count()
     }
-
-    pub(super) fn row(&self, name: &LimitName) -> Option<CatalogRow<'_>> {
-        self.rows.get(name).map(|limits| self.row_of(limits))
-    }
-
-    pub(super) fn rows(&self) -> impl Iterator<Item = (&LimitName, CatalogRow<'_>)> {
-        self.rows.iter().map(|(name, limits)| (name, self.row_of(limits)))
-    }
-
-    fn row_of<'c>(&'c self, LabelledLimits { id, rule, limits }: &'c LabelledLimits) -> CatalogRow<'c> {
-        CatalogRow { id: *id, rule: rule.as_deref(), limits }
-    }
 }
 
-impl CatalogRow<'_> {
+impl CatalogRow {
     /// The text of one of the limits, by its kernel; `None` if the row has no other one to tell it apart from.
     pub(super) fn limit_text(&self, quantity: Quantity) -> Option<String> {
         let limit = self.limits.iter().find(|limit| limit.quantity == quantity)?;
         (self.limits.len() > 1).then(|| rate(limit))
     }
 
-    pub(super) fn texts(&self) -> RowTexts {
-        let (Some(rule), Some(first)) = (self.rule, self.limits.first()) else {
-            let limit = "with the request".to_owned();
-            let (limit_name, how) = (String::new(), String::new());
-            return RowTexts { path: None, limit_name, limit, how, kind: LimitKind::Override };
-        };
-        RowTexts {
-            path: Some(rule.path_in_domain().to_owned()),
-            limit_name: first.name().to_owned(),
-            limit: self.limits.iter().map(|limit| rate(limit)).collect::<Vec<_>>().join(" / "),
-            how: algorithm(first),
-            kind: match first.shadow {
-                true => LimitKind::Shadow,
-                false if rule.quota => LimitKind::Quota,
-                false => LimitKind::Enforced,
+    /// The texts that are shown of the row with this name, without numbers.
+    pub(super) fn named(&self, (domain, label): &LimitName) -> ConsoleRule {
+        let named = |limit: String, kind: &str| ConsoleRule {
+            id: self.id,
+            shown: RuleName {
+                domain: domain.to_string(),
+                rule: label.to_string(),
+                limit,
+                kind: kind.to_owned(),
             },
+            ..ConsoleRule::default()
+        };
+        let (Some(rule), Some(first)) = (&self.rule, self.limits.first()) else {
+            return named("with the request".to_owned(), "override");
+        };
+        let kind = match first.shadow {
+            true => "shadow",
+            false if rule.quota => "quota",
+            false => "enforced",
+        };
+        let rates: Vec<_> = self.limits.iter().map(|limit| rate(limit)).collect();
+        ConsoleRule {
+            path: Some(rule.path_in_domain().to_owned()),
+            name: first.name().to_owned(),
+            how: algorithm(first),
+            ..named(rates.join(" / "), kind)
         }
     }
 }

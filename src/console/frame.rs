@@ -8,14 +8,9 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::watch;
 
-/// A text in the format of `text/event-stream`.
-#[derive(Debug, Default)]
-pub(super) struct Frame(Arc<str>);
-
-impl Frame {
-    pub(super) fn new(event: &str, id: &str, data: &impl Serialize) -> Self {
-        Self(format!("event: {event}\nid: {id}\ndata: {}\n\n", json_text(data)).into())
-    }
+/// An event in the format of `text/event-stream`.
+pub(super) fn frame(event: &str, id: &str, data: &impl Serialize) -> Arc<str> {
+    format!("event: {event}\nid: {id}\ndata: {}\n\n", json_text(data)).into()
 }
 
 /// JSON for people and programs: without characters that harm a terminal.
@@ -26,34 +21,28 @@ pub(super) fn json_text(data: &impl Serialize) -> String {
 /// The frames of one stream.
 #[derive(Debug)]
 pub struct Frames {
-    first: Option<Frame>,
-    later: watch::Receiver<Arc<Frame>>,
+    first: Option<Arc<str>>,
+    later: watch::Receiver<Arc<str>>,
 }
 
-/// The frame at the end of a stream.
-#[derive(Debug)]
-pub struct LastFrame;
-
 impl Frames {
-    pub(super) fn new(first: Frame, later: watch::Receiver<Arc<Frame>>) -> Self {
+    pub(super) fn new(first: Arc<str>, later: watch::Receiver<Arc<str>>) -> Self {
         Self { first: Some(first), later }
     }
 
     /// The next frame: the state at first, then one for each second. `None` when there are no more.
     pub async fn next(&mut self) -> Option<Arc<str>> {
-        if let Some(Frame(text)) = self.first.take() {
-            return Some(text);
+        if let Some(first) = self.first.take() {
+            return Some(first);
         }
         self.later.changed().await.ok()?;
-        Some(Arc::clone(&self.later.borrow_and_update().0))
+        Some(Arc::clone(&self.later.borrow_and_update()))
     }
 }
 
-impl LastFrame {
-    /// The text of the frame.
-    #[must_use]
-    pub fn text() -> Arc<str> {
-        let data = json!({"reason": "the process stops"});
-        format!("event: end\ndata: {data}\n\n").into()
-    }
+/// The text of the frame at the end of a stream.
+#[must_use]
+pub fn last_frame() -> Arc<str> {
+    let data = json!({"reason": "the process stops"});
+    format!("event: end\ndata: {data}\n\n").into()
 }

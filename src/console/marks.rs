@@ -4,36 +4,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use base::readable_duration;
-use serde::{Deserialize, Serialize};
 
 use super::observation::{LastOutage, Observation};
+use super::state::{Level, Mark};
 use super::totals::SECONDS;
 
 /// More marks than this in 15 minutes are no help; the oldest ones go.
 const MOST_MARKS: usize = 60;
-
-/// How serious a mark or a notice is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
-    /// Callers are affected now, or the process is not ready.
-    Bad,
-    /// Somebody should look within a day.
-    Warn,
-    /// It is over, or no fault.
-    #[serde(rename = "")]
-    Plain,
-}
-
-/// Times are seconds since the epoch.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct Mark {
-    pub(super) at: u64,
-    /// The end of a span.
-    pub(super) until: Option<u64>,
-    pub(super) level: Level,
-    pub(super) text: String,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Marks {
@@ -41,6 +18,8 @@ pub(super) struct Marks {
     before: Option<Known>,
     /// The outage that lasts, or the last one, with its end.
     pub(super) outage: Option<(LastOutage, Option<u64>)>,
+    /// Since when a breaker of the store is open.
+    pub(super) breakers_open_since: Option<u64>,
 }
 
 /// What is compared.
@@ -54,6 +33,8 @@ struct Known {
 impl Marks {
     /// Adds the marks of an observation. Returns whether there are new ones.
     pub(super) fn add(&mut self, now: &Observation) -> bool {
+        let has_open_breaker = now.store.breakers_open > 0;
+        self.breakers_open_since = has_open_breaker.then(|| self.breakers_open_since.unwrap_or(now.end));
         let oldest = now.end.saturating_sub(SECONDS as u64);
         self.list.retain(|mark| mark.until.unwrap_or(mark.at) >= oldest);
         let mut has_news = self.add_outage(now);

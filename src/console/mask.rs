@@ -15,7 +15,7 @@ const TAG_DIGITS: usize = 4;
 /// Characters of a hash that are shown.
 const HASH_CHARS: usize = 10;
 /// Hexadecimal digits of a row's id.
-const ID_DIGITS: usize = 12;
+pub(super) const ID_DIGITS: usize = 12;
 /// The name of entries that are hashed together.
 const FURTHER_ENTRIES: &str = "…";
 

@@ -31,22 +31,22 @@ use std::sync::Arc;
 
 use engine::{HashKey, RuleSet};
 use parking_lot::Mutex;
+use strum::IntoStaticStr;
 use tokio::sync::watch;
 
-use frame::{Frame, json_text};
+use frame::json_text;
 use history::{History, RuleSelection};
 
 pub(crate) use excepted::KeyException;
-pub(crate) use marks::Level;
-pub(crate) use notices::{Notice, clock, rate_text};
+pub(crate) use notices::{clock, rate_text};
 pub(crate) use state::{
-    ConsoleExceptions, ConsoleSample, ConsoleState, RowsOfKind, RuleName, SCHEMA, ShownEntries,
+    ConsoleExceptions, ConsoleSample, ConsoleState, Level, Notice, RowsOfKind, RuleName, SCHEMA, ShownEntries,
 };
 pub(crate) use totals::SECONDS;
 
 pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
 pub use denied::DeniedRow;
-pub use frame::{Frames, LastFrame};
+pub use frame::{Frames, last_frame};
 pub use mask::KeyEntry;
 pub use observation::{
     Certificate, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved, StoreObserved,
@@ -78,7 +78,8 @@ pub struct Instance {
 }
 
 /// What a caller must present to see the values of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ValuesNeed {
     OperatorToken,
     Token,
@@ -86,21 +87,11 @@ pub enum ValuesNeed {
     Never,
 }
 
-impl ValuesNeed {
-    fn name(self) -> &'static str {
-        match self {
-            Self::OperatorToken => "operator_token",
-            Self::Token => "token",
-            Self::Never => "never",
-        }
-    }
-}
-
 /// The data of the console. Shared by the sampler and the admin port.
 #[derive(Debug)]
 pub struct Console {
     history: Mutex<History>,
-    frames: watch::Sender<Arc<Frame>>,
+    frames: watch::Sender<Arc<str>>,
 }
 
 impl Console {
@@ -115,8 +106,7 @@ impl Console {
         let mut history = self.history.lock();
         let news = history.observe(observation);
         if self.frames.receiver_count() > 0 {
-            let frame = history.frame(news);
-            self.frames.send_replace(Arc::new(frame));
+            self.frames.send_replace(history.frame(news));
         }
     }
 

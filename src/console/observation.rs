@@ -25,7 +25,8 @@ pub struct Observation {
 }
 
 /// The rules in force. Times are seconds since the epoch.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct RulesObserved {
     /// The number of rules that came into force since the start; 0 without rules.
     pub generation: u64,
@@ -36,6 +37,7 @@ pub struct RulesObserved {
     /// Newer rules that cannot be used.
     pub rejected: Option<RejectedRules>,
     /// Whether a stream to the xDS server is open; `None` for rules from files.
+    #[serde(skip)]
     pub xds_connected: Option<bool>,
 }
 

@@ -6,9 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::excepted::KeyException;
-use super::marks::Mark;
-use super::notices::Notice;
-use super::observation::RejectedRules;
+use super::observation::RulesObserved;
 use super::totals::{SECONDS, Second};
 
 /// The version of the format.
@@ -69,12 +67,8 @@ pub(crate) struct ConsoleRules {
     pub(crate) total: usize,
     /// Limits that were not asked in 15 minutes.
     pub(crate) idle: usize,
-    pub(crate) files: usize,
-    pub(crate) domains: usize,
-    pub(crate) generation: u64,
-    pub(crate) loaded_at: u64,
-    pub(crate) warnings: usize,
-    pub(crate) rejected: Option<RejectedRules>,
+    #[serde(flatten)]
+    pub(crate) observed: RulesObserved,
     pub(crate) list: Vec<ConsoleRule>,
 }
 
@@ -112,6 +106,38 @@ pub(crate) struct RuleName {
     pub(crate) limit: String,
     /// `enforced`, `shadow`, `quota` or `override`.
     pub(crate) kind: String,
+}
+
+/// How serious a mark or a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// Callers are affected now, or the process is not ready.
+    Bad,
+    /// Somebody should look within a day.
+    Warn,
+    /// It is over, or no fault.
+    #[serde(rename = "")]
+    Plain,
+}
+
+/// Times are seconds since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Mark {
+    pub(super) at: u64,
+    /// The end of a span.
+    pub(super) until: Option<u64>,
+    pub(super) level: Level,
+    pub(super) text: String,
+}
+
+/// What is wrong, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Notice {
+    pub(crate) level: Level,
+    pub(crate) title: String,
+    pub(crate) text: String,
+    pub(crate) fix: String,
 }
 
 /// Names of entries, and what is shown of their values.

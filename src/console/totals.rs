@@ -8,8 +8,9 @@ use crate::telemetry::metrics::{DurationBuckets, MetricsSample, RequestFailure};
 
 /// Seconds that are kept.
 pub(crate) const SECONDS: usize = 900;
-/// Percentiles and failures in notices are those of this many seconds.
+/// Percentiles and rates are those of this many seconds.
 const DURATION_S: usize = 10;
+const MINUTE_S: usize = 60;
 /// A percentile of fewer calls says nothing.
 const LEAST_CALLS: u64 = 20;
 const MICROSECONDS: f64 = 1e6;
@@ -30,40 +31,45 @@ pub(crate) struct Second {
     pub(super) store_p99_us: Option<u64>,
 }
 
+/// Sums since the start of the process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) metrics: MetricsSample,
+    /// Counters that were evicted from memory.
+    pub(super) evictions: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     seconds: VecDeque<Second>,
-    before: Option<MetricsSample>,
-    /// The sample of [`DURATION_S`] seconds ago and those after it, oldest first.
-    samples: VecDeque<MetricsSample>,
+    /// The sums of a minute ago and those after it, oldest first.
+    sums: VecDeque<Sums>,
     pub(super) store_p50_us: Option<u64>,
-    /// Failures of each second of the last minute.
-    failures: VecDeque<[u64; RequestFailure::ALL.len()]>,
 }
 
 impl Totals {
-    /// Adds the second of a sample. `passed`: seconds since the sample before; `shadow`: denials without effect in
-    /// them; `store_answers`: a store that does not answer refuses in microseconds, which is no latency.
-    pub(super) fn add(&mut self, sample: &MetricsSample, passed: u64, shadow: u64, store_answers: bool) {
-        // The first sample is made when the process starts, so its sums are those of the first second.
-        let before = self.before.take().unwrap_or_default();
+    /// Adds the second that ends with these sums. `passed`: seconds since the second before; `shadow`: denials without
+    /// effect in them; `store_answers`: a store that does not answer refuses in microseconds, which is no latency.
+    pub(super) fn add(&mut self, sums: Sums, passed: u64, shadow: u64, store_answers: bool) {
+        if self.sums.is_empty() {
+            // The first sums are made when the process starts, so they are those of the first second.
+            self.sums.push_back(Sums::default());
+        }
+        let (now, before) = (&sums.metrics, &self.sums_before(0).metrics);
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let [ok, policy, denied, failed] =
-            std::array::from_fn(|at| since(sample.results[at], before.results[at]));
-        if self.samples.is_empty() {
-            self.samples.push_back(before.clone());
-        }
-        let window = self.samples.front().unwrap_or(&before);
-        let calls = calls_since(&sample.calls, &window.calls);
-        let store = calls_since(&sample.store_calls, &window.store_calls);
+            std::array::from_fn(|at| since(now.results[at], before.results[at]));
+        let window = &self.sums_before(DURATION_S).metrics;
+        let calls = calls_since(&now.calls, &window.calls);
+        let store = calls_since(&now.store_calls, &window.store_calls);
         let of_store = |share| if store_answers { percentile_us(&store, share) } else { None };
-        self.store_p50_us = of_store(0.5);
+        let store_p50_us = of_store(0.5);
         let second = Second {
             requests: ok + policy + denied + failed,
             denied,
             failed,
             policy,
-            shadow: shadow + since(sample.shadowed, before.shadowed),
+            shadow: shadow + since(now.shadowed, before.shadowed),
             p50_us: percentile_us(&calls, 0.5),
             p99_us: percentile_us(&calls, 0.99),
             store_p99_us: of_store(0.99),
@@ -72,10 +78,13 @@ impl Totals {
             push(&mut self.seconds, Second::default(), SECONDS);
         }
         push(&mut self.seconds, second, SECONDS);
-        let failures = std::array::from_fn(|at| since(sample.failures[at], before.failures[at]));
-        push(&mut self.failures, failures, 60);
-        push(&mut self.samples, sample.clone(), DURATION_S + 1);
-        self.before = Some(sample.clone());
+        push(&mut self.sums, sums, MINUTE_S + 1);
+        self.store_p50_us = store_p50_us;
+    }
+
+    /// The sums of this many seconds before the newest ones, or else the oldest. There are some.
+    fn sums_before(&self, seconds: usize) -> &Sums {
+        &self.sums[(self.sums.len() - 1).saturating_sub(seconds)]
     }
 
     /// The last seconds, oldest first.
@@ -95,14 +104,25 @@ impl Totals {
 
     /// Failures of the last minute with their reasons, but for answers that were not taken.
     pub(super) fn failures_of_a_minute(&self) -> Vec<(RequestFailure, u64)> {
-        let sum = |at: usize| self.failures.iter().map(|second| second[at]).sum();
+        let sum = |at: usize| self.grown_in_a_minute(|sums| sums.metrics.failures[at]);
         let all = RequestFailure::ALL.into_iter().enumerate().map(|(at, reason)| (reason, sum(at)));
         all.filter(|(reason, count)| *count > 0 && *reason != RequestFailure::Untaken).collect()
     }
 
-    /// The oldest of the samples of the last seconds, for rates, with its age in seconds.
-    pub(super) fn oldest_sample(&self) -> Option<(&MetricsSample, usize)> {
-        self.samples.front().map(|sample| (sample, self.samples.len() - 1))
+    /// How much a sum grew in the last minute.
+    pub(super) fn grown_in_a_minute(&self, sum: impl Fn(&Sums) -> u64) -> u64 {
+        self.grown(MINUTE_S, sum).0
+    }
+
+    /// How much a sum grew in the last ten seconds, and the number of these seconds.
+    pub(super) fn grown_lately(&self, sum: impl Fn(&MetricsSample) -> u64) -> (u64, usize) {
+        self.grown(DURATION_S, |sums| sum(&sums.metrics))
+    }
+
+    fn grown(&self, seconds: usize, sum: impl Fn(&Sums) -> u64) -> (u64, usize) {
+        let Some(newest) = self.sums.back() else { return (0, 0) };
+        let grown = sum(newest).saturating_sub(sum(self.sums_before(seconds)));
+        (grown, seconds.min(self.sums.len() - 1))
     }
 }
 
@@ -145,20 +165,24 @@ fn percentile_us(durations: &DurationBuckets, share: f64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn sample(results: [u64; 4]) -> MetricsSample {
-        MetricsSample { results, ..MetricsSample::default() }
+    fn sums(results: [u64; 4]) -> Sums {
+        of(MetricsSample { results, ..MetricsSample::default() })
+    }
+
+    fn of(metrics: MetricsSample) -> Sums {
+        Sums { metrics, evictions: 0 }
     }
 
     #[test]
     fn the_classes_of_a_second_add_up() {
         let mut totals = Totals::default();
-        totals.add(&sample([5, 0, 0, 0]), 1, 0, true);
-        totals.add(&sample([9, 2, 3, 1]), 1, 4, true);
+        totals.add(sums([5, 0, 0, 0]), 1, 0, true);
+        totals.add(sums([9, 2, 3, 1]), 1, 4, true);
         let second = totals.newest();
         assert_eq!((second.requests, second.policy, second.denied, second.failed), (10, 2, 3, 1));
         assert_eq!((second.shadow, totals.seconds().len()), (4, 2));
         // A second that was missed has no requests.
-        totals.add(&sample([10, 2, 3, 1]), 2, 0, true);
+        totals.add(sums([10, 2, 3, 1]), 2, 0, true);
         assert_eq!(totals.seconds().map(|second| second.requests).collect::<Vec<_>>(), [5, 10, 0, 1]);
     }
 
@@ -166,10 +190,10 @@ mod tests {
     fn only_fifteen_minutes_are_kept() {
         let mut totals = Totals::default();
         for second in 1..=1_000 {
-            totals.add(&sample([second * 3, 0, 0, 0]), 1, 0, true);
+            totals.add(sums([second * 3, 0, 0, 0]), 1, 0, true);
         }
         assert_eq!((totals.seconds().len(), totals.sum(SECONDS, |second| second.requests)), (900, 2_700));
-        totals.add(&sample([3_000, 0, 0, 0]), 100_000, 0, true);
+        totals.add(sums([3_000, 0, 0, 0]), 100_000, 0, true);
         assert_eq!((totals.seconds().len(), totals.sum(SECONDS, |second| second.requests)), (900, 0));
     }
 
@@ -191,22 +215,22 @@ mod tests {
         let mut totals = Totals::default();
         let store_calls = |calls| DurationBuckets { calls, up_to: vec![(0.000_05, calls)] };
         let now = MetricsSample { store_calls: store_calls(100), ..MetricsSample::default() };
-        totals.add(&now, 1, 0, true);
+        totals.add(of(now), 1, 0, true);
         assert_eq!((totals.newest().store_p99_us, totals.store_p50_us), (Some(49), Some(25)));
         let refused = MetricsSample { store_calls: store_calls(500), ..MetricsSample::default() };
-        totals.add(&refused, 1, 0, false);
+        totals.add(of(refused), 1, 0, false);
         assert_eq!((totals.newest().store_p99_us, totals.store_p50_us), (None, None));
     }
 
     #[test]
     fn failures_of_a_minute_have_their_reasons() {
         let mut totals = Totals::default();
-        let mut now = sample([0; 4]);
-        now.failures[RequestFailure::Store as usize] = 3;
-        now.failures[RequestFailure::Untaken as usize] = 3;
-        totals.add(&now, 1, 0, true);
+        let mut now = sums([0; 4]);
+        now.metrics.failures[RequestFailure::Store as usize] = 3;
+        now.metrics.failures[RequestFailure::Untaken as usize] = 3;
+        totals.add(now.clone(), 1, 0, true);
         assert_eq!(totals.failures_of_a_minute(), [(RequestFailure::Store, 3)]);
-        (0..60).for_each(|_| totals.add(&now, 1, 0, true));
+        (0..60).for_each(|_| totals.add(now.clone(), 1, 0, true));
         assert_eq!(totals.failures_of_a_minute(), []);
     }
 }

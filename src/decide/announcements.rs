@@ -5,9 +5,6 @@ use std::fmt::Write as _;
 
 use engine::{Announced, Decision, LimitResult, Metadata, Rule};
 
-/// The field of metadata.
-pub(super) const FIELD: &str = "announce";
-
 /// The announced limits, each name once, in the order of the request's limits.
 #[derive(Debug, Default)]
 pub(super) struct Announcements(Vec<(String, Announced)>);

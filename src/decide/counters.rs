@@ -5,8 +5,8 @@ use std::sync::Arc;
 use base::clock::Clock;
 use engine::algorithm::Kernel;
 use engine::{
-    Charge, ChargedLimit, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy,
-    LimitResult, Period, Plan, PlanError, Report, Request, Reset, Role, Store,
+    Charge, ChargedLimit, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy, Limit,
+    LimitResult, Plan, PlanError, Report, Request, Reset, Role, Store,
 };
 use rules::derivation_text;
 
@@ -23,28 +23,16 @@ pub struct CounterService<S> {
     pub clock: Arc<dyn Clock>,
 }
 
-/// One counter of a descriptor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counter {
+/// One counter of a descriptor, and its state.
+#[derive(Clone, Debug)]
+pub struct CounterStatus {
     /// The key, without the store's prefix.
     pub key: String,
-    /// The label that metrics give to the limit.
-    pub limit: String,
-    pub algorithm: &'static str,
-    pub requests_per_unit: u64,
-    pub period: Period,
-    /// The units of an unused counter.
-    pub capacity: u64,
-    /// How the limit came about, if exceptions or a tier have changed it.
-    pub exception: Option<String>,
-}
-
-/// A counter and its state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CounterStatus {
-    pub counter: Counter,
+    pub limit: Limit,
     /// The report of a peek.
     pub report: Report,
+    /// How the limit came about, if exceptions or a tier have changed it.
+    pub exception: Option<String>,
 }
 
 impl<S: Store + Reset> CounterService<S> {
@@ -62,7 +50,12 @@ impl<S: Store + Reset> CounterService<S> {
         let status = |((charged, result), key): ((ChargedLimit<'_>, LimitResult<'_>), String)| {
             let mut derivations = decision.derivations().iter();
             let derivation = derivations.find(|derivation| derivation.charge == Some(charged.index));
-            status(&result, key, derivation.map(derivation_text))
+            CounterStatus {
+                key,
+                limit: result.limit.clone(),
+                report: result.outcome.report,
+                exception: derivation.map(derivation_text),
+            }
         };
         Ok(results.map(status).collect())
     }
@@ -138,20 +131,4 @@ fn peek_at(key: &str, kernel: Kernel) -> Charges {
 
 fn keys(plan: &Plan) -> Vec<String> {
     plan.charges.keys().map(str::to_owned).collect()
-}
-
-fn status(result: &LimitResult<'_>, key: String, exception: Option<String>) -> CounterStatus {
-    let spec = &result.limit.spec;
-    CounterStatus {
-        counter: Counter {
-            key,
-            limit: result.limit.label.to_string(),
-            algorithm: spec.algorithm.name(),
-            requests_per_unit: spec.requests_per_unit,
-            period: spec.period,
-            capacity: spec.capacity(),
-            exception,
-        },
-        report: result.outcome.report,
-    }
 }

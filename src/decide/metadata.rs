@@ -15,11 +15,7 @@ use engine::{
 };
 use rules::derivation_text;
 
-use super::announcements::{self, Announcements};
-
-const CALENDAR: &str = "calendar";
-const DELAY: &str = "delay_ms";
-const RECEIPT: &str = "receipt";
+use super::announcements::Announcements;
 
 /// The metadata of a decision. `binding` is the limit that it names as the rule of the decision.
 pub(super) fn for_decision(
@@ -28,7 +24,7 @@ pub(super) fn for_decision(
     binding: Option<LimitResult<'_>>,
     announcements: &Announcements,
 ) -> Metadata {
-    let mut fields = BTreeMap::new();
+    let mut fields = for_caller(decision, announcements);
     let mut set = |name: &str, value| fields.insert(name.to_owned(), value);
     set("domain", Metadata::Text(request.domain.clone()));
     let descriptors = request.descriptors.iter().enumerate();
@@ -45,9 +41,6 @@ pub(super) fn for_decision(
     }
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
-    }
-    for (name, value) in for_caller(decision, announcements) {
-        set(name, value);
     }
     let policies = failure_policies(decision);
     if !policies.is_empty() {
@@ -84,26 +77,18 @@ fn one_line_text(text: String) -> String {
 /// What the caller needs; `None` if it needs nothing.
 pub(super) fn without_facts(decision: &Decision, announcements: &Announcements) -> Option<Metadata> {
     let fields = for_caller(decision, announcements);
-    if fields.is_empty() {
-        return None;
-    }
-    let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
-    Some(one_line(Metadata::Map(fields.collect())))
+    (!fields.is_empty()).then(|| one_line(Metadata::Map(fields)))
 }
 
 /// The delay of a queue, the receipt, and the announced limits. Nearly every answer has none of them.
-fn for_caller(decision: &Decision, announcements: &Announcements) -> Vec<(&'static str, Metadata)> {
-    let mut fields = Vec::new();
-    if let Some(delay_us) = queue_delay_us(decision) {
-        fields.push((DELAY, milliseconds(delay_us)));
-    }
-    if let Some(receipt) = decision.receipt(|| fastrand::u64(..)) {
-        fields.push((RECEIPT, Metadata::Text(receipt.to_string())));
-    }
-    if let Some(announced) = announcements.metadata() {
-        fields.push((announcements::FIELD, announced));
-    }
-    fields
+fn for_caller(decision: &Decision, announcements: &Announcements) -> BTreeMap<String, Metadata> {
+    let receipt = decision.receipt(|| fastrand::u64(..));
+    let fields = [
+        ("delay_ms", queue_delay_us(decision).map(milliseconds)),
+        ("receipt", receipt.map(|receipt| Metadata::Text(receipt.to_string()))),
+        ("announce", announcements.metadata()),
+    ];
+    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Limits
@@ -176,7 +161,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
         fields.insert("hitsAddend".to_owned(), number_metadata(hits));
     }
     if let Some(calendar) = calendar(index, decision) {
-        fields.insert(CALENDAR.to_owned(), Metadata::Text(calendar.zone().to_owned()));
+        fields.insert("calendar".to_owned(), Metadata::Text(calendar.zone().to_owned()));
     }
     Metadata::Map(fields)
 }

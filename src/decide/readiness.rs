@@ -1,12 +1,13 @@
 //! Whether this process should get traffic, and if not, why not. Every health endpoint reads the same value.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use strum::VariantArray;
 use tokio::sync::watch;
 
-/// A reason not to send traffic to this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A reason not to send traffic to this process, in the order in which the health endpoints name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub enum NotReadyReason {
     /// Not every part of the process runs yet.
     Starting,
@@ -30,18 +31,8 @@ pub enum NotReadyReason {
 }
 
 impl NotReadyReason {
-    /// Every reason, in the order in which the health endpoints name them.
-    pub const ALL: [Self; 9] = [
-        Self::Starting,
-        Self::StoreNotReached,
-        Self::StoreForbidden,
-        Self::StoreReadOnly,
-        Self::StoreTls,
-        Self::StoreOutage,
-        Self::NoRules,
-        Self::NoDomain,
-        Self::Draining,
-    ];
+    /// Every reason, in their order.
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
 
     /// The reason as text, for the health endpoints.
     #[must_use]
@@ -58,68 +49,41 @@ impl NotReadyReason {
             Self::Draining => "draining",
         }
     }
-
-    fn bit(self) -> u16 {
-        1 << self as u16
-    }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NotReadyReasons(u16);
-
-impl NotReadyReasons {
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    #[must_use]
-    pub fn contains(self, reason: NotReadyReason) -> bool {
-        self.0 & reason.bit() != 0
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = NotReadyReason> {
-        NotReadyReason::ALL.into_iter().filter(move |&reason| self.contains(reason))
-    }
-}
+/// The reasons not to send traffic to this process, each with a detail besides its text.
+pub type NotReadyReasons = BTreeMap<NotReadyReason, Option<String>>;
 
 /// The current reasons not to send traffic to this process. Without a reason it is ready. Clones share the reasons.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<Reasons>);
-
-#[derive(Debug)]
-struct Reasons {
-    current: watch::Sender<NotReadyReasons>,
-    /// Details of a reason, besides its text.
-    details: Mutex<Vec<(NotReadyReason, String)>>,
-}
+pub struct Readiness(Arc<watch::Sender<NotReadyReasons>>);
 
 impl Readiness {
     /// The readiness of a process that has these reasons not to be ready.
     #[must_use]
     pub fn not_ready(reasons: &[NotReadyReason]) -> Self {
-        let bits = reasons.iter().fold(0, |bits, reason| bits | reason.bit());
-        let current = watch::Sender::new(NotReadyReasons(bits));
-        Self(Arc::new(Reasons { current, details: Mutex::default() }))
+        let reasons = reasons.iter().map(|&reason| (reason, None)).collect();
+        Self(Arc::new(watch::Sender::new(reasons)))
     }
 
+    /// Keeps the detail that the reason has.
     pub fn set(&self, reason: NotReadyReason) {
-        self.0.current.send_modify(|reasons| reasons.0 |= reason.bit());
+        self.0.send_modify(|reasons| {
+            reasons.entry(reason).or_default();
+        });
     }
 
     /// `detail` is shown by [`describe`](Self::describe), on the HTTP port, so it must hold no address or secret.
     pub fn set_with_detail(&self, reason: NotReadyReason, detail: String) {
-        {
-            let mut details = self.0.details.lock();
-            details.retain(|(known, _)| *known != reason);
-            details.push((reason, detail));
-        }
-        self.set(reason);
+        self.0.send_modify(|reasons| {
+            reasons.insert(reason, Some(detail));
+        });
     }
 
     pub fn clear(&self, reason: NotReadyReason) {
-        self.0.current.send_modify(|reasons| reasons.0 &= !reason.bit());
-        self.0.details.lock().retain(|(known, _)| *known != reason);
+        self.0.send_modify(|reasons| {
+            reasons.remove(&reason);
+        });
     }
 
     /// The current reasons as text, with their details; empty if the process is ready.
@@ -131,23 +95,28 @@ impl Readiness {
     /// Like [`describe`](Self::describe), one text for each reason.
     #[must_use]
     pub fn descriptions(&self) -> Vec<String> {
-        let details = self.0.details.lock();
-        let describe = |reason: NotReadyReason| {
-            let detail = details.iter().find(|(known, _)| *known == reason);
-            detail.map_or(reason.text().to_owned(), |(_, detail)| format!("{} ({detail})", reason.text()))
+        let describe = |(reason, detail): (&NotReadyReason, &Option<String>)| match detail {
+            Some(detail) => format!("{} ({detail})", reason.text()),
+            None => reason.text().to_owned(),
         };
-        self.reasons().iter().map(describe).collect()
+        self.0.borrow().iter().map(describe).collect()
+    }
+
+    /// Whether the process should get traffic.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.0.borrow().is_empty()
     }
 
     #[must_use]
-    pub fn reasons(&self) -> NotReadyReasons {
-        *self.0.current.borrow()
+    pub fn has(&self, reason: NotReadyReason) -> bool {
+        self.0.borrow().contains_key(&reason)
     }
 
     /// Tells the receiver when a reason is set or cleared.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<NotReadyReasons> {
-        self.0.current.subscribe()
+        self.0.subscribe()
     }
 }
 
@@ -159,14 +128,14 @@ mod tests {
     fn a_process_is_ready_without_a_reason_against_it() {
         let readiness = Readiness::not_ready(&[NotReadyReason::Starting, NotReadyReason::StoreNotReached]);
         readiness.clear(NotReadyReason::Starting);
-        let left: Vec<_> = readiness.reasons().iter().collect();
-        assert_eq!(left, [NotReadyReason::StoreNotReached]);
+        assert!(readiness.has(NotReadyReason::StoreNotReached));
+        assert!(!readiness.has(NotReadyReason::Starting) && !readiness.is_ready());
 
         readiness.clear(NotReadyReason::StoreNotReached);
-        assert!(readiness.reasons().is_empty());
+        assert!(readiness.is_ready());
 
         readiness.set(NotReadyReason::Draining);
-        assert!(readiness.reasons().contains(NotReadyReason::Draining));
+        assert!(readiness.has(NotReadyReason::Draining));
         readiness.set_with_detail(NotReadyReason::StoreTls, "UnknownIssuer".to_owned());
         readiness.set_with_detail(NotReadyReason::StoreTls, "Expired".to_owned());
         assert_eq!(readiness.describe(), "the TLS handshake with the store fails (Expired), draining");

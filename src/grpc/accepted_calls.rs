@@ -40,7 +40,7 @@ pub(super) struct AcceptedCalls {
 
 impl AcceptedCalls {
     pub(super) fn new(starter: CallStarter) -> Self {
-        let held = HeldCalls::new(starter.counts.hold_at_most());
+        let held = HeldCalls::new(starter.counts.worker.hold_at_most);
         Self { starter, earlier: Vec::new(), new: Vec::new(), held }
     }
 
@@ -108,7 +108,7 @@ impl AcceptedCalls {
         if !self.held.is_empty() && self.may_start() {
             cx.waker().wake_by_ref();
         } else if !self.held.is_empty() {
-            self.starter.counts.register_waker(cx.waker());
+            self.starter.counts.next_start.register(cx.waker());
             self.held.wake_when_due(cx);
         }
     }
@@ -127,7 +127,7 @@ impl AcceptedCalls {
                 self.start_call(cx, request, respond, left);
             }
             None => {
-                send(respond, open.record(DEADLINE).into(), &self.starter.counts);
+                send(respond, open.counts.record(DEADLINE).into(), &self.starter.counts);
             }
         }
     }

@@ -4,124 +4,54 @@
 //! at once must not delay the calls of other clients. The sessions come to their workers from the thread of the
 //! handshakes.
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinSet;
-use tokio_util::either::Either;
 
-use super::worker_link::{Arriving, WorkerLink};
+use super::worker_link::{AcceptedConnection, AcceptedStream, Arriving, Workers};
 use crate::net::PortListener;
 use crate::net::admission::{Admission, Admitted};
 use crate::net::listener::PortStream;
-use crate::net::socket::TlsSession;
-use crate::net::tls::{Handshake, PortTls};
+use crate::net::socket::ClientSocket;
+use crate::net::tls::PortTls;
 use crate::telemetry::metrics::CloseReason;
-
-/// How many workers serve connections: the first ones. Clones share it.
-#[derive(Clone, Debug)]
-pub(super) struct WorkersInUse(Arc<AtomicUsize>);
-
-impl WorkersInUse {
-    pub(super) fn new(count: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(count)))
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set(&self, count: usize) {
-        self.0.store(count, Ordering::Relaxed);
-    }
-}
-
-/// The number of open connections of one worker. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OpenConnections(Arc<AtomicUsize>);
-
-/// Counts one connection of a worker until it is dropped.
-#[derive(Debug)]
-pub(super) struct CountedConnection(OpenConnections);
-
-impl OpenConnections {
-    pub(super) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn count_one(&self) -> CountedConnection {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        CountedConnection(self.clone())
-    }
-}
-
-impl Drop for CountedConnection {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A connection on its way from the acceptor to a worker. It is not registered with a runtime.
-#[derive(Debug)]
-pub(super) struct AcceptedConnection {
-    pub(super) stream: AcceptedStream,
-    /// Its place among the connections of the port.
-    pub(super) admitted: Admitted,
-    pub(super) counted: CountedConnection,
-}
-
-#[derive(Debug)]
-pub(super) enum AcceptedStream {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
-    /// A session after its handshake.
-    Tls(TlsSession),
-}
 
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    workers: Arc<[WorkerLink]>,
-    /// How many workers get connections: the first ones.
-    in_use: WorkersInUse,
+    workers: Arc<Workers>,
     /// The first worker to consider for the next connection: round-robin among equally loaded workers.
     next: usize,
 }
 
 impl Acceptor {
-    pub(super) fn new(workers: Arc<[WorkerLink]>, in_use: WorkersInUse) -> Self {
-        Self { workers, in_use, next: 0 }
+    pub(super) fn new(workers: Arc<Workers>) -> Self {
+        Self { workers, next: 0 }
     }
 
-    /// Accepts connections until it is dropped. Never returns.
-    pub(super) async fn run(&mut self, listener: &PortListener, admission: &Admission) {
-        loop {
-            let (stream, client) = listener.next_connection(admission).await;
-            let assigned = admission.admit(client).and_then(|admitted| self.assign_clear(stream, admitted));
-            if let Err(reason) = assigned {
-                admission.record(reason, None);
-            }
-        }
-    }
-
-    /// Like [`Self::run`], with a TLS handshake before a connection is assigned. When the acceptor is dropped, the
-    /// handshakes end.
-    pub(super) async fn run_tls(&mut self, listener: &PortListener, admission: &Admission, tls: &PortTls) {
+    /// Accepts connections until it is dropped, and assigns them, with `tls` after their handshakes. Never returns. When
+    /// the acceptor is dropped, the handshakes end.
+    pub(super) async fn run(
+        &mut self,
+        listener: &PortListener,
+        admission: &Admission,
+        tls: Option<&PortTls>,
+    ) {
         let mut handshakes = JoinSet::new();
         loop {
             let assigned = tokio::select! {
-                (stream, client) = listener.next_connection(admission) => {
-                    let begun = begin_handshake(client, admission, tls);
-                    begun.map(|begun| {
-                        if let Some((handshake, admitted)) = begun {
-                            handshakes.spawn(shake_hands(handshake, stream, admitted));
+                (stream, client) = listener.next_connection(admission) => match (admission.admit(client), tls) {
+                    (Err(reason), _) => Err(reason),
+                    (Ok(admitted), None) => self.assign_clear(stream, admitted),
+                    (Ok(admitted), Some(tls)) => {
+                        if let Some(handshake) = tls.begin(client) {
+                            handshakes.spawn(async move { Some((handshake.run(stream).await?, admitted)) });
                         }
-                    })
-                }
-                Some(ended) = handshakes.join_next() => match ended {
-                    Ok(Some((session, admitted))) => {
-                        self.assign(AcceptedStream::Tls(session), admitted)
+                        Ok(())
                     }
+                },
+                Some(ended) = handshakes.join_next() => match ended {
+                    Ok(Some((session, admitted))) => self.assign(AcceptedStream::Tls(session), admitted),
+                    // It failed, and is counted.
                     Ok(None) => Ok(()),
                     Err(error) => {
                         tracing::error!(%error, "a TLS handshake ended by a panic");
@@ -135,45 +65,25 @@ impl Acceptor {
         }
     }
 
+    /// The socket leaves the runtime of the acceptor when its worker first reads.
     fn assign_clear(&mut self, stream: PortStream, admitted: Admitted) -> Result<(), CloseReason> {
-        let stream = match stream {
-            Either::Left(stream) => stream.into_std().map(AcceptedStream::Tcp),
-            Either::Right(stream) => stream.into_std().map(AcceptedStream::Unix),
-        };
-        self.assign(stream.map_err(|_| CloseReason::Handoff)?, admitted)
+        let socket = ClientSocket::from(stream);
+        socket.moved_flag().set();
+        self.assign(AcceptedStream::Clear(socket), admitted)
     }
 
     /// Assigns the connection to the worker in use with the fewest open connections.
     fn assign(&mut self, stream: AcceptedStream, admitted: Admitted) -> Result<(), CloseReason> {
-        let count = self.in_use.count().min(self.workers.len());
+        let links = &self.workers.links;
+        let count = self.workers.in_use().min(links.len());
         let candidates = (0..count).map(|step| (self.next + step) % count);
-        let index = candidates.min_by_key(|&index| self.workers[index].open.count());
+        let index = candidates.min_by_key(|&index| links[index].open_connections());
         let index = index.ok_or(CloseReason::Handoff)?;
         self.next = index + 1;
-        let worker = &self.workers[index];
-        let accepted = AcceptedConnection { stream, admitted, counted: worker.open.count_one() };
-        let sent = worker.arriving.try_send(Arriving::New(accepted));
+        let accepted = AcceptedConnection { stream, admitted, counted: Arc::clone(&links[index].open) };
+        let sent = links[index].arriving.try_send(Arriving::New(accepted));
         sent.map_err(|_| CloseReason::Handoff)
     }
-}
-
-/// Counts the connection and its handshake, unless a bound forbids one of them.
-fn begin_handshake(
-    client: IpAddr,
-    admission: &Admission,
-    tls: &PortTls,
-) -> Result<Option<(Handshake, Admitted)>, CloseReason> {
-    let admitted = admission.admit(client)?;
-    Ok(tls.begin(client).map(|handshake| (handshake, admitted)))
-}
-
-/// A session that can move to a worker; `None` if the handshake failed.
-async fn shake_hands(
-    handshake: Handshake,
-    stream: PortStream,
-    admitted: Admitted,
-) -> Option<(TlsSession, Admitted)> {
-    Some((handshake.run(stream).await?, admitted))
 }
 
 #[cfg(test)]
@@ -181,7 +91,6 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::grpc::worker_link::links;
     use crate::net::ConnectionBounds;
     use crate::telemetry::metrics::{Metrics, Port};
 
@@ -190,7 +99,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         client.expect("a connection");
-        Either::Left(accepted.expect("a connection").0)
+        PortStream::Left(accepted.expect("a connection").0)
     }
 
     fn admitted() -> Admitted {
@@ -203,8 +112,9 @@ mod tests {
     #[tokio::test]
     async fn the_worker_with_the_fewest_open_connections_gets_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (workers, mut inboxes) = links(3);
-        let mut acceptor = Acceptor::new(workers, WorkersInUse::new(3));
+        let (workers, mut inboxes) = Workers::new(3);
+        workers.set_in_use(3);
+        let mut acceptor = Acceptor::new(workers);
         let mut open: Vec<Vec<Arriving>> = vec![vec![], vec![], vec![]];
         // The worker whose connections close first, and the worker that must get the next connection.
         let table = [(None, 0), (None, 1), (None, 2), (None, 0), (Some(2), 2), (None, 1), (Some(0), 0)];
@@ -224,11 +134,11 @@ mod tests {
     #[tokio::test]
     async fn a_connection_for_a_worker_that_ended_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (workers, inboxes) = links(1);
-        let mut acceptor = Acceptor::new(workers, WorkersInUse::new(1));
+        let (workers, inboxes) = Workers::new(1);
+        let mut acceptor = Acceptor::new(workers);
         drop(inboxes);
         let assigned = acceptor.assign_clear(connection(&listener).await, admitted());
         assert_eq!(assigned, Err(CloseReason::Handoff));
-        assert_eq!(acceptor.workers[0].open.count(), 0);
+        assert_eq!(acceptor.workers.links[0].open_connections(), 0);
     }
 }

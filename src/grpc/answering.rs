@@ -36,9 +36,8 @@ pub(super) const UNTAKEN: NoDecision =
 pub(super) enum Reply {
     /// An answer with its prefix; the status is OK.
     Message(Bytes),
-    Refusal(Status),
-    /// The status of HTTP is for clients that do not know gRPC.
-    HttpRefusal(StatusCode, Status),
+    /// The status of HTTP is OK but for clients that do not know gRPC.
+    Refusal(StatusCode, Status),
 }
 
 impl From<Answer<'_>> for Reply {
@@ -49,7 +48,7 @@ impl From<Answer<'_>> for Reply {
 
 impl From<NoDecision> for Reply {
     fn from(error: NoDecision) -> Self {
-        Self::Refusal(error.into())
+        Self::Refusal(StatusCode::OK, error.into())
     }
 }
 
@@ -66,10 +65,10 @@ pub(super) fn spawn_decision(
         let reply = match timeout(time_limit, unless_reset(&mut respond, reply)).await {
             Ok(None) => return,
             Ok(Some(reply)) => reply,
-            Err(_) => open.record(DEADLINE).into(),
+            Err(_) => open.counts.record(DEADLINE).into(),
         };
         drop(pending);
-        send(respond, reply, open.counts());
+        send(respond, reply, &open.counts);
     });
 }
 
@@ -94,7 +93,7 @@ pub(super) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
 /// Ends the call when its time is over: dropping it resets its stream.
 pub(super) async fn in_time(call: impl Future<Output = ()>, open: &OpenCall) {
     if timeout(CALL_TIMEOUT, call).await.is_err() {
-        drop(open.record(UNTAKEN));
+        drop(open.counts.record(UNTAKEN));
     }
 }
 
@@ -132,10 +131,7 @@ fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<Blocked
                 tracing::debug!(%error, "an answer cannot be sent");
             }
         }
-        Reply::Refusal(status) => {
-            send_head(respond, status.into_http(), true)?;
-        }
-        Reply::HttpRefusal(code, status) => {
+        Reply::Refusal(code, status) => {
             let mut head = status.into_http();
             *head.status_mut() = code;
             send_head(respond, head, true)?;
@@ -147,9 +143,8 @@ fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<Blocked
 impl BlockedAnswer {
     /// Sends the rest as the client's window admits it.
     async fn send_rest(mut self) {
-        if send_data(&mut self.stream, self.message).await.is_ok()
-            && let Err(error) = send_ok(&mut self.stream)
-        {
+        let sent = send_data(&mut self.stream, self.message).await;
+        if let Err(error) = sent.and_then(|()| send_ok(&mut self.stream)) {
             tracing::debug!(%error, "an answer cannot be sent");
         }
     }
@@ -184,19 +179,11 @@ fn send_ok(stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
     stream.send_trailers(trailers)
 }
 
-/// The client has reset the call, or the connection has ended: the rest cannot be sent.
-#[derive(Debug)]
-pub(super) struct ClientGone;
-
-impl From<h2::Error> for ClientGone {
-    fn from(error: h2::Error) -> Self {
-        tracing::debug!(%error, "an answer cannot be sent");
-        Self
-    }
-}
-
 /// Sends all of `data`, in parts if the windows admit no more.
-pub(super) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), ClientGone> {
+///
+/// # Errors
+/// When the client has reset the call, or the connection has ended.
+pub(super) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
         let admitted = poll_fn(|cx| poll_admitted(stream, cx)).await?;
@@ -206,7 +193,7 @@ pub(super) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -
 }
 
 /// The number of bytes that the windows admit, at least 1.
-fn poll_admitted(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result<usize, ClientGone>> {
+fn poll_admitted(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result<usize, h2::Error>> {
     loop {
         let admitted = stream.capacity();
         if admitted > 0 {
@@ -214,8 +201,8 @@ fn poll_admitted(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<R
         }
         match ready!(stream.poll_capacity(cx)) {
             Some(Ok(_)) => {}
-            Some(Err(error)) => return Poll::Ready(Err(error.into())),
-            None => return Poll::Ready(Err(ClientGone)),
+            Some(Err(error)) => return Poll::Ready(Err(error)),
+            None => return Poll::Ready(Err(Reason::CANCEL.into())),
         }
     }
 }

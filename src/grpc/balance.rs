@@ -7,11 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::acceptor::WorkersInUse;
-use super::worker_link::WorkerLink;
+use super::worker_link::{GiveAway, WorkerLink, Workers};
 
 /// How often the load of the workers is measured.
 const TICK: Duration = Duration::from_millis(20);
@@ -22,33 +20,23 @@ const CALM: u32 = 550;
 /// One worker less is used after this number of calm ticks in a row.
 const CALM_TICKS: u32 = 50;
 
-/// An order to a worker: gives connections to another worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GiveAway {
-    pub(super) to: usize,
-    pub(super) connections: usize,
-}
-
 /// Measures the load of the workers, and moves connections.
 #[derive(Debug)]
 pub(super) struct Balancer {
-    pub(super) workers: Arc<[WorkerLink]>,
-    pub(super) in_use: WorkersInUse,
-    /// Told when a worker holds a call.
-    pub(super) burst: Arc<Notify>,
+    pub(super) workers: Arc<Workers>,
 }
 
 impl Balancer {
     /// Never returns.
     pub(super) async fn run(&self) {
-        if self.workers.len() == 1 {
+        if self.workers.links.len() == 1 {
             return std::future::pending().await;
         }
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = ticks.tick().await;
         let mut before = self.busy_times();
-        let mut need = Need { workers: self.in_use.count(), calm_ticks: 0 };
+        let mut need = Need { workers: self.workers.in_use(), calm_ticks: 0 };
         loop {
             tokio::select! {
                 now = ticks.tick() => {
@@ -59,7 +47,7 @@ impl Balancer {
                     need.update(&busy, self.most_workers());
                 }
                 // Worth a look only while another worker would help: calls are held under any overload.
-                () = self.burst.notified(), if need.workers < self.most_workers() => {
+                () = self.workers.burst.notified(), if need.workers < self.most_workers() => {
                     need = Need { workers: self.most_workers(), calm_ticks: 0 };
                 }
             }
@@ -69,18 +57,19 @@ impl Balancer {
 
     /// Has this number of workers serve the connections.
     fn use_workers(&self, workers: usize) {
-        if workers != self.in_use.count() {
+        if workers != self.workers.in_use() {
             tracing::debug!(workers, "another number of workers serves the connections");
-            if workers < self.in_use.count() {
+            if workers < self.workers.in_use() {
                 // Calls that were held before do not count as a burst.
-                let _ = self.burst.notified().now_or_never();
+                let _ = self.workers.burst.notified().now_or_never();
             }
-            self.in_use.set(workers);
+            self.workers.set_in_use(workers);
         }
-        let connections: Vec<usize> = self.workers.iter().map(|worker| worker.open.count()).collect();
+        let links = &self.workers.links;
+        let connections: Vec<usize> = links.iter().map(WorkerLink::open_connections).collect();
         for (from, order) in moves(workers, &connections) {
             // A worker that has not carried out its last orders gets another one at a later tick.
-            if let Err(error) = self.workers[from].orders.try_send(order) {
+            if let Err(error) = links[from].orders.try_send(order) {
                 tracing::debug!(worker = from, %error, "an order waits for the next tick");
             }
         }
@@ -88,14 +77,15 @@ impl Balancer {
 
     /// More workers than connections would have nothing to do.
     fn most_workers(&self) -> usize {
-        let connections: usize = self.workers.iter().map(|worker| worker.open.count()).sum();
-        connections.clamp(1, self.workers.len())
+        let links = &self.workers.links;
+        let connections: usize = links.iter().map(WorkerLink::open_connections).sum();
+        connections.clamp(1, links.len())
     }
 
     /// For how long each worker has been busy since it began.
     fn busy_times(&self) -> Vec<Duration> {
         let busy_time = |worker: &WorkerLink| Some(worker.metrics.get()?.worker_total_busy_duration(0));
-        self.workers.iter().map(|worker| busy_time(worker).unwrap_or_default()).collect()
+        self.workers.links.iter().map(|worker| busy_time(worker).unwrap_or_default()).collect()
     }
 }
 

@@ -92,7 +92,7 @@ impl CallStarter {
     }
 
     fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
-        let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
+        let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
         match Arrival::take(request.into_body(), &self.server.bounds) {
             Arrival::Whole(message) => {
                 StartedCall::Deciding(self.server.decisions.answer(message, caller, span))
@@ -124,10 +124,10 @@ impl CallStarter {
                     // HTTP demands that the client is told the method that it may use.
                     status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
                 }
-                Reply::HttpRefusal(code, status)
+                Reply::Refusal(code, status)
             }
             None if request.uri().path() == PATH => {
-                let (caller, span) = (self.counts.caller(), self.start_span(request.headers()));
+                let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
                 return StartedCall::Deciding(self.server.decisions.answer(Err(error), caller, span));
             }
             None => self.counts.record(error).into(),

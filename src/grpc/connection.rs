@@ -12,14 +12,15 @@ use h2::Reason;
 use h2::server::{Builder, Connection};
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::accepted_calls::{AcceptedCalls, MAX_CONCURRENT_STREAMS};
 use super::call::{CallServer, CallStarter};
 use super::connection_io::{ConnectionIo, MAX_READ_HEADER_BYTES, ReadBudget};
+use super::options::GrpcOptions;
 use super::placement::Placement;
-use super::routed_calls::{OpenStreams, RoutedCalls};
-use super::service::GrpcOptions;
+use super::routed_calls::{RoutedCalls, StreamPlaces};
 use super::silence::{IdleWatch, KEEPALIVE_TIMEOUT, KeepAlive};
 use crate::net::admission::Admitted;
 use crate::telemetry::metrics::CloseReason;
@@ -32,6 +33,9 @@ const MAX_FRAME_BYTES: u32 = 16 * 1024;
 const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
 /// The connection is closed after the server has reset this many streams because of the client's errors.
 const MAX_ERROR_RESETS: usize = 1_024;
+/// The time for the client's connection preface, which ends the handshake: clients send it as soon as they are
+/// connected. h2 has no timeout for it, and keep-alive starts only after it.
+pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client whose calls are all decided may take to read its answers and to acknowledge the GOAWAY.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -39,7 +43,7 @@ const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct ConnectionServer {
     pub(super) calls: Arc<CallServer>,
     /// Shared by all workers.
-    pub(super) streams: Arc<OpenStreams>,
+    pub(super) streams: StreamPlaces,
     pub(super) options: GrpcOptions,
     /// The bytes that a connection may read in one poll of its task.
     pub(super) bytes_per_poll: usize,
@@ -61,18 +65,21 @@ impl ConnectionServer {
         let closing = self.stop.child_token();
         let calls = AcceptedCalls::new(CallStarter {
             server: Arc::clone(&self.calls),
-            routed: RoutedCalls { streams: self.streams.add_connection(), closing: closing.clone() },
+            routed: RoutedCalls::new(self.streams.clone(), closing.clone()),
             counts: Arc::clone(&counts),
         });
         let budget = ReadBudget::new(self.bytes_per_poll);
         let unfinished = self.calls.bounds.unfinished.clone();
-        let io = ConnectionIo::new(stream, budget, self.stop.clone(), unfinished, counts);
+        let io = ConnectionIo::new(stream, budget, unfinished, counts);
         let idle = IdleWatch::new(Arc::clone(&admitted), closing.clone());
         // Boxed, so that an open connection does not keep the memory of its handshake.
-        let opened = Box::pin(Http2Connection::open(io, calls, idle, placement)).await;
-        let ended = match opened {
-            Ok(mut connection) => self.run(connection.as_mut(), &admitted, &closing).await,
-            Err(error) => Err(error.into()),
+        let opened = timeout(PREFACE_TIMEOUT, Http2Connection::open(io, calls, idle, placement));
+        let ended = match Box::pin(self.stop.run_until_cancelled(opened)).await {
+            Some(Ok(Ok(mut connection))) => self.run(connection.as_mut(), &admitted, &closing).await,
+            Some(Ok(Err(error))) => Err(error.into()),
+            Some(Err(_)) => Err(ConnectionEnd::NoPreface),
+            // The server stops.
+            None => return,
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended early");
@@ -142,6 +149,8 @@ where
 enum ConnectionEnd {
     #[error(transparent)]
     Http2(#[from] h2::Error),
+    #[error("the client did not send its preface within {PREFACE_TIMEOUT:?}")]
+    NoPreface,
     #[error("the client did not answer a PING within {KEEPALIVE_TIMEOUT:?}")]
     Unanswered,
     #[error("the client resets calls whose answers wait for its window")]
@@ -174,7 +183,7 @@ where
         idle: IdleWatch,
         placement: Arc<Placement>,
     ) -> Result<Pin<Box<Self>>, h2::Error> {
-        let (read_budget, closing) = (io.read_budget(), idle.closing());
+        let (read_budget, closing) = (io.read_budget(), idle.connection.closing.clone());
         let mut http2 = builder().handshake(io).await?;
         let keep_alive = KeepAlive::new(http2.ping_pong(), idle);
         Ok(Box::pin(Self {

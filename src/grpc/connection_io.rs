@@ -1,7 +1,7 @@
-//! What h2 reads and writes of a connection: three duties that h2 leaves to its user.
+//! What h2 reads and writes of a connection: two duties that h2 leaves to its user.
 //!
-//! The client must send the HTTP/2 preface in time. In one poll of its task a connection reads only a few requests, so
-//! that its calls do not delay the calls of other connections. And a header block in several frames is passed on when
+//! In one poll of its task a connection reads only a few requests, so that its calls do not delay the calls of other
+//! connections. And a header block in several frames is passed on when
 //! the whole block has arrived: h2 would decode each frame at once, and HPACK can make a hundred bytes in memory of one
 //! byte that is sent. So an unfinished block takes only the bytes that its client has sent. They count as bytes of
 //! unfinished requests, and the block must arrive within the same time as a message.
@@ -14,20 +14,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-use tokio_util::sync::CancellationToken;
 
 use super::open_calls::ConnectionCounts;
-use super::sent_frames::{FRAME_HEAD_BYTES, PREFACE_BYTES, SentFrames};
 use crate::decide::NoDecision;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
-/// The time for the preface. Clients send it as soon as they are connected.
-pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const PREFACE_BYTES: usize = 24;
+pub(super) const FRAME_HEAD_BYTES: usize = 9;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const CONTINUATION: u8 = 9;
+pub(super) const END_HEADERS: u8 = 4;
+/// The first bit of the number is reserved.
+const STREAM_BITS: u32 = 0x7fff_ffff;
+/// The longest trailers of one call. A longer block ends the connection.
+pub(super) const MAX_TRAILER_BYTES: usize = 256;
 /// A connection reads at most this many bytes in one poll of its task, some 30 requests. Without a bound, all calls
 /// that a client has sent at once would start before a call of another client.
 pub(super) const BYTES_PER_POLL: usize = 2 * 1024;
@@ -71,41 +74,9 @@ impl ReadBudget {
     }
 }
 
-/// The client's connection preface. h2 has no timeout for it, and keep-alive starts only after it.
-enum Preface {
-    /// `bytes` of the preface are still missing; `timeout` resolves when the connection is to be closed.
-    Pending {
-        bytes: usize,
-        timeout: BoxFuture<'static, ()>,
-    },
-    Received,
-    TimedOut,
-}
-
-impl Preface {
-    fn record_read(&mut self, read: usize) {
-        if let Self::Pending { bytes, .. } = self {
-            *bytes = bytes.saturating_sub(read);
-            if *bytes == 0 {
-                *self = Self::Received;
-            }
-        }
-    }
-
-    fn is_timed_out(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Self::Pending { timeout, .. } = self
-            && timeout.as_mut().poll(cx).is_ready()
-        {
-            *self = Self::TimedOut;
-        }
-        matches!(self, Self::TimedOut)
-    }
-}
-
 /// A connection between its socket and h2.
 pub(super) struct ConnectionIo<I> {
     stream: I,
-    preface: Preface,
     budget: ReadBudget,
     frames: SentFrames,
     /// The bytes from the first frame of an unfinished block on, as far as they have arrived.
@@ -123,23 +94,14 @@ pub(super) struct ConnectionIo<I> {
 }
 
 impl<I> ConnectionIo<I> {
-    /// `stop` ends the wait for the preface.
     pub(super) fn new(
         stream: I,
         budget: ReadBudget,
-        stop: CancellationToken,
         unfinished: UnfinishedBytes,
         counts: Arc<ConnectionCounts>,
     ) -> Self {
-        let timeout = Box::pin(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = sleep(PREFACE_TIMEOUT) => {}
-            }
-        });
         Self {
             stream,
-            preface: Preface::Pending { bytes: PREFACE_BYTES, timeout },
             budget,
             frames: SentFrames::default(),
             held: Vec::new(),
@@ -205,12 +167,8 @@ impl<I> ConnectionIo<I> {
 }
 
 impl<I: AsyncRead + Unpin> ConnectionIo<I> {
-    /// Reads what the preface and the budget allow.
+    /// Reads what the budget allows.
     fn poll_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.preface.is_timed_out(cx) {
-            // End of file: h2 closes the connection.
-            return Poll::Ready(Ok(()));
-        }
         let most = self.budget.bytes_left().min(buf.remaining());
         if most == 0 {
             // This wakes the task: the runtime polls it again after the tasks that are ready now.
@@ -222,7 +180,6 @@ impl<I: AsyncRead + Unpin> ConnectionIo<I> {
         let read = part.filled().len();
         buf.advance(read);
         self.budget.record_read(read);
-        self.preface.record_read(read);
         polled
     }
 }
@@ -293,5 +250,101 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ConnectionIo<I> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+/// Finds where the header blocks of several frames begin and end among the frames that a client sends, and the trailers.
+/// Reads the heads of frames only: a call whose headers fit into one frame passes unchanged.
+struct SentFrames {
+    head: [u8; FRAME_HEAD_BYTES],
+    head_bytes: usize,
+    /// The bytes of the current frame that are missing.
+    bytes_left: usize,
+    /// Whether the next frame belongs to a header block of several frames.
+    in_block: bool,
+    /// Whether the current frame is the last of its block.
+    is_last: bool,
+    /// The number of the last stream.
+    stream: u32,
+    has_long_trailers: bool,
+}
+
+impl Default for SentFrames {
+    fn default() -> Self {
+        Self {
+            head: [0; FRAME_HEAD_BYTES],
+            head_bytes: 0,
+            bytes_left: PREFACE_BYTES,
+            in_block: false,
+            is_last: false,
+            stream: 0,
+            has_long_trailers: false,
+        }
+    }
+}
+
+impl SentFrames {
+    /// Advances to the next position in `bytes` where a block of several frames begins or ends, and returns it. If
+    /// there is none, advances to the end, and returns `None`.
+    fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut rest = bytes;
+        loop {
+            let payload = self.bytes_left.min(rest.len());
+            rest = &rest[payload..];
+            self.bytes_left -= payload;
+            if self.bytes_left == 0 && self.is_last {
+                (self.is_last, self.in_block) = (false, false);
+                return Some(bytes.len() - rest.len());
+            }
+            let head = self.take_head(&mut rest)?;
+            if self.begins_or_ends_block(head) {
+                return Some(bytes.len() - rest.len());
+            }
+        }
+    }
+
+    /// The head of the next frame, once it has arrived. Most heads arrive as a whole.
+    fn take_head(&mut self, bytes: &mut &[u8]) -> Option<[u8; FRAME_HEAD_BYTES]> {
+        if bytes.is_empty() {
+            return None;
+        }
+        if self.head_bytes == 0
+            && let Some((head, rest)) = bytes.split_first_chunk()
+        {
+            *bytes = rest;
+            return Some(*head);
+        }
+        while self.head_bytes < FRAME_HEAD_BYTES {
+            let (&byte, rest) = bytes.split_first()?;
+            self.head[self.head_bytes] = byte;
+            (self.head_bytes, *bytes) = (self.head_bytes + 1, rest);
+        }
+        self.head_bytes = 0;
+        Some(self.head)
+    }
+
+    /// Records the head of a frame. Returns whether a block of several frames begins or breaks off behind it.
+    fn begins_or_ends_block(&mut self, head: [u8; FRAME_HEAD_BYTES]) -> bool {
+        let [high, middle, low, kind, flags, stream @ ..] = head;
+        self.bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let ends = flags & END_HEADERS != 0;
+        if kind == HEADERS {
+            let stream = u32::from_be_bytes(stream) & STREAM_BITS;
+            // The number of each call is greater than the number of the call before.
+            let is_trailers = stream <= self.stream;
+            self.has_long_trailers |= is_trailers && (self.bytes_left > MAX_TRAILER_BYTES || !ends);
+            self.stream = self.stream.max(stream);
+        }
+        match kind {
+            HEADERS if !self.in_block => self.in_block = !ends,
+            CONTINUATION if self.in_block => self.is_last = ends,
+            // h2 answers this error of the client.
+            _ if self.in_block => {
+                self.in_block = false;
+                return true;
+            }
+            _ => {}
+        }
+        kind == HEADERS && self.in_block
     }
 }

@@ -5,7 +5,7 @@
 //! - `acceptor`: accepts it, and assigns it to a worker
 //! - `worker`: the thread that serves it, among `served_connections`; the others reach it by its `worker_link`
 //! - `connection`: its life, from the handshake of HTTP/2 to GOAWAY. Its task reads frames and writes answers.
-//! - `connection_io`: its bytes on the way to h2, bounded in time and number (`sent_frames` follows the frames)
+//! - `connection_io`: its bytes on the way to h2, bounded in time and number
 //! - `silence`: PINGs while it has no calls
 //! - `balance`: as many workers as the load needs; connections move between them (`placement`)
 //!
@@ -35,12 +35,11 @@ mod convert;
 mod decisions;
 mod message;
 mod open_calls;
+mod options;
 mod other_services;
 mod placement;
 mod routed_calls;
-mod sent_frames;
 mod served_connections;
-mod service;
 mod silence;
 #[cfg(test)]
 mod tests;
@@ -57,5 +56,5 @@ pub mod pb {
 }
 
 pub use decisions::Decisions;
-pub use service::{BoxError, GrpcError, GrpcOptions, GrpcService, MakeContext, WorkerContext};
-pub use worker::serve;
+pub use options::GrpcOptions;
+pub use worker::{BoxError, GrpcError, GrpcService, MakeContext, WorkerContext, serve};

@@ -4,16 +4,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::task::Waker;
 use std::time::Duration;
 
 use engine::Caller;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-use super::service::GrpcOptions;
+use super::options::GrpcOptions;
 use crate::decide::{Failures, NoDecision};
-use crate::telemetry::metrics::{RequestMeter, Timer};
+use crate::telemetry::metrics::RequestMeter;
 
 /// The calls of all connections of one worker, and their bounds.
 #[derive(Debug)]
@@ -24,13 +23,13 @@ pub(super) struct WorkerCounts {
     waiting: CallCount,
     max_waiting: usize,
     /// The longest time that a call waits until its decision may start.
-    hold_at_most: Duration,
+    pub(super) hold_at_most: Duration,
     /// The number of connections so far.
     accepted: AtomicU32,
     /// Told of each call that is held: one worker has too little time for the calls of its connections.
     pub(super) burst: Arc<Notify>,
     failures: Failures,
-    meter: RequestMeter,
+    pub(super) meter: RequestMeter,
 }
 
 /// The number of a worker's calls of one kind.
@@ -44,21 +43,22 @@ struct CallCount {
 /// The calls of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionCounts {
-    worker: Arc<WorkerCounts>,
-    caller: Caller,
+    pub(super) worker: Arc<WorkerCounts>,
+    /// The number of the connection among those of its worker.
+    pub(super) caller: Caller,
     open: AtomicUsize,
     /// Decision calls without an answer.
     pending: AtomicUsize,
     /// Decision calls that wait for their store.
     waiting: AtomicUsize,
     /// Woken when a decision that waits for its store ends.
-    next_start: AtomicWaker,
+    pub(super) next_start: AtomicWaker,
 }
 
 /// Counts one open call until it is dropped.
 #[derive(Debug)]
 pub(super) struct OpenCall {
-    counts: Arc<ConnectionCounts>,
+    pub(super) counts: Arc<ConnectionCounts>,
 }
 
 /// Counts one decision call until it is dropped.
@@ -151,29 +151,10 @@ impl ConnectionCounts {
         self.worker.failures.record(error)
     }
 
-    pub(super) fn start_health_check(&self) -> Timer<'_> {
-        self.worker.meter.start_health_check()
-    }
-
     /// Counts a call that is held.
     pub(super) fn record_held(&self) {
         self.worker.meter.record_held();
         self.worker.burst.notify_one();
-    }
-
-    /// The longest time that a call waits until its decision may start.
-    pub(super) fn hold_at_most(&self) -> Duration {
-        self.worker.hold_at_most
-    }
-
-    /// Wakes `task` when a decision of the connection no longer waits for its store.
-    pub(super) fn register_waker(&self, task: &Waker) {
-        self.next_start.register(task);
-    }
-
-    /// The number of the connection among those of its worker.
-    pub(super) fn caller(&self) -> Caller {
-        self.caller
     }
 
     pub(super) fn count_open_call(self: &Arc<Self>) -> OpenCall {
@@ -196,17 +177,6 @@ impl ConnectionCounts {
 
     pub(super) fn has_pending_decisions(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl OpenCall {
-    pub(super) fn counts(&self) -> &Arc<ConnectionCounts> {
-        &self.counts
-    }
-
-    /// Counts the call as one without a decision, or whose client does not take the decision.
-    pub(super) fn record(&self, error: NoDecision) -> NoDecision {
-        self.counts.record(error)
     }
 }
 

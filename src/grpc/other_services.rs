@@ -11,7 +11,6 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::pb::FILE_DESCRIPTOR_SET;
 use crate::decide::Readiness;
-use crate::decide::readiness::NotReadyReasons;
 
 /// The longest request for health or reflection.
 const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
@@ -52,7 +51,7 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         if is_known(request.get_ref()) {
-            Ok(Response::new(response(status(self.0.reasons()))))
+            Ok(Response::new(response(status(self.0.is_ready()))))
         } else {
             Err(Status::not_found("the server has no service of this name"))
         }
@@ -81,15 +80,15 @@ fn response(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-fn status(reasons: NotReadyReasons) -> ServingStatus {
-    if reasons.is_empty() { ServingStatus::Serving } else { ServingStatus::NotServing }
+fn status(is_ready: bool) -> ServingStatus {
+    if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
 
 /// The current status and all later ones. Does not end.
 fn statuses(readiness: &Readiness) -> impl Stream<Item = ServingStatus> + Send + 'static {
     unfold((readiness.subscribe(), None), async |(mut changes, last)| {
         loop {
-            let current = status(*changes.borrow_and_update());
+            let current = status(changes.borrow_and_update().is_empty());
             if last != Some(current) {
                 return Some((current, (changes, Some(current))));
             }

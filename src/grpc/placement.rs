@@ -14,7 +14,6 @@ use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
 
-use super::acceptor::CountedConnection;
 use super::call::CallServer;
 use crate::net::socket::MovedFlag;
 
@@ -63,6 +62,9 @@ impl Placement {
         self.new_server.swap(None)
     }
 }
+
+/// Counts one connection of a worker until it is dropped: the worker has another clone.
+pub(super) type CountedConnection = Arc<()>;
 
 /// The task of a connection on one worker. It ends with the connection, or with what another worker needs to go on.
 pub(super) struct PlacedConnection {

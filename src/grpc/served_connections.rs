@@ -1,25 +1,21 @@
 //! The connections that a worker serves: those that the acceptor gave it, and those that came from other workers.
 
 use std::cmp::Reverse;
-use std::io;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
-use super::acceptor::{AcceptedConnection, AcceptedStream, CountedConnection};
-use super::balance::GiveAway;
 use super::connection::ConnectionServer;
-use super::placement::{MovingConnection, PlacedConnection, Placement};
-use super::worker_link::{Arriving, WorkerLink};
+use super::placement::{CountedConnection, MovingConnection, PlacedConnection, Placement};
+use super::worker_link::{AcceptedConnection, AcceptedStream, Arriving, GiveAway, Workers};
 use crate::net::admission::Admitted;
-use crate::net::socket::{ClientSocket, MovedFlag};
+use crate::net::socket::MovedFlag;
 
 /// The connections that a worker serves.
 pub(super) struct ServedConnections {
     server: Arc<ConnectionServer>,
-    workers: Arc<[WorkerLink]>,
+    workers: Arc<Workers>,
     /// The index of this worker.
     own: usize,
     tasks: JoinSet<Option<MovingConnection>>,
@@ -32,28 +28,19 @@ pub(super) struct ServedConnections {
 const ENDED_PLACEMENTS: usize = 16;
 
 impl ServedConnections {
-    pub(super) fn new(server: Arc<ConnectionServer>, workers: Arc<[WorkerLink]>, own: usize) -> Self {
+    pub(super) fn new(server: Arc<ConnectionServer>, workers: Arc<Workers>, own: usize) -> Self {
         Self { server, workers, own, tasks: JoinSet::new(), placements: Vec::new() }
     }
 
-    /// Registers the socket of a connection with the runtime of this thread, and serves the connection. Each kind of
-    /// socket has a future of its own type, so that clear text does not pay for TLS.
-    pub(super) fn start(&mut self, accepted: AcceptedConnection) -> io::Result<()> {
+    /// Serves a connection. Clear text and TLS have a future of their own type, so that clear text does not pay for TLS.
+    pub(super) fn start(&mut self, accepted: AcceptedConnection) {
         let AcceptedConnection { stream, admitted, counted } = accepted;
         match stream {
-            AcceptedStream::Tcp(socket) => {
-                let socket = ClientSocket::from(TcpStream::from_std(socket)?);
-                self.serve(socket.moved_flag(), socket, admitted, counted);
-            }
-            AcceptedStream::Unix(socket) => {
-                let socket = ClientSocket::from(UnixStream::from_std(socket)?);
-                self.serve(socket.moved_flag(), socket, admitted, counted);
-            }
+            AcceptedStream::Clear(socket) => self.serve(socket.moved_flag(), socket, admitted, counted),
             AcceptedStream::Tls(session) => {
                 self.serve(session.get_ref().0.moved_flag(), session, admitted, counted);
             }
         }
-        Ok(())
     }
 
     fn serve<I>(&mut self, moved: MovedFlag, stream: I, admitted: Admitted, counted: CountedConnection)
@@ -68,9 +55,8 @@ impl ServedConnections {
 
     /// Continues a connection that another worker has served.
     pub(super) fn go_on(&mut self, moving: MovingConnection) {
-        let connection =
-            moving.arrive(Arc::clone(&self.server.calls), self.workers[self.own].open.count_one());
-        self.spawn(connection);
+        let counted = Arc::clone(&self.workers.links[self.own].open);
+        self.spawn(moving.arrive(Arc::clone(&self.server.calls), counted));
     }
 
     fn spawn(&mut self, connection: PlacedConnection) {
@@ -112,7 +98,7 @@ impl ServedConnections {
         match self.tasks.join_next().await? {
             Ok(None) => {}
             Ok(Some(moving)) => {
-                let to = &self.workers[moving.to].arriving;
+                let to = &self.workers.links[moving.to].arriving;
                 if let Err(refused) = to.try_send(Arriving::Moved(moving))
                     && let Arriving::Moved(moving) = refused.into_inner()
                 {

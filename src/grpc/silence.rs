@@ -32,7 +32,7 @@ pub(super) struct KeepAlive {
 impl KeepAlive {
     /// h2 returns `ping_pong` once for each connection.
     pub(super) fn new(ping_pong: Option<PingPong>, idle: IdleWatch) -> Self {
-        let has_calls = idle.has_calls();
+        let has_calls = Arc::clone(&idle.connection.has_calls);
         let unanswered: BoxFuture<'static, ()> = match ping_pong {
             Some(ping_pong) => Box::pin(wait_until_unanswered(ping_pong, idle)),
             None => Box::pin(pending()),
@@ -84,7 +84,7 @@ const UNUSED_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct IdleWatch {
     admitted: Arc<Admitted>,
-    connection: IdleConnection,
+    pub(super) connection: IdleConnection,
     idle_after: Duration,
     silence: Duration,
     /// Set while the connection is idle.
@@ -96,16 +96,6 @@ impl IdleWatch {
     pub(super) fn new(admitted: Arc<Admitted>, closing: CancellationToken) -> Self {
         let connection = IdleConnection { has_calls: Arc::new(AtomicBool::new(false)), closing };
         Self { admitted, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, idle_id: None }
-    }
-
-    /// A flag that each call sets.
-    pub(super) fn has_calls(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.connection.has_calls)
-    }
-
-    /// Cancelled when the connection is to be closed.
-    pub(super) fn closing(&self) -> CancellationToken {
-        self.connection.closing.clone()
     }
 
     /// Ends a part of the interval. Returns whether it had a call.
@@ -176,7 +166,7 @@ mod tests {
         let (port, metrics) = port();
         let mut open: Vec<_> = (0..PLACES).map(|_| connect(&port, 1)).collect();
         // The first connection has a call, so it becomes idle later than the rest.
-        open[0].0.has_calls().store(true, Ordering::Relaxed);
+        open[0].0.connection.has_calls.store(true, Ordering::Relaxed);
         end_parts(&mut open, 29);
         assert_eq!(closed(&open), [0_usize; 0], "none is idle");
         end_parts(&mut open, 1);

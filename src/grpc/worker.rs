@@ -4,29 +4,80 @@
 //! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They are
 //! started together, watched, stopped together, and joined.
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use futures_util::future::select_all;
+use futures_util::future::{BoxFuture, select_all};
 use tokio::runtime::Runtime;
-use tokio::sync::{Barrier, Notify, oneshot};
+use tokio::sync::{Barrier, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::acceptor::{Acceptor, WorkersInUse};
+use super::acceptor::Acceptor;
 use super::balance::Balancer;
 use super::call::CallServer;
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
+use super::decisions::Decisions;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
+use super::options::GrpcOptions;
 use super::other_services::other_services;
-use super::routed_calls::OpenStreams;
+use super::routed_calls::StreamPlaces;
 use super::served_connections::ServedConnections;
-use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, MakeContext, WorkerContext};
-use super::worker_link::{Arriving, Inbox, WorkerLink, links};
+use super::worker_link::{Arriving, Inbox, Workers};
 use crate::decide::Readiness;
-use crate::net::{PortListener, UnfinishedBytes};
+use crate::net::tls::PortTls;
+use crate::net::{Admission, PortListener, UnfinishedBytes};
+
+/// An error of any type: the gRPC server does not know the errors of a store.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why the gRPC port is no longer served.
+#[derive(Debug, thiserror::Error)]
+pub enum GrpcError {
+    /// The thread of worker `index` cannot be started.
+    #[error("worker {index} cannot be started")]
+    Thread {
+        index: usize,
+        #[source]
+        cause: io::Error,
+    },
+    /// Worker `index` ended before it was told to stop.
+    #[error("worker {index} ended: {cause}")]
+    Worker {
+        index: usize,
+        #[source]
+        cause: BoxError,
+    },
+}
+
+/// What [`serve`] needs beside the listener.
+#[derive(Clone)]
+pub struct GrpcService {
+    pub options: GrpcOptions,
+    pub readiness: Readiness,
+    pub admission: Admission,
+    /// `None`: clear text.
+    pub tls: Option<PortTls>,
+    /// Shared with the HTTP ports.
+    pub unfinished: UnfinishedBytes,
+    /// Called once in each worker, on its runtime.
+    pub make_context: MakeContext,
+}
+
+pub type MakeContext = Arc<dyn Fn() -> Result<WorkerContext, BoxError> + Send + Sync>;
+
+/// What a worker needs to answer calls.
+pub struct WorkerContext {
+    pub decisions: Decisions,
+    /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
+    pub close: BoxFuture<'static, ()>,
+    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
+    /// ends with this reason, because its store cannot decide any more.
+    pub died: BoxFuture<'static, BoxError>,
+}
 
 /// Serves `listener` until `stop`, then finishes the calls in flight.
 ///
@@ -38,15 +89,9 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), GrpcError> {
     let (mut workers, mut acceptor, balancer) = WorkerPool::start(&service)?;
-    let accept = async {
-        match &service.tls {
-            None => acceptor.run(&listener, &service.admission).await,
-            Some(tls) => acceptor.run_tls(&listener, &service.admission, tls).await,
-        }
-    };
     tokio::select! {
         error = workers.first_to_end() => return Err(error),
-        () = accept => {}
+        () = acceptor.run(&listener, &service.admission, service.tls.as_ref()) => {}
         () = balancer.run() => {}
         () = stop.cancelled() => {}
     }
@@ -75,31 +120,25 @@ struct WorkerHandle {
 impl WorkerPool {
     /// Starts every worker. The returned acceptor gives them connections, and the balancer moves connections.
     pub(super) fn start(service: &GrpcService) -> Result<(Self, Acceptor, Balancer), GrpcError> {
-        let stop = CancellationToken::new();
-        let (in_use, burst) = (WorkersInUse::new(1), Arc::<Notify>::default());
-        let (streams, count) = (Arc::<OpenStreams>::default(), service.options.workers.get());
-        let (workers, inboxes) = links(count);
+        let (stop, streams) = (CancellationToken::new(), StreamPlaces::default());
+        let count = service.options.workers.get();
+        let (workers, inboxes) = Workers::new(count);
         let all_closed = Arc::new(Barrier::new(count));
         let start = |(index, inbox)| {
             let worker = Worker {
                 index,
                 workers: Arc::clone(&workers),
                 inbox,
-                burst: Arc::clone(&burst),
                 all_closed: Arc::clone(&all_closed),
-                make_context: Arc::clone(&service.make_context),
-                options: service.options,
-                readiness: service.readiness.clone(),
-                unfinished: service.unfinished.clone(),
-                streams: Arc::clone(&streams),
+                service: service.clone(),
+                streams: streams.clone(),
                 stop: stop.clone(),
             };
             WorkerHandle::start(index, worker)
         };
         let started = inboxes.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
-        let acceptor = Acceptor::new(Arc::clone(&workers), in_use.clone());
-        let stop = stop.drop_guard();
-        Ok((Self { workers: started, stop }, acceptor, Balancer { workers, in_use, burst }))
+        let acceptor = Acceptor::new(Arc::clone(&workers));
+        Ok((Self { workers: started, stop: stop.drop_guard() }, acceptor, Balancer { workers }))
     }
 
     /// Waits until a worker ends by itself.
@@ -183,17 +222,12 @@ pub(super) fn runtime() -> io::Result<Runtime> {
 struct Worker {
     index: usize,
     /// All of them, this one included.
-    workers: Arc<[WorkerLink]>,
+    workers: Arc<Workers>,
     inbox: Inbox,
-    /// Tells the balancer of calls that are held.
-    burst: Arc<Notify>,
     /// Each worker waits here when its connections are closed.
     all_closed: Arc<Barrier>,
-    make_context: MakeContext,
-    options: GrpcOptions,
-    readiness: Readiness,
-    unfinished: UnfinishedBytes,
-    streams: Arc<OpenStreams>,
+    service: GrpcService,
+    streams: StreamPlaces,
     stop: CancellationToken,
 }
 
@@ -201,7 +235,7 @@ impl Worker {
     /// Serves on this thread until told to stop, then finishes the calls in flight.
     fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
-        let is_first = self.workers[self.index].metrics.set(runtime.metrics()).is_ok();
+        let is_first = self.workers.links[self.index].metrics.set(runtime.metrics()).is_ok();
         debug_assert!(is_first, "a worker runs once");
         let served = runtime.block_on(self.serve());
         // This does not wait for the blocking threads of the runtime, where a DNS lookup may hang.
@@ -210,24 +244,20 @@ impl Worker {
     }
 
     async fn serve(mut self) -> Result<(), WorkerError> {
-        let WorkerContext { decisions, close, died } =
-            (self.make_context)().map_err(WorkerError::StoreSetup)?;
-        let mut counts =
-            WorkerCounts::new(&self.options, decisions.failures.clone(), decisions.meter.clone());
-        counts.burst = Arc::clone(&self.burst);
+        let GrpcService { options, readiness, unfinished, make_context, .. } = self.service.clone();
+        let WorkerContext { decisions, close, died } = make_context().map_err(WorkerError::StoreSetup)?;
+        let mut counts = WorkerCounts::new(&options, decisions.failures.clone(), decisions.meter.clone());
+        counts.burst = Arc::clone(&self.workers.burst);
         let calls = CallServer {
-            bounds: MessageBounds {
-                max_bytes: decisions.max_message_bytes,
-                unfinished: self.unfinished.clone(),
-            },
+            bounds: MessageBounds { max_bytes: decisions.max_message_bytes, unfinished },
             decisions,
             counts: Arc::new(counts),
-            routes: other_services(self.readiness.clone()).map_err(WorkerError::Reflection)?,
+            routes: other_services(readiness).map_err(WorkerError::Reflection)?,
         };
         let server = Arc::new(ConnectionServer {
             calls: Arc::new(calls),
-            streams: Arc::clone(&self.streams),
-            options: self.options,
+            streams: self.streams.clone(),
+            options,
             bytes_per_poll: BYTES_PER_POLL,
             stop: self.stop.clone(),
         });
@@ -235,8 +265,8 @@ impl Worker {
             () = self.serve_connections(&server) => self.wait_for_other_workers().await,
             reason = died => return Err(WorkerError::StoreTask(reason)),
         }
-        if tokio::time::timeout(self.options.finish_within, close).await.is_err() {
-            tracing::warn!("the store did not end within {:?}", self.options.finish_within);
+        if tokio::time::timeout(options.finish_within, close).await.is_err() {
+            tracing::warn!("the store did not end within {:?}", options.finish_within);
         }
         Ok(())
     }
@@ -248,11 +278,7 @@ impl Worker {
             tokio::select! {
                 () = self.stop.cancelled() => break,
                 Some(arriving) = self.inbox.arriving.recv() => match arriving {
-                    Arriving::New(accepted) => {
-                        if let Err(error) = served.start(accepted) {
-                            tracing::debug!(%error, "a connection is closed: its socket cannot be registered");
-                        }
-                    }
+                    Arriving::New(accepted) => served.start(accepted),
                     Arriving::Moved(moving) => served.go_on(moving),
                 },
                 Some(order) = self.inbox.orders.recv() => served.give_away(order),
@@ -267,15 +293,15 @@ impl Worker {
             }
         }
         let all_closed = async { while served.one_leaves().await.is_some() {} };
-        if tokio::time::timeout(self.options.finish_within, all_closed).await.is_err() {
-            tracing::warn!("connections were still open after {:?}", self.options.finish_within);
+        if tokio::time::timeout(self.service.options.finish_within, all_closed).await.is_err() {
+            tracing::warn!("connections were still open after {:?}", self.service.options.finish_within);
         }
     }
 
     /// Waits until no worker serves a connection. A connection that has moved keeps the timers that began on another
     /// worker, and needs the runtime of that worker.
     async fn wait_for_other_workers(&self) {
-        let all_closed = tokio::time::timeout(self.options.finish_within, self.all_closed.wait());
+        let all_closed = tokio::time::timeout(self.service.options.finish_within, self.all_closed.wait());
         if all_closed.await.is_err() {
             tracing::debug!("other workers still serve connections");
         }

@@ -1,13 +1,14 @@
 //! A worker as the acceptor, the balancer and the other workers see it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::RuntimeMetrics;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
-use super::acceptor::{AcceptedConnection, OpenConnections};
-use super::balance::GiveAway;
-use super::placement::MovingConnection;
+use super::placement::{CountedConnection, MovingConnection};
+use crate::net::admission::Admitted;
+use crate::net::socket::{ClientSocket, TlsSession};
 
 /// The most connections that may be on their way to one worker. All callers may connect at once, for example after a
 /// restart. A longer queue means that the worker no longer runs.
@@ -15,9 +16,20 @@ const ARRIVING_QUEUE: usize = 1_024;
 /// The most orders that a worker may have got and not carried out.
 const ORDERS_QUEUE: usize = 4;
 
+/// All workers. Shared by the acceptor, the balancer and the workers.
+#[derive(Debug)]
+pub(super) struct Workers {
+    pub(super) links: Vec<WorkerLink>,
+    /// How many workers serve connections: the first ones.
+    in_use: AtomicUsize,
+    /// Told when a worker holds a call.
+    pub(super) burst: Arc<Notify>,
+}
+
 #[derive(Debug)]
 pub(super) struct WorkerLink {
-    pub(super) open: OpenConnections,
+    /// Each open connection of the worker has a clone.
+    pub(super) open: CountedConnection,
     /// The metrics of its runtime; none until it runs.
     pub(super) metrics: OnceLock<RuntimeMetrics>,
     pub(super) arriving: mpsc::Sender<Arriving>,
@@ -30,21 +42,59 @@ pub(super) enum Arriving {
     Moved(MovingConnection),
 }
 
+/// A connection that its worker has not begun to serve.
+#[derive(Debug)]
+pub(super) struct AcceptedConnection {
+    pub(super) stream: AcceptedStream,
+    /// Its place among the connections of the port.
+    pub(super) admitted: Admitted,
+    pub(super) counted: CountedConnection,
+}
+
+#[derive(Debug)]
+pub(super) enum AcceptedStream {
+    Clear(ClientSocket),
+    /// A session after its handshake.
+    Tls(TlsSession),
+}
+
+/// An order to a worker: gives connections to another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GiveAway {
+    pub(super) to: usize,
+    pub(super) connections: usize,
+}
+
 /// What comes to one worker.
 pub(super) struct Inbox {
     pub(super) arriving: mpsc::Receiver<Arriving>,
     pub(super) orders: mpsc::Receiver<GiveAway>,
 }
 
-/// The links to this number of workers, and the inbox of each.
-pub(super) fn links(workers: usize) -> (Arc<[WorkerLink]>, Vec<Inbox>) {
-    let link = |_| {
-        let (arriving, arriving_receiver) = mpsc::channel(ARRIVING_QUEUE);
-        let (orders, orders_receiver) = mpsc::channel(ORDERS_QUEUE);
-        let link =
-            WorkerLink { open: OpenConnections::default(), metrics: OnceLock::new(), arriving, orders };
-        (link, Inbox { arriving: arriving_receiver, orders: orders_receiver })
-    };
-    let (links, inboxes): (Vec<_>, _) = (0..workers).map(link).unzip();
-    (links.into(), inboxes)
+impl Workers {
+    /// The links to this number of workers, of which the first is in use, and the inbox of each.
+    pub(super) fn new(workers: usize) -> (Arc<Self>, Vec<Inbox>) {
+        let link = |_| {
+            let (arriving, arriving_receiver) = mpsc::channel(ARRIVING_QUEUE);
+            let (orders, orders_receiver) = mpsc::channel(ORDERS_QUEUE);
+            let link = WorkerLink { open: Arc::default(), metrics: OnceLock::new(), arriving, orders };
+            (link, Inbox { arriving: arriving_receiver, orders: orders_receiver })
+        };
+        let (links, inboxes) = (0..workers).map(link).unzip();
+        (Arc::new(Self { links, in_use: AtomicUsize::new(1), burst: Arc::default() }), inboxes)
+    }
+
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_in_use(&self, workers: usize) {
+        self.in_use.store(workers, Ordering::Relaxed);
+    }
+}
+
+impl WorkerLink {
+    pub(super) fn open_connections(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
+    }
 }

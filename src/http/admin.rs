@@ -2,7 +2,6 @@
 //! endpoints that show and reset counters and explain a request. `console` has those of the console.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -15,7 +14,7 @@ use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
 use engine::{PlanError, Request, Reset, Store};
 use http::{StatusCode, header};
-use rules::nearest_name;
+use rules::{Description, nearest_name};
 use serde_json::{Value, json};
 
 use super::admin_token::{AccessCheck, check_access};
@@ -41,12 +40,6 @@ pub struct Endpoint {
     pub content_type: &'static str,
     /// Called for each request.
     pub render: Arc<dyn Fn() -> String + Send + Sync>,
-}
-
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("path", &self.path).finish_non_exhaustive()
-    }
 }
 
 /// The router of the admin port, with an index of the endpoints at `/`.
@@ -83,7 +76,6 @@ impl IntoResponse for Endpoint {
 
 /// `/counters/show` and `/counters/reset`: the counters that the descriptors of a request match. The body of a call has
 /// the format of `/json`.
-#[derive(Debug)]
 pub struct CounterEndpoints<S> {
     pub service: CounterService<S>,
     pub bounds: Bounds,
@@ -96,24 +88,7 @@ pub struct CounterEndpoints<S> {
 }
 
 /// Explains a request by the rules in force.
-#[derive(Clone)]
-pub struct Explain(pub Arc<ExplainRequest>);
-
-type ExplainRequest = dyn Fn(&Request) -> Result<Explanation, PlanError> + Send + Sync;
-
-/// Which limits apply to a request, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation {
-    pub text: String,
-    /// The number of descriptors with at least one limit.
-    pub matched: usize,
-}
-
-impl fmt::Debug for Explain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Explain")
-    }
-}
+pub type Explain = Arc<dyn Fn(&Request) -> Result<Description, PlanError> + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 enum CounterCallError {
@@ -140,62 +115,52 @@ impl IntoResponse for CounterCallError {
 }
 
 async fn show<S: Store + Reset + 'static>(
-    State(counters): State<Arc<CounterEndpoints<S>>>,
+    State(endpoints): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
 ) -> Result<Response, CounterCallError> {
-    counters.show(&body).await.map(counters_json)
+    let request = endpoints.request(&body)?;
+    let counters = endpoints.service.show(&request).await?;
+    let counters = counters.iter().map(|counter| endpoints.counter_json(counter));
+    endpoints.answer(counters.collect(), request)
 }
 
 async fn reset<S: Store + Reset + 'static>(
-    State(counters): State<Arc<CounterEndpoints<S>>>,
-    Extension(client): Extension<ClientAddress>,
+    State(endpoints): State<Arc<CounterEndpoints<S>>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, CounterCallError> {
-    counters.reset(&body, client).await.map(counters_json)
+    let (reason, body) = without_reason(&body);
+    let request = endpoints.request(&body)?;
+    let service = &endpoints.service;
+    let logged = |key: &str| endpoints.console.logged(&service.rulebook.rules(), key);
+    let audit = |key: &str| {
+        let key = logged(key);
+        tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
+    };
+    let reset = service.reset(&request, audit).await.inspect_err(|error| {
+        tracing::warn!(%error, "the reset failed; whether it took effect is not known");
+    })?;
+    let counters = reset.into_iter().map(|(key, had_units)| {
+        tracing::info!(key = %logged(&key), had_units, %peer, reason, "counter reset through the admin port");
+        json!({ "key": format!("{}{key}", endpoints.key_prefix), "had_units": had_units })
+    });
+    endpoints.answer(counters.collect(), request)
 }
 
 async fn explain<S: Store + Reset + 'static>(
-    State(counters): State<Arc<CounterEndpoints<S>>>,
+    State(endpoints): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
 ) -> Result<Response, CounterCallError> {
-    let request = counters.request(&body)?;
-    let Explanation { text, matched } = (counters.explain.0)(&request).map_err(NoDecision::from)?;
-    let answer = format!("{:#}\n", json!({"text": text, "matched": matched}));
-    Ok(([(header::CONTENT_TYPE, "application/json")], answer).into_response())
+    let request = endpoints.request(&body)?;
+    let Description { text, matched } = (endpoints.explain)(&request).map_err(NoDecision::from)?;
+    Ok(json_answer(&json!({"text": text, "matched": matched})))
 }
 
-fn counters_json(counters: Vec<Value>) -> Response {
-    let text = format!("{:#}\n", json!({ "counters": counters }));
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+fn json_answer(answer: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], format!("{answer:#}\n")).into_response()
 }
 
 impl<S: Store + Reset> CounterEndpoints<S> {
-    async fn show(&self, body: &[u8]) -> Result<Vec<Value>, CounterCallError> {
-        let request = self.request(body)?;
-        let counters = self.service.show(&request).await?;
-        self.unless_empty(counters.iter().map(|counter| self.counter_json(counter)).collect(), request)
-    }
-
-    async fn reset(&self, body: &[u8], client: ClientAddress) -> Result<Vec<Value>, CounterCallError> {
-        let (reason, body) = without_reason(body);
-        let request = self.request(&body)?;
-        let ClientAddress(peer) = client;
-        let logged = |key: &str| self.console.logged(&self.service.rulebook.rules(), key);
-        let audit = |key: &str| {
-            let key = logged(key);
-            tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
-        };
-        let reset = self.service.reset(&request, audit).await.inspect_err(|error| {
-            tracing::warn!(%error, "the reset failed; whether it took effect is not known");
-        })?;
-        let counters = reset.into_iter().map(|(key, had_units)| {
-            tracing::info!(key = %logged(&key), had_units, %peer, reason, "counter reset through the admin port");
-            let key = format!("{}{key}", self.key_prefix);
-            json!({ "key": key, "had_units": had_units })
-        });
-        self.unless_empty(counters.collect(), request)
-    }
-
     fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
         let Object(raw): Object<RawRequest> = serde_json::from_slice(body)?;
         Ok(raw.validate(&self.bounds).map_err(NoDecision::from)?)
@@ -203,9 +168,9 @@ impl<S: Store + Reset> CounterEndpoints<S> {
 
     /// # Errors
     /// If there is no counter, because no rule has one or because there is no such domain.
-    fn unless_empty(&self, counters: Vec<Value>, request: Request) -> Result<Vec<Value>, CounterCallError> {
+    fn answer(&self, counters: Vec<Value>, request: Request) -> Result<Response, CounterCallError> {
         if !counters.is_empty() {
-            return Ok(counters);
+            return Ok(json_answer(&json!({ "counters": counters })));
         }
         let (domain, rules) = (request.domain, self.service.rulebook.rules());
         if rules.domain(&domain).is_some() {
@@ -217,21 +182,22 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         Err(CounterCallError::NoDomain { hint: hint.unwrap_or_default(), domain })
     }
 
-    fn counter_json(&self, status: &CounterStatus) -> Value {
-        let (counter, report) = (&status.counter, &status.report);
+    fn counter_json(&self, counter: &CounterStatus) -> Value {
+        let CounterStatus { key, limit, report, exception } = counter;
+        let spec = &limit.spec;
         let mut shown = json!({
-            "key": format!("{}{}", self.key_prefix, counter.key),
-            "limit": counter.limit,
-            "algorithm": counter.algorithm,
-            "requests_per_unit": counter.requests_per_unit,
-            "unit": counter.period.unit().name(),
-            "unit_multiplier": counter.period.multiplier(),
-            "max_cost": counter.capacity,
+            "key": format!("{}{key}", self.key_prefix),
+            "limit": *limit.label,
+            "algorithm": spec.algorithm.name(),
+            "requests_per_unit": spec.requests_per_unit,
+            "unit": spec.period.unit().name(),
+            "unit_multiplier": spec.period.multiplier(),
+            "max_cost": spec.capacity(),
             "remaining": report.remaining,
             "retry_after_us": report.retry_after.us(),
             "reset_after_us": report.reset_after_us,
         });
-        if let Some(exception) = &counter.exception {
+        if let Some(exception) = exception {
             shown["exception"] = exception.as_str().into();
         }
         shown
@@ -243,6 +209,5 @@ fn without_reason(body: &[u8]) -> (Option<String>, Cow<'_, [u8]>) {
     // A body without the field, or that cannot be read, stays as it is.
     let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return (None, body.into()) };
     let Some(reason) = fields.remove("reason") else { return (None, body.into()) };
-    let reason = reason_of(&json!({ "reason": reason }));
-    (reason, Value::Object(fields).to_string().into_bytes().into())
+    (reason_of(&reason), Value::Object(fields).to_string().into_bytes().into())
 }

@@ -9,7 +9,6 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tls::FileError;
 
-use super::admin_role::{AdminRole, CONSOLE_PAGE};
 use super::token_file::TokenFile;
 pub(crate) use crate::net::sending_page::SendingPage;
 
@@ -31,6 +30,34 @@ pub struct AdminAccess {
     /// Whether requests that change nothing are answered under any host name, like in envoyproxy/ratelimit. The
     /// port is then reachable for many clients, so all other requests need a token.
     pub read_by_any_host: bool,
+}
+
+/// What a path lets a caller do, and so which token it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AdminRole {
+    /// Open the page of the console, which has no data. A browser cannot send a token when it opens a page.
+    Anybody,
+    /// See everything but the values of keys.
+    Viewer,
+    /// Reset counters.
+    Operator,
+    /// See values of keys: only with a token.
+    ValueReader,
+}
+
+/// The page of the console. All paths that begin with it are the console's.
+pub(super) const CONSOLE_PAGE: &str = "/console";
+
+impl AdminRole {
+    /// The role that a path needs.
+    pub(super) fn for_path(path: &str) -> Self {
+        match path {
+            CONSOLE_PAGE => Self::Anybody,
+            "/counters/reset" | "/console/reset" => Self::Operator,
+            "/console/values" => Self::ValueReader,
+            _ => Self::Viewer,
+        }
+    }
 }
 
 /// Why the admin port does not answer a request. No text contains a part of the request.

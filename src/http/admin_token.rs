@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 use tls::{FileError, FileFault};
 use tokio::time::Instant;
 
-use super::admin_access::{AdminAccess, AdminRefusal, NeededToken, OPERATOR_TOKEN_FILE, TOKEN_FILE};
-use super::admin_role::AdminRole;
+use super::admin_access::{
+    AdminAccess, AdminRefusal, AdminRole, NeededToken, OPERATOR_TOKEN_FILE, TOKEN_FILE,
+};
 use super::server::ClientAddress;
 use super::token_file::{Token, TokenFile};
 use crate::net::admission::network;

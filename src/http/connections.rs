@@ -51,16 +51,13 @@ impl IdleSince {
         *self.0.lock()
     }
 
-    pub(super) fn head_arrived(&self) {
+    /// The head of a request has arrived, or the answer to the last one is sent.
+    pub(super) fn becomes_idle(&self) {
         *self.0.lock() = Activity::IdleSince(Instant::now());
     }
 
     pub(super) fn request_arrived(&self) {
         *self.0.lock() = Activity::Busy;
-    }
-
-    pub(super) fn request_ends(&self) {
-        *self.0.lock() = Activity::IdleSince(Instant::now());
     }
 
     pub(super) fn lingers(&self) {
@@ -173,7 +170,7 @@ mod tests {
         // The first connection was in use after the second.
         first.request_arrived();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        first.request_ends();
+        first.becomes_idle();
         let fourth = open(&mut connections, c).await.expect("in place of the second");
         assert!(!is_open(&connections, &second));
         // The bound of the address: only its own connections make room.
@@ -186,13 +183,13 @@ mod tests {
         assert!(open(&mut connections, b).await.is_none());
         assert!([&first, &fourth, &fifth].map(|open| is_open(&connections, open)) == [true; 3]);
         // Connections with a part of a request do not: the one whose head is the oldest closes.
-        fifth.head_arrived();
+        fifth.becomes_idle();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        fourth.head_arrived();
+        fourth.becomes_idle();
         let sixth = open(&mut connections, b).await.expect("in place of the fifth");
         assert!([&first, &fourth, &sixth].map(|open| is_open(&connections, open)) == [true; 3]);
         // What lingers is the first to close, though its answer was the last one.
-        first.request_ends();
+        first.becomes_idle();
         first.lingers();
         let seventh = open(&mut connections, c).await.expect("in place of the first");
         assert!([&fourth, &sixth, &seventh].map(|open| is_open(&connections, open)) == [true; 3]);

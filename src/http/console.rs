@@ -15,12 +15,12 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::admin_role::CONSOLE_PAGE;
+use super::admin_access::CONSOLE_PAGE;
 use super::console_page::page;
 use super::console_streams::{StreamPlace, Streams};
 use super::server::ClientAddress;
 use crate::console::{
-    ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, LastFrame, MOST_VALUES, RowId, RowStatus,
+    ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, MOST_VALUES, RowId, RowStatus, last_frame,
 };
 use crate::decide::NoDecision;
 
@@ -113,7 +113,7 @@ impl EventStream {
         let text = place.displaced.run_until_cancelled(next).await?.flatten();
         self.place.waits(monotonic());
         self.is_over = text.is_none();
-        let text = text.unwrap_or_else(LastFrame::text);
+        let text = text.unwrap_or_else(last_frame);
         // All streams send the same memory.
         Some((Ok(Bytes::from_owner(Arc::<[u8]>::from(text))), self))
     }
@@ -222,13 +222,13 @@ fn row_id(id: &Value) -> Result<RowId, ConsoleRefusal> {
 
 fn required_reason(body: &Value) -> Result<String, ConsoleRefusal> {
     const EXPECTED: &str = "a reason of 1 to 200 characters";
-    reason_of(body).filter(|reason| !reason.is_empty()).ok_or(ConsoleRefusal::Malformed(EXPECTED))
+    reason_of(&body["reason"]).filter(|reason| !reason.is_empty()).ok_or(ConsoleRefusal::Malformed(EXPECTED))
 }
 
 /// Why an operator acts, as it is logged: without characters that change a line or its direction. `None` if it is no
 /// text or too long.
-pub(super) fn reason_of(body: &Value) -> Option<String> {
-    let reason = body["reason"].as_str()?.trim();
+pub(super) fn reason_of(reason: &Value) -> Option<String> {
+    let reason = reason.as_str()?.trim();
     let is_short = reason.chars().count() <= MOST_REASON_CHARS;
     is_short.then(|| reason.replace(base::is_hostile, " "))
 }

@@ -66,7 +66,7 @@ impl<'c> ForwardedRequest<'c> {
                 Some(path) => Some(path.into()),
             },
             RequestField::Host => self.host()?,
-            RequestField::HostWithoutPort => self.host()?.map(without_port),
+            RequestField::HostWithoutPort => self.host()?.map(|host| part(host, without_port)),
             RequestField::ClientAddress => last_address(headers),
             RequestField::ReceivedForwardedFor => {
                 joined(headers, X_FORWARDED_FOR.as_str()).and_then(received)
@@ -97,7 +97,7 @@ fn agreed<'c>(headers: &'c HeaderMap, names: &[&'static str]) -> Result<Option<C
     let mut found: Option<(&'static str, Cow<'c, str>)> = None;
     for &name in names {
         for value in headers.get_all(name) {
-            let value = without_origin(text(value));
+            let value = part(text(value), without_origin);
             match &found {
                 Some((first, known)) if *known != value => {
                     return Err(contradiction(first, name));
@@ -111,35 +111,29 @@ fn agreed<'c>(headers: &'c HeaderMap, names: &[&'static str]) -> Result<Option<C
 }
 
 /// `X-Original-URL` may be a whole URL: of it the path and the query.
-fn without_origin(uri: Cow<'_, str>) -> Cow<'_, str> {
-    let after = |uri: &str| {
-        let rest = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://"))?;
-        Some(uri.len() - rest.len() + rest.find('/').unwrap_or(rest.len()))
-    };
-    match after(&uri) {
+fn without_origin(uri: &str) -> &str {
+    match uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://")) {
+        Some(rest) => rest.find('/').map_or("/", |start| &rest[start..]),
         None => uri,
-        Some(start) if start == uri.len() => Cow::Borrowed("/"),
-        Some(start) => cut(uri, start, usize::MAX),
     }
 }
 
-fn without_port(host: Cow<'_, str>) -> Cow<'_, str> {
+fn without_port(host: &str) -> &str {
     // The colons of an IPv6 address are within brackets.
     let end = host.rfind(':').filter(|colon| !host[*colon..].contains(']'));
-    cut(host, 0, end.unwrap_or(usize::MAX))
+    &host[..end.unwrap_or(host.len())]
 }
 
 /// The address that the proxy has added itself: before it may be what a client has written.
 fn last_address(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let last = text(headers.get_all(X_FORWARDED_FOR).iter().next_back()?);
-    let start = last.rfind(',').map_or(0, |comma| comma + 1);
-    Some(trimmed(last, start, usize::MAX))
+    Some(part(last, |last| last.rsplit(',').next().unwrap_or_default().trim()))
 }
 
 /// `X-Forwarded-For` without the address that the proxy has added; `None` if it had none before.
 fn received(list: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let end = list.rfind(',')?;
-    Some(trimmed(list, 0, end))
+    Some(part(list, |list| list[..end].trim()))
 }
 
 /// The values of a header, separated like in one header with several values.
@@ -154,19 +148,11 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(text_of_bytes(bytes)), Cow::Borrowed)
 }
 
-/// The bytes from `start` to `end` of a text, borrowed where the text is.
-fn cut(text: Cow<'_, str>, start: usize, end: usize) -> Cow<'_, str> {
-    let end = end.min(text.len());
+/// A part of a text, borrowed where the text is.
+fn part(text: Cow<'_, str>, of: impl Fn(&str) -> &str) -> Cow<'_, str> {
     match text {
-        Cow::Borrowed(text) => Cow::Borrowed(&text[start..end]),
-        Cow::Owned(text) => Cow::Owned(text[start..end].to_owned()),
-    }
-}
-
-fn trimmed(text: Cow<'_, str>, start: usize, end: usize) -> Cow<'_, str> {
-    match cut(text, start, end) {
-        Cow::Borrowed(part) => Cow::Borrowed(part.trim()),
-        Cow::Owned(part) => Cow::Owned(part.trim().to_owned()),
+        Cow::Borrowed(text) => Cow::Borrowed(of(text)),
+        Cow::Owned(text) => Cow::Owned(of(&text).to_owned()),
     }
 }
 

@@ -1,48 +1,34 @@
 //! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of
 //! `RateLimitResponse`, which omits zeros.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::iter::successors;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequestParts, State};
+use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::json::{Object, whole_number};
 use engine::wire::{RawRequest, WireUnit};
 use engine::{Caller, Code, Limit, Metadata, Store};
-use http::request::Parts;
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::decide::answer::{DescriptorStatus, printable, protocol_units};
 use crate::decide::{Answer, Handler, NoDecision};
-use crate::telemetry::traces::{CallSpan, SpannedCall};
+use crate::telemetry::traces::SpannedCall;
 
 /// 200 for OK, 429 for over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one that
 /// does not arrive, 503 for too many of these, 500 when the store does not answer.
 pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
-    mut span: CallSpan,
-    body: Result<Bytes, BytesRejection>,
+    request: Request,
 ) -> Result<Response, NoDecision> {
-    match body {
+    let mut span = handler.tracer.start_call(SpannedCall::Json, request.headers());
+    match Bytes::from_request(request, &()).await {
         Ok(body) => handler.decide(|| parse(&body), Caller::default(), &mut span).await,
         Err(rejection) => handler.refuse(unread_body(&rejection, handler.max_message_bytes), &mut span),
-    }
-}
-
-/// Reads the headers where they are: a copy of them would cost every call.
-impl<S: Store + 'static> FromRequestParts<Arc<Handler<S>>> for CallSpan {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(
-        parts: &mut Parts,
-        handler: &Arc<Handler<S>>,
-    ) -> Result<Self, Self::Rejection> {
-        Ok(handler.tracer.start_call(SpannedCall::Json, &parts.headers))
     }
 }
 

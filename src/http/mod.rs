@@ -2,13 +2,12 @@
 //!
 //! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number),
 //! then `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`, which reads the client's
-//! request with `forwarded`), health, metrics; `no_decision` has the status of each error. `admin` routes the admin
-//! port, after `admin_access` has checked the token (`token_file`, or `own_token` where the settings have none), which
-//! `admin_role` names, and the web page; `console` has the paths of the console.
+//! request with `forwarded`), health, metrics. `admin` routes the admin port, after `admin_access` has checked the
+//! sender, and `admin_token` the token (`token_file`, or `own_token` where the settings have none); `console` has the
+//! paths of the console.
 
 mod admin;
 mod admin_access;
-mod admin_role;
 mod admin_token;
 mod check;
 mod connections;
@@ -17,13 +16,12 @@ mod console_page;
 mod console_streams;
 mod forwarded;
 mod json;
-mod no_decision;
 mod own_token;
 mod public;
 mod server;
 mod token_file;
 
-pub use admin::{CounterEndpoints, Endpoint, Explain, Explanation, admin_router};
+pub use admin::{CounterEndpoints, Endpoint, Explain, admin_router};
 pub use admin_access::AdminAccess;
 pub use admin_token::AccessCheck;
 pub use check::CheckOptions;

@@ -16,7 +16,7 @@ use super::forwarded;
 use super::json;
 use crate::decide::{Handler, NoDecision, Readiness};
 use crate::net::sending_page::{NO_PAGES, SendingPage};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, RequestFailure};
 
 const NO_WEB_PAGES: &str = "/json does not answer web pages (Origin or Sec-Fetch-Site header)\n";
 /// The content type of the Prometheus text format.
@@ -98,8 +98,7 @@ async fn livez() -> &'static str {
 
 /// 200, or 503 with every reason not to send traffic here.
 async fn readyz(State(readiness): State<Readiness>) -> Response {
-    let reasons = readiness.reasons();
-    if reasons.is_empty() {
+    if readiness.is_ready() {
         return "ready\n".into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", readiness.describe())).into_response()
@@ -107,9 +106,28 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
 
 /// Status and body are those of envoyproxy/ratelimit.
 async fn healthcheck(State(readiness): State<Readiness>) -> Response {
-    if readiness.reasons().is_empty() {
+    if readiness.is_ready() {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+/// The status of each reason why a call gets no decision.
+impl IntoResponse for NoDecision {
+    fn into_response(self) -> Response {
+        let reason = self.for_caller();
+        let status = match (&self, self.failure()) {
+            (Self::TooLong(_), _) => StatusCode::PAYLOAD_TOO_LARGE,
+            (_, RequestFailure::Invalid) => {
+                return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")).into_response();
+            }
+            (_, RequestFailure::Incomplete | RequestFailure::Deadline | RequestFailure::Untaken) => {
+                StatusCode::REQUEST_TIMEOUT
+            }
+            (_, RequestFailure::Overloaded | RequestFailure::NoRules) => StatusCode::SERVICE_UNAVAILABLE,
+            (_, RequestFailure::Store | RequestFailure::Panic) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, format!("{reason}\n")).into_response()
     }
 }

@@ -104,7 +104,7 @@ async fn serve_client(
 
 /// Serves the requests of the client, and then lingers: a client that is still sending gets its answer, too.
 async fn serve_connection(
-    mut stream: ClearOrTls<ClientSocket<PortStream>, TlsSession>,
+    mut stream: ClearOrTls<ClientSocket, TlsSession>,
     client: IpAddr,
     http: HttpService,
     idle: IdleSince,
@@ -122,7 +122,7 @@ async fn serve_connection(
         let (answered, idle) = (answer(http.router.clone(), request), idle.clone());
         async move {
             let answer = answered.await;
-            idle.request_ends();
+            idle.becomes_idle();
             answer
         }
     });
@@ -188,7 +188,7 @@ impl BoundedBody {
         if body.is_end_stream() {
             connection.request_arrived();
         } else {
-            connection.head_arrived();
+            connection.becomes_idle();
         }
         Self { body, connection, received: 0, share: unfinished.hold_none(), timer: None }
     }

@@ -41,43 +41,14 @@ impl MovedFlag {
 
 /// A socket of a client. It registers with another runtime at the first read or write after its flag was set.
 #[derive(Debug)]
-pub(crate) struct ClientSocket<S> {
-    stream: S,
+pub(crate) struct ClientSocket {
+    stream: PortStream,
     has_moved: MovedFlag,
     /// Runs while the socket accepts no data. When it ends, the connection is closed.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 
-/// A socket that can be registered with another runtime.
-pub(crate) trait Register {
-    /// Registers the socket with the current runtime, and takes it off the runtime on which it was.
-    fn register(&mut self) -> io::Result<()>;
-}
-
-impl Register for TcpStream {
-    fn register(&mut self) -> io::Result<()> {
-        *self = Self::from_std(self.as_fd().try_clone_to_owned()?.into())?;
-        Ok(())
-    }
-}
-
-impl Register for UnixStream {
-    fn register(&mut self) -> io::Result<()> {
-        *self = Self::from_std(self.as_fd().try_clone_to_owned()?.into())?;
-        Ok(())
-    }
-}
-
-impl Register for PortStream {
-    fn register(&mut self) -> io::Result<()> {
-        match self {
-            Either::Left(stream) => stream.register(),
-            Either::Right(stream) => stream.register(),
-        }
-    }
-}
-
-impl<S> ClientSocket<S> {
+impl ClientSocket {
     pub(crate) fn moved_flag(&self) -> MovedFlag {
         self.has_moved.clone()
     }
@@ -95,26 +66,37 @@ impl<S> ClientSocket<S> {
         let timer = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
         timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
-}
 
-impl<S: Register + Unpin> ClientSocket<S> {
     /// The socket, on the current runtime.
-    fn stream(&mut self) -> io::Result<Pin<&mut S>> {
+    fn stream(&mut self) -> io::Result<Pin<&mut PortStream>> {
         if self.has_moved.take() {
-            self.stream.register()?;
+            self.stream = registered(&self.stream)?;
             self.blocked = None;
         }
         Ok(Pin::new(&mut self.stream))
     }
 }
 
-impl<S: AsyncRead + AsyncWrite> From<S> for ClientSocket<S> {
-    fn from(stream: S) -> Self {
+/// The same socket, registered with the current runtime. `stream` leaves the runtime on which it was when it is
+/// dropped.
+fn registered(stream: &PortStream) -> io::Result<PortStream> {
+    Ok(match stream {
+        Either::Left(stream) => {
+            Either::Left(TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into())?)
+        }
+        Either::Right(stream) => {
+            Either::Right(UnixStream::from_std(stream.as_fd().try_clone_to_owned()?.into())?)
+        }
+    })
+}
+
+impl From<PortStream> for ClientSocket {
+    fn from(stream: PortStream) -> Self {
         Self { stream, has_moved: MovedFlag::default(), blocked: None }
     }
 }
 
-impl<S: AsyncRead + Register + Unpin> AsyncRead for ClientSocket<S> {
+impl AsyncRead for ClientSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -124,7 +106,7 @@ impl<S: AsyncRead + Register + Unpin> AsyncRead for ClientSocket<S> {
     }
 }
 
-impl<S: AsyncWrite + Register + Unpin> AsyncWrite for ClientSocket<S> {
+impl AsyncWrite for ClientSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = self.stream()?.poll_write(cx, buf);
         self.unless_blocked(cx, polled)
@@ -166,7 +148,7 @@ pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO, m
 }
 
 /// A TLS session. The handshake is done on another runtime than the calls.
-pub(crate) type TlsSession = Box<TlsStream<ClientSocket<PortStream>>>;
+pub(crate) type TlsSession = Box<TlsStream<ClientSocket>>;
 
 #[cfg(test)]
 mod tests {
@@ -187,7 +169,7 @@ mod tests {
     async fn a_client_that_does_not_read_is_closed() {
         let (client, server) = connect().await;
         let start = Instant::now();
-        let written = ClientSocket::from(server).write_all(&vec![0; 64 << 20]).await;
+        let written = ClientSocket::from(PortStream::Left(server)).write_all(&vec![0; 64 << 20]).await;
         let error = written.expect_err("more than the sockets hold");
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
         drop(client);

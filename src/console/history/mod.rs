@@ -3,20 +3,22 @@
 mod state;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::ConsoleOptions;
 use super::actions::RowId;
 use super::catalog::Catalog;
 use super::denied::{DeniedRow, DeniedTable};
 use super::excepted::RowsInForce;
-use super::frame::Frame;
+use super::frame::frame;
 use super::limits::LimitHistories;
 use super::marks::Marks;
-use super::notices::{Facts, Lasting, Notice, notices};
+use super::notices::{Facts, notices};
 use super::observation::Observation;
 use super::shapes::Shapes;
+use super::state::Notice;
 use super::steps::Steps;
-use super::totals::Totals;
+use super::totals::{Sums, Totals};
 use crate::telemetry::metrics::LimitRef;
 use state::MOST_SHAPES;
 
@@ -37,7 +39,6 @@ pub(super) struct History {
     pub(super) shapes: Shapes,
     pub(super) totals: Totals,
     pub(super) marks: Marks,
-    pub(super) lasting: Lasting,
     pub(super) notices: Vec<Notice>,
     /// Requests that the deny cache has denied, that rows of the exceptions blocked, and exempted.
     pub(super) deny_hits: Steps,
@@ -68,7 +69,6 @@ impl History {
             shapes: Shapes::default(),
             totals: Totals::default(),
             marks: Marks::default(),
-            lasting: Lasting::default(),
             notices: Vec::new(),
             deny_hits: Steps::default(),
             blocked: Steps::default(),
@@ -97,12 +97,12 @@ impl History {
         self.denied.advance(end, |limit| self.limits.get(limit).is_some());
         let label_of = |limit: &LimitRef| self.limits.get(limit).map(|history| &history.name.1);
         self.denied.find_exceptions(&now.rule_set, end, label_of);
-        self.totals.add(&now.metrics, now.seconds, shadow, now.store.answers);
+        let sums = Sums { metrics: now.metrics.clone(), evictions: now.store.evictions };
+        self.totals.add(sums, now.seconds, shadow, now.store.answers);
         let grown = |sum: fn(&Observation) -> u64| sum(&now).saturating_sub(self.now.as_ref().map_or(0, sum));
         self.deny_hits.add(end, grown(|now| now.store.deny_hits));
         self.blocked.add(end, grown(|now| now.metrics.blocked));
         self.exempt.add(end, grown(|now| now.metrics.exempt));
-        self.lasting.add(&now);
         let has_marks = self.marks.add(&now);
         let has_notices = self.update_notices(&now);
         self.observed += 1;
@@ -118,7 +118,6 @@ impl History {
             now,
             totals: &self.totals,
             marks: &self.marks,
-            lasting: &self.lasting,
             unknown_key: self.shapes.unknown_key(&now.rule_set),
             unknown_domains: domains.into_iter().map(|(name, _)| name.to_owned()).collect(),
             is_shadow_mode: self.options.is_shadow_mode,
@@ -141,19 +140,19 @@ impl History {
     }
 
     /// What streams are sent after an observation.
-    pub(super) fn frame(&mut self, news: News) -> Frame {
+    pub(super) fn frame(&mut self, news: News) -> Arc<str> {
         match news {
             News::State => self.state_frame(),
-            News::Sample => Frame::new("sample", &self.frame_id(), &self.sample()),
+            News::Sample => frame("sample", &self.frame_id(), &self.sample()),
         }
     }
 
     /// The state, and from now on its rows in the samples.
-    pub(super) fn state_frame(&mut self) -> Frame {
+    pub(super) fn state_frame(&mut self) -> Arc<str> {
         let state = self.state(RuleSelection::Most);
         self.listed_rules = state.rules.list.iter().map(|rule| rule.id).collect();
         self.listed_keys = state.keys.iter().map(|key| key.id.clone()).collect();
-        Frame::new("state", &self.frame_id(), &state)
+        frame("state", &self.frame_id(), &state)
     }
 
     fn frame_id(&self) -> String {

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use super::History;
-use crate::console::catalog::{CatalogRow, RowTexts};
+use crate::console::catalog::CatalogRow;
 use crate::console::denied::DeniedKey;
 use crate::console::excepted::RowCounts;
-use crate::console::limits::{LimitHistory, LimitName};
+use crate::console::limits::LimitHistory;
 use crate::console::state::{
     ConsoleExceptions, ConsoleInstance, ConsoleKey, ConsoleOutage, ConsoleRule, ConsoleRules, ConsoleSample,
-    ConsoleSeries, ConsoleState, ConsoleStore, ConsoleUnlimited, RowsOfKind, RuleName, SCHEMA,
+    ConsoleSeries, ConsoleState, ConsoleStore, ConsoleUnlimited, RowsOfKind, SCHEMA,
 };
 use crate::console::steps::Steps;
 use crate::telemetry::metrics::MetricsSample;
@@ -43,7 +43,7 @@ impl History {
             reasons: self.reasons().to_vec(),
             dashboard_url: Some(options.dashboard_url.clone()).filter(|url| !url.is_empty()),
             exceptions_path: options.exceptions_path.clone(),
-            values: options.needs.name().to_owned(),
+            values: <&str>::from(options.needs).to_owned(),
         };
         let mut series = ConsoleSeries::default();
         self.totals.seconds().for_each(|second| series.push(*second));
@@ -66,7 +66,7 @@ impl History {
     pub(super) fn sample(&self) -> ConsoleSample {
         let end = self.end();
         let changed = self.limits.changed().filter_map(|limit| {
-            let id = self.catalog.row(&limit.name)?.id;
+            let id = self.catalog.rows.get(&limit.name)?.id;
             let numbers =
                 (id, rounded(limit.asked.rate(end)), rounded(limit.over.rate(end)), limit.over.sum());
             self.listed_rules.contains(&id).then_some(numbers)
@@ -94,22 +94,11 @@ impl History {
                 rows.iter().map(RuleRow::without_trends).chain(self.idle_rules(&used)).collect()
             }
         };
-        let observed = self.now.as_ref().map(|now| now.rules.clone()).unwrap_or_default();
-        let rejected = observed.rejected.map(|mut rejected| {
+        let mut observed = self.now.as_ref().map(|now| now.rules.clone()).unwrap_or_default();
+        if let Some(rejected) = &mut observed.rejected {
             rejected.problems.truncate(MOST_PROBLEMS);
-            rejected
-        });
-        ConsoleRules {
-            total,
-            idle: total.saturating_sub(used.len()),
-            files: observed.files,
-            domains: observed.domains,
-            generation: observed.generation,
-            loaded_at: observed.loaded_at,
-            warnings: observed.warnings,
-            rejected,
-            list,
         }
+        ConsoleRules { total, idle: total.saturating_sub(used.len()), observed, list }
     }
 
     /// The limits that were asked in the last 15 minutes: those with most denials, then those with most requests.
@@ -119,7 +108,7 @@ impl History {
         let mut rows: Vec<_> = used
             .filter_map(|(limit, history)| {
                 let keys = self.denied.of_limit(limit);
-                let row = self.catalog.row(&history.name)?;
+                let row = self.catalog.rows.get(&history.name)?;
                 Some(RuleRow {
                     row,
                     history,
@@ -138,23 +127,23 @@ impl History {
     }
 
     fn idle_rules(&self, used: &HashSet<u32>) -> impl Iterator<Item = ConsoleRule> {
-        let mut idle: Vec<_> = self.catalog.rows().filter(|(_, row)| !used.contains(&row.id)).collect();
+        let mut idle: Vec<_> = self.catalog.rows.iter().filter(|(_, row)| !used.contains(&row.id)).collect();
         idle.sort_by_key(|(name, _)| *name);
-        idle.into_iter().map(|(name, row)| named_rule(&row, name))
+        idle.into_iter().map(|(name, row)| row.named(name))
     }
 
     fn keys(&self) -> Vec<ConsoleKey> {
         let end = self.end();
         let mut all = Vec::new();
         for (limit, keys) in self.denied.all() {
-            let row = self.limits.get(limit).and_then(|history| self.catalog.row(&history.name));
+            let row = self.limits.get(limit).and_then(|history| self.catalog.rows.get(&history.name));
             let Some(row) = row else { continue };
             let mut keys: Vec<_> = keys.keys.iter().map(|key| (key.denied.rate(end), key)).collect();
             keys.sort_by(most_denied);
             all.extend(keys.into_iter().take(MOST_KEYS_OF_A_RULE).map(|(rate, key)| (row, rate, key)));
         }
         all.sort_by(|(_, a_rate, a), (_, b_rate, b)| most_denied(&(*a_rate, a), &(*b_rate, b)));
-        let key = |(rule, rate, key): &(CatalogRow<'_>, f64, &DeniedKey)| ConsoleKey {
+        let key = |(rule, rate, key): &(&CatalogRow, f64, &DeniedKey)| ConsoleKey {
             id: key.id.clone(),
             rule: rule.id,
             limit: rule.limit_text(key.rule()),
@@ -171,13 +160,8 @@ impl History {
     fn store(&self) -> ConsoleStore {
         let now = self.now.as_ref();
         let store = now.map(|now| now.store.clone()).unwrap_or_default();
-        let metrics = now.map(|now| now.metrics.clone()).unwrap_or_default();
-        let before = self.totals.oldest_sample();
-        let batch = before.and_then(|(before, _)| {
-            let batches = metrics.batches.saturating_sub(before.batches);
-            let requests = metrics.batched_requests.saturating_sub(before.batched_requests);
-            (batches > 0).then(|| rounded(requests as f64 / batches as f64))
-        });
+        let (batches, _) = self.totals.grown_lately(|sample| sample.batches);
+        let (requests, _) = self.totals.grown_lately(|sample| sample.batched_requests);
         let last_outage = self.marks.outage.as_ref().map(|(outage, ended)| ConsoleOutage {
             at: outage.at,
             seconds: ended.unwrap_or(self.end()).saturating_sub(outage.at).max(1),
@@ -188,8 +172,8 @@ impl History {
             answers: store.answers,
             p50_us: self.totals.store_p50_us,
             p99_us: self.totals.newest().store_p99_us,
-            queue: metrics.queued,
-            batch,
+            queue: now.map_or(0, |now| now.metrics.queued),
+            batch: (batches > 0).then(|| rounded(requests as f64 / batches as f64)),
             breakers: store.breakers,
             breakers_open: store.breakers_open,
             deny_hits: rounded(self.deny_hits.rate(self.end())),
@@ -208,10 +192,9 @@ impl History {
     }
 
     fn unlimited(&self) -> ConsoleUnlimited {
-        let metrics = self.now.as_ref().map(|now| now.metrics.clone()).unwrap_or_default();
         let per_second = |number: fn(&MetricsSample) -> u64| {
-            let (before, seconds) = self.totals.oldest_sample().unwrap_or((&metrics, 0));
-            rounded(number(&metrics).saturating_sub(number(before)) as f64 / seconds.max(1) as f64)
+            let (grown, seconds) = self.totals.grown_lately(number);
+            rounded(grown as f64 / seconds.max(1) as f64)
         };
         let names = self.shapes.most_without_limit(MOST_SHAPES).into_iter();
         let domains = self.shapes.most_unknown_domains(MOST_SHAPES).into_iter();
@@ -222,14 +205,14 @@ impl History {
             domains: domains.map(|(name, _)| name.to_owned()).collect(),
             allowed: rounded(self.totals.sum(10, |second| second.policy) as f64 / 10.0),
             shadow_mode: self.options.is_shadow_mode,
-            evictions: self.lasting.evictions(),
+            evictions: self.totals.grown_in_a_minute(|sums| sums.evictions),
         }
     }
 }
 
 /// A limit that was asked in the last 15 minutes.
 struct RuleRow<'a> {
-    row: CatalogRow<'a>,
+    row: &'a CatalogRow,
     history: &'a LimitHistory,
     asked: f64,
     denied: f64,
@@ -257,21 +240,9 @@ impl RuleRow<'_> {
             since: history.since,
             keys: *keys,
             more_keys: *has_more_keys,
-            ..named_rule(row, &history.name)
+            ..row.named(&history.name)
         }
     }
-}
-
-/// The texts of a row, without numbers.
-fn named_rule(row: &CatalogRow<'_>, (domain, rule): &LimitName) -> ConsoleRule {
-    let RowTexts { path, limit_name, limit, how, kind } = row.texts();
-    let shown = RuleName {
-        domain: (**domain).to_owned(),
-        rule: (**rule).to_owned(),
-        limit,
-        kind: kind.name().to_owned(),
-    };
-    ConsoleRule { id: row.id, shown, path, name: limit_name, how, ..ConsoleRule::default() }
 }
 
 fn most_denied(a: &(f64, &DeniedKey), b: &(f64, &DeniedKey)) -> std::cmp::Ordering {

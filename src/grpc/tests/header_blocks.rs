@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use super::*;
 use crate::decide::Failures;
-use crate::grpc::connection_io::{ConnectionIo, ReadBudget};
-use crate::grpc::open_calls::{ConnectionCounts, WorkerCounts};
-use crate::grpc::sent_frames::{
-    CONTINUATION, END_HEADERS, FRAME_HEAD_BYTES, HEADERS, MAX_TRAILER_BYTES, PREFACE_BYTES,
+use crate::grpc::connection_io::{
+    CONTINUATION, ConnectionIo, END_HEADERS, FRAME_HEAD_BYTES, HEADERS, MAX_TRAILER_BYTES, PREFACE_BYTES,
+    ReadBudget,
 };
+use crate::grpc::open_calls::{ConnectionCounts, WorkerCounts};
 use crate::telemetry::metrics::{Metrics, Transport};
 
 const DATA: u8 = 0;
@@ -52,7 +52,7 @@ fn passed_on(chunks: Vec<Vec<u8>>, at_once: usize, all: &UnfinishedBytes) -> io:
     let _entered = runtime.enter();
     let stream = Arriving(chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect());
     let budget = ReadBudget::new(usize::MAX);
-    let mut io = ConnectionIo::new(stream, budget, CancellationToken::new(), all.clone(), counts(&metrics));
+    let mut io = ConnectionIo::new(stream, budget, all.clone(), counts(&metrics));
     let (mut passed, mut bytes) = (Vec::new(), vec![0; at_once]);
     while let Some(read) = io.read(&mut bytes).now_or_never() {
         passed.extend_from_slice(&bytes[..read?]);

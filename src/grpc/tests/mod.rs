@@ -34,7 +34,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::accepted_calls::MAX_CONCURRENT_STREAMS;
-use super::acceptor::OpenConnections;
 use super::answering::CALL_TIMEOUT;
 use super::call::{self, CallServer};
 use super::connection::ConnectionServer;
@@ -42,17 +41,18 @@ use super::connection_io::BYTES_PER_POLL;
 use super::decisions::Decisions;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
+use super::options::GrpcOptions;
 use super::other_services::other_services;
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::placement::Placement;
-use super::routed_calls::OpenStreams;
-use super::service::GrpcOptions;
+use super::routed_calls::StreamPlaces;
 use super::worker::runtime;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};
 use crate::net::admission::Admitted;
+use crate::net::listener::PortStream;
 use crate::net::socket::{ClientSocket, MovedFlag};
 use crate::net::{Admission, ConnectionBounds, UnfinishedBytes};
 use crate::telemetry::metrics::{DeniedKeys, Metrics, Port, Transport};
@@ -134,7 +134,7 @@ fn server_of<S: Store + 'static>(
     };
     Arc::new(ConnectionServer {
         calls: Arc::new(calls),
-        streams: Arc::<OpenStreams>::default(),
+        streams: StreamPlaces::default(),
         options,
         bytes_per_poll: usize::MAX,
         stop: stop.clone(),
@@ -348,11 +348,12 @@ fn placement() -> Arc<Placement> {
 }
 
 /// Both ends of a TCP connection; the server's end is not served yet.
-async fn connect() -> (TcpStream, ClientSocket<TcpStream>) {
+async fn connect() -> (TcpStream, ClientSocket) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (client.expect("a connection"), ClientSocket::from(accepted.expect("a connection").0))
+    let server = PortStream::Left(accepted.expect("a connection").0);
+    (client.expect("a connection"), ClientSocket::from(server))
 }
 
 /// Sends the same call `calls` times. Without data the calls stay open.

@@ -7,9 +7,8 @@ use futures_util::future::join_all;
 use super::callers::{limited_request, rules_of_one_domain};
 use super::held_calls::SlowStore;
 use super::*;
-use crate::grpc::balance::GiveAway;
-use crate::grpc::service::{BoxError, GrpcService, WorkerContext};
-use crate::grpc::worker::WorkerPool;
+use crate::grpc::worker::{BoxError, GrpcService, WorkerContext, WorkerPool};
+use crate::grpc::worker_link::GiveAway;
 use crate::net::PortListener;
 
 const CONNECTIONS: usize = 8;
@@ -70,7 +69,7 @@ async fn calls_are_answered_while_their_connections_move() {
     };
     let (service, listener, address) = service(DECISIONS_AT_ONCE, &metrics, make_context).await;
     let (workers, mut acceptor, balancer) = WorkerPool::start(&service).expect("threads");
-    let accept = acceptor.run(&listener, &service.admission);
+    let accept = acceptor.run(&listener, &service.admission, None);
     let test = async {
         let clients = connect_all(address, CONNECTIONS).await;
         let (stop, stopped) = tokio::sync::watch::channel(false);
@@ -91,12 +90,12 @@ async fn calls_are_answered_while_their_connections_move() {
             for number in 0..MOVES {
                 let (from, to) = (number % 2, 1 - number % 2);
                 // A connection that the worker has not begun to serve follows a later order.
-                while balancer.workers[to].open.count() < CONNECTIONS {
+                while balancer.workers.links[to].open_connections() < CONNECTIONS {
                     let order = GiveAway { to, connections: CONNECTIONS };
-                    balancer.workers[from].orders.send(order).await.expect("the worker runs");
+                    balancer.workers.links[from].orders.send(order).await.expect("the worker runs");
                     tokio::task::yield_now().await;
                 }
-                assert_eq!(balancer.workers[from].open.count(), 0);
+                assert_eq!(balancer.workers.links[from].open_connections(), 0);
             }
             stop.send(true).expect("callers");
         };
@@ -128,7 +127,7 @@ async fn a_worker_that_holds_calls_shares_its_connections_at_once() {
     let test = async {
         let clients = connect_all(address, 2).await;
         let until_served_by = async |connections: [usize; 2]| {
-            while [0, 1].map(|worker| balancer.workers[worker].open.count()) != connections {
+            while [0, 1].map(|worker| balancer.workers.links[worker].open_connections()) != connections {
                 tokio::task::yield_now().await;
             }
         };
@@ -142,7 +141,7 @@ async fn a_worker_that_holds_calls_shares_its_connections_at_once() {
     };
     tokio::select! {
         () = test => {}
-        () = acceptor.run(&listener, &service.admission) => unreachable!("the acceptor does not end"),
+        () = acceptor.run(&listener, &service.admission, None) => unreachable!("the acceptor does not end"),
         () = balancer.run() => unreachable!("the balancer does not end"),
     }
     drop(listener);

@@ -3,8 +3,7 @@
 use std::future::{pending, ready};
 
 use super::*;
-use crate::grpc::service::{BoxError, GrpcService, WorkerContext};
-use crate::grpc::worker::serve;
+use crate::grpc::worker::{BoxError, GrpcService, WorkerContext, serve};
 use crate::net::PortListener;
 
 fn service(make_context: fn() -> Result<WorkerContext, BoxError>) -> GrpcService {

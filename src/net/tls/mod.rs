@@ -11,5 +11,3 @@ pub(crate) mod testing;
 pub use handshake_thread::{HandshakeThread, HandshakeThreadError};
 pub use handshakes::HandshakeBounds;
 pub use port_tls::PortTls;
-
-pub(crate) use port_tls::Handshake;
