@@ -144,14 +144,30 @@ impl PortListener {
     /// The next connection, and the address of its client. Does not fail: errors of the system are logged and tried
     /// again.
     pub(crate) async fn next_connection(&self, admission: &Admission) -> (PortStream, IpAddr) {
+        loop {
+            match self.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) if is_error_of_one_client(error.kind()) => {}
+                Err(error) => {
+                    admission.record(CloseReason::Accept, Some(&error));
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// All clients of a Unix socket count as one address.
+    async fn accept(&self) -> io::Result<(PortStream, IpAddr)> {
         match &self.0 {
             Socket::Tcp(listener) => {
-                let (stream, client) = next_connection(listener, admission).await;
-                (Either::Left(stream), client)
+                let (stream, client) = listener.accept().await?;
+                // An answer is small and must not wait for more data. This fails if the client has already disconnected.
+                stream.set_nodelay(true).map_err(|_| ErrorKind::ConnectionAborted)?;
+                Ok((Either::Left(stream), client.ip()))
             }
             Socket::Unix(listener, _) => {
-                let (stream, client) = next_unix_connection(listener, admission).await;
-                (Either::Right(stream), client)
+                let (stream, _) = listener.accept().await?;
+                Ok((Either::Right(stream), Ipv4Addr::LOCALHOST.into()))
             }
         }
     }
@@ -190,38 +206,6 @@ fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> 
     socket.set_reuseport(options.reuse_port)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
-}
-
-/// Returns the next connection and the address of its client. Sets TCP_NODELAY: an answer is small and must not wait
-/// for more data.
-async fn next_connection(listener: &TcpListener, admission: &Admission) -> (TcpStream, IpAddr) {
-    until_accepted(admission, async || {
-        let (stream, client) = listener.accept().await?;
-        // This fails if the client has already disconnected.
-        stream.set_nodelay(true).map_err(|_| ErrorKind::ConnectionAborted)?;
-        Ok((stream, client.ip()))
-    })
-    .await
-}
-
-/// Returns the next connection of a Unix socket. Its clients count as one address.
-async fn next_unix_connection(listener: &UnixListener, admission: &Admission) -> (UnixStream, IpAddr) {
-    let accept = async || listener.accept().await.map(|(stream, _)| (stream, Ipv4Addr::LOCALHOST.into()));
-    until_accepted(admission, accept).await
-}
-
-async fn until_accepted<S>(admission: &Admission, accept: impl AsyncFn() -> io::Result<S>) -> S {
-    loop {
-        let error = match accept().await {
-            Ok(accepted) => return accepted,
-            Err(error) => error,
-        };
-        if is_error_of_one_client(error.kind()) {
-            continue;
-        }
-        admission.record(CloseReason::Accept, Some(&error));
-        tokio::time::sleep(RETRY_PAUSE).await;
-    }
 }
 
 fn is_error_of_one_client(kind: ErrorKind) -> bool {

@@ -7,7 +7,7 @@ use base::log_throttle::LogThrottle;
 use base::{Change, Watched, check_until};
 use tls::{ClientConnector, ClientTls, Protocol};
 
-use super::connect::{LoadedFiles, connect, load};
+use super::connect::{connect, load};
 use super::options::XdsOptions;
 use super::pace::Backoff;
 use super::state::XdsState;
@@ -114,7 +114,7 @@ impl<S: ResourceSink> XdsClient<S> {
     /// Reads the files of TLS, and returns them to be watched. Fails if they cannot be used and none could be before.
     async fn load_tls(&mut self) -> Result<Option<Watched<ClientTls>>, Ended> {
         let Some(tls) = &self.options.tls else { return Ok(None) };
-        let LoadedFiles { files, connector } = load(tls).await;
+        let (files, connector) = load(tls).await;
         match connector {
             Ok(connector) => self.last_good = Some(connector),
             Err(fault) if self.last_good.is_some() => {

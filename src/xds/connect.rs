@@ -53,20 +53,10 @@ impl ConnectError {
     }
 }
 
-/// What the files of TLS contain at one time.
-pub(super) struct LoadedFiles {
-    pub files: Watched<ClientTls>,
-    pub connector: Result<ClientConnector, ClientTlsError>,
-}
-
-/// Reads the files for a connection.
-pub(super) async fn load(tls: &ClientTls) -> LoadedFiles {
+/// Reads the files for a connection, and returns them to be watched.
+pub(super) async fn load(tls: &ClientTls) -> (Watched<ClientTls>, Result<ClientConnector, ClientTlsError>) {
     let tls = tls.clone();
-    on_blocking_thread(move || {
-        let (files, connector) = Watched::start(tls, |tls| tls.read_files(Some(Protocol::Http2)));
-        LoadedFiles { files, connector }
-    })
-    .await
+    on_blocking_thread(move || Watched::start(tls, |tls| tls.read_files(Some(Protocol::Http2)))).await
 }
 
 /// Connects to the server, by TLS if there is a connector.

@@ -58,7 +58,10 @@ pub async fn fetch(options: &XdsOptions) -> Result<Fetched, XdsFetchError> {
 
 async fn connection(options: &XdsOptions) -> Result<Channel, ConnectError> {
     let connector = match &options.tls {
-        Some(tls) => Some(load(tls).await.connector?),
+        Some(tls) => {
+            let (_, connector) = load(tls).await;
+            Some(connector?)
+        }
         None => None,
     };
     connect(options, connector.as_ref()).await

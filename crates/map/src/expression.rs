@@ -1,5 +1,7 @@
 //! The fields that a map uses, and conditions on a line: `code < 400 and not flags has RL`.
 
+use std::ops::{Bound, RangeBounds as _};
+
 use crate::values::Selected;
 
 /// A field of the log, by its position among those that a map uses.
@@ -34,41 +36,33 @@ impl FieldUses {
     }
 }
 
-/// A condition. A comparison with a field that the line does not have is false; `!=` is then true.
+/// A condition. A comparison with a field that the line does not have is false; `!=` is `Not` an equality, and then
+/// true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expression {
     Or(Vec<Self>),
     And(Vec<Self>),
     Not(Box<Self>),
-    /// The field has this text, or not.
+    /// The text of the field passes the test with this text.
     Text(FieldIndex, TextTest, String),
-    /// The field is a whole number, or begins with one, in this relation to the number.
-    Number(FieldIndex, NumberTest, u64),
+    /// The field is a whole number between these bounds, or begins with one.
+    Number(FieldIndex, NumberBounds),
     /// The line has the field.
     Present(FieldIndex),
 }
+
+/// The least and the greatest number for which a comparison holds.
+pub(crate) type NumberBounds = (Bound<u64>, Bound<u64>);
 
 /// How a text is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextTest {
     Equal,
-    NotEqual,
     StartsWith,
     EndsWith,
     Contains,
     /// One of the values of a list that commas separate.
     Has,
-}
-
-/// How a number is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NumberTest {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
 }
 
 impl Expression {
@@ -97,13 +91,12 @@ impl Expression {
                 }
             }
             Self::Not(part) => part.may_be(!wanted, readings),
-            Self::Text(field, test, text) => readings.iter().any(|line| {
-                let value = line[field.0].as_deref();
-                value.map_or(*test == TextTest::NotEqual, |value| test.holds(value, text)) == wanted
-            }),
-            Self::Number(field, test, number) => readings.iter().any(|line| {
+            Self::Text(field, test, text) => readings
+                .iter()
+                .any(|line| line[field.0].as_deref().is_some_and(|value| test.holds(value, text)) == wanted),
+            Self::Number(field, bounds) => readings.iter().any(|line| {
                 let value = line[field.0].as_deref().and_then(whole_number);
-                value.map_or(*test == NumberTest::NotEqual, |value| test.holds(value, *number)) == wanted
+                value.is_some_and(|value| bounds.contains(&value)) == wanted
             }),
             Self::Present(field) => readings.iter().any(|line| line[field.0].is_some() == wanted),
         }
@@ -115,9 +108,7 @@ impl Expression {
             Self::Or(parts) => parts.iter().all(|part| part.needs(field)),
             Self::And(parts) => parts.iter().any(|part| part.needs(field)),
             Self::Not(_) => false,
-            Self::Text(of, test, _) => *of == field && *test != TextTest::NotEqual,
-            Self::Number(of, test, _) => *of == field && *test != NumberTest::NotEqual,
-            Self::Present(of) => *of == field,
+            Self::Text(of, ..) | Self::Number(of, _) | Self::Present(of) => *of == field,
         }
     }
 }
@@ -126,24 +117,10 @@ impl TextTest {
     fn holds(self, value: &str, text: &str) -> bool {
         match self {
             Self::Equal => value == text,
-            Self::NotEqual => value != text,
             Self::StartsWith => value.starts_with(text),
             Self::EndsWith => value.ends_with(text),
             Self::Contains => value.contains(text),
             Self::Has => value.split(',').any(|part| part.trim() == text),
-        }
-    }
-}
-
-impl NumberTest {
-    fn holds(self, value: u64, number: u64) -> bool {
-        match self {
-            Self::Equal => value == number,
-            Self::NotEqual => value != number,
-            Self::Less => value < number,
-            Self::LessOrEqual => value <= number,
-            Self::Greater => value > number,
-            Self::GreaterOrEqual => value >= number,
         }
     }
 }
@@ -162,14 +139,8 @@ mod tests {
 
     use super::*;
 
-    const TESTS: [TextTest; 6] = [
-        TextTest::Equal,
-        TextTest::NotEqual,
-        TextTest::StartsWith,
-        TextTest::EndsWith,
-        TextTest::Contains,
-        TextTest::Has,
-    ];
+    const TESTS: [TextTest; 5] =
+        [TextTest::Equal, TextTest::StartsWith, TextTest::EndsWith, TextTest::Contains, TextTest::Has];
 
     /// Conditions on the first field.
     fn conditions() -> impl Strategy<Value = Expression> {
@@ -177,7 +148,9 @@ mod tests {
         let comparison = prop_oneof![
             8 => (prop::sample::select(&TESTS[..]), "[/ab]{0,3}")
                 .prop_map(move |(test, text)| Expression::Text(field, test, text)),
-            1 => (0..3_u64).prop_map(move |number| Expression::Number(field, NumberTest::Less, number)),
+            1 => (0..3_u64).prop_map(move |number| {
+                Expression::Number(field, (Bound::Unbounded, Bound::Excluded(number)))
+            }),
             1 => Just(Expression::Present(field)),
         ];
         comparison.prop_recursive(3, 8, 3, |part| {

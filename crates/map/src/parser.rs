@@ -3,9 +3,10 @@
 //! `or` binds weakest, then `and`, then `not`; parentheses group.
 
 use std::iter::Peekable;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::vec;
 
-use super::expression::{Expression, FieldUses, NumberTest, TextTest};
+use super::expression::{Expression, FieldUses, NumberBounds, TextTest};
 
 /// Deeper nesting is a mistake, and each level takes stack.
 const MAX_DEPTH: usize = 50;
@@ -99,38 +100,44 @@ impl Parser<'_> {
             Token::Number(number) => number.to_string(),
             Token::Operator(_) => return Err(format!("{} follows '{name} {test}'", shown(&value))),
         };
-        if let (Token::Number(number), Some(test)) = (&value, number_test(&test)) {
-            return Ok(Expression::Number(field, test, *number));
-        }
-        let test = match test.as_str() {
-            "==" => TextTest::Equal,
-            "!=" => TextTest::NotEqual,
-            "starts_with" => TextTest::StartsWith,
-            "ends_with" => TextTest::EndsWith,
-            "contains" => TextTest::Contains,
-            "has" => TextTest::Has,
-            "<" | "<=" | ">" | ">=" => {
-                return Err(format!("'{test}' compares numbers, not {}", shown(&value)));
-            }
-            _ => {
-                return Err(format!(
-                    "'{test}' is not an operator; operators are == != <= >= < > starts_with ends_with contains has exists"
-                ));
-            }
+        // `!=` holds where `==` does not, also without the field.
+        let (compared, is_negated) = if test == "!=" { ("==", true) } else { (test.as_str(), false) };
+        let comparison = match number_bounds(compared, &value) {
+            Some(bounds) => Expression::Number(field, bounds),
+            None => Expression::Text(field, text_test(compared, &value)?, text),
         };
-        Ok(Expression::Text(field, test, text))
+        Ok(if is_negated { Expression::Not(Box::new(comparison)) } else { comparison })
     }
 }
 
-fn number_test(operator: &str) -> Option<NumberTest> {
+/// The numbers for which a comparison with `value` holds; `None` if it does not compare numbers.
+fn number_bounds(operator: &str, value: &Token) -> Option<NumberBounds> {
+    let Token::Number(number) = *value else { return None };
     Some(match operator {
-        "==" => NumberTest::Equal,
-        "!=" => NumberTest::NotEqual,
-        "<" => NumberTest::Less,
-        "<=" => NumberTest::LessOrEqual,
-        ">" => NumberTest::Greater,
-        ">=" => NumberTest::GreaterOrEqual,
+        "==" => (Included(number), Included(number)),
+        "<" => (Unbounded, Excluded(number)),
+        "<=" => (Unbounded, Included(number)),
+        ">" => (Excluded(number), Unbounded),
+        ">=" => (Included(number), Unbounded),
         _ => return None,
+    })
+}
+
+fn text_test(operator: &str, value: &Token) -> Result<TextTest, String> {
+    Ok(match operator {
+        "==" => TextTest::Equal,
+        "starts_with" => TextTest::StartsWith,
+        "ends_with" => TextTest::EndsWith,
+        "contains" => TextTest::Contains,
+        "has" => TextTest::Has,
+        "<" | "<=" | ">" | ">=" => {
+            return Err(format!("'{operator}' compares numbers, not {}", shown(value)));
+        }
+        _ => {
+            return Err(format!(
+                "'{operator}' is not an operator; operators are == != <= >= < > starts_with ends_with contains has exists"
+            ));
+        }
     })
 }
 

@@ -68,6 +68,18 @@ impl<'n> YamlMap<'n> {
         self.get(key).map(|node| scalar(node, key).map(|text| (text, node.line))).transpose()
     }
 
+    /// The value that `parse` makes of the text of a key; the text must be `expected`.
+    pub fn parsed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Reason> {
+        let Some((text, line)) = self.text(key)? else { return Ok(None) };
+        let wrong = || Reason::new(line, format!("'{key}' is {expected}, not '{text}'"));
+        parse(text).map(Some).ok_or_else(wrong)
+    }
+
     pub fn missing(&self, key: &str) -> Reason {
         Reason::new(self.line, format!("'{key}' is missing in {}", self.name))
     }

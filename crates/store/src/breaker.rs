@@ -79,7 +79,8 @@ impl BreakerState {
 #[derive(Debug)]
 pub struct Breaker {
     options: BreakerOptions,
-    state: State,
+    /// `None` while it is closed.
+    outage: Option<Outage>,
     consecutive_failures: u32,
     /// The ends of the last failures that counted, the oldest first.
     counted: [Option<Instant>; COUNTED_TOGETHER],
@@ -88,10 +89,13 @@ pub struct Breaker {
 }
 
 #[derive(Debug)]
-enum State {
-    Closed,
-    Open { cause: Arc<StoreError>, pauses: u32, probe_at: Instant },
-    HalfOpen { cause: Arc<StoreError>, pauses: u32 },
+struct Outage {
+    /// The failure that opened the breaker or keeps it open.
+    cause: Arc<StoreError>,
+    /// The pauses before the present one.
+    pauses: u32,
+    /// `None` while a probe is in flight.
+    probe_at: Option<Instant>,
 }
 
 impl Breaker {
@@ -100,37 +104,34 @@ impl Breaker {
     pub fn new(options: BreakerOptions, random: fastrand::Rng) -> Self {
         let window = Window::new(options.window);
         let counted = [None; COUNTED_TOGETHER];
-        Self { options, state: State::Closed, consecutive_failures: 0, counted, window, random }
+        Self { options, outage: None, consecutive_failures: 0, counted, window, random }
     }
 
     /// The current state.
     #[must_use]
     pub fn state(&self) -> BreakerState {
-        match self.state {
-            State::Closed => BreakerState::Closed,
-            State::Open { .. } => BreakerState::Open,
-            State::HalfOpen { .. } => BreakerState::HalfOpen,
+        match self.outage {
+            None => BreakerState::Closed,
+            Some(Outage { probe_at: Some(_), .. }) => BreakerState::Open,
+            Some(Outage { probe_at: None, .. }) => BreakerState::HalfOpen,
         }
     }
 
     /// The failure that opened the breaker or keeps it open; `None` while it is closed.
     #[must_use]
     pub fn cause(&self) -> Option<&Arc<StoreError>> {
-        match &self.state {
-            State::Closed => None,
-            State::Open { cause, .. } | State::HalfOpen { cause, .. } => Some(cause),
-        }
+        self.outage.as_ref().map(|outage| &outage.cause)
     }
 
     /// When the next probe is due; `None` unless the breaker is open.
     #[must_use]
     pub fn probe_at(&self) -> Option<Instant> {
-        if let State::Open { probe_at, .. } = self.state { Some(probe_at) } else { None }
+        self.outage.as_ref()?.probe_at
     }
 
     /// Records that a call succeeded. Ignored unless the breaker is closed: the call was sent before it opened.
     pub fn record_success(&mut self, now: Instant) {
-        if matches!(self.state, State::Closed) {
+        if self.outage.is_none() {
             self.consecutive_failures = 0;
             self.window.add(now, 1, 0);
         }
@@ -138,7 +139,7 @@ impl Breaker {
 
     /// Records that a call sent at `sent` failed. True if this opens the breaker.
     pub fn record_failure(&mut self, sent: Instant, now: Instant, cause: &StoreError) -> bool {
-        if !matches!(self.state, State::Closed) {
+        if self.outage.is_some() {
             return false;
         }
         if self.counted[0].is_none_or(|ended| sent >= ended) {
@@ -157,17 +158,17 @@ impl Breaker {
 
     /// Records that the probe is sent.
     pub fn start_probe(&mut self) {
-        if let State::Open { cause, pauses, .. } = &self.state {
-            self.state = State::HalfOpen { cause: Arc::clone(cause), pauses: *pauses };
+        if let Some(outage) = &mut self.outage {
+            outage.probe_at = None;
         }
     }
 
     /// Records the result of the probe.
     pub fn record_probe(&mut self, now: Instant, result: Result<(), StoreError>) {
-        let State::HalfOpen { pauses, .. } = self.state else { return };
+        let Some(Outage { pauses, probe_at: None, .. }) = self.outage else { return };
         match result {
             Ok(()) => {
-                self.state = State::Closed;
+                self.outage = None;
                 self.consecutive_failures = 0;
                 self.window = Window::new(self.options.window);
             }
@@ -176,8 +177,8 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Instant, cause: Arc<StoreError>, pauses: u32) {
-        let probe_at = now + self.pause(pauses);
-        self.state = State::Open { cause, pauses, probe_at };
+        let probe_at = Some(now + self.pause(pauses));
+        self.outage = Some(Outage { cause, pauses, probe_at });
     }
 
     /// The pause after this many pauses: doubles from a quarter of the longest. A random time of at most half of it is

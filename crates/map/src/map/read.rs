@@ -184,45 +184,29 @@ fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> 
 }
 
 fn read_steps(map: &YamlMap<'_>) -> Result<Vec<Step>, Reason> {
-    let mut steps = Vec::new();
-    if let Some((text, line)) = map.text("take")? {
-        let hop = text.strip_prefix("trusted-hop ").and_then(|hop| hop.trim().parse().ok());
-        steps.push(match (text, hop) {
-            ("first", _) => Step::First,
-            (_, Some(hop @ 1..)) => Step::TrustedHop(hop),
-            _ => {
-                let reason = format!("'take' is 'first' or 'trusted-hop N' with N from 1, not '{text}'");
-                return Err(Reason::new(line, reason));
-            }
-        });
-    }
-    match map.text("strip")? {
-        None => {}
-        Some(("query", _)) => steps.push(Step::StripQuery),
-        Some(("port", _)) => steps.push(Step::StripPort),
-        Some((text, line)) => {
-            return Err(Reason::new(line, format!("'strip' is 'query' or 'port', not '{text}'")));
+    let take = map.parsed("take", "'first' or 'trusted-hop N' with N from 1", |text| {
+        match text.strip_prefix("trusted-hop ") {
+            Some(hop) => hop.trim().parse().ok().filter(|hop| *hop > 0).map(Step::TrustedHop),
+            None => (text == "first").then_some(Step::First),
         }
-    }
-    if let Some((text, line)) = map.text("prefix")? {
-        let bits = text.parse().ok().filter(|bits| (1..=128).contains(bits));
-        let reason =
-            || format!("'prefix' is a number of bits of an IPv6 address, from 1 to 128, not '{text}'");
-        steps.push(Step::Network(bits.ok_or_else(|| Reason::new(line, reason()))?));
-    }
-    match map.text("lowercase")? {
-        None | Some(("false", _)) => {}
-        Some(("true", _)) => steps.push(Step::Lowercase),
-        Some((text, line)) => {
-            return Err(Reason::new(line, format!("'lowercase' is true or false, not '{text}'")));
-        }
-    }
-    if let Some(node) = map.get("template") {
-        let texts = list(node, "template")?.iter().map(|node| scalar(node, "template"));
-        let templates = texts.map(|text| text.map(|text| PathTemplate { text: text.to_owned() }));
-        steps.push(Step::Templates(templates.collect::<Result<_, _>>()?));
-    }
-    Ok(steps)
+    })?;
+    let strip = map.parsed("strip", "'query' or 'port'", |text| match text {
+        "query" => Some(Step::StripQuery),
+        "port" => Some(Step::StripPort),
+        _ => None,
+    })?;
+    let bits = |text: &str| text.parse().ok().filter(|bits| (1..=128).contains(bits));
+    let network = map.parsed("prefix", "a number of bits of an IPv6 address, from 1 to 128", bits)?;
+    let is_lowercase = map.parsed("lowercase", "true or false", |text| text.parse().ok())?;
+    let lowercase = is_lowercase.unwrap_or(false).then_some(Step::Lowercase);
+    let templates = map.get("template").map(read_templates).transpose()?;
+    Ok([take, strip, network.map(Step::Network), lowercase, templates].into_iter().flatten().collect())
+}
+
+fn read_templates(node: &Node) -> Result<Step, Reason> {
+    let texts = list(node, "template")?.iter().map(|node| scalar(node, "template"));
+    let templates = texts.map(|text| text.map(|text| PathTemplate { text: text.to_owned() }));
+    Ok(Step::Templates(templates.collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

@@ -1,25 +1,21 @@
-//! The one or two backends of a store: counters of limits of one second may have a backend of their own. A request that
-//! meets such limits and others is then decided in parts (`reserve`), like a request over several slots of a cluster.
+//! The servers of a store: one backend, or two where the counters of limits of one second have servers of their own. A
+//! backend is a single server, perhaps behind sentinels, or a cluster. The rest of the store need not know which.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use engine::{Charge, Charges, Outcomes, StoreError};
-use futures_util::FutureExt;
-use futures_util::future::{join_all, select_all};
+use engine::{Charge, StoreError};
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::backend::Backend;
-use super::connect::{ConnectTimeouts, Target};
-use super::error::OptionsError;
-use super::node::Node;
-use super::options::RedisOptions;
-use super::reserve::{self, Places, RouteError};
+use super::cluster::{self, Router};
+use super::connect::Target;
+use super::error::{OptionsError, RouteError};
+use super::node::{CallMode, Node, QueueDepth, check_writes};
+use super::options::{RedisOptions, Topology};
 use super::script::{EncodedRequest, RequestReply};
 use super::slot::slot_of_key;
-use super::tasks::{TaskError, Tasks};
-use crate::breaker::BreakerState;
-use crate::observer::{BreakerTransition, Observer};
+use super::tasks::Tasks;
+use crate::observer::Observer;
 
 /// The period of the limits whose counters may be on servers of their own.
 const PERIOD_US: u64 = 1_000_000;
@@ -30,19 +26,31 @@ const MAIN: &str = "main";
 
 /// The backends of a store.
 pub(super) struct Backends {
-    options: RedisOptions,
+    pub(super) options: RedisOptions,
     main: Backend,
     /// The backend of the counters of limits of one second; `None` where these counters are in the main backend.
     per_second: Option<Backend>,
-    /// The observers of the main backend, and of the backend for limits of one second.
-    observers: [Arc<dyn Observer>; 2],
 }
 
-/// Counters that one script call can decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CounterPlace {
+/// The servers to which the URLs of the settings lead.
+pub(super) struct Backend {
+    /// `None` where the store has one backend.
+    name: Option<&'static str>,
+    servers: Servers,
+    observer: Arc<dyn Observer>,
+}
+
+enum Servers {
+    One(Arc<Node>),
+    Cluster(Arc<Router>),
+}
+
+/// Counters of one place can be decided by one script call. The default is the place of a request without counters: any
+/// server can answer it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
     is_per_second: bool,
-    /// `None` for a single server.
+    /// `None` for a single server, and for any server of a cluster.
     slot: Option<u16>,
 }
 
@@ -83,198 +91,176 @@ impl From<StoreError> for StoreFailure {
 }
 
 impl Backends {
+    /// Starts the batchers as `tasks`. The servers need not run yet. The second observer is that of the servers for
+    /// limits of one second.
     pub(super) fn start(
         options: &RedisOptions,
         observers: [Arc<dyn Observer>; 2],
+        tasks: &Arc<Tasks>,
     ) -> Result<Self, OptionsError> {
-        let [main_observer, per_second_observer] = observers.clone();
-        let main = Backend::start(options, main_observer)?;
+        let [main_observer, observer] = observers;
+        let main_name = options.per_second.as_ref().map(|_| MAIN);
+        let main = Backend::start(options, main_name, main_observer, tasks)?;
         let per_second = options
             .of_per_second()
-            .map(|options| Backend::start(&options, Arc::new(PerSecondObserver(per_second_observer))));
-        Ok(Self { options: options.clone(), main, per_second: per_second.transpose()?, observers })
-    }
-
-    pub(super) fn options(&self) -> &RedisOptions {
-        &self.options
+            .map(|options| Backend::start(&options, Some(PER_SECOND), observer, tasks));
+        Ok(Self { options: options.clone(), main, per_second: per_second.transpose()? })
     }
 
     /// The only server of the store; `None` if there is a cluster, or a second backend.
     pub(super) fn only_node(&self) -> Option<&Node> {
-        match (&self.main, &self.per_second) {
-            (Backend::One(node, _), None) => Some(node),
+        match (&self.main.servers, &self.per_second) {
+            (Servers::One(node), None) => Some(node),
             _ => None,
         }
     }
 
-    /// Decides a request whose counters may be in several places. `request` is the encoding of `charges`. A request
-    /// over two backends goes on as one of `tasks` when its caller is gone.
-    pub(super) async fn decide(
-        self: &Arc<Self>,
-        tasks: &Tasks,
-        charges: &Charges,
-        request: EncodedRequest,
-        deadline: Instant,
-    ) -> Result<Outcomes, StoreError> {
-        match (&self.main, &self.per_second) {
-            (Backend::Cluster(cluster), None) => cluster.decide(charges, request, deadline).await,
-            _ => reserve::decide(self, tasks, charges, request, deadline).await,
-        }
+    /// The place of the counter of `charge`, whose key with its prefix is `key`.
+    pub(super) fn place(&self, charge: &Charge, key: &str) -> Place {
+        let is_per_second = self.per_second.is_some() && is_per_second(charge);
+        let place = Place { is_per_second, slot: None };
+        Place { slot: self.backend(place).slot_of(key), ..place }
     }
 
-    /// The backends with their names; a single backend has no name.
-    fn all(&self) -> impl Iterator<Item = (Option<&'static str>, &Backend)> {
-        let main = self.per_second.as_ref().map(|_| MAIN);
-        let per_second = self.per_second.iter().map(|backend| (Some(PER_SECOND), backend));
-        std::iter::once((main, &self.main)).chain(per_second)
+    /// The places of the counters of a request, which is the encoding of `charges`.
+    pub(super) fn places<'r>(
+        &self,
+        charges: impl Iterator<Item = &'r Charge>,
+        request: &'r EncodedRequest,
+    ) -> impl Iterator<Item = Place> {
+        let with_counter = charges.filter(|charge| charge.kernel.has_counter());
+        with_counter.zip(request.keys()).map(|(charge, key)| self.place(charge, key))
+    }
+
+    /// Sends a request whose counters are in one place, and returns its answer.
+    pub(super) async fn call(
+        &self,
+        request: EncodedRequest,
+        place: Place,
+        deadline: Instant,
+    ) -> Result<RequestReply, RouteError> {
+        self.backend(place).call(request, place.slot, deadline).await
     }
 
     /// Asks every server for a decision on a counter of its own, and on a sliding log if one is needed.
     pub(super) async fn probe(&self, needs_log: bool) -> Result<(), StoreFailure> {
-        let probes = self.all().map(async |(name, backend)| {
+        let probes = self.all().map(async |backend| {
             let failure = backend.probe(&self.options, needs_log).await.err();
-            BackendStatus { name, failure }
+            BackendStatus { name: backend.name, failure }
         });
         StoreFailure::of_backends(&join_all(probes).await).map_or(Ok(()), Err)
     }
 
     /// For each backend, why the breakers of all its servers are open.
     pub(super) fn status(&self) -> Vec<BackendStatus> {
-        let status = |(name, backend): (_, &Backend)| {
-            let failure = backend.breaker_cause().map(Arc::unwrap_or_clone);
-            BackendStatus { name, failure }
+        let status = |backend: &Backend| BackendStatus {
+            name: backend.name,
+            failure: backend.breaker_cause().map(Arc::unwrap_or_clone),
         };
         self.all().map(status).collect()
     }
 
-    /// Sends a request about the counter of `charge`, and waits for its answer.
-    pub(super) async fn submit(
-        &self,
-        charge: &Charge,
-        request: EncodedRequest,
-    ) -> Result<RequestReply, StoreError> {
-        self.backend(is_per_second(charge)).submit(request, self.deadline()).await
-    }
-
-    /// The servers known at present, and how to connect to them.
-    pub(super) fn targets(&self) -> Vec<(String, Target)> {
-        let targets = |(name, backend): (Option<&str>, &Backend)| {
-            let targets = backend.targets().into_iter();
-            targets.map(|(address, target)| (node_name(name, address), target)).collect::<Vec<_>>()
-        };
-        self.all().flat_map(targets).collect()
-    }
-
-    /// The servers known at present, and the states of their breakers.
-    pub(super) fn nodes(&self) -> Vec<(String, BreakerState)> {
-        let nodes = |(name, backend): (Option<&str>, &Backend)| {
-            let nodes = backend.nodes().into_iter();
-            nodes.map(|(address, state)| (node_name(name, address), state)).collect::<Vec<_>>()
-        };
-        self.all().flat_map(nodes).collect()
-    }
-
-    /// The connections for decisions that were opened since the start, to the servers known at present.
-    pub(super) fn connections_opened(&self) -> u64 {
-        self.all().map(|(_, backend)| backend.connections_opened()).sum()
+    /// The servers known at present.
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.all().flat_map(Backend::nodes).collect()
     }
 
     /// Refuses further requests, and answers those that wait.
     pub(super) fn close(&self) {
-        self.all().for_each(|(_, backend)| backend.close());
+        self.all().for_each(Backend::close);
     }
 
-    /// Closes the servers, and returns when their tasks have ended.
-    pub(super) async fn shutdown(&self) -> Result<(), TaskError> {
-        let mut result = Ok(());
-        for (_, backend) in self.all() {
-            result = result.and(backend.shutdown().await);
-        }
-        result
-    }
-
-    /// Resolves when a background task has died; pending for ever otherwise.
-    pub(super) fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
-        let died: Vec<_> = self.all().map(|(_, backend)| backend.died().boxed()).collect();
-        select_all(died).map(|(first, ..)| first)
-    }
-
-    fn backend(&self, is_per_second: bool) -> &Backend {
-        self.per_second.as_ref().filter(|_| is_per_second).unwrap_or(&self.main)
+    /// Reports that a charge in this place may stay recorded, although its request was denied.
+    pub(super) fn lost_undo(&self, place: Place) {
+        self.backend(place).observer.lost_undo();
     }
 
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.options.timeout
     }
+
+    fn all(&self) -> impl Iterator<Item = &Backend> {
+        std::iter::once(&self.main).chain(&self.per_second)
+    }
+
+    fn backend(&self, place: Place) -> &Backend {
+        self.per_second.as_ref().filter(|_| place.is_per_second).unwrap_or(&self.main)
+    }
 }
 
-impl Places for Backends {
-    type Place = CounterPlace;
-
-    fn place(&self, charge: &Charge, key: &str) -> CounterPlace {
-        let is_per_second = is_per_second(charge);
-        let slot = match self.backend(is_per_second) {
-            Backend::One(..) => None,
-            Backend::Cluster(_) => Some(slot_of_key(key)),
+impl Backend {
+    fn start(
+        options: &RedisOptions,
+        name: Option<&'static str>,
+        observer: Arc<dyn Observer>,
+        tasks: &Arc<Tasks>,
+    ) -> Result<Self, OptionsError> {
+        let prefix = name.filter(|name| *name == PER_SECOND).unwrap_or_default();
+        let queue_depth = QueueDepth::new(Arc::clone(&observer));
+        let servers = match options.topology {
+            Topology::Standalone | Topology::Sentinel(_) => {
+                let target = Target::new(options)?;
+                Servers::One(Arc::new(Node::start(prefix.to_owned(), target, options, queue_depth, tasks)))
+            }
+            Topology::Cluster => Servers::Cluster(cluster::start(options, prefix, queue_depth, tasks)?),
         };
-        CounterPlace { is_per_second, slot }
+        Ok(Self { name, servers, observer })
+    }
+
+    /// The slot of a key; `None` on a single server, which has no slots.
+    fn slot_of(&self, key: &str) -> Option<u16> {
+        match self.servers {
+            Servers::One(_) => None,
+            Servers::Cluster(_) => Some(slot_of_key(key)),
+        }
     }
 
     async fn call(
         &self,
         request: EncodedRequest,
-        place: Option<CounterPlace>,
+        slot: Option<u16>,
         deadline: Instant,
     ) -> Result<RequestReply, RouteError> {
-        let place = place.unwrap_or(CounterPlace { is_per_second: false, slot: None });
-        self.backend(place.is_per_second).call(request, place.slot, deadline).await
+        match &self.servers {
+            Servers::One(node) => {
+                let answer = node.call(request, CallMode::Batched(None), deadline).await;
+                Ok(answer.map_err(StoreError::from)?)
+            }
+            Servers::Cluster(router) => router.call(request, slot, deadline).await,
+        }
     }
 
-    fn key_prefix(&self) -> &str {
-        &self.options.key_prefix
+    async fn probe(&self, options: &RedisOptions, needs_log: bool) -> Result<(), StoreError> {
+        let slots = match &self.servers {
+            Servers::One(_) => vec![None],
+            Servers::Cluster(router) => router.probe_slots(Instant::now() + options.timeout).await?,
+        };
+        let call = async |request: EncodedRequest| {
+            let slot = request.keys().next().and_then(|key| self.slot_of(key));
+            Ok(self.call(request, slot, Instant::now() + options.timeout).await?)
+        };
+        let probes = slots.iter().map(|slot| check_writes(&options.key_prefix, *slot, needs_log, call));
+        join_all(probes).await.into_iter().collect()
     }
 
-    fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
-        ConnectTimeouts::new(self.options.timeout).at_least(least, round_trips)
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        match &self.servers {
+            Servers::One(node) => vec![Arc::clone(node)],
+            Servers::Cluster(router) => router.nodes(),
+        }
     }
 
-    fn lost_undo(&self, place: Option<CounterPlace>) {
-        let is_per_second = place.is_some_and(|place| place.is_per_second);
-        self.observers[usize::from(is_per_second)].lost_undo();
-    }
-}
-
-/// Reports the servers of the second backend by their names in the store.
-#[derive(Debug)]
-struct PerSecondObserver(Arc<dyn Observer>);
-
-impl Observer for PerSecondObserver {
-    fn batch(&self, requests: usize) {
-        self.0.batch(requests);
+    /// Why no server decides: the failure that keeps a breaker open, if every server's breaker is open.
+    fn breaker_cause(&self) -> Option<Arc<StoreError>> {
+        let causes: Option<Vec<_>> = self.nodes().iter().map(|node| node.breaker_cause()).collect();
+        causes?.pop()
     }
 
-    fn queue_depth(&self, requests: usize) {
-        self.0.queue_depth(requests);
-    }
-
-    fn lost_undo(&self) {
-        self.0.lost_undo();
-    }
-
-    fn breaker(&self, transition: BreakerTransition<'_>) {
-        self.0.breaker(BreakerTransition {
-            node: &node_name(Some(PER_SECOND), transition.node.to_owned()),
-            ..transition
-        });
-    }
-}
-
-/// The name of a server in the store.
-fn node_name(backend: Option<&str>, address: String) -> String {
-    match backend {
-        Some(PER_SECOND) if address.is_empty() => PER_SECOND.to_owned(),
-        Some(PER_SECOND) => format!("{PER_SECOND} {address}"),
-        _ => address,
+    fn close(&self) {
+        match &self.servers {
+            Servers::One(node) => node.close(),
+            Servers::Cluster(router) => router.close(),
+        }
     }
 }
 
@@ -307,13 +293,5 @@ mod tests {
             }
         }
         assert!(!is_here(Kernel::Blocked(Blocked::new(PERIOD_US))), "it has no counter");
-    }
-
-    #[test]
-    fn the_servers_of_the_second_backend_have_its_name() {
-        let named = |backend| ["", "a:1"].map(|address| node_name(backend, address.to_owned()));
-        assert_eq!(named(Some(PER_SECOND)), ["per_second", "per_second a:1"]);
-        assert_eq!(named(Some(MAIN)), ["", "a:1"]);
-        assert_eq!(named(None), ["", "a:1"]);
     }
 }

@@ -67,6 +67,15 @@ pub(crate) enum Redirect {
     Down,
 }
 
+/// Why a request that was sent to the servers of a backend has no answer.
+#[derive(Debug)]
+pub(crate) enum RouteError {
+    /// The request may have been decided, or cannot be decided at present.
+    Failed(StoreError),
+    /// The slot is migrating, and the keys of the request are on both nodes: they can be decided one at a time only.
+    SlotMigrating,
+}
+
 impl Redirect {
     /// The redirect that an error stands for, if any.
     fn from_error(error: &RedisError) -> Option<Self> {
@@ -89,6 +98,21 @@ impl From<Redirect> for StoreError {
             Redirect::TryAgain => "the keys are being moved to another node".to_owned(),
             Redirect::Down => "the cluster does not serve the slot".to_owned(),
         })
+    }
+}
+
+impl From<StoreError> for RouteError {
+    fn from(failure: StoreError) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<RouteError> for StoreError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::Failed(failure) => failure,
+            RouteError::SlotMigrating => Redirect::TryAgain.into(),
+        }
     }
 }
 

@@ -6,13 +6,12 @@
 //! numbers in the reply. With one standalone server that is all.
 //!
 //! Other topologies have one door, `backends`: counters of limits of one second may have a backend of their own, and
-//! each backend is a single server or a cluster with a node for each primary (`backend`, `cluster`). A request over
-//! several slots or backends is decided in parts (`reserve`). Sentinels only choose where connections lead
+//! each backend is a single server or a cluster with a node for each primary (`cluster`). A request over several slots
+//! or backends is decided in parts (`reserve`). Sentinels only choose where connections lead
 //! (`connect/sentinel`). [`ReplayClient`] decides at times that the caller chooses. Types of redis-rs stay in this
 //! module.
 
 mod address;
-mod backend;
 mod backends;
 mod cluster;
 mod connect;
@@ -64,6 +63,8 @@ pub struct RedisStore {
 
 struct Handle {
     backends: Arc<Backends>,
+    /// The batchers and all that they need.
+    tasks: Arc<Tasks>,
     /// Requests over both backends, or over several slots of one. They finish even if the caller is gone, so that no
     /// charge stays recorded by mistake.
     requests: Tasks,
@@ -77,7 +78,7 @@ impl Drop for Handle {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("options", self.handle.backends.options()).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("options", &self.handle.backends.options).finish_non_exhaustive()
     }
 }
 
@@ -105,8 +106,9 @@ impl RedisStore {
         observers: [Arc<dyn Observer>; 2],
     ) -> Result<Self, OptionsError> {
         options.check()?;
-        let backends = Arc::new(Backends::start(options, observers)?);
-        Ok(Self { handle: Arc::new(Handle { backends, requests: Tasks::new() }) })
+        let tasks = Arc::new(Tasks::new());
+        let backends = Arc::new(Backends::start(options, observers, &tasks)?);
+        Ok(Self { handle: Arc::new(Handle { backends, tasks, requests: Tasks::new() }) })
     }
 
     /// Asks Redis for a decision on a counter of its own, `<prefix>probe...`, which expires after some seconds. So the
@@ -131,9 +133,10 @@ impl RedisStore {
     /// What the servers report about themselves, as text for operators, each over a connection of its own. The names
     /// are those of [`nodes`](Self::nodes).
     pub async fn describe_servers(&self) -> Vec<ServerReport> {
-        let reports = self.handle.backends.targets().into_iter().map(async |(address, target)| {
-            let description = server_info::describe(&target, &SystemClock).await;
-            ServerReport { address, description }
+        let nodes = self.handle.backends.nodes();
+        let reports = nodes.iter().map(async |node| {
+            let description = server_info::describe(node.target(), &SystemClock).await;
+            ServerReport { address: node.name().to_owned(), description }
         });
         join_all(reports).await
     }
@@ -144,14 +147,15 @@ impl RedisStore {
     /// The first [`TaskError`], if any.
     pub async fn shutdown(&self) -> Result<(), TaskError> {
         let finished = self.handle.requests.join().await;
-        self.handle.backends.shutdown().await.and(finished)
+        self.handle.backends.close();
+        self.handle.tasks.join().await.and(finished)
     }
 
     /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost
     /// a part of its work, and the process should end. Otherwise it is pending for ever. It does not keep the store
     /// alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
-        self.handle.backends.died()
+        self.handle.tasks.died()
     }
 
     /// The servers that decide, as known at present, with the states of their breakers. A standalone server has an
@@ -159,7 +163,8 @@ impl RedisStore {
     /// that.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
-        self.handle.backends.nodes()
+        let nodes = self.handle.backends.nodes();
+        nodes.iter().map(|node| (node.name().to_owned(), node.breaker_state())).collect()
     }
 
     /// One entry for each backend: whether the breakers of all its servers are open.
@@ -172,7 +177,7 @@ impl RedisStore {
     /// restarted.
     #[must_use]
     pub fn connections_opened(&self) -> u64 {
-        self.handle.backends.connections_opened()
+        self.handle.backends.nodes().iter().map(|node| node.connections_opened()).sum()
     }
 }
 
@@ -181,8 +186,9 @@ impl Reset for RedisStore {
         let backends = &self.handle.backends;
         let mut had_units = Vec::with_capacity(charges.len());
         for (key, charge) in charges.iter() {
-            let request = EncodedRequest::reset(key, &backends.options().key_prefix);
-            had_units.push(backends.submit(charge, request).await?.was_reset()?);
+            let request = EncodedRequest::reset(key, &backends.options.key_prefix);
+            let place = backends.place(charge, request.keys().next().unwrap_or_default());
+            had_units.push(backends.call(request, place, backends.deadline()).await?.was_reset()?);
         }
         Ok(had_units)
     }
@@ -190,14 +196,14 @@ impl Reset for RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let Handle { backends, requests } = &*self.handle;
-        let request = EncodedRequest::new(charges, &backends.options().key_prefix);
+        let Handle { backends, requests, .. } = &*self.handle;
+        let request = EncodedRequest::new(charges, &backends.options.key_prefix);
         let deadline = backends.deadline();
         if let Some(node) = backends.only_node() {
             return node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges);
         }
         // This future is boxed: it is five times as large as the one above, and every decision would have its size.
-        Box::pin(backends.decide(requests, charges, request, deadline)).await
+        Box::pin(reserve::decide(backends, requests, charges, request, deadline)).await
     }
 }
 

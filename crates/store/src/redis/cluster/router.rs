@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Charge, StoreError};
+use engine::StoreError;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -14,14 +14,11 @@ use super::refresh_signal::RefreshSignal;
 use super::slot_map::{Primary, SlotMap};
 use super::slot_ranges::SlotRange;
 use crate::redis::address::Address;
-use crate::redis::connect::{ConnectTimeouts, Endpoint, Target};
-use crate::redis::error::Redirect;
-use crate::redis::node::QueueDepth;
-use crate::redis::node::{CallError, CallMode, Cause, Node, NotExecuted};
+use crate::redis::connect::{Endpoint, Target, endpoints};
+use crate::redis::error::{OptionsError, Redirect, RouteError};
+use crate::redis::node::{CallError, CallMode, Cause, Node, NotExecuted, QueueDepth};
 use crate::redis::options::RedisOptions;
-use crate::redis::reserve::{Places, RouteError};
 use crate::redis::script::{EncodedRequest, RequestReply};
-use crate::redis::slot::slot_of_key;
 use crate::redis::tasks::Tasks;
 
 /// How many times a request is sent at most. Each redirect comes from a node that knows the slots better, so more than
@@ -32,10 +29,13 @@ const MAX_ATTEMPTS: usize = 5;
 const MIGRATION_PAUSE: Duration = Duration::from_millis(2);
 
 /// The primaries of a cluster and their slots.
-pub(super) struct Router {
+pub(in crate::redis) struct Router {
     options: RedisOptions,
-    endpoints: Endpoints,
-    map: Mutex<SlotMap<Node>>,
+    /// What stands before the addresses in the names of the nodes.
+    prefix: &'static str,
+    /// The nodes of the settings, at least one, in their order.
+    seeds: Vec<(Address, Endpoint)>,
+    map: Mutex<SlotMap<Arc<Node>>>,
     refresh_signal: RefreshSignal,
     /// `Ok` after the first successful refresh. Until then the error of the last refresh, or `None`.
     first_refresh: watch::Sender<Option<Result<(), StoreError>>>,
@@ -44,6 +44,9 @@ pub(super) struct Router {
     /// The tasks of all nodes.
     tasks: Arc<Tasks>,
 }
+
+/// A primary of the slot map.
+type Owner = Arc<Primary<Arc<Node>>>;
 
 /// How a request was sent.
 #[derive(Clone, Copy)]
@@ -56,20 +59,25 @@ struct SentCall {
 impl Router {
     pub(super) fn new(
         options: &RedisOptions,
-        endpoints: Endpoints,
+        prefix: &'static str,
         queue_depth: QueueDepth,
         tasks: Arc<Tasks>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, OptionsError> {
+        let seeds = endpoints(options, &options.credentials)?;
+        if seeds.is_empty() {
+            return Err(OptionsError::NoUrl);
+        }
+        Ok(Self {
             options: options.clone(),
-            endpoints,
+            prefix,
+            seeds: seeds.into_iter().map(|seed| (seed_address(&seed), seed)).collect(),
             map: Mutex::default(),
             refresh_signal: RefreshSignal::default(),
             first_refresh: watch::Sender::new(None),
             queue_depth,
             closing: CancellationToken::new(),
             tasks,
-        }
+        })
     }
 
     pub(super) fn refresh_signal(&self) -> &RefreshSignal {
@@ -82,7 +90,7 @@ impl Router {
     }
 
     /// Closes all nodes, also those that a redirect opens later.
-    pub(super) fn close(&self) {
+    pub(in crate::redis) fn close(&self) {
         self.closing.cancel();
         for primary in self.map.lock().primaries() {
             primary.node.close();
@@ -90,29 +98,33 @@ impl Router {
     }
 
     /// The primaries known at present.
-    pub(super) fn primaries(&self) -> Vec<Arc<Primary<Node>>> {
-        self.map.lock().primaries().to_vec()
+    pub(in crate::redis) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.map.lock().primaries().iter().map(|primary| Arc::clone(&primary.node)).collect()
     }
 
-    /// The addresses of the primaries known at present, and how to connect to them.
+    /// A slot of each primary that serves one. Waits for the first refresh of the slot map.
+    pub(in crate::redis) async fn probe_slots(
+        &self,
+        deadline: Instant,
+    ) -> Result<Vec<Option<u16>>, StoreError> {
+        self.owner(None, deadline).await?;
+        Ok(self.map.lock().first_slots().into_iter().map(Some).collect())
+    }
+
+    /// The primaries known at present, with their addresses.
     pub(super) fn targets(&self) -> Vec<(Address, Target)> {
-        let primaries = self.primaries();
-        primaries.iter().map(|primary| (primary.address.clone(), primary.node.target().clone())).collect()
+        let map = self.map.lock();
+        let targets = map.primaries().iter();
+        targets.map(|primary| (primary.address.clone(), primary.node.target().clone())).collect()
     }
 
-    /// A slot of each primary that serves one.
-    pub(super) fn probe_slots(&self) -> Vec<u16> {
-        self.map.lock().first_slots()
-    }
-
-    /// The nodes of the settings.
+    /// The nodes of the settings, with their addresses.
     pub(super) fn seeds(&self) -> impl Iterator<Item = (Address, Target)> {
-        let seeds = self.endpoints.seeds().iter();
-        seeds.map(|(address, endpoint)| (address.clone(), Target::Server(endpoint.clone())))
+        self.seeds.iter().map(|(address, endpoint)| (address.clone(), Target::Server(endpoint.clone())))
     }
 
     /// Sends a request whose keys share this slot, and returns its answer. Follows redirects.
-    pub(super) async fn call(
+    pub(in crate::redis) async fn call(
         &self,
         request: EncodedRequest,
         slot: Option<u16>,
@@ -149,11 +161,7 @@ impl Router {
     }
 
     /// The primary that serves the slot. Waits for the first refresh of the slot map.
-    pub(super) async fn owner(
-        &self,
-        slot: Option<u16>,
-        deadline: Instant,
-    ) -> Result<Arc<Primary<Node>>, StoreError> {
+    async fn owner(&self, slot: Option<u16>, deadline: Instant) -> Result<Owner, StoreError> {
         if let Some(owner) = self.map.lock().owner(slot) {
             return Ok(owner);
         }
@@ -172,12 +180,7 @@ impl Router {
     }
 
     /// The primary that serves the slot now, after `failed` could not be reached; `failure` if it still is `failed`.
-    fn new_owner(
-        &self,
-        failed: &Arc<Primary<Node>>,
-        slot: Option<u16>,
-        failure: StoreError,
-    ) -> Result<Arc<Primary<Node>>, RouteError> {
+    fn new_owner(&self, failed: &Owner, slot: Option<u16>, failure: StoreError) -> Result<Owner, RouteError> {
         self.refresh_signal.request_after_failure(&failed.address);
         let owner = self.map.lock().owner(slot);
         owner.filter(|owner| !Arc::ptr_eq(owner, failed)).ok_or(RouteError::Failed(failure))
@@ -186,11 +189,11 @@ impl Router {
     /// Where and how to send a request after a redirect.
     async fn follow(
         &self,
-        from: &Arc<Primary<Node>>,
+        from: &Owner,
         redirect: Redirect,
         sent: SentCall,
         deadline: Instant,
-    ) -> Result<(Arc<Primary<Node>>, CallMode), RouteError> {
+    ) -> Result<(Owner, CallMode), RouteError> {
         match redirect {
             Redirect::Moved(to) => {
                 self.refresh_signal.request();
@@ -219,18 +222,18 @@ impl Router {
         }
     }
 
-    fn redirect_target(&self, address: Address) -> Arc<Primary<Node>> {
+    fn redirect_target(&self, address: Address) -> Owner {
         self.map.lock().redirect_target(&address, |address| self.open(address))
     }
 
-    fn open(&self, address: &Address) -> Node {
-        let target = Target::Server(self.endpoints.at(address));
-        let node =
-            Node::start(address.to_string(), target, &self.options, self.queue_depth.for_node(), &self.tasks);
+    fn open(&self, address: &Address) -> Arc<Node> {
+        let target = Target::Server(self.seeds[0].1.at(&address.host, address.port));
+        let name = format!("{} {address}", self.prefix).trim_start().to_owned();
+        let node = Node::start(name, target, &self.options, self.queue_depth.for_node(), &self.tasks);
         if self.closing.is_cancelled() {
             node.close();
         }
-        node
+        Arc::new(node)
     }
 
     /// Whether a refresh of the slot map has succeeded.
@@ -262,61 +265,6 @@ impl Router {
         if !self.is_loaded() {
             self.first_refresh.send_replace(Some(Err(failure)));
         }
-    }
-}
-
-impl Places for Router {
-    /// A slot.
-    type Place = u16;
-
-    fn place(&self, _charge: &Charge, key: &str) -> u16 {
-        slot_of_key(key)
-    }
-
-    async fn call(
-        &self,
-        request: EncodedRequest,
-        slot: Option<u16>,
-        deadline: Instant,
-    ) -> Result<RequestReply, RouteError> {
-        Self::call(self, request, slot, deadline).await
-    }
-
-    fn key_prefix(&self) -> &str {
-        &self.options.key_prefix
-    }
-
-    fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
-        ConnectTimeouts::new(self.options.timeout).at_least(least, round_trips)
-    }
-
-    fn lost_undo(&self, _slot: Option<u16>) {
-        self.queue_depth.observer().lost_undo();
-    }
-}
-
-/// The endpoints of the seeds, and of any other node.
-pub(super) struct Endpoints {
-    seeds: Vec<(Address, Endpoint)>,
-    template: Endpoint,
-}
-
-impl Endpoints {
-    /// `None` without a seed.
-    pub(super) fn new(seeds: Vec<Endpoint>) -> Option<Self> {
-        let template = seeds.first()?.clone();
-        let seeds = seeds.into_iter().map(|seed| (seed_address(&seed), seed)).collect();
-        Some(Self { seeds, template })
-    }
-
-    /// The seeds, in the order of the settings.
-    pub(super) fn seeds(&self) -> &[(Address, Endpoint)] {
-        &self.seeds
-    }
-
-    /// The endpoint of the node at this address.
-    pub(super) fn at(&self, address: &Address) -> Endpoint {
-        self.template.at(&address.host, address.port)
     }
 }
 

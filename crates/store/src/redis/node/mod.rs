@@ -51,9 +51,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts the batchers and the probe. The server need not run yet. `name`: the one in [`Backend::nodes`].
-    ///
-    /// [`Backend::nodes`]: super::backend::Backend::nodes
+    /// Starts the batchers and the probe. The server need not run yet. `name`: the one in
+    /// [`RedisStore::nodes`](super::RedisStore::nodes).
     pub(crate) fn start(
         name: String,
         target: Target,
@@ -94,6 +93,10 @@ impl Node {
             tasks.spawn_loop("sentinel watch", &closing, watch);
         }
         Self { state, closing }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.state.breaker.node()
     }
 
     /// The server that decides.

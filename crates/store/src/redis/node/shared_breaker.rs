@@ -36,6 +36,11 @@ impl SharedBreaker {
         }
     }
 
+    /// The name of the server.
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
     /// Whether a call may be made.
     ///
     /// # Errors

@@ -3,7 +3,6 @@
 //! undone if the request is denied (`request`).
 
 mod part;
-mod places;
 mod request;
 
 use std::sync::Arc;
@@ -13,41 +12,36 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::part::RequestPart;
-pub(super) use self::places::{Places, RouteError};
-use self::places::{first_place, places_of};
 use self::request::SplitRequest;
-use super::error::ended_without_answer;
+use super::backends::Backends;
+use super::error::{RouteError, ended_without_answer};
 use super::script::EncodedRequest;
 use super::tasks::Tasks;
 
 /// Decides a request. `request` is the encoding of `charges`. A request over several places goes on as one of `tasks`
 /// when its caller is gone.
-pub(super) async fn decide<P: Places>(
-    places: &Arc<P>,
+pub(super) async fn decide(
+    backends: &Arc<Backends>,
     tasks: &Tasks,
     charges: &Charges,
     request: EncodedRequest,
     deadline: Instant,
 ) -> Result<Outcomes, StoreError> {
-    let parts = if have_one_place(&**places, charges, &request) {
-        let place = first_place(&**places, charges.values(), &request);
-        match places.call(request, place, deadline).await {
+    let mut places = backends.places(charges.values(), &request);
+    let place = places.next().unwrap_or_default();
+    let have_one_place = places.all(|other| other == place);
+    drop(places);
+    let parts = if have_one_place {
+        match backends.call(request, place, deadline).await {
             Ok(answer) => return answer.outcomes(charges),
             Err(RouteError::Failed(failure)) => return Err(failure),
             Err(RouteError::SlotMigrating) => RequestPart::singles(charges),
         }
     } else {
-        RequestPart::by_place(&**places, charges, &request)
+        RequestPart::by_place(charges, &request, |charge, key| backends.place(charge, key))
     };
     let (reply, outcomes) = oneshot::channel();
-    let request = SplitRequest::new(Arc::clone(places), charges.clone(), deadline);
+    let request = SplitRequest::new(Arc::clone(backends), charges.clone(), deadline);
     tasks.spawn("request in parts", request.run(parts, reply));
     outcomes.await.unwrap_or_else(|_| Err(ended_without_answer()))
-}
-
-/// Whether all counters of a request are in one place, so that one call can decide it.
-fn have_one_place<P: Places>(places: &P, charges: &Charges, request: &EncodedRequest) -> bool {
-    let mut all = places_of(places, charges.values(), request);
-    let first = all.next();
-    all.all(|place| Some(place) == first)
 }

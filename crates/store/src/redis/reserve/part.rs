@@ -3,7 +3,6 @@
 use engine::{Charge, Charges, Charging, Cost, Role};
 use smallvec::SmallVec;
 
-use super::places::Places;
 use crate::redis::script::EncodedRequest;
 
 /// Some charges of a request, which are decided together.
@@ -15,14 +14,18 @@ pub(super) struct RequestPart {
 
 impl RequestPart {
     /// One part for each place. Charges without a key, and so without a place, go with the first part. `request` is the
-    /// encoding of `charges`.
-    pub(super) fn by_place<P: Places>(places: &P, charges: &Charges, request: &EncodedRequest) -> Vec<Self> {
+    /// encoding of `charges`. `place_of` returns the place of the counter of a charge with this key.
+    pub(super) fn by_place<P: Copy + Eq>(
+        charges: &Charges,
+        request: &EncodedRequest,
+        place_of: impl Fn(&Charge, &str) -> P,
+    ) -> Vec<Self> {
         let mut keys = request.keys();
-        let mut known: SmallVec<[P::Place; 4]> = SmallVec::new();
+        let mut known: SmallVec<[P; 4]> = SmallVec::new();
         let mut parts: Vec<Self> = Vec::new();
         for (index, charge) in charges.values().enumerate() {
             let key = if charge.kernel.has_counter() { keys.next() } else { None };
-            let part = key.map_or(0, |key| position_or_push(&mut known, places.place(charge, key)));
+            let part = key.map_or(0, |key| position_or_push(&mut known, place_of(charge, key)));
             if part == parts.len() {
                 parts.push(Self::of_request(charges));
             }
@@ -79,7 +82,7 @@ pub(super) fn is_deferred(charge: &Charge) -> bool {
     charge.cost.refunded() > 0 && charge.charging == Charging::Prepaid
 }
 
-fn position_or_push<T: Copy + Eq>(known: &mut SmallVec<[T; 4]>, place: T) -> usize {
+fn position_or_push<P: Copy + Eq>(known: &mut SmallVec<[P; 4]>, place: P) -> usize {
     known.iter().position(|other| *other == place).unwrap_or_else(|| {
         known.push(place);
         known.len() - 1
@@ -88,14 +91,7 @@ fn position_or_push<T: Copy + Eq>(known: &mut SmallVec<[T; 4]>, place: T) -> usi
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::Instant;
-
-    use super::super::have_one_place;
-    use super::super::places::{RouteError, first_place};
     use super::*;
-    use crate::redis::script::RequestReply;
     use crate::redis::slot::slot_of_key;
     use engine::algorithm::{Blocked, FixedWindow, Kernel};
     use engine::{Caller, FailurePolicy};
@@ -121,50 +117,19 @@ mod tests {
     }
 
     /// The places are the slots of a cluster.
-    struct Slots;
-
-    impl Places for Slots {
-        type Place = u16;
-
-        fn place(&self, _charge: &Charge, key: &str) -> u16 {
-            slot_of_key(key)
-        }
-
-        async fn call(
-            &self,
-            _request: EncodedRequest,
-            _place: Option<u16>,
-            _deadline: Instant,
-        ) -> Result<RequestReply, RouteError> {
-            Err(RouteError::SlotMigrating)
-        }
-
-        fn key_prefix(&self) -> &str {
-            "p:"
-        }
-
-        fn time_for(&self, _round_trips: u32, least: Duration) -> Duration {
-            least
-        }
-
-        fn lost_undo(&self, _place: Option<u16>) {}
-    }
-
-    /// The place of all counters; an error if they are in several places.
-    fn one_place(charges: &Charges) -> Result<Option<u16>, ()> {
+    fn by_slot(charges: &Charges) -> Vec<RequestPart> {
         let request = EncodedRequest::new(charges, "p:");
-        let place = first_place(&Slots, charges.values(), &request);
-        have_one_place(&Slots, charges, &request).then_some(place).ok_or(())
+        RequestPart::by_place(charges, &request, |_, key| slot_of_key(key))
     }
 
     #[test]
     fn the_hash_tags_of_all_keys_decide_whether_a_request_has_one_slot() {
-        let slot = Some(slot_of_key("a"));
-        assert_eq!(one_place(&taken(&["x{a}", "y{a}"])), Ok(slot));
-        assert_eq!(one_place(&taken(&["x{a}", "", "y{a}"])), Ok(slot), "a blocked limit has no key");
-        assert_eq!(one_place(&taken(&["", "x{a}"])), Ok(slot));
-        assert_eq!(one_place(&taken(&["x{a}", "y{b}"])), Err(()));
-        assert_eq!(one_place(&taken(&[""])), Ok(None));
+        let parts = |keys: &[&str]| by_slot(&taken(keys)).len();
+        assert_eq!(parts(&["x{a}", "y{a}"]), 1);
+        assert_eq!(parts(&["x{a}", "", "y{a}"]), 1, "a blocked limit has no key");
+        assert_eq!(parts(&["", "x{a}"]), 1);
+        assert_eq!(parts(&["x{a}", "y{b}"]), 2);
+        assert_eq!(parts(&[""]), 1);
     }
 
     /// The indices of each part.
@@ -175,7 +140,7 @@ mod tests {
     #[test]
     fn charges_of_a_slot_stay_together() {
         let charges = taken(&["", "1{a}", "2{b}", "3{a}", "4{c}"]);
-        let parts = RequestPart::by_place(&Slots, &charges, &EncodedRequest::new(&charges, "p:"));
+        let parts = by_slot(&charges);
         assert_eq!(indices(&parts), [vec![0, 1, 3], vec![2], vec![4]]);
         let keys: Vec<_> = parts[0].charges.keys().collect();
         assert_eq!(keys, ["", "1{a}", "3{a}"]);
@@ -187,7 +152,7 @@ mod tests {
     fn a_part_has_the_caller_of_the_request() {
         let mut charges = taken(&["1{a}", "2{b}"]);
         charges.set_caller(Caller(7));
-        let parts = RequestPart::by_place(&Slots, &charges, &EncodedRequest::new(&charges, "p:"));
+        let parts = by_slot(&charges);
         let again = parts[0].split_further(&charges);
         assert!(parts.iter().chain(&again).all(|part| part.charges.caller() == Caller(7)));
     }
@@ -200,7 +165,7 @@ mod tests {
             let all =
                 [("1{a}", one.0, one.1, ENFORCE), (key, cost, one.1, role), ("3{c}", one.0, one.1, ENFORCE)];
             let whole = charges(&all);
-            let parts = RequestPart::by_place(&Slots, &whole, &EncodedRequest::new(&whole, ""));
+            let parts = by_slot(&whole);
             let again = parts[0].split_further(&whole);
             let denied: Vec<_> =
                 parts.iter().chain(&again).map(|part| part.charges.is_known_denied()).collect();
@@ -223,7 +188,7 @@ mod tests {
             ("3{a}", Cost::refund(2), Charging::Postpaid, ENFORCE),
             ("4{a}", Cost::take(2), Charging::Prepaid, Role::NonBinding),
         ]);
-        let parts = RequestPart::by_place(&Slots, &whole, &EncodedRequest::new(&whole, ""));
+        let parts = by_slot(&whole);
         let sent: Vec<_> = parts[0].charges.values().map(|charge| (charge.cost, charge.role)).collect();
         let expected = [
             (Cost::take(2), Role::NonBinding), // a quota group counts over the whole request

@@ -17,7 +17,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::part::{RequestPart, is_deferred};
-use super::places::{Places, RouteError, first_place};
+use crate::redis::backends::Backends;
+use crate::redis::connect::ConnectTimeouts;
+use crate::redis::error::RouteError;
 use crate::redis::script::{self, EncodedRequest};
 
 /// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.
@@ -27,8 +29,8 @@ const LEAST_UNDO_TIME: Duration = Duration::from_millis(250);
 const UNDO_ROUND_TRIPS: u32 = 2;
 
 /// A request whose counters are in several places.
-pub(super) struct SplitRequest<P> {
-    places: Arc<P>,
+pub(super) struct SplitRequest {
+    backends: Arc<Backends>,
     charges: Charges,
     /// The caller has an answer by this time.
     deadline: Instant,
@@ -62,9 +64,9 @@ impl Reservation for KeepSignal {
 
 type Reply = oneshot::Sender<Result<Outcomes, StoreError>>;
 
-impl<P: Places> SplitRequest<P> {
-    pub(super) fn new(places: Arc<P>, charges: Charges, deadline: Instant) -> Self {
-        Self { places, charges, deadline }
+impl SplitRequest {
+    pub(super) fn new(backends: Arc<Backends>, charges: Charges, deadline: Instant) -> Self {
+        Self { backends, charges, deadline }
     }
 
     /// Decides the request. Goes on when the caller is gone, so that no charge stays recorded by mistake.
@@ -116,9 +118,9 @@ impl<P: Places> SplitRequest<P> {
 
     /// Decides charges whose counters are in one place.
     async fn decide_place(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
-        let request = EncodedRequest::new(charges, self.places.key_prefix());
-        let place = first_place(&*self.places, charges.values(), &request);
-        let answer = self.places.call(request, place, self.deadline).await?;
+        let request = EncodedRequest::new(charges, &self.backends.options.key_prefix);
+        let place = self.backends.places(charges.values(), &request).next().unwrap_or_default();
+        let answer = self.backends.call(request, place, self.deadline).await?;
         Ok(answer.outcomes(charges)?)
     }
 
@@ -162,11 +164,11 @@ impl<P: Places> SplitRequest<P> {
     fn undos(
         &self,
         sent: &SentCharges,
-    ) -> FuturesUnordered<impl Future<Output = (usize, Option<Outcome>)> + use<'_, P>> {
+    ) -> FuturesUnordered<impl Future<Output = (usize, Option<Outcome>)> + use<'_>> {
         let undos = self.charges.iter().enumerate().filter_map(|(index, (key, charge))| {
             let sent = sent.charges.get(index).filter(|sent| sent.is_recorded)?;
             let granted = sent.result.as_ref()?.as_ref().ok()?;
-            let undo = EncodedRequest::undo(key, charge, granted, self.places.key_prefix())?;
+            let undo = EncodedRequest::undo(key, charge, granted, &self.backends.options.key_prefix)?;
             Some(self.undo_charge(index, undo))
         });
         undos.collect()
@@ -175,14 +177,16 @@ impl<P: Places> SplitRequest<P> {
     /// Undoes one charge. Returns its index and the outcome after the undo, or `None` if the undo failed.
     async fn undo_charge(&self, index: usize, undo: EncodedRequest) -> (usize, Option<Outcome>) {
         let (_, charge) = self.charges.get(index);
-        let place = first_place(&*self.places, std::iter::once(charge), &undo);
-        let deadline =
-            self.deadline.max(Instant::now() + self.places.time_for(UNDO_ROUND_TRIPS, LEAST_UNDO_TIME));
-        let answer = self.places.call(undo, place, deadline).await.map_err(StoreError::from);
+        let backends = &*self.backends;
+        let place = backends.places(std::iter::once(charge), &undo).next().unwrap_or_default();
+        let timeouts = ConnectTimeouts::new(backends.options.timeout);
+        let time = timeouts.at_least(LEAST_UNDO_TIME, UNDO_ROUND_TRIPS);
+        let deadline = self.deadline.max(Instant::now() + time);
+        let answer = backends.call(undo, place, deadline).await.map_err(StoreError::from);
         match answer.and_then(|answer| script::undone(charge, &answer)) {
             Ok(outcome) => (index, Some(outcome)),
             Err(error) => {
-                self.places.lost_undo(place);
+                backends.lost_undo(place);
                 tracing::debug!(%error, "a charge of a denied request may stay recorded");
                 (index, None)
             }

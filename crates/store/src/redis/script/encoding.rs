@@ -1,7 +1,10 @@
 //! A request as bytes and keys for a script, and outcomes from the integers that the script returns. lua/plain.lua
 //! describes both for a single charge, lua/batch.lua for other requests. Knows nothing of connections.
 
-use engine::algorithm::{Attempt, Gcra, Kernel, Verdict};
+use engine::algorithm::{
+    Attempt, BucketState, CalendarState, CounterReading, Gcra, Kernel, LogReading, Tat, TokenState, Verdict,
+    WindowState,
+};
 use engine::{
     Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role, StoreError,
 };
@@ -11,7 +14,6 @@ use super::layout::{
     ChargeMode, GRANT, KernelLayout, LogUse, RESET, ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, RepeatRule,
     SEVERAL, SLIDING_LOG,
 };
-use super::reading::reading;
 use super::text::{self, ScriptText};
 
 /// A request as the script reads it.
@@ -315,4 +317,60 @@ pub(crate) fn undone(charge: &Charge, answer: &RequestReply) -> Result<Outcome, 
 
 fn malformed(what: &str) -> StoreError {
     StoreError::Malformed(what.to_owned())
+}
+
+/// The counter that the numbers describe; `None` if the kernel cannot have such numbers.
+fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReading> {
+    Some(match kernel {
+        Kernel::FixedWindow(kernel) => {
+            let [index, count] = exact(numbers)?;
+            CounterReading::Window(WindowState { index: window_index(index, kernel.window_us())?, count })
+        }
+        Kernel::CalendarWindow(_) => {
+            let [start_us, count] = exact(numbers)?;
+            CounterReading::Calendar(CalendarState { start_us, count })
+        }
+        Kernel::SlidingWindow(kernel) => {
+            let [index, current, previous] = exact(numbers)?;
+            // The script moves the counts to the window of its time, so the window has not ended then.
+            let index = Some(index).filter(|index| *index >= now_us / kernel.window_us())?;
+            let index = window_index(index, kernel.window_us())?;
+            CounterReading::Buckets(BucketState { index, current, previous })
+        }
+        Kernel::SlidingLog(_) => {
+            let [used, newest_us, next_us, retry_us] = exact(numbers)?;
+            CounterReading::Log(LogReading { used, newest_us, next_us, retry_us })
+        }
+        Kernel::Gcra(kernel) => {
+            let [whole_us, fraction] = match *numbers {
+                [whole_us] => exact(&[whole_us, 0])?,
+                _ => exact(numbers)?,
+            };
+            CounterReading::Tat(Tat { whole_us, fraction: below(fraction, kernel.denominator())? })
+        }
+        Kernel::IntervalBucket(kernel) => {
+            let &[start_us, tokens] = numbers else { return None };
+            let [start_us] = exact(&[start_us])?;
+            below(tokens.unsigned_abs(), kernel.capacity() + 1)?;
+            CounterReading::Tokens(TokenState { tokens, start_us })
+        }
+        Kernel::Blocked(_) if *numbers == [0] => CounterReading::Nothing,
+        Kernel::Blocked(_) => return None,
+    })
+}
+
+/// Quantities: numbers that doubles hold exactly.
+fn exact<const N: usize>(numbers: &[i64]) -> Option<[u64; N]> {
+    let numbers: [i64; N] = numbers.try_into().ok()?;
+    numbers.iter().all(|number| (0..1 << 53).contains(number)).then(|| numbers.map(i64::cast_unsigned))
+}
+
+fn below(number: u64, bound: u64) -> Option<u64> {
+    (number < bound).then_some(number)
+}
+
+/// The index of a window that starts before 2^53 us.
+fn window_index(index: u64, window_us: u64) -> Option<u64> {
+    index.checked_mul(window_us).filter(|&start_us| start_us < 1 << 53)?;
+    Some(index)
 }

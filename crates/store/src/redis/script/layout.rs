@@ -7,7 +7,7 @@ use engine::algorithm::Kernel;
 /// A kernel of the script. The engine's `Kernel::Gcra` is two of these, because fractions cost extra.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KernelLayout {
-    /// In capitals, the name of the Lua constant with the number.
+    /// The name of the Lua constant with the number.
     pub(super) name: &'static str,
     /// The number of the kernel in a request, from 1.
     pub(super) number: u8,
@@ -49,7 +49,7 @@ pub(super) enum RepeatRule {
 /// the most common one is first.
 pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
-        name: "gcra_whole",
+        name: "GCRA_WHOLE",
         number: 1,
         lua: include_str!("lua/gcra_whole.lua"),
         parameters: &["cost", "burst"],
@@ -57,7 +57,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         repeat: Some(RepeatRule::Time),
     },
     KernelLayout {
-        name: "fixed_window",
+        name: "FIXED_WINDOW",
         number: 2,
         lua: include_str!("lua/fixed_window.lua"),
         parameters: &["units", "limit", "window"],
@@ -65,7 +65,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         repeat: Some(RepeatRule::Units),
     },
     KernelLayout {
-        name: "gcra",
+        name: "GCRA",
         number: 3,
         lua: include_str!("lua/gcra.lua"),
         parameters: &["cost", "cost_part", "burst", "burst_part", "denominator"],
@@ -73,7 +73,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         repeat: Some(RepeatRule::TimeAndFraction),
     },
     KernelLayout {
-        name: "sliding_window",
+        name: "SLIDING_WINDOW",
         number: 4,
         lua: include_str!("lua/sliding_window.lua"),
         parameters: &["units", "limit", "window"],
@@ -81,7 +81,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         repeat: Some(RepeatRule::Units),
     },
     KernelLayout {
-        name: "interval_bucket",
+        name: "INTERVAL_BUCKET",
         number: 5,
         lua: include_str!("lua/interval_bucket.lua"),
         parameters: &["units", "capacity", "refill", "interval"],
@@ -89,7 +89,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         repeat: Some(RepeatRule::Tokens),
     },
     KernelLayout {
-        name: "sliding_log",
+        name: "SLIDING_LOG",
         number: 6,
         lua: include_str!("lua/sliding_log.lua"),
         parameters: &["units", "limit", "window"],
@@ -97,7 +97,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         repeat: None,
     },
     KernelLayout {
-        name: "blocked",
+        name: "BLOCKED",
         number: 7,
         lua: "",
         parameters: &[],
@@ -105,7 +105,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         repeat: None,
     },
     KernelLayout {
-        name: "calendar_window",
+        name: "CALENDAR_WINDOW",
         number: 8,
         lua: include_str!("lua/calendar_window.lua"),
         parameters: &["units", "limit", "first", "middle", "last"],

@@ -1,13 +1,13 @@
 //! A call of a script: requests as one command, and the reply to it as an answer for each request.
 //!
 //! The usual call has one request with one charge, and a plain script decides it (lua/plain.lua). Another call has the
-//! batch script (lua/batch.lua): `batch` finds what its requests can share. `encoding` makes a request of charges and
-//! outcomes of its answer, `layout` has the facts that Rust and Lua share, and `text` puts the scripts together.
+//! batch script (lua/batch.lua): `bundles` finds what its requests can share; without it a batch costs Redis more, and
+//! is decided the same. `encoding` makes a request of charges and outcomes of its answer, `layout` has the facts that
+//! Rust and Lua share, and `text` puts the scripts together.
 
-mod batch;
+mod bundles;
 mod encoding;
 mod layout;
-mod reading;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -15,7 +15,8 @@ mod text;
 use engine::StoreError;
 use redis::Cmd;
 
-use self::batch::{RequestBundles, script_argument};
+use self::bundles::RequestBundles;
+use self::layout::{EQUAL, LogUse};
 use self::text::{BATCH, ScriptText};
 
 #[cfg(test)]
@@ -139,6 +140,35 @@ fn start_command<'a>(
         command.arg(key);
     }
     command
+}
+
+/// The argument of the batch script for these requests in this order, without their keys, each with the number of requests that it stands for.
+/// `keys_repeat`: whether a key is sent more than once. `capacity`: about how many bytes they take.
+fn script_argument<'a>(
+    requests: impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone,
+    keys_repeat: bool,
+    when: When,
+    capacity: usize,
+) -> Vec<u8> {
+    let log_use = requests.clone().map(|(request, _)| request.log_use()).max().unwrap_or(LogUse::Nothing);
+    let mut bytes = Vec::with_capacity(capacity + 32);
+    bytes.extend(when.bytes().as_flattened());
+    bytes.extend([u8::from(keys_repeat), log_use as u8]);
+    let mut requests = requests.peekable();
+    while let Some((request, size)) = requests.next() {
+        let mut number = size;
+        let is_alike =
+            |&(next, next_size): &(&EncodedRequest, u16)| next_size == 1 && next.bytes() == request.bytes();
+        while size == 1 && number < u16::MAX && requests.next_if(is_alike).is_some() {
+            number += 1;
+        }
+        bytes.extend_from_slice(&number.to_le_bytes());
+        if size > 1 {
+            bytes.push(EQUAL);
+        }
+        bytes.extend_from_slice(request.bytes());
+    }
+    bytes
 }
 
 /// Splits the reply to requests that were sent one by one; `None` if it has another length.

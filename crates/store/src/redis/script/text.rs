@@ -91,7 +91,7 @@ pub(crate) fn load() -> Pipeline {
 }
 
 /// Names in capitals, and what stands for each of them in a script.
-type Names = Vec<(String, String)>;
+type Names = Vec<(&'static str, String)>;
 
 fn plain_text(kernel: &KernelLayout) -> Option<String> {
     let lua = match kernel.counter {
@@ -108,23 +108,20 @@ fn plain_text(kernel: &KernelLayout) -> Option<String> {
     ];
     let mut names = constants();
     names.extend(kernel_names(kernel));
-    names.extend(of_call.map(|(name, value)| (name.to_owned(), value)));
-    names.push(("KERNEL".to_owned(), expanded(kernel.lua, &names)));
+    names.extend(of_call);
+    names.push(("KERNEL", expanded(kernel.lua, &names)));
     Some(expanded(lua, &names))
 }
 
 fn batch_text() -> String {
     let mut names = batch_names();
-    names.push((
-        "DECIDE_CHARGE".to_owned(),
-        KERNELS.iter().map(|kernel| charge_text(kernel, &names)).collect(),
-    ));
+    names.push(("DECIDE_CHARGE", KERNELS.iter().map(|kernel| charge_text(kernel, &names)).collect()));
     expanded(BATCH_LUA, &names)
 }
 
 /// The branch of the batch script for a charge of this kernel. The branch of the first kernel begins the chain, and
 /// lua/batch.lua ends it.
-fn charge_text(kernel: &KernelLayout, names: &[(String, String)]) -> String {
+fn charge_text(kernel: &KernelLayout, names: &[(&'static str, String)]) -> String {
     let lua = match kernel.counter {
         CounterFormat::Numbers(_) => KERNEL_LUA,
         CounterFormat::Log => LOG_CHARGE_LUA,
@@ -132,19 +129,19 @@ fn charge_text(kernel: &KernelLayout, names: &[(String, String)]) -> String {
     };
     let keyword = if kernel.number == 1 { "if" } else { "elseif" };
     let mut names: Names = names.iter().cloned().chain(kernel_names(kernel)).collect();
-    names.push(("KEYWORD".to_owned(), keyword.to_owned()));
-    names.push(("KERNEL".to_owned(), expanded(kernel.lua, &names)));
+    names.push(("KEYWORD", keyword.to_owned()));
+    names.push(("KERNEL", expanded(kernel.lua, &names)));
     expanded(lua, &names)
 }
 
 /// The lines without comments, with values and pieces in the place of their names.
-fn expanded(lines: &str, names: &[(String, String)]) -> String {
+fn expanded(lines: &str, names: &[(&'static str, String)]) -> String {
     let mut text = String::new();
     expand(lines, names, &mut text);
     text
 }
 
-fn expand(lines: &str, names: &[(String, String)], text: &mut String) {
+fn expand(lines: &str, names: &[(&'static str, String)], text: &mut String) {
     for line in lines.lines() {
         let mut rest = line.split_once("--").map_or(line, |(code, _comment)| code);
         while let Some(start) = rest.find(is_part_of_name) {
@@ -154,7 +151,7 @@ fn expand(lines: &str, names: &[(String, String)], text: &mut String) {
             if let Some((_, piece)) = PIECES.iter().find(|(piece, _)| *piece == name) {
                 expand(piece, names, text);
             } else {
-                let value = names.iter().find(|(known, _)| known == name);
+                let value = names.iter().find(|(known, _)| *known == name);
                 text.push_str(value.map_or(name, |(_, value)| value));
             }
             rest = &rest[start + name.len()..];
@@ -189,18 +186,19 @@ fn constants() -> Names {
         ("NON_BINDING", ROLE_NON_BINDING.into()),
         ("QUOTA", ROLE_QUOTA.into()),
     ];
-    let kernels = KERNELS.iter().map(|kernel| (kernel.name.to_uppercase(), kernel.number.to_string()));
-    numbers.map(|(name, number)| (name.to_owned(), number.to_string())).into_iter().chain(kernels).collect()
+    let kernels = KERNELS.iter().map(|kernel| (kernel.name, kernel.number.into()));
+    numbers.into_iter().chain(kernels).map(|(name, number)| (name, number.to_string())).collect()
 }
 
 /// The names in the batch script.
 fn batch_names() -> Names {
-    let of_batch = [
+    let mut names = constants();
+    names.extend([
         ("NEEDS_SLIDING_LOG", format!("logs >= {}", LogUse::Charges as u8)),
         ("NEEDS_LOG_REFUNDS", format!("logs >= {}", LogUse::Refunds as u8)),
         ("NEW_TEXT", "new_text".to_owned()),
-    ];
-    constants().into_iter().chain(of_batch.map(|(name, value)| (name.to_owned(), value))).collect()
+    ]);
+    names
 }
 
 /// The names that differ between kernels.
@@ -227,7 +225,7 @@ fn kernel_names(kernel: &KernelLayout) -> Names {
             ("STATE_FORMAT", state),
         ]);
     }
-    names.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    names
 }
 
 /// A format of `struct.pack`, as a Lua string.

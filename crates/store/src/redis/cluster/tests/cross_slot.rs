@@ -56,11 +56,11 @@ async fn an_undo_on_a_far_node_has_the_time_of_its_round_trips() {
         _ => None,
     });
     let observer = Arc::new(LostUndos(Arc::clone(&case.lost_undos)));
-    let cluster = Cluster::start(&RedisOptions { timeout: TIMEOUT, ..options() }, observer);
-    case.cluster = Arc::new(cluster.expect("good options"));
+    let store = RedisStore::new(&RedisOptions { timeout: TIMEOUT, ..options() }, observer);
+    case.store = store.expect("good options");
     let charges = charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))]);
     let started = Instant::now();
-    let decided = case.cluster.decide(&charges, EncodedRequest::new(&charges, ""), started + TIMEOUT).await;
+    let decided = case.decide(&charges).await;
     assert_eq!(verdicts(&decided.expect("an answer")), [Verdict::Fits, Verdict::Over]);
     assert_eq!(started.elapsed(), TIMEOUT, "the caller waits for the undo until the deadline");
     sleep(2 * TIMEOUT).await;
@@ -100,8 +100,8 @@ async fn a_request_whose_task_panics_fails_although_the_store_is_open() {
         ("b.test", _) => Some(call.denied()),
         _ => None,
     });
-    let cluster = Cluster::start(&options(), Arc::new(PanickingObserver::AtLostUndo));
-    case.cluster = Arc::new(cluster.expect("good options"));
+    let store = RedisStore::new(&options(), Arc::new(PanickingObserver::AtLostUndo));
+    case.store = store.expect("good options");
     let failure = case.decide(&charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))])).await;
     assert_eq!(failure, Err(ended_without_answer()));
     case.hit(LOW).await.expect("other requests are answered");
@@ -221,7 +221,7 @@ async fn shutdown_waits_for_undos_and_then_refuses_requests() {
     });
     case.decide(&charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))])).await.expect("an answer");
     let started = Instant::now();
-    assert_eq!(case.cluster.shutdown().await, Ok(()));
+    assert_eq!(case.store.shutdown().await, Ok(()));
     assert_eq!(started.elapsed(), 85 * MS);
     assert_eq!(case.hit(LOW).await, Err(shut_down()));
 }

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use engine::algorithm::{FixedWindow, Kernel, Verdict};
-use engine::{Charge, Charging, Cost, FailurePolicy, Role};
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Role, Store as _, StoreError};
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
-use crate::observer::NoopObserver;
+use crate::observer::{NoopObserver, Observer};
+use crate::redis::RedisStore;
 use crate::redis::options::Topology;
 use crate::redis::slot::{SLOTS, tag_for_slot};
 use crate::redis::testing::{FakeServer, Reply};
@@ -71,11 +72,11 @@ impl ReceivedCall {
     }
 }
 
-/// The nodes and a client of them.
+/// The nodes and a store of them.
 struct TestCluster {
     slots: Arc<Mutex<Slots>>,
     nodes: [FakeServer; 2],
-    cluster: Arc<Cluster>,
+    store: RedisStore,
     lost_undos: Arc<AtomicUsize>,
 }
 
@@ -117,8 +118,8 @@ fn case(answering: impl Fn(&ReceivedCall) -> Option<Reply> + Send + Sync + 'stat
     });
     let lost_undos = Arc::default();
     let observer = Arc::new(LostUndos(Arc::clone(&lost_undos)));
-    let cluster = Arc::new(Cluster::start(&options(), observer).expect("good options"));
-    TestCluster { slots, nodes, cluster, lost_undos }
+    let store = RedisStore::new(&options(), observer).expect("good options");
+    TestCluster { slots, nodes, store, lost_undos }
 }
 
 /// The keys are unique, also within a slot.
@@ -139,8 +140,7 @@ fn charges(all: &[(u16, Cost)]) -> Charges {
 
 impl TestCluster {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let deadline = Instant::now() + 15 * MS;
-        self.cluster.decide(charges, EncodedRequest::new(charges, ""), deadline).await
+        self.store.decide(charges).await
     }
 
     /// One unit on a counter of this slot.

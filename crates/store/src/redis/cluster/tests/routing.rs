@@ -108,17 +108,17 @@ async fn without_a_slot_map_requests_fail_with_the_reason() {
     });
     let reason = StoreError::Refused("ERR This instance has cluster support disabled".to_owned());
     assert_eq!(case.hit(LOW).await, Err(reason.clone()));
-    assert_eq!(case.cluster.probe(15 * MS, false).await, Err(reason));
+    assert_eq!(case.store.probe().await, Err(reason));
     case.nodes[0].handle(|command| (command[0] == "CLUSTER").then(|| slots_reply(&halves())));
     sleep(1_000 * MS).await;
     case.hit(LOW).await.expect("the slot map is loaded now");
-    case.cluster.probe(15 * MS, false).await.expect("every primary decides");
+    case.store.probe().await.expect("every primary decides");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_needs_the_decision_of_every_primary() {
     let case = case(|_| None);
-    case.cluster.probe(15 * MS, false).await.expect("every primary decides");
+    case.store.probe().await.expect("every primary decides");
     for node in &case.nodes {
         let hits = node.commands("EVALSHA");
         let keys: Vec<_> = hits.iter().map(|hit| hit[3].as_str()).collect();
@@ -132,7 +132,7 @@ async fn a_probe_needs_the_decision_of_every_primary() {
         (command[0] == "EVALSHA").then_some(Reply::Error("NOPERM no permissions to access a key"))
     });
     let denied = StoreError::Forbidden("NOPERM no permissions to access a key".to_owned());
-    assert_eq!(case.cluster.probe(15 * MS, false).await, Err(denied));
+    assert_eq!(case.store.probe().await, Err(denied));
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,12 +153,12 @@ async fn after_a_failover_requests_go_to_the_new_primary() {
     case.hit(HIGH).await.expect_err("the call was sent, so it is not repeated");
     sleep(1_000 * MS).await;
     case.hit(HIGH).await.expect("the new primary answers");
-    assert_eq!(case.cluster.nodes().len(), 1, "the old primary is gone");
+    assert_eq!(case.store.nodes().len(), 1, "the old primary is gone");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_without_a_seed_does_not_start() {
     let options = RedisOptions { urls: Vec::new(), ..options() };
-    let refused = Cluster::start(&options, Arc::new(NoopObserver)).err();
+    let refused = RedisStore::new(&options, Arc::new(NoopObserver)).err();
     assert_eq!(refused, Some(OptionsError::NoUrl));
 }

@@ -8,35 +8,41 @@
 //! same. lua/equal.lua describes the numbers. They become an answer for each request here, so the reply is as short for
 //! a thousand requests as for two.
 
+#[cfg(test)]
+mod tests;
+
 use std::hash::BuildHasher as _;
 
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use crate::redis::script::encoding::{EncodedRequest, RequestReply};
-use crate::redis::script::layout::RepeatRule;
+use super::encoding::{EncodedRequest, RequestReply};
+use super::layout::RepeatRule;
+
+/// The numbers of an answer.
+type Numbers = SmallVec<[i64; 4]>;
 
 #[derive(Debug)]
-pub(crate) struct RequestBundles {
+pub(super) struct RequestBundles {
     /// In the order in which they are sent.
-    pub(super) bundles: Vec<RequestBundle>,
+    bundles: Vec<RequestBundle>,
     /// For each request, the index of its bundle.
-    pub(super) bundle_of: Vec<usize>,
+    bundle_of: Vec<usize>,
 }
 
 /// Several requests with an equal charge, or one request of any kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestBundle {
+struct RequestBundle {
     /// The index of its first request.
-    pub(super) first: usize,
-    pub(super) size: u16,
+    first: usize,
+    size: u16,
 }
 
 impl RequestBundles {
     /// The bundles of these requests, which are given in the order of arrival, and whether a key is sent more than
     /// once. `None` if each request is sent alone, in the order of arrival.
-    pub(crate) fn find<'a>(
+    pub(super) fn find<'a>(
         requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone,
     ) -> (Option<Self>, bool) {
         let keys: usize = requests.clone().map(EncodedRequest::key_count).sum();
@@ -62,12 +68,12 @@ impl RequestBundles {
     }
 
     /// How many bundles are sent.
-    pub(crate) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.bundles.len()
     }
 
     /// The first request of each bundle with the number of its requests, in the order in which they are sent.
-    pub(crate) fn sent<'a>(
+    pub(super) fn sent<'a>(
         &self,
         requests: &[&'a EncodedRequest],
     ) -> impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone {
@@ -110,22 +116,26 @@ impl RequestBundles {
 
     /// Splits the reply to the bundles into the answers to their requests, in the order of arrival. `numbers` are those
     /// after the time. `None` if the script cannot have returned them.
-    pub(crate) fn split(
+    pub(super) fn split(
         &self,
         requests: &[&EncodedRequest],
         now_us: u64,
         numbers: &[i64],
     ) -> Option<Vec<RequestReply>> {
         let mut rest = numbers;
-        let mut replies = Vec::with_capacity(self.bundles.len());
+        let mut answers: Vec<Numbers> = Vec::with_capacity(self.bundle_of.len());
+        // For each bundle, the index of its next answer.
+        let mut next = Vec::with_capacity(self.bundles.len());
         for bundle in &self.bundles {
-            replies.push(BundleReply::split_off(&mut rest, requests[bundle.first], bundle.size)?);
+            next.push(answers.len());
+            rest = push_answers(&mut answers, requests[bundle.first], bundle.size, rest)?;
         }
-        let answers = self
-            .bundle_of
-            .iter()
-            .map(|&bundle| RequestReply { now_us, numbers: replies[bundle].next_answer() });
-        rest.is_empty().then(|| answers.collect())
+        let replies = self.bundle_of.iter().map(|&bundle| {
+            let numbers = std::mem::take(&mut answers[next[bundle]]);
+            next[bundle] += 1;
+            RequestReply { now_us, numbers }
+        });
+        rest.is_empty().then(|| replies.collect())
     }
 }
 
@@ -198,36 +208,45 @@ impl OpenBundle<'_> {
     }
 }
 
-/// The part of a reply for one bundle of requests.
-#[derive(Debug)]
-enum BundleReply<'n> {
-    /// The answer to the only request.
-    One(&'n [i64]),
-    /// The answers to equal charges.
-    Equal(Runs<'n>),
-}
-
-/// What is left of the reply to equal charges.
-#[derive(Debug)]
-struct Runs<'n> {
-    step: Step,
-    /// How many numbers an answer has.
-    width: usize,
-    run: Run,
-    /// The runs after it.
-    later: &'n [i64],
-}
-
-/// A run of charges with the same verdict.
-#[derive(Debug, Default)]
-struct Run {
-    /// How many of its charges have no answer yet.
-    left: u64,
-    is_over: bool,
-    /// Whether each charge is counted. If not, they all have the same answer.
-    is_counted: bool,
-    /// The counter after the next charge.
-    counter: SmallVec<[i64; 4]>,
+/// Adds the answers to `size` requests like this one, the same as if each had been sent alone. Takes them from the front
+/// of the reply, and returns the rest. `None` if the numbers are no such reply.
+fn push_answers<'n>(
+    answers: &mut Vec<Numbers>,
+    request: &EncodedRequest,
+    size: u16,
+    reply: &'n [i64],
+) -> Option<&'n [i64]> {
+    let width = request.reply_width();
+    let Some(rule) = request.repeat_rule().filter(|_| size > 1) else {
+        let (answer, rest) = reply.split_at_checked(width)?;
+        answers.push(answer.into());
+        return Some(rest);
+    };
+    let step = Step::new(rule, request);
+    let mut rest = reply;
+    let mut missing = u64::from(size);
+    while missing > 0 {
+        let run;
+        (run, rest) = rest.split_at_checked(1 + width)?;
+        let charges = run[0].unsigned_abs();
+        missing = missing.checked_sub(charges).filter(|_| charges > 0)?;
+        let mut counter = Numbers::from(&run[1..]);
+        let is_over = counter[0] < 0;
+        if is_over {
+            counter[0] = -1 - counter[0];
+        }
+        for _ in 0..charges {
+            let mut answer = counter.clone();
+            if is_over {
+                answer[0] = -1 - answer[0];
+            }
+            answers.push(answer);
+            if run[0] > 0 {
+                step.add_to(&mut counter);
+            }
+        }
+    }
+    Some(rest)
 }
 
 /// What each charge adds to the first two numbers of a counter.
@@ -236,74 +255,6 @@ struct Step {
     added: [i64; 2],
     /// The second number is a fraction of the first, in parts of this size.
     denominator: Option<i64>,
-}
-
-impl<'n> BundleReply<'n> {
-    /// Takes the reply to `size` requests like this one from the front of the numbers. `None` if the numbers are no
-    /// such reply.
-    fn split_off(numbers: &mut &'n [i64], request: &EncodedRequest, size: u16) -> Option<Self> {
-        let width = request.reply_width();
-        let Some(step) = request.repeat_rule().filter(|_| size > 1) else {
-            let answer;
-            (answer, *numbers) = numbers.split_at_checked(width)?;
-            return Some(Self::One(answer));
-        };
-        let all = *numbers;
-        let mut missing = u64::from(size);
-        while missing > 0 {
-            let (run, after) = numbers.split_at_checked(1 + width)?;
-            let charges = run[0].unsigned_abs();
-            if charges == 0 {
-                return None;
-            }
-            missing = missing.checked_sub(charges)?;
-            *numbers = after;
-        }
-        let later = &all[..all.len() - numbers.len()];
-        Some(Self::Equal(Runs { step: Step::new(step, request), width, run: Run::default(), later }))
-    }
-
-    /// The numbers of the answer to the next request of the bundle, the same as if it had been sent alone. The bundle
-    /// has no more answers than requests.
-    fn next_answer(&mut self) -> SmallVec<[i64; 4]> {
-        match self {
-            Self::One(answer) => SmallVec::from_slice(answer),
-            Self::Equal(runs) => runs.next_answer(),
-        }
-    }
-}
-
-impl Runs<'_> {
-    fn next_answer(&mut self) -> SmallVec<[i64; 4]> {
-        let mut run = std::mem::take(&mut self.run);
-        if run.left == 0 {
-            let (first, later) = self.later.split_at(1 + self.width);
-            self.later = later;
-            run = Run::starting(first);
-        }
-        let mut answer = run.counter.clone();
-        if run.is_over {
-            answer[0] = -1 - answer[0];
-        }
-        run.left -= 1;
-        if run.is_counted {
-            self.step.add_to(&mut run.counter);
-        }
-        self.run = run;
-        answer
-    }
-}
-
-impl Run {
-    /// The run with these numbers: at least two.
-    fn starting(numbers: &[i64]) -> Self {
-        let mut counter: SmallVec<[i64; 4]> = numbers[1..].into();
-        let is_over = counter[0] < 0;
-        if is_over {
-            counter[0] = -1 - counter[0];
-        }
-        Self { left: numbers[0].unsigned_abs(), is_over, is_counted: numbers[0] > 0, counter }
-    }
 }
 
 impl Step {

@@ -3,7 +3,7 @@
 use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
 use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role, StoreError};
 
-use super::bundles::RequestBundles;
+use super::RequestBundles;
 use crate::redis::script::{BatchPlan, EncodedRequest, RequestReply, ScriptRef, When};
 
 fn window(limit: u64) -> Kernel {
