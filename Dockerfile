@@ -3,17 +3,34 @@
 # Where the binary comes from. compiled: it is compiled here. prebuilt: `make image` has compiled it, for each platform.
 ARG BINARY=compiled
 
-# Versions, not floating tags; docs/supply-chain.md says how they are renewed.
-FROM rust:1.95.0-slim-bookworm AS compiled
+# Base images are pinned by version. For a pin by digest, append the digest that this prints:
+#   docker buildx imagetools inspect rust:1.95.0-slim-bookworm
+FROM rust:1.95.0-slim-bookworm AS toolchain
 RUN apt-get update && apt-get install -y --no-install-recommends musl-tools \
     && rustup target add "$(uname -m)-unknown-linux-musl"
+ENV CC=musl-gcc
 WORKDIR /src
+
+# The manifests, with an empty crate for each of ours. They change only when a Cargo.toml or Cargo.lock does.
+FROM toolchain AS manifests
 COPY . .
-# The cache mounts keep compiled dependencies between builds.
+RUN find . \( -name Cargo.toml -o -name Cargo.lock \) -exec install -D {} /manifests/{} \; \
+    && cd /manifests \
+    && for crate in . crates/* tests/stories; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done \
+    && echo 'fn main() {}' | tee build.rs >src/main.rs
+
+FROM toolchain AS compiled
+# The dependencies, in a layer of their own: a change of our sources does not compile them again.
+COPY --from=manifests /manifests .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/src/target \
     target="$(uname -m)-unknown-linux-musl" \
-    && CC=musl-gcc cargo build --profile dist --locked --target "$target" --bin ratelimitd \
+    && cargo build --profile dist --locked --target "$target" --bin ratelimitd \
+    # Cargo compares times of files: without this it may take the empty crates for ours.
+    && rm -rf target/dist/.fingerprint/ratelimitd* "target/$target"/dist/.fingerprint/ratelimitd*
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    target="$(uname -m)-unknown-linux-musl" \
+    && cargo build --profile dist --locked --target "$target" --bin ratelimitd \
     && scripts/image-root /out "target/$target/dist/ratelimitd"
 
 FROM scratch AS prebuilt

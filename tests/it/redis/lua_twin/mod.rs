@@ -24,8 +24,8 @@ mod calendars;
 mod denominators;
 mod equal_charges;
 mod observable;
-mod same_shape;
 pub(crate) mod sequence;
+mod shared_records;
 pub(crate) mod strategies;
 mod undos;
 

@@ -1,5 +1,5 @@
-//! Requests of one batch that differ in their keys only get the answers of the engine, and leave the counters that
-//! requests in batches of their own leave.
+//! Requests of one batch that differ only in their keys share a record of the script's argument. They get the answers
+//! of the engine, and leave the counters that requests in batches of their own leave.
 
 use ::base::clock::monotonic;
 use engine::Pacing;
@@ -108,18 +108,18 @@ fn compare_kernels(kernels: impl Strategy<Value = Kernel>, most: usize) {
 }
 
 #[test]
-fn requests_of_the_same_shape_of_small_limits_are_decided_as_one_by_one() {
+fn requests_that_share_a_record_are_decided_as_one_by_one_for_small_limits() {
     compare_kernels(small(), 16);
 }
 
 #[test]
-fn requests_of_the_same_shape_of_everyday_limits_are_decided_as_one_by_one() {
+fn requests_that_share_a_record_are_decided_as_one_by_one_for_everyday_limits() {
     compare_kernels(everyday(), 8);
 }
 
 /// What is stored under each of these keys cannot come from the limit, so it counts as missing.
 #[test]
-fn requests_of_the_same_shape_do_not_take_foreign_values_for_counters() {
+fn requests_that_share_a_record_do_not_take_foreign_values_for_counters() {
     let kernels = [
         Kernel::FixedWindow(FixedWindow::new(3, 60_000_000)),
         Kernel::Gcra(Gcra::new(60, 60_000_000, 3, Pacing::Meter)),
