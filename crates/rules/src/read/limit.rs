@@ -1,7 +1,6 @@
 //! Reads the limits of a descriptor: the map under `rate_limit`, or the elements of `rate_limits`.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use engine::{
@@ -89,17 +88,10 @@ fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
 }
 
-/// The algorithm of a limit, with its source for messages: empty if the limit names it.
-#[derive(Clone, Copy)]
-struct ChosenAlgorithm {
-    algorithm: Algorithm,
-    source: &'static str,
-}
-
-impl fmt::Display for ChosenAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.algorithm, self.source)
-    }
+/// The algorithm of a limit for messages, with its source if the limit does not name it.
+fn named(algorithm: Algorithm, fields: &Fields<'_>) -> String {
+    let source = if fields.has("algorithm") { "" } else { " (from defaults.algorithm)" };
+    format!("{algorithm}{source}")
 }
 
 pub(super) const EMPTY_REPLACES: &str = "should not have an empty replaces entry";
@@ -168,20 +160,17 @@ impl<'n> LimitReader<'_, 'n> {
                 set(&mut spec, value);
             }
         }
-        let names_algorithm = fields.has("algorithm");
         if !fields.has("charging") {
-            spec.charging = defaults.charging_of(spec.on_over, names_algorithm);
+            spec.charging = defaults.charging_of(spec.on_over, fields.has("algorithm"));
         }
-        let source = if names_algorithm { "" } else { " (from defaults.algorithm)" };
-        let chosen = ChosenAlgorithm { algorithm: spec.algorithm, source };
-        spec.calendar = self.read_calendar(period, chosen);
-        if self.has_useless_burst(chosen) {
+        spec.calendar = self.read_calendar(period, spec.algorithm);
+        if self.has_useless_burst(spec.algorithm) {
             spec.burst = None;
         }
-        if self.is_for_other(Algorithm::TokenBucket, chosen, "refill") {
+        if self.is_for_other(Algorithm::TokenBucket, spec.algorithm, "refill") {
             spec.refill = Refill::default();
         }
-        if self.is_for_other(Algorithm::LeakyBucket, chosen, "mode") {
+        if self.is_for_other(Algorithm::LeakyBucket, spec.algorithm, "mode") {
             spec.pacing = Pacing::default();
         }
         spec.replaces = self.read_replaces(spec.name.as_deref());
@@ -231,7 +220,7 @@ impl<'n> LimitReader<'_, 'n> {
     }
 
     /// The calendar, unless its keys have mistakes or do nothing.
-    fn read_calendar(&mut self, period: Option<Period>, chosen: ChosenAlgorithm) -> Option<Arc<Calendar>> {
+    fn read_calendar(&mut self, period: Option<Period>, algorithm: Algorithm) -> Option<Arc<Calendar>> {
         let fields = self.fields;
         let mut report = |key: &str, reason: String| {
             self.report.error(&fields.position_of(key), reason);
@@ -246,8 +235,11 @@ impl<'n> LimitReader<'_, 'n> {
         if fields.flag("unlimited") {
             return None;
         }
-        if chosen.algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
-            let reason = format!("a calendar needs algorithm fixed_window, but this limit uses {chosen}");
+        if algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
+            let reason = format!(
+                "a calendar needs algorithm fixed_window, but this limit uses {}",
+                named(algorithm, fields)
+            );
             return report("calendar", reason);
         }
         let period = period?;
@@ -263,24 +255,26 @@ impl<'n> LimitReader<'_, 'n> {
     }
 
     /// Whether the limit has a burst that its algorithm ignores.
-    fn has_useless_burst(&mut self, chosen: ChosenAlgorithm) -> bool {
+    fn has_useless_burst(&mut self, algorithm: Algorithm) -> bool {
         let fields = self.fields;
-        let is_useless =
-            fields.has("burst") && !chosen.algorithm.has_burst() && !fields.is_invalid("algorithm");
+        let is_useless = fields.has("burst") && !algorithm.has_burst() && !fields.is_invalid("algorithm");
         if is_useless {
-            let reason =
-                format!("burst does nothing with {chosen}; it is for gcra, token_bucket and leaky_bucket");
+            let reason = format!(
+                "burst does nothing with {}; it is for gcra, token_bucket and leaky_bucket",
+                named(algorithm, fields)
+            );
             self.report.warn(&fields.position_of("burst"), reason);
         }
         is_useless
     }
 
     /// Whether the limit has a key that only the algorithm `owner` has, and another algorithm.
-    fn is_for_other(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> bool {
+    fn is_for_other(&mut self, owner: Algorithm, algorithm: Algorithm, name: &str) -> bool {
         let fields = self.fields;
-        let is_for_other = fields.has(name) && chosen.algorithm != owner && !fields.is_invalid("algorithm");
+        let is_for_other = fields.has(name) && algorithm != owner && !fields.is_invalid("algorithm");
         if is_for_other {
-            let reason = format!("'{name}' needs algorithm {owner}, but this limit uses {chosen}");
+            let reason =
+                format!("'{name}' needs algorithm {owner}, but this limit uses {}", named(algorithm, fields));
             self.report.error(&fields.position_of(name), reason);
         }
         is_for_other
