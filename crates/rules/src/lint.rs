@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use engine::algorithm::Kernel;
-use engine::{Pattern, Quantity};
+use engine::{NodeSpec, Pattern, Quantity};
 
 use super::credentials::{is_like_credential, without_value};
 use super::mistyped::mistyped_reason;
@@ -46,8 +46,8 @@ pub(super) fn check_domain(domain: &DomainDraft, problems: &mut ProblemCollector
 
 fn collect_secret_keys<'n>(nodes: &'n [NodeDraft], keys: &mut HashSet<&'n str>) {
     for node in nodes {
-        if node.secret {
-            keys.insert(node.key.as_str());
+        if node.spec.secret {
+            keys.insert(node.spec.key.as_str());
         }
         collect_secret_keys(&node.nodes, keys);
     }
@@ -69,7 +69,7 @@ impl LevelCheck<'_, '_> {
         let mut firsts: HashMap<String, &Location> = HashMap::new();
         let wildcards = wildcards_of(nodes);
         for (index, node) in nodes.iter().enumerate() {
-            let composite = node.composite();
+            let composite = node.spec.composite();
             self.add_path(path.len() + composite.len(), &node.location)?;
             let path = format!("{path}.{}", self.shown_composite(node));
             if let Some(first) = firsts.get(&composite) {
@@ -82,12 +82,12 @@ impl LevelCheck<'_, '_> {
                 let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
                 self.problems.push(Problem::warning(node.location.clone(), reason));
             }
-            if node.tier && !has_tiers(node) {
+            if node.spec.tier && !has_tiers(node) {
                 let reason = "tier does nothing: no limit of this descriptor, or below it, has tiers";
                 self.problems.push(Problem::warning(node.location.clone(), reason));
             }
             self.check_value(node);
-            if let Some(problem) = same_label(&node.rule.limits) {
+            if let Some(problem) = same_label(&node.limits) {
                 self.problems.push(problem);
             }
             firsts.entry(composite).or_insert(&node.location);
@@ -99,13 +99,13 @@ impl LevelCheck<'_, '_> {
 
     /// The value of a secret key is any text, and no problem quotes it.
     fn check_value(&mut self, node: &NodeDraft) {
-        let NodeDraft { key, value, .. } = node;
+        let NodeSpec { key, value, .. } = &node.spec;
         let is_secret = self.secret_keys.contains(key.as_str());
         let (location, reason) = if !is_secret && is_like_credential(key, value) {
             (node.location.clone(), CREDENTIAL_REASON.to_owned())
         } else if !is_secret && let Some(reason) = mistyped_reason(value) {
             (node.value_location(), reason)
-        } else if value.contains('*') && node.share_threshold.is_none() && counts(node) {
+        } else if value.contains('*') && !node.names_share_threshold && counts(node) {
             (node.value_location(), OPEN_WILDCARD.to_owned())
         } else {
             return;
@@ -114,9 +114,9 @@ impl LevelCheck<'_, '_> {
     }
 
     fn shown_composite(&self, node: &NodeDraft) -> String {
-        let is_value = !node.value.is_empty() && !node.value.contains('*');
-        let is_secret = is_value && self.secret_keys.contains(node.key.as_str());
-        if is_secret { without_value(&node.key) } else { node.composite() }
+        let is_value = !node.spec.value.is_empty() && !node.spec.value.contains('*');
+        let is_secret = is_value && self.secret_keys.contains(node.spec.key.as_str());
+        if is_secret { without_value(&node.spec.key) } else { node.spec.composite() }
     }
 
     fn check_pieces(&mut self, nodes: &[NodeDraft], wildcards: &[(usize, Pattern)]) {
@@ -148,19 +148,19 @@ fn counts(node: &NodeDraft) -> bool {
     let has_counter = |draft: &LimitDraft| {
         !matches!(draft.limit.quantity, Quantity::Unlimited | Quantity::Limited(Kernel::Blocked(_)))
     };
-    node.rule.limits.iter().any(has_counter) || node.nodes.iter().any(counts)
+    node.limits.iter().any(has_counter) || node.nodes.iter().any(counts)
 }
 
 /// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries
 /// that it matches; a secret node says that the values of its key are secret.
 fn has_no_effect(node: &NodeDraft, composite: &str) -> bool {
-    let is_empty = node.value.is_empty() && !node.names_limits && node.nodes.is_empty();
-    is_empty && !node.secret && !composite.contains('*') && !node.has_errors
+    let is_empty = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
+    is_empty && !node.spec.secret && !composite.contains('*') && !node.has_errors
 }
 
 fn has_tiers(node: &NodeDraft) -> bool {
     // A limit with an error may have some.
-    let here = node.has_errors || node.rule.limits.iter().any(|draft| !draft.limit.spec.tiers.is_empty());
+    let here = node.has_errors || node.limits.iter().any(|draft| !draft.limit.spec.tiers.is_empty());
     here || node.nodes.iter().any(has_tiers)
 }
 
@@ -179,7 +179,7 @@ fn same_label(limits: &[LimitDraft]) -> Option<Problem> {
 
 /// The wildcards of one level in order, each with the index of its node.
 fn wildcards_of(nodes: &[NodeDraft]) -> Vec<(usize, Pattern)> {
-    let pattern = |(index, node): (usize, &NodeDraft)| Some((index, Pattern::new(&node.composite())?));
+    let pattern = |(index, node): (usize, &NodeDraft)| Some((index, Pattern::new(&node.spec.composite())?));
     nodes.iter().enumerate().filter_map(pattern).collect()
 }
 
@@ -193,8 +193,8 @@ fn unreachable_reason(
 ) -> Option<String> {
     let (all_texts, before) = if composite.contains('*') {
         (composite.replace('*', ANY_TEXT), index)
-    } else if nodes[index].value.is_empty() {
-        (format!("{}_{ANY_TEXT}", nodes[index].key), usize::MAX)
+    } else if nodes[index].spec.value.is_empty() {
+        (format!("{}_{ANY_TEXT}", nodes[index].spec.key), usize::MAX)
     } else {
         return None;
     };
@@ -243,7 +243,7 @@ fn is_same_definition(one: &LimitDraft, other: &LimitDraft) -> bool {
 
 fn collect_limits<'n>(nodes: &'n [NodeDraft], limits: &mut Vec<&'n LimitDraft>) {
     for node in nodes {
-        limits.extend(&node.rule.limits);
+        limits.extend(&node.limits);
         collect_limits(&node.nodes, limits);
     }
 }

@@ -100,7 +100,7 @@ struct Table<'t> {
 impl Table<'_> {
     fn apply_level(&mut self, nodes: &mut [NodeDraft], domain: &str, above: &str) {
         for node in nodes {
-            let composite = node.composite();
+            let composite = node.spec.composite();
             let path = if above.is_empty() { composite } else { format!("{above}.{composite}") };
             self.apply_node(node, domain, &path);
             self.apply_level(&mut node.nodes, domain, &path);
@@ -109,10 +109,10 @@ impl Table<'_> {
 
     fn apply_node(&mut self, node: &mut NodeDraft, domain: &str, path: &str) {
         let mut shadow_mode = None;
-        for index in 0..node.rule.limits.len() {
+        for index in 0..node.limits.len() {
             let limit = LimitId(self.next);
             self.next += 1;
-            let draft = &node.rule.limits[index];
+            let draft = &node.limits[index];
             let name = draft.limit.spec.name.as_deref().unwrap_or_default();
             let fits = |row: &Upgrade| {
                 row.domain.matches(domain) && row.path.matches(path) && row.limit_name.matches(name)
@@ -121,10 +121,10 @@ impl Table<'_> {
                 continue;
             };
             let upgrade = &self.rows[row];
-            match upgrade.upgraded(&node.rule.limits, index, self.defaults) {
+            match upgrade.upgraded(&node.limits, index, self.defaults) {
                 Ok(changed) => {
                     let sources = upgrade.sources(row, draft.written, &changed.spec);
-                    node.rule.limits[index].limit = changed;
+                    node.limits[index].limit = changed;
                     shadow_mode =
                         shadow_mode.or(upgrade.value(SHADOW_MODE, ValueType::Flag).map(PlainValue::flag));
                     self.upgraded.push(UpgradedLimit { limit, row, sources });
@@ -135,8 +135,8 @@ impl Table<'_> {
                 }
             }
         }
-        if let Some(shadow_mode) = shadow_mode {
-            node.rule.shadow = shadow_mode;
+        if let (Some(shadow_mode), Some(rule)) = (shadow_mode, &mut node.spec.rule) {
+            rule.shadow = shadow_mode;
         }
     }
 }

@@ -139,7 +139,7 @@ impl Calendars {
 fn set_months(nodes: &mut [NodeDraft], calendar: &Arc<Calendar>, problems: &mut ProblemCollector) {
     for node in nodes {
         set_months(&mut node.nodes, calendar, problems);
-        let limits = &mut node.rule.limits;
+        let limits = &mut node.limits;
         for index in 0..limits.len() {
             let spec = &limits[index].limit.spec;
             if !spec.is_epoch_month() {

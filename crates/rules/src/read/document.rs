@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use engine::{Defaults, RECEIPT_KEY, ValueHashing, composite};
+use engine::{Defaults, NodeSpec, RECEIPT_KEY, RuleSpec, ValueHashing, composite};
 
-use super::draft::{DomainDraft, NodeDraft, RuleDraft};
+use super::draft::{DomainDraft, NodeDraft};
 use super::fields::Fields;
 use super::limit::{has_limits, read_limits};
 use super::metadata::read_metadata;
@@ -106,6 +106,7 @@ impl NodeReader<'_> {
 
     fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
         let fields = Fields::from_map(&node.into(), Section::Descriptor, at, self.report);
+        let limits = read_limits(&fields, self.context, self.report);
         let rule = self.read_rule(&fields);
         let nodes = self.read_level(&fields);
         let key = required_text(&fields, "key", EMPTY_KEY, self.report)?;
@@ -123,25 +124,31 @@ impl NodeReader<'_> {
         let names_limits = has_limits(&fields);
         self.check_effect(&fields, names_limits);
         let has_errors = fields.has_errors() || Self::has_invalid_level(&fields, &nodes);
-        Some(NodeDraft {
-            location: self.report.location(&fields.at),
+        let spec = NodeSpec {
             key: key.to_owned(),
             value: value.to_owned(),
-            value_line: fields.has("value").then(|| fields.position_of("value").line),
-            share_threshold: fields.has("share_threshold").then(|| fields.flag("share_threshold")),
+            share_threshold: fields.flag("share_threshold"),
             secret,
             value_to_metric: fields.flag("value_to_metric"),
             tier,
-            rule,
+            rule: Some(rule),
+            descriptors: Vec::new(),
+        };
+        Some(NodeDraft {
+            location: self.report.location(&fields.at),
+            value_line: fields.has("value").then(|| fields.position_of("value").line),
+            names_share_threshold: fields.has("share_threshold"),
+            spec,
+            limits,
             nodes,
             names_limits,
             has_errors,
         })
     }
 
-    fn read_rule(&mut self, fields: &Fields<'_>) -> RuleDraft {
-        RuleDraft {
-            limits: read_limits(fields, self.context, self.report),
+    fn read_rule(&mut self, fields: &Fields<'_>) -> RuleSpec {
+        RuleSpec {
+            limits: Vec::new(),
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
             detailed_metric: fields.flag("detailed_metric"),

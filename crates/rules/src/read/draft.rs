@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{DomainSpec, Limit, Metadata, NodeSpec, RuleSpec, ShardBy, composite};
+use engine::{DomainSpec, Limit, NodeSpec, RuleSpec, ShardBy};
 
 use crate::keys::WrittenFields;
 use crate::problem::Location;
@@ -19,37 +19,23 @@ pub(crate) struct DomainDraft {
     pub documents: Vec<Arc<str>>,
 }
 
-/// One node of the tree of descriptors. The fields without a comment are those of [`NodeSpec`].
+/// One node of the tree of descriptors.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeDraft {
     pub location: Location,
-    pub key: String,
-    pub value: String,
     /// The line of the value; `None` without a value, or in a resource.
     pub value_line: Option<u32>,
-    /// `None` if the file does not say it, which means `false`.
-    pub share_threshold: Option<bool>,
-    pub secret: bool,
-    pub value_to_metric: bool,
-    pub tier: bool,
-    pub rule: RuleDraft,
+    /// Whether the file says `share_threshold`. Without it, it is `false`.
+    pub names_share_threshold: bool,
+    /// The node, with a rule that has no limits yet, and without the nodes below.
+    pub spec: NodeSpec,
+    /// The valid limits. Without any there is no rule.
+    pub limits: Vec<LimitDraft>,
     pub nodes: Vec<NodeDraft>,
     /// Whether the file gives limits here, valid or not.
     pub names_limits: bool,
     /// Whether a part of the node was reported and left out.
     pub has_errors: bool,
-}
-
-/// The rule of a node. The fields without a comment are those of [`RuleSpec`].
-#[derive(Clone, Debug)]
-pub(crate) struct RuleDraft {
-    /// The valid limits. Without any there is no rule.
-    pub limits: Vec<LimitDraft>,
-    pub shadow: bool,
-    pub quota: bool,
-    pub detailed_metric: bool,
-    pub shard_by: Option<ShardBy>,
-    pub metadata: Option<Metadata>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,41 +64,19 @@ fn into_specs(nodes: Vec<NodeDraft>) -> Vec<NodeSpec> {
 }
 
 impl NodeDraft {
-    /// The node's name within its level: `key_value`, or the key alone.
-    pub fn composite(&self) -> String {
-        composite(&self.key, &self.value)
-    }
-
-    /// The line of the value; the location of the node if that is not known.
+    /// The location of the value; that of the node if it is not known.
     pub fn value_location(&self) -> Location {
         Location { line: self.value_line.or(self.location.line), ..self.location.clone() }
     }
 
     fn into_spec(self) -> NodeSpec {
-        NodeSpec {
-            key: self.key,
-            value: self.value,
-            share_threshold: self.share_threshold.unwrap_or_default(),
-            secret: self.secret,
-            value_to_metric: self.value_to_metric,
-            tier: self.tier,
-            rule: self.rule.into_spec(),
-            descriptors: into_specs(self.nodes),
-        }
-    }
-}
-
-impl RuleDraft {
-    fn into_spec(self) -> Option<RuleSpec> {
         let mut limits: Vec<_> = self.limits.into_iter().map(|draft| draft.limit).collect();
         limits.shrink_to_fit();
-        (!limits.is_empty()).then_some(RuleSpec {
-            limits,
-            shadow: self.shadow,
-            quota: self.quota,
-            detailed_metric: self.detailed_metric,
-            shard_by: self.shard_by,
-            metadata: self.metadata,
-        })
+        let rule = self.spec.rule.filter(|_| !limits.is_empty());
+        NodeSpec {
+            rule: rule.map(|rule| RuleSpec { limits, ..rule }),
+            descriptors: into_specs(self.nodes),
+            ..self.spec
+        }
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Defaults, Limit, LimitSpec, Metadata, Period, RECEIPT_KEY, Unit};
+use engine::{Defaults, Limit, LimitSpec, Metadata, NodeSpec, Period, RECEIPT_KEY, RuleSpec, Unit};
 
 use super::document::{EMPTY_KEY, KEY_OF_RECEIPTS, NO_DOMAIN};
-use super::draft::{DomainDraft, LimitDraft, NodeDraft, RuleDraft};
+use super::draft::{DomainDraft, LimitDraft, NodeDraft};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
 use super::{FileReport, Position};
@@ -110,24 +110,19 @@ impl ResourceReader<'_> {
             self.report.error(at, KEY_OF_RECEIPTS);
             return None;
         }
-        let rule = RuleDraft {
-            limits: limit.into_iter().collect(),
+        let rule = RuleSpec {
             shadow: node.shadow_mode,
             quota: node.quota_mode,
             detailed_metric: node.detailed_metric,
-            shard_by: None,
             metadata,
+            ..RuleSpec::default()
         };
         Some(NodeDraft {
             location: self.report.location(at),
-            key: node.key,
-            value: node.value,
             value_line: None,
-            share_threshold: None,
-            secret: false,
-            value_to_metric: false,
-            tier: false,
-            rule,
+            names_share_threshold: false,
+            spec: NodeSpec { key: node.key, value: node.value, rule: Some(rule), ..NodeSpec::default() },
+            limits: limit.into_iter().collect(),
             nodes,
             names_limits,
             has_errors: false,
