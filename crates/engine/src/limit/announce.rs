@@ -3,6 +3,8 @@
 //!
 //! A share is a whole number of millionths, read from its decimal digits, so that no threshold is rounded.
 
+use std::fmt;
+
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 /// What a limit does with a hit that does not fit.
@@ -38,12 +40,7 @@ impl Share {
     /// Reads decimal digits such as `0.8`, `1` or `0.999999`; `None` for all other texts.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number(whole) || !is_number(decimals) || decimals.len() > 6 {
-            return None;
-        }
-        let millionths = format!("{whole}{decimals:0<6}").parse().ok()?;
+        let millionths = u32::try_from(parse_millionths(text)?).ok()?;
         (millionths <= Self::WHOLE.0).then_some(Self(millionths))
     }
 
@@ -63,15 +60,28 @@ impl Share {
 }
 
 /// With the fewest decimals that have the value.
-impl std::fmt::Display for Share {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (whole, decimals) = (self.0 / Self::WHOLE.0, self.0 % Self::WHOLE.0);
-        let decimals = format!("{decimals:06}");
-        match decimals.trim_end_matches('0') {
-            "" => write!(f, "{whole}"),
-            decimals => write!(f, "{whole}.{decimals}"),
-        }
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_millionths(f, self.0)
     }
+}
+
+/// The millionths of a number in decimal digits, with at most six decimals; `None` for all other texts. Saturates.
+pub(crate) fn parse_millionths(text: &str) -> Option<u64> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let are_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = are_digits(whole) && are_digits(decimals) && decimals.len() <= 6;
+    is_number.then(|| format!("{whole}{decimals:0<6}").parse().unwrap_or(u64::MAX))
+}
+
+/// Writes the number with the fewest decimals that have the value.
+pub(crate) fn write_millionths(f: &mut fmt::Formatter<'_>, millionths: u32) -> fmt::Result {
+    let (whole, decimals) = (millionths / Share::WHOLE.0, millionths % Share::WHOLE.0);
+    write!(f, "{whole}")?;
+    if decimals > 0 {
+        write!(f, ".{}", format!("{decimals:06}").trim_end_matches('0'))?;
+    }
+    Ok(())
 }
 
 /// What an answer tells of a limit. A limit that is over is also above its share: it is announced as over.

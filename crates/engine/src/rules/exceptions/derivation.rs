@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::kind::ExceptionKind;
-use super::rows::{ExceptionRow, FileTier, Multiplier};
+use super::rows::{ExceptionKind, ExceptionRow, FileTier, Multiplier};
 use crate::limit::spec::LimitError;
 use crate::limit::{Limit, LimitId};
 

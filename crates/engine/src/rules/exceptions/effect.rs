@@ -7,8 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::derivation::{Amount, Change, ChangedBy, DerivationStep, Unfit};
-use super::matched_row::{AnyRow, MatchedRow, Place};
-use super::rows::{Effect, ExceptionRow};
+use super::rows::{AnyRow, Effect, ExceptionRow, MatchedRow, Place};
 use crate::limit::{Limit, Quantity};
 
 /// A limit that rows or a tier have changed.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::effect::{self, Changed, RowsOfLimit};
-use super::matched_row::{AnyRow, MatchedRow, Place};
 use super::network::{EXACT, address_of};
+use super::rows::{AnyRow, MatchedRow, Place};
 use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{Exceptions, RankedRow};
 use crate::limit::Limit;

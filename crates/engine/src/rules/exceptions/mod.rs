@@ -7,9 +7,7 @@
 
 pub(crate) mod derivation;
 pub(crate) mod effect;
-mod kind;
 pub(crate) mod look_up;
-mod matched_row;
 mod network;
 mod rows;
 mod tier_table;
@@ -23,9 +21,10 @@ use smallvec::SmallVec;
 use self::network::Networks;
 use crate::rules::wildcards::Glob;
 
-pub use kind::ExceptionKind;
 pub use network::{Network, NetworkError, address_of};
-pub use rows::{Effect, ExceptionRow, FileTier, Multiplier, MultiplierError, RowSource, RowValue, TierRow};
+pub use rows::{
+    Effect, ExceptionKind, ExceptionRow, FileTier, Multiplier, MultiplierError, RowSource, RowValue, TierRow,
+};
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};
 
 /// All rows of all files. Immutable; a change of a file makes a new one.

@@ -4,8 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::kind::ExceptionKind;
+use strum::{EnumCount, EnumIter, IntoStaticStr};
+
 use super::network::Network;
+use crate::limit::announce::{parse_millionths, write_millionths};
 use crate::rules::wildcards::Glob;
 
 /// One row of the table of exceptions.
@@ -67,6 +69,24 @@ pub struct Effect {
     pub shadow_mode: Option<bool>,
 }
 
+/// One thing that a row changes: the name of its column, in metrics and in the log. A row may change several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, EnumIter, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum ExceptionKind {
+    /// Every hit is denied.
+    Block,
+    /// Every hit is admitted and none is counted.
+    Exempt,
+    /// Another number.
+    Limit,
+    /// A multiple of the number.
+    Multiplier,
+    /// The number of a tier.
+    Tier,
+    /// Whether denials take effect.
+    ShadowMode,
+}
+
 /// A row of a file that has tiers only, such as a CSV file of a million rows.
 #[derive(Clone, Copy, Debug)]
 pub struct TierRow<'r> {
@@ -105,6 +125,48 @@ pub enum MultiplierError {
     OutOfRange,
 }
 
+/// A row that is for an entry of a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MatchedRow<'x> {
+    pub(super) place: Place,
+    pub(super) row: AnyRow<'x>,
+}
+
+/// Which of two rows counts more, if neither or both name limits: the greater one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// The index of the entry: deeper entries count more.
+    pub(super) entry: usize,
+    /// The length of a network's prefix; the largest number for an exact value.
+    pub(super) precision: u8,
+    /// The position of the file, and that of the row in it.
+    pub(super) file: u32,
+    pub(super) row: u32,
+}
+
+/// A row with all columns, or one of the table of tiers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AnyRow<'x> {
+    Full(&'x Arc<ExceptionRow>),
+    Tier(&'x FileTier),
+}
+
+impl ExceptionKind {
+    /// The number of kinds.
+    pub const COUNT: usize = <Self as EnumCount>::COUNT;
+
+    /// The name of the column.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Every kind; the position of a kind is its number.
+    pub fn all() -> impl Iterator<Item = Self> {
+        <Self as strum::IntoEnumIterator>::iter()
+    }
+}
+
 impl Multiplier {
     const ONE: u32 = 1_000_000;
     const SMALLEST: u64 = 1_000;
@@ -122,13 +184,7 @@ impl FromStr for Multiplier {
     type Err = MultiplierError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let are_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if !are_digits(whole) || !are_digits(decimals) || decimals.len() > 6 {
-            return Err(MultiplierError::NotANumber);
-        }
-        let digits = format!("{whole}{decimals:0<6}");
-        let millionths: u64 = digits.parse().map_err(|_| MultiplierError::OutOfRange)?;
+        let millionths = parse_millionths(text).ok_or(MultiplierError::NotANumber)?;
         match u32::try_from(millionths) {
             Ok(exact) if (Self::SMALLEST..=Self::LARGEST).contains(&millionths) => {
                 Ok(Self { millionths: exact })
@@ -141,16 +197,10 @@ impl FromStr for Multiplier {
 /// The shortest text of the factor.
 impl fmt::Display for Multiplier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, decimals) = (self.millionths / Self::ONE, self.millionths % Self::ONE);
-        write!(f, "{whole}")?;
-        if decimals > 0 {
-            write!(f, ".{}", format!("{decimals:06}").trim_end_matches('0'))?;
-        }
-        Ok(())
+        write_millionths(f, self.millionths)
     }
 }
 
-/// `tenants.csv:17`.
 impl fmt::Display for RowSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
