@@ -88,6 +88,12 @@ fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
 }
 
+/// The algorithm of a limit for messages, with its source if the limit does not name it.
+fn named(algorithm: Algorithm, fields: &Fields<'_>) -> String {
+    let source = if fields.has("algorithm") { "" } else { " (from defaults.algorithm)" };
+    format!("{algorithm}{source}")
+}
+
 pub(super) const EMPTY_REPLACES: &str = "should not have an empty replaces entry";
 pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of same descriptor";
 pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
@@ -174,12 +180,6 @@ impl<'n> LimitReader<'_, 'n> {
         Some(spec)
     }
 
-    /// The algorithm of the limit for messages, with its source if the limit does not name it.
-    fn named(&self, algorithm: Algorithm) -> String {
-        let source = if self.fields.has("algorithm") { "" } else { " (from defaults.algorithm)" };
-        format!("{algorithm}{source}")
-    }
-
     fn read_period(&mut self, unlimited: bool) -> Option<Period> {
         let text = self.fields.text("unit").unwrap_or_default();
         let unit = text.parse().ok();
@@ -238,7 +238,7 @@ impl<'n> LimitReader<'_, 'n> {
         if algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
             let reason = format!(
                 "a calendar needs algorithm fixed_window, but this limit uses {}",
-                self.named(algorithm)
+                named(algorithm, fields)
             );
             return report("calendar", reason);
         }
@@ -261,7 +261,7 @@ impl<'n> LimitReader<'_, 'n> {
         if is_useless {
             let reason = format!(
                 "burst does nothing with {}; it is for gcra, token_bucket and leaky_bucket",
-                self.named(algorithm)
+                named(algorithm, fields)
             );
             self.report.warn(&fields.position_of("burst"), reason);
         }
@@ -274,7 +274,7 @@ impl<'n> LimitReader<'_, 'n> {
         let is_for_other = fields.has(name) && algorithm != owner && !fields.is_invalid("algorithm");
         if is_for_other {
             let reason =
-                format!("'{name}' needs algorithm {owner}, but this limit uses {}", self.named(algorithm));
+                format!("'{name}' needs algorithm {owner}, but this limit uses {}", named(algorithm, fields));
             self.report.error(&fields.position_of(name), reason);
         }
         is_for_other
