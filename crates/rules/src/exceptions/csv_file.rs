@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
 
 use csv_core::{ReadRecordResult, Reader};
-use engine::{Effect, ExceptionRow, Glob, RowSource, TierRow};
+use engine::{Effect, ExceptionRow, Glob, RowSource, RowValue, TierRow};
 
 use super::row::{COLUMNS, looks_like_network, parse_value};
 use super::{Loader, MAX_CSV_ROWS};
@@ -94,16 +94,17 @@ impl Loader<'_> {
         if self.csv_rows > MAX_CSV_ROWS {
             return Err(format!("all CSV files together have more than {MAX_CSV_ROWS} rows"));
         }
-        self.mentions.add_tier_row(file, row.line, row.domain, row.key, row.tier)?;
-        if self.scope.entries.is_some() {
-            let row = exact_row(file, row)?;
-            if self.is_wanted(&row.key, &row.value) {
-                self.builder.add_row(row);
-            }
-            return Ok(());
-        }
         let &CsvRow { domain, key, value, tier, .. } = row;
-        self.builder.add_tier(TierRow { file, domain, key, value, tier }).map_err(|error| error.to_string())
+        let tier = TierRow { file, domain, key, value, tier };
+        self.mentions.add_tier_row(tier, || full_row(row.line, tier, RowValue::Exact("".into())))?;
+        if self.scope.entries.is_none() {
+            return self.builder.add_tier(tier).map_err(|error| error.to_string());
+        }
+        let row = full_row(row.line, tier, parse_value(value)?);
+        if self.is_wanted(&row.key, &row.value) {
+            self.builder.add_row(row);
+        }
+        Ok(())
     }
 }
 
@@ -288,17 +289,17 @@ fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
 }
 
 /// The row with its line, as a row of a YAML file would be kept.
-fn exact_row(file: &Arc<str>, row: &CsvRow<'_>) -> Result<ExceptionRow, String> {
-    Ok(ExceptionRow {
-        source: RowSource { file: Arc::clone(file), line: row.line },
+fn full_row(line: u32, row: TierRow<'_>, value: RowValue) -> ExceptionRow {
+    ExceptionRow {
+        source: RowSource { file: Arc::clone(row.file), line },
         domain: Glob::new(row.domain),
         key: row.key.into(),
-        value: parse_value(row.value)?,
+        value,
         path: Glob::Any,
         limit_name: Glob::Any,
         effect: Effect { tier: Some(row.tier.into()), ..Effect::default() },
         until_us: None,
         reason: None,
         by: None,
-    })
+    }
 }

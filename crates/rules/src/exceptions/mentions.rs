@@ -1,12 +1,12 @@
 //! What rows name of the rules: domains, keys, paths, names of limits and tiers; and which of them the rules do not
 //! have.
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher as _};
 use std::sync::Arc;
 
-use engine::{ExceptionRow, Glob, Node, Rule, RuleSet, composite};
+use engine::{ExceptionRow, Node, RowSource, Rule, RuleSet, TierRow, composite};
 
 use super::LoadedExceptions;
 use crate::problem::{Location, Problem, ProblemCollector, Problems};
@@ -23,60 +23,41 @@ pub(super) struct Mentions {
     /// By a hash of the mention.
     indexes: HashMap<u64, usize>,
     /// Hashes of the pairs of domain and key in CSV files.
-    pairs: HashMap<u64, ()>,
+    pairs: HashSet<u64>,
     /// The hash of the last row of a CSV file, which the next row usually has, too.
     last: Option<(u64, usize)>,
 }
 
 #[derive(Debug)]
 struct Mention {
-    file: Arc<str>,
-    line: u32,
+    row: ExceptionRow,
+    /// How many rows name the same.
     rows: u64,
-    domain: Glob,
-    key: Arc<str>,
-    tier: Option<Arc<str>>,
-    path: Glob,
-    limit_name: Glob,
-    blocks: bool,
 }
 
 impl Mentions {
-    /// Adds a row of a CSV file.
+    /// Adds a row of a CSV file: `named` is what it names, and `row` makes it.
     ///
     /// # Errors
     /// Why so much cannot be named in CSV files.
     pub fn add_tier_row(
         &mut self,
-        file: &Arc<str>,
-        line: u32,
-        domain: &str,
-        key: &str,
-        tier: &str,
+        named: TierRow<'_>,
+        row: impl FnOnce() -> ExceptionRow,
     ) -> Result<(), String> {
+        let TierRow { file, domain, key, tier, .. } = named;
         let hash = hash_of(&(&**file, domain, key, tier));
         if let Some((_, index)) = self.last.filter(|(last, _)| *last == hash) {
             self.list[index].rows += 1;
             return Ok(());
         }
-        self.pairs.insert(hash_of(&(domain, key)), ());
+        self.pairs.insert(hash_of(&(domain, key)));
         if self.pairs.len() > MAX_PAIRS {
             return Err(format!(
                 "more than {MAX_PAIRS} different pairs of domain and key: are the columns in order?"
             ));
         }
-        let mention = || Mention {
-            file: Arc::clone(file),
-            line,
-            rows: 0,
-            domain: Glob::new(domain),
-            key: key.into(),
-            tier: Some(tier.into()),
-            path: Glob::Any,
-            limit_name: Glob::Any,
-            blocks: false,
-        };
-        self.last = self.count(hash, mention).map(|index| (hash, index));
+        self.last = self.count(hash, row).map(|index| (hash, index));
         Ok(())
     }
 
@@ -85,27 +66,17 @@ impl Mentions {
         let ExceptionRow { source, domain, key, path, limit_name, effect, .. } = row;
         let named =
             format!("{:?}", (&source.file, domain, key, path, limit_name, &effect.tier, effect.block));
-        self.count(hash_of(&named), || Mention {
-            file: Arc::clone(&source.file),
-            line: source.line,
-            rows: 0,
-            domain: domain.clone(),
-            key: Arc::clone(key),
-            tier: effect.tier.clone(),
-            path: path.clone(),
-            limit_name: limit_name.clone(),
-            blocks: effect.block,
-        });
+        self.count(hash_of(&named), || row.clone());
     }
 
-    fn count(&mut self, hash: u64, mention: impl FnOnce() -> Mention) -> Option<usize> {
+    fn count(&mut self, hash: u64, row: impl FnOnce() -> ExceptionRow) -> Option<usize> {
         let known = self.list.len();
         if known == MAX_MENTIONS && !self.indexes.contains_key(&hash) {
             return None;
         }
         let index = *self.indexes.entry(hash).or_insert(known);
         if index == known {
-            self.list.push(mention());
+            self.list.push(Mention { row: row(), rows: 0 });
         }
         self.list[index].rows += 1;
         Some(index)
@@ -128,7 +99,8 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
             if mention.rows > 1 {
                 reason = format!("{reason} ({} rows)", mention.rows);
             }
-            problems.push(Problem::warning(Location::line(Arc::clone(&mention.file), mention.line), reason));
+            let RowSource { file, line } = &mention.row.source;
+            problems.push(Problem::warning(Location::line(Arc::clone(file), *line), reason));
         }
     }
     let names: Vec<_> = loaded.files.iter().map(|file| Arc::clone(&file.name)).collect();
@@ -138,23 +110,23 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
 impl Mention {
     /// What the rules do not have.
     fn missing(&self, rules: &RuleSet) -> Option<String> {
-        let mut domains = rules.domains().filter(|domain| self.domain.matches(domain)).peekable();
+        let mut domains = rules.domains().filter(|domain| self.row.domain.matches(domain)).peekable();
         if domains.peek().is_none() {
             return Some("no domain of the rules matches 'domain'".to_owned());
         }
         let mut roots = domains.filter_map(|domain| rules.domain(domain)).map(|domain| &domain.root);
-        if !roots.any(|root| may_have_key(root, &self.key)) {
-            let effect = match self.blocks {
+        if !roots.any(|root| may_have_key(root, &self.row.key)) {
+            let effect = match self.row.effect.block {
                 true => "the row blocks only requests that no rule is for",
                 false => "the row changes nothing",
             };
-            return Some(format!("no rule of the domain has the key '{}': {effect}", self.key));
+            return Some(format!("no rule of the domain has the key '{}': {effect}", self.row.key));
         }
         let named: Vec<&Arc<Rule>> = rules.rules().iter().filter(|rule| self.names_rule(rule)).collect();
         if named.is_empty() {
             return Some("no limit of the domain matches 'path' and 'limit_name'".to_owned());
         }
-        let tier = self.tier.as_ref()?;
+        let tier = self.row.effect.tier.as_ref()?;
         let limits = || named.iter().flat_map(|rule| &rule.limits);
         let has_tier = limits().any(|limit| limit.tier(tier).is_some());
         (!has_tier).then(|| format!("no limit that the row is for has the tier '{tier}'"))
@@ -162,9 +134,9 @@ impl Mention {
 
     fn names_rule(&self, rule: &Rule) -> bool {
         let mut names = rule.limits.iter().map(|limit| limit.name());
-        self.domain.matches(&rule.domain)
-            && self.path.matches(rule.path_in_domain())
-            && names.any(|name| self.limit_name.matches(name))
+        self.row.domain.matches(&rule.domain)
+            && self.row.path.matches(rule.path_in_domain())
+            && names.any(|name| self.row.limit_name.matches(name))
     }
 }
 

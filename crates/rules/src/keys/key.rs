@@ -103,7 +103,7 @@ impl ValueType {
 /// A value that is no list and no map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainValue<'t> {
-    /// Of a [`ValueType::Choice`]: one of its names.
+    /// For a [`ValueType::Choice`]: one of its names.
     Text(&'t str),
     Integer(u64),
     Share(Share),

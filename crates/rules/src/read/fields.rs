@@ -146,6 +146,14 @@ impl<'n> Fields<'n> {
         }
     }
 
+    /// The names and values of all these keys.
+    pub fn plain_values(&self) -> impl Iterator<Item = (&'static str, PlainValue<'n>)> {
+        self.fields.iter().filter_map(|field| match field.value {
+            FieldValue::Plain(value) => Some((field.key.name, value)),
+            _ => None,
+        })
+    }
+
     pub fn text(&self, name: &str) -> Option<&'n str> {
         self.plain(name)?.text()
     }

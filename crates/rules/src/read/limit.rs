@@ -14,7 +14,7 @@ use super::merge_keys::MergedValue;
 use super::tiers::read_tiers;
 use super::{FileReport, Position, ReadContext};
 use crate::calendar::{CalendarProblem, Calendars};
-use crate::keys::{LIMIT_FIELDS, LimitField, Section, WrittenFields, key_of};
+use crate::keys::{LIMIT_FIELDS, Section, WrittenFields, key_of};
 use crate::problem::Problem;
 
 /// Whether a descriptor has limits, valid or not.
@@ -155,8 +155,9 @@ impl<'n> LimitReader<'_, 'n> {
         // Unwrapped last, so that the other problems of the limit are reported too.
         let period = self.read_period(fields.flag("unlimited"));
         let mut spec = defaults.limit(0, period.unwrap_or(Period::one(Unit::Second)));
-        for LimitField { name, set, .. } in LIMIT_FIELDS {
-            if let (Some(set), Some(value)) = (set, fields.plain(name)) {
+        for (name, value) in fields.plain_values() {
+            let field = LIMIT_FIELDS.iter().find(|field| field.name == name);
+            if let Some(set) = field.and_then(|field| field.set) {
                 set(&mut spec, value);
             }
         }
