@@ -26,8 +26,9 @@ const MAX_FILE_BYTES: u64 = 8 << 20;
 /// The starts of errors of the text. Every other error is one of the rules that the text says.
 const OF_THE_TEXT: [&str; 3] = ["error loading config file", "config error", "error checking config"];
 
-struct CheckFailure {
-    /// For standard output.
+/// Why there is nothing to check, or what is wrong.
+#[derive(Debug, PartialEq, Eq)]
+struct Stop {
     text: String,
     code: u8,
 }
@@ -48,11 +49,11 @@ pub(super) fn check_config(words: &[String]) -> ExitCode {
             lines.push("all rate limit configs ok".to_owned());
             ExitCode::SUCCESS
         }
-        Err(CheckFailure { text, code: BAD_TEXT }) => {
+        Err(Stop { text, code: BAD_TEXT }) => {
             print_error(format_args!("{PROGRAM}: {text}"));
             ExitCode::from(BAD_TEXT)
         }
-        Err(CheckFailure { text, code }) => {
+        Err(Stop { text, code }) => {
             lines.push(text);
             ExitCode::from(code)
         }
@@ -60,8 +61,8 @@ pub(super) fn check_config(words: &[String]) -> ExitCode {
     end(print(&(lines.join("\n") + "\n")), code)
 }
 
-fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Result<(), CheckFailure> {
-    let fail = |text| CheckFailure { text, code: 1 };
+fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Result<(), Stop> {
+    let fail = |text| Stop { text, code: 1 };
     let paths = files(directory).map_err(|error| {
         fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
     })?;
@@ -108,13 +109,13 @@ fn failed(name: &str, error: &io::Error) -> String {
     format!("{attempt} {name}: {}", text(error))
 }
 
-fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
+fn check_text(path: &Path, options: LoadOptions) -> Result<(), Stop> {
     let name = path.display().to_string();
     let bytes = match path.is_dir() {
         true => Err(io::ErrorKind::IsADirectory.into()),
         false => base::read_file(path, MAX_FILE_BYTES),
     };
-    let bytes = bytes.map_err(|error| CheckFailure {
+    let bytes = bytes.map_err(|error| Stop {
         text: format!("error reading file {name}: {}", failed(&name, &error)),
         code: 1,
     })?;
@@ -122,7 +123,7 @@ fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
     let is_of_the_text = |reason: &str| OF_THE_TEXT.iter().any(|start| reason.starts_with(start));
     let mut errors = problems.all().iter().filter(|problem| problem.is_error());
     match errors.find(|problem| is_of_the_text(&problem.reason)) {
-        Some(problem) => Err(CheckFailure { text: problem.to_string(), code: BAD_TEXT }),
+        Some(problem) => Err(Stop { text: problem.to_string(), code: BAD_TEXT }),
         None => Ok(()),
     }
 }
@@ -132,13 +133,6 @@ fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
 struct Flags {
     config_dir: String,
     merge_domain_configs: bool,
-}
-
-/// The command line cannot be used, or asks for help.
-#[derive(Debug, PartialEq, Eq)]
-struct Stop {
-    text: String,
-    code: u8,
 }
 
 impl Flags {

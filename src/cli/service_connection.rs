@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
+use std::{fmt, io, iter};
 
 use clap::Args;
 use http::uri::PathAndQuery;
@@ -211,11 +211,8 @@ pub(super) fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
 
 /// The innermost cause of an error: `transport error` alone does not help.
 pub(super) fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    let causes = iter::successors(Some(error), |error| (*error).source());
+    causes.last().map_or_else(String::new, ToString::to_string)
 }
 
 /// The admin port of a running service.

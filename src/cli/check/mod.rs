@@ -3,6 +3,7 @@
 mod format;
 
 use std::error::Error;
+use std::iter;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -185,23 +186,14 @@ fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
     let is_of_connection = match cause.code() {
         tonic::Code::Unknown | tonic::Code::Internal => cause.source().is_some(),
         // A connection that ends before the call is sent. The other source is the end of the time.
-        tonic::Code::Cancelled => is_of_hyper(cause.source()),
+        tonic::Code::Cancelled => iter::successors(cause.source(), |error| (*error).source())
+            .any(|error| error.is::<hyper::Error>()),
         _ => false,
     };
     if is_of_connection {
         return CheckError::NotGrpc { address: args.address.to_string(), cause };
     }
     CheckError::Refused(cause)
-}
-
-fn is_of_hyper(mut source: Option<&(dyn Error + 'static)>) -> bool {
-    while let Some(error) = source {
-        if error.is::<hyper::Error>() {
-            return true;
-        }
-        source = error.source();
-    }
-    false
 }
 
 async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {

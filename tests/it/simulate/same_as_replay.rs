@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ::simulate::log::Input;
@@ -56,9 +57,9 @@ fn replayed(rules: &RuleSet, log: &str) -> Summary {
 fn assert_same(report: &Report, summary: &Summary) {
     assert_eq!((report.totals.requests, report.totals.denied), (summary.requests, summary.over_limit));
     // The limits of one rule without names of their own have one label.
-    let mut found: BTreeMap<String, LimitCount> = BTreeMap::new();
+    let mut found: BTreeMap<Arc<str>, LimitCount> = BTreeMap::new();
     for rule in &report.limits {
-        let count = found.entry(rule.rule.clone()).or_default();
+        let count = found.entry(rule.rule.as_str().into()).or_default();
         (count.decided, count.over_limit) = (count.decided + rule.asked, count.over_limit + rule.over);
     }
     assert_eq!(found, summary.limits);

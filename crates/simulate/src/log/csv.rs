@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::fault::LineFault;
 
-/// Replaces `values` by the columns of `line`.
-pub(super) fn split_csv<'l>(line: &'l str, values: &mut Vec<Cow<'l, str>>) -> Result<(), LineFault> {
-    values.clear();
+/// The columns of a line.
+pub(super) fn split_csv(line: &str) -> Result<Vec<Cow<'_, str>>, LineFault> {
+    let mut values = Vec::new();
     let mut rest = line;
     loop {
         let (value, after) = match rest.strip_prefix('"') {
@@ -19,7 +19,7 @@ pub(super) fn split_csv<'l>(line: &'l str, values: &mut Vec<Cow<'l, str>>) -> Re
         values.push(value);
         match after.strip_prefix(',') {
             Some(next) => rest = next,
-            None if after.is_empty() => return Ok(()),
+            None if after.is_empty() => return Ok(values),
             None => return Err(LineFault::Csv("text follows a closing quote")),
         }
     }
@@ -55,12 +55,10 @@ mod tests {
             (r#""say ""no""",2"#, vec![r#"say "no""#, "2"]),
         ];
         for (line, expected) in table {
-            let mut values = Vec::new();
-            split_csv(line, &mut values).expect("valid CSV");
-            assert_eq!(values, expected, "{line}");
+            assert_eq!(split_csv(line).expect("valid CSV"), expected, "{line}");
         }
         for line in [r#""a"#, r#""a"b,c"#] {
-            assert!(split_csv(line, &mut Vec::new()).is_err(), "{line}");
+            assert!(split_csv(line).is_err(), "{line}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use super::haproxy::split_haproxy;
-use super::text_layout::{ENVOY, ISTIO, NGINX, TextValues};
+use super::haproxy::{HAPROXY_FIELDS, split_haproxy};
+use super::text_layout::{ENVOY, ISTIO, NGINX};
 
 /// The format of the lines of a log: the values of `--format`, in the order of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
@@ -33,25 +33,6 @@ const ENVOY_JSON_ALIASES: [(&str, &str); 4] = [
     ("code", "response_code"),
     ("flags", "response_flags"),
     ("authority", ":authority"),
-];
-
-/// The fields of `option httplog`.
-pub(super) const HAPROXY_FIELDS: [&str; 15] = [
-    "client",
-    "client_ip",
-    "accept_date",
-    "frontend",
-    "backend",
-    "server",
-    "timers",
-    "code",
-    "bytes_sent",
-    "termination_state",
-    "request_headers",
-    "response_headers",
-    "method",
-    "path",
-    "protocol",
 ];
 
 impl Format {
@@ -110,7 +91,6 @@ pub(crate) fn recognize<'l>(lines: impl Iterator<Item = &'l str> + Clone) -> Opt
 }
 
 fn has_format(format: Format, line: &str) -> bool {
-    let mut values = Vec::with_capacity(HAPROXY_FIELDS.len());
     match format {
         Format::Jsonl => {
             line.starts_with('{') && line.contains("\"t_us\"") && line.contains("\"descriptors\"")
@@ -119,10 +99,10 @@ fn has_format(format: Format, line: &str) -> bool {
             line.starts_with('{') && line.contains("\"start_time\"") && line.contains("\"response_code\"")
         }
         Format::Json => line.starts_with('{') && line.ends_with('}'),
-        Format::Istio => ISTIO.split(line, &mut TextValues::new()).is_ok(),
-        Format::Envoy => ENVOY.split(line, &mut TextValues::new()).is_ok(),
-        Format::Nginx => NGINX.split(line, &mut TextValues::new()).is_ok(),
-        Format::Haproxy => split_haproxy(line, &mut values).is_ok(),
+        Format::Istio => ISTIO.split(line).is_ok(),
+        Format::Envoy => ENVOY.split(line).is_ok(),
+        Format::Nginx => NGINX.split(line).is_ok(),
+        Format::Haproxy => split_haproxy(line).is_ok(),
         Format::Csv => false,
     }
 }

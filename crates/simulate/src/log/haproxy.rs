@@ -3,9 +3,27 @@
 use super::fault::LineFault;
 use super::text_layout::split_request_line;
 
-/// Replaces `values` by the values of [`HAPROXY_FIELDS`](super::format::HAPROXY_FIELDS).
-pub(super) fn split_haproxy<'l>(line: &'l str, values: &mut Vec<&'l str>) -> Result<(), LineFault> {
-    values.clear();
+/// The fields of `option httplog`.
+pub(super) const HAPROXY_FIELDS: [&str; 15] = [
+    "client",
+    "client_ip",
+    "accept_date",
+    "frontend",
+    "backend",
+    "server",
+    "timers",
+    "code",
+    "bytes_sent",
+    "termination_state",
+    "request_headers",
+    "response_headers",
+    "method",
+    "path",
+    "protocol",
+];
+
+/// The values of [`HAPROXY_FIELDS`].
+pub(super) fn split_haproxy(line: &str) -> Result<[&str; HAPROXY_FIELDS.len()], LineFault> {
     let missing = |column| LineFault::Column { format: "haproxy", column, bytes: 0 };
     // The date in brackets is the second column: what is before the column before it is the header of syslog.
     let date = line.find(" [").ok_or_else(|| missing("[accept date]"))?;
@@ -26,7 +44,7 @@ pub(super) fn split_haproxy<'l>(line: &'l str, values: &mut Vec<&'l str>) -> Res
     let headers: Vec<&str> = columns.filter(|column| column.starts_with('{')).collect();
     let captured = |at: usize| headers.get(at).map_or("", |text| text.trim_matches(['{', '}']));
     let (method, path, protocol) = split_request_line(request);
-    values.extend([
+    Ok([
         client,
         client_ip,
         accept_date,
@@ -37,14 +55,16 @@ pub(super) fn split_haproxy<'l>(line: &'l str, values: &mut Vec<&'l str>) -> Res
         code,
         bytes_sent,
         state,
-    ]);
-    values.extend([captured(0), captured(1), method, path, protocol]);
-    Ok(())
+        captured(0),
+        captured(1),
+        method,
+        path,
+        protocol,
+    ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::HAPROXY_FIELDS;
     use super::*;
 
     const LINE: &str = "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - \
@@ -54,9 +74,7 @@ mod tests {
     fn a_line_is_read_with_and_without_a_header_of_syslog() {
         let with_header = format!("Feb  6 12:14:14 localhost haproxy[14389]: {LINE}");
         for line in [LINE, &with_header] {
-            let mut values = Vec::new();
-            split_haproxy(line, &mut values).expect("a line of the format");
-            assert_eq!(values.len(), HAPROXY_FIELDS.len());
+            let values = split_haproxy(line).expect("a line of the format");
             let expected = [
                 "10.0.1.2:33317",
                 "10.0.1.2",
@@ -82,17 +100,15 @@ mod tests {
     fn the_address_of_a_client_has_no_port() {
         for address in ["10.0.1.2", "2001:db8::1", "::ffff:10.0.1.2"] {
             let line = LINE.replacen("10.0.1.2", address, 1);
-            let mut values = Vec::new();
-            split_haproxy(&line, &mut values).expect("a line of the format");
+            let values = split_haproxy(&line).expect("a line of the format");
             assert_eq!(values[..2], [&format!("{address}:33317"), address]);
         }
     }
 
     #[test]
     fn a_line_that_is_cut_names_the_column() {
-        let mut values = Vec::new();
-        let fault = split_haproxy(&LINE[..60], &mut values).expect_err("no request");
+        let fault = split_haproxy(&LINE[..60]).expect_err("no request");
         assert!(fault.to_string().contains("\"request\""), "{fault}");
-        assert!(split_haproxy("Server started", &mut values).is_err());
+        assert!(split_haproxy("Server started").is_err());
     }
 }

@@ -35,8 +35,8 @@ pub struct InputError {
 }
 
 impl Input {
-    /// Opens a file, or standard input for `-`. What is compressed is recognized by its first bytes. `stop` ends a stream
-    /// that may be silent for long, standard input or a pipe; it has no effect on a file.
+    /// Opens a file, or standard input for `-`. What is compressed is recognized by its first bytes. `stop` ends a
+    /// stream that may be silent for long, standard input or a pipe; it has no effect on a file.
     ///
     /// # Errors
     /// [`InputError`] if the file cannot be opened.

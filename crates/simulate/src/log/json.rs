@@ -66,8 +66,8 @@ fn field<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     value.as_object()?.iter().find_map(|(key, value)| field(value, below(path, key)?))
 }
 
-/// A text, a number or a boolean as text. Of a list the first of these: Caddy and Traefik write headers as lists. `None`
-/// for null, for an object, and for the text `-`.
+/// A text, a number or a boolean as text. Of a list the first of these: Caddy and Traefik write headers as lists.
+/// `None` for null, for an object, and for the text `-`.
 fn text(value: &Value) -> Option<Cow<'static, str>> {
     match value {
         Value::Null | Value::Object(_) => None,

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::csv::split_csv;
 use super::fault::LineFault;
-use super::format::{Format, HAPROXY_FIELDS};
+use super::format::Format;
 use super::haproxy::split_haproxy;
 use super::json::read_object;
 use super::text_layout::{ENVOY, ISTIO, NGINX, TextLayout};
@@ -46,9 +46,8 @@ impl LineReader {
         let mut known: Option<Vec<String>> =
             format.fields().map(|fields| fields.into_iter().map(str::to_owned).collect());
         if format == Format::Csv {
-            let mut names = Vec::new();
             // A header that is no CSV has no names, so that the first wanted one is unknown.
-            let _ = split_csv(header, &mut names);
+            let names = split_csv(header).unwrap_or_default();
             known = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
         }
         let mut reader = Self { format, columns: Vec::new(), names: Vec::new(), literal: Vec::new() };
@@ -87,13 +86,11 @@ impl LineReader {
             Format::Istio => self.read_text(&ISTIO, line),
             Format::Nginx => self.read_text(&NGINX, line),
             Format::Haproxy => {
-                let mut values = Vec::with_capacity(HAPROXY_FIELDS.len());
-                split_haproxy(line, &mut values)?;
+                let values = split_haproxy(line)?;
                 Ok(self.columns.iter().map(|column| present(values[*column])).collect())
             }
             Format::Csv => {
-                let mut values = Vec::new();
-                split_csv(line, &mut values)?;
+                let mut values = split_csv(line)?;
                 let value = |column: &usize| values.get_mut(*column).map(std::mem::take);
                 let selected: Option<SmallVec<[Cow<'l, str>; 8]>> = self.columns.iter().map(value).collect();
                 let selected = selected.ok_or(LineFault::Csv("it has fewer columns than the header"))?;
@@ -115,8 +112,7 @@ impl LineReader {
     }
 
     fn read_text<'l>(&self, layout: &TextLayout, line: &'l str) -> Result<Selected<'l>, LineFault> {
-        let mut values = SmallVec::new();
-        layout.split(line, &mut values)?;
+        let values = layout.split(line)?;
         Ok(self.columns.iter().map(|column| present(values[*column])).collect())
     }
 }

@@ -104,9 +104,9 @@ impl TextLayout {
         names.collect()
     }
 
-    /// Replaces `values` by the values of the fields; a missing optional one is empty.
-    pub fn split<'l>(&self, line: &'l str, values: &mut TextValues<'l>) -> Result<(), LineFault> {
-        values.clear();
+    /// The values of the fields; a missing optional one is empty.
+    pub fn split<'l>(&self, line: &'l str) -> Result<TextValues<'l>, LineFault> {
+        let mut values = TextValues::new();
         let mut columns = Columns::new(line);
         for column in self.columns {
             let at = columns.position();
@@ -127,7 +127,7 @@ impl TextLayout {
             let bytes = columns.position();
             return Err(LineFault::Column { format: self.name, column: "end of the line", bytes });
         }
-        Ok(())
+        Ok(values)
     }
 }
 

@@ -140,11 +140,6 @@ impl Tally {
         limits.get(position).map(|limit| &**limit)
     }
 
-    /// The row of a limit in force.
-    pub fn in_force_row(&self, limit: usize) -> Option<usize> {
-        self.in_force_rows.get(limit).copied()
-    }
-
     /// Counts the decisions about one request.
     pub fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
         let judged = &decisions.judged;
@@ -161,7 +156,7 @@ impl Tally {
         self.sums.count(seen, decisions);
         if let Some(in_force) = &decisions.in_force {
             for counter in &in_force.plan.counters {
-                if let Some(row) = self.in_force_row(counter.limit) {
+                if let Some(row) = self.in_force_rows.get(counter.limit).copied() {
                     self.count_in_force(seen, row, in_force, counter);
                 }
             }
