@@ -45,10 +45,10 @@ impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
     }
 
     pub fn count(&self, case: E) {
-        self.of(case).inc();
+        self.counter(case).inc();
     }
 
-    pub(super) fn of(&self, case: E) -> &IntCounter {
+    pub(super) fn counter(&self, case: E) -> &IntCounter {
         let place = E::VARIANTS.iter().position(|known| *known == case);
         &self.each[place.expect("every case is one of the variants")]
     }

@@ -20,9 +20,9 @@ const MAX_UDP_AGE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    target: StatsdTarget,
+    pub(super) target: StatsdTarget,
     socket: Option<OpenSocket>,
-    last_error: String,
+    pub(super) last_error: String,
     /// The pause after the next error.
     pause: Duration,
     /// No attempt before this time.
@@ -45,14 +45,6 @@ enum StatsdSocket {
 impl Connection {
     pub(super) fn new(target: StatsdTarget) -> Self {
         Self { target, socket: None, last_error: String::new(), pause: FIRST_PAUSE, retry_at: None }
-    }
-
-    pub(super) fn target(&self) -> &StatsdTarget {
-        &self.target
-    }
-
-    pub(super) fn last_error(&self) -> &str {
-        &self.last_error
     }
 
     /// Closes the socket after an error. There is no attempt for a while.
@@ -176,7 +168,7 @@ mod tests {
         };
         stream.readable().await.expect("the end of the connection");
         connection.send("b:1|c").await.expect_err("the end was noticed");
-        assert!(connection.last_error().contains("closed"), "{}", connection.last_error());
+        assert!(connection.last_error.contains("closed"), "{}", connection.last_error);
         let in_pause = connection.send("c:1|c").await.expect_err("a pause");
         assert_eq!(in_pause.kind(), ErrorKind::WouldBlock);
         tokio::time::advance(FIRST_PAUSE).await;
