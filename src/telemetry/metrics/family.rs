@@ -44,6 +44,7 @@ impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
         Self { each: E::VARIANTS.iter().map(counter).collect(), cases: PhantomData }
     }
 
+    /// Counts one of this case.
     pub fn count(&self, case: E) {
         self.counter(case).inc();
     }
