@@ -163,12 +163,19 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
         tracing::debug!(%error, groups = backends, "Redis does not decide yet");
         readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
         let found = not_ready_reason(error.root());
-        if found != known {
+        let reason = found.map(|(reason, _)| reason);
+        if reason != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));
-            if let Some(reason) = found {
-                report_not_ready(readiness, reason, error.root());
+            if let Some((reason, problem)) = found {
+                tracing::error!(error = %error.root(), "Redis {problem}: not ready");
+                match error.root() {
+                    StoreError::Tls { reason: detail, .. } => {
+                        readiness.set_with_detail(reason, detail.clone())
+                    }
+                    _ => readiness.set(reason),
+                }
             }
-            known = found;
+            known = reason;
         }
         tokio::time::sleep(PROBE_INTERVAL).await;
     };
@@ -246,26 +253,20 @@ fn shown(failure: &StoreFailure) -> String {
     failure.backends.as_ref().map_or_else(|| cause.to_owned(), |backends| format!("{backends}: {cause}"))
 }
 
-/// Why the store will not decide until an operator changes something; `None` for an outage.
-fn not_ready_reason(error: &StoreError) -> Option<NotReadyReason> {
+/// Why the store will not decide until an operator changes something, and the same in words; `None` for an outage.
+fn not_ready_reason(error: &StoreError) -> Option<(NotReadyReason, &'static str)> {
     match error {
-        StoreError::Forbidden(_) => Some(NotReadyReason::StoreForbidden),
-        StoreError::ReadOnly(_) => Some(NotReadyReason::StoreReadOnly),
-        StoreError::Tls { .. } => Some(NotReadyReason::StoreTls),
+        StoreError::Forbidden(_) => Some((
+            NotReadyReason::StoreForbidden,
+            "rejects the credentials, permissions or database of this process",
+        )),
+        StoreError::ReadOnly(_) => {
+            Some((NotReadyReason::StoreReadOnly, "is a replica, which accepts no writes"))
+        }
+        StoreError::Tls { .. } => {
+            Some((NotReadyReason::StoreTls, "and this process do not agree about certificates"))
+        }
         _ => None,
-    }
-}
-
-fn report_not_ready(readiness: &Readiness, reason: NotReadyReason, error: &StoreError) {
-    let problem = match reason {
-        NotReadyReason::StoreReadOnly => "is a replica, which accepts no writes",
-        NotReadyReason::StoreTls => "and this process do not agree about certificates",
-        _ => "rejects the credentials, permissions or database of this process",
-    };
-    tracing::error!(%error, "Redis {problem}: not ready");
-    match error {
-        StoreError::Tls { reason: detail, .. } => readiness.set_with_detail(reason, detail.clone()),
-        _ => readiness.set(reason),
     }
 }
 

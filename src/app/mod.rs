@@ -214,14 +214,7 @@ impl App {
             has_traces: settings.traces.is_some(),
             timings: settings.metrics.statsd.is_some().then_some(queue),
         };
-        let written = &settings.metrics;
-        let metrics = Metrics::with_options(MetricsOptions {
-            near_limit_ppm: settings.near_limit_ppm,
-            extra_tags: written.extra_tags.clone(),
-            response_time: written.response_time,
-            values_per_rule: written.values_per_rule,
-            parts,
-        })?;
+        let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
         let statsd = settings.metrics.statsd.clone();
         let statsd = statsd.map(|options| Statsd::new(options, metrics.clone(), timings));
         let (tracer, traces) = match settings.traces.clone() {
@@ -303,5 +296,16 @@ impl Ports {
                 None => None,
             },
         })
+    }
+}
+
+fn metrics_options(settings: &Settings, parts: MeteredParts) -> MetricsOptions {
+    let written = &settings.metrics;
+    MetricsOptions {
+        near_limit_ppm: settings.near_limit_ppm,
+        extra_tags: written.extra_tags.clone(),
+        response_time: written.response_time,
+        values_per_rule: written.values_per_rule,
+        parts,
     }
 }

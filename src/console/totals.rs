@@ -105,7 +105,7 @@ impl Totals {
     /// Failures of the last minute with their reasons, but for answers that were not taken.
     pub(super) fn failures_of_a_minute(&self) -> Vec<(RequestFailure, u64)> {
         let sum = |at: usize| self.grown_in_a_minute(|sums| sums.metrics.failures[at]);
-        let all = RequestFailure::ALL.into_iter().enumerate().map(|(at, reason)| (reason, sum(at)));
+        let all = RequestFailure::ALL.iter().copied().enumerate().map(|(at, reason)| (reason, sum(at)));
         all.filter(|(reason, count)| *count > 0 && *reason != RequestFailure::Untaken).collect()
     }
 

@@ -118,6 +118,38 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
         "not healthy while the circuit breakers of every worker are open, in a cluster those of every \
          primary; `envoyproxy/ratelimit` is not healthy while no connection is open",
     ),
+    // Rules by xDS. They are read only with `CONFIG_TYPE=GRPC_XDS_SOTW`.
+    own("CONFIG_GRPC_XDS_NODE_ID", Text, "default", Sets("rules.xds.node_id")),
+    own("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", Sets("rules.xds.node_metadata")),
+    own("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", Sets("rules.xds.address"))
+        .but("a value without a port ends the start"),
+    own(
+        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+        Duration,
+        "3s",
+        Meaningless("it has no effect there either"),
+    ),
+    own("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", Sets("rules.xds.headers"))
+        .but("headers that gRPC sets itself are refused")
+        .secret(),
+    own("CONFIG_GRPC_XDS_SERVER_USE_TLS", Flag, "false", Sets("rules.xds.tls.enabled")),
+    own("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Text, "", Sets("rules.xds.tls.cert_file")).but(FILES),
+    own("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Text, "", Sets("rules.xds.tls.key_file")).but(FILES),
+    own("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Text, "", Sets("rules.xds.tls.ca_file"))
+        .but("only this file is trusted, not the system's authorities as well; read again when it changes"),
+    own("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", Sets("rules.xds.tls.server_name")),
+    own("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", Sets("rules.xds.backoff.initial"))
+        .but("`1s` unless set"),
+    own("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", Sets("rules.xds.backoff.max"))
+        .but("`30s` unless this or the initial interval is set"),
+    own(
+        "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
+        Decimal,
+        "0.5",
+        Meaningless("pauses double; there they never grow with the default"),
+    ),
+    own("XDS_CLIENT_BACKOFF_JITTER", Flag, "true", Sets("rules.xds.backoff.jitter")),
+    own("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Whole, "", Sets("rules.xds.max_message_bytes")),
     // Answers and limits.
     own("LIMIT_RESPONSE_HEADERS_ENABLED", Flag, "false", Sets("response.headers")),
     own("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", Sets("response.limit_header"))
@@ -156,38 +188,6 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
         .but("`UTC`: months start on their first day in UTC, also those of limits in requests"),
     common("SHADOW_MODE", Flag, "false", Sets("shadow_mode")),
     common("QUOTA_MODE", Flag, "false", Sets("quota_mode")),
-    // Rules by xDS. They are read only with `CONFIG_TYPE=GRPC_XDS_SOTW`.
-    own("CONFIG_GRPC_XDS_NODE_ID", Text, "default", Sets("rules.xds.node_id")),
-    own("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", Sets("rules.xds.node_metadata")),
-    own("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", Sets("rules.xds.address"))
-        .but("a value without a port ends the start"),
-    own(
-        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
-        Duration,
-        "3s",
-        Meaningless("it has no effect there either"),
-    ),
-    own("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", Sets("rules.xds.headers"))
-        .but("headers that gRPC sets itself are refused")
-        .secret(),
-    own("CONFIG_GRPC_XDS_SERVER_USE_TLS", Flag, "false", Sets("rules.xds.tls.enabled")),
-    own("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Text, "", Sets("rules.xds.tls.cert_file")).but(FILES),
-    own("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Text, "", Sets("rules.xds.tls.key_file")).but(FILES),
-    own("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Text, "", Sets("rules.xds.tls.ca_file"))
-        .but("only this file is trusted, not the system's authorities as well; read again when it changes"),
-    own("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", Sets("rules.xds.tls.server_name")),
-    own("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", Sets("rules.xds.backoff.initial"))
-        .but("`1s` unless set"),
-    own("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", Sets("rules.xds.backoff.max"))
-        .but("`30s` unless this or the initial interval is set"),
-    own(
-        "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
-        Decimal,
-        "0.5",
-        Meaningless("pauses double; there they never grow with the default"),
-    ),
-    own("XDS_CLIENT_BACKOFF_JITTER", Flag, "true", Sets("rules.xds.backoff.jitter")),
-    own("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Whole, "", Sets("rules.xds.max_message_bytes")),
     // Redis.
     own("REDIS_SOCKET_TYPE", Text, "unix", Sets(SERVERS))
         .but("`tcp` or `unix`; unless set, the form of `REDIS_URL` decides"),

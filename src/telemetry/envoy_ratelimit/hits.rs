@@ -4,14 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{ChargedLimit, Charging, Cost, DecidedBy, LimitResult, Rule, Verdict};
+use engine::{ChargedLimit, Charging, Cost, DecidedBy, LimitResult, Verdict};
 use parking_lot::Mutex;
 
 use super::names::{Stats, stat_name};
 use crate::telemetry::metrics::series::{Count, SeriesBinding, SeriesTable};
 
 /// The path of the limits that requests bring.
-const OVERRIDES: &str = "override.override";
+pub(crate) const OVERRIDE_PATH: &str = "override.override";
 
 /// A longer path with values of a request is counted under the path of its rule, so that the memory of a series is
 /// bounded.
@@ -77,16 +77,8 @@ impl HitFamilies {
 }
 
 impl HitBinding<'_> {
-    pub(crate) fn rule_meter(&mut self, rule: &Rule) -> HitMeter {
-        self.meter(&rule.path)
-    }
-
-    /// The meter of the limits that requests bring.
-    pub(crate) fn override_meter(&mut self) -> HitMeter {
-        self.meter(OVERRIDES)
-    }
-
-    fn meter(&mut self, path: &str) -> HitMeter {
+    /// The meter of the limits of a rule, and of the limits that requests bring, under [`OVERRIDE_PATH`].
+    pub(crate) fn meter(&mut self, path: &str) -> HitMeter {
         HitMeter { hits: self.by_rule.counts(path.into()), values_per_rule: self.values_per_rule }
     }
 

@@ -17,7 +17,7 @@ pub use statsd::{
     timing_queue,
 };
 
-pub(super) use hits::{HitBinding, HitFamilies, HitMeter};
+pub(super) use hits::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
 pub(super) use log_lines::EnvoyRatelimitLines;
 pub(super) use names::{FAMILIES, OwnCounts, Stats, families};
 pub(super) use other_forms::{DurationMeter, GrpcMethod};

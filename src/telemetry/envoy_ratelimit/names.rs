@@ -47,7 +47,7 @@ impl Stats {
     pub(crate) fn add_own(&mut self, counts: &OwnCounts) {
         self.counter("ratelimit.service.global_shadow_mode", counts.shadowed_requests);
         for error in ["service_error", "redis_error"] {
-            let failures = RequestFailure::ALL.into_iter().zip(counts.failures);
+            let failures = RequestFailure::ALL.iter().copied().zip(counts.failures);
             let failures = failures.filter(|&(failure, _)| error_type(failure) == error);
             let name = format!("ratelimit.service.call.should_rate_limit.{error}");
             self.counter(name, failures.map(|(_, requests)| requests).sum());

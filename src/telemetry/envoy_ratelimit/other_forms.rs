@@ -1,4 +1,4 @@
-//! Takes the durations of calls: in seconds, and in the other forms in which envoyproxy/ratelimit exports those of gRPC.
+//! Takes the durations of calls: in seconds, and in the other forms in which envoyproxy/ratelimit exports some.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -44,11 +44,12 @@ impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
         Self { each: E::VARIANTS.iter().map(counter).collect(), cases: PhantomData }
     }
 
+    /// Counts one of this case.
     pub fn count(&self, case: E) {
-        self.of(case).inc();
+        self.counter(case).inc();
     }
 
-    pub(super) fn of(&self, case: E) -> &IntCounter {
+    pub(super) fn counter(&self, case: E) -> &IntCounter {
         let place = E::VARIANTS.iter().position(|known| *known == case);
         &self.each[place.expect("every case is one of the variants")]
     }

@@ -8,12 +8,12 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, Registry, Result};
 
 use super::exceptions::ExceptionCounts;
-use super::family::{ReadFamily, add_series, counter};
+use super::family::{CountersBy, ReadFamily, add_series, counter};
 use super::limit_counts::{LimitCounts, LimitLabels, SettleCounts};
 use super::limits::{LimitMeters, Meter};
-use super::requests::ResultMeter;
+use super::requests::RequestResult;
 use super::series::{Series, SeriesBinding, SeriesTable};
-use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter};
+use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
@@ -49,7 +49,7 @@ pub(super) struct LimitFamilies {
     settles: SeriesTable<LimitLabels, SettleCounts>,
     pub(super) hits: HitFamilies,
     shadowed: IntCounter,
-    results: ResultMeter,
+    results: CountersBy<RequestResult>,
     without_limit: IntCounter,
     near_limit_ppm: u32,
 }
@@ -60,7 +60,7 @@ impl LimitFamilies {
 
     pub(super) fn new(
         registry: &Registry,
-        results: ResultMeter,
+        results: CountersBy<RequestResult>,
         near_limit_ppm: u32,
         values_per_rule: usize,
     ) -> Result<Self> {
@@ -96,7 +96,7 @@ impl LimitFamilies {
             each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
         }
         let overrides = LimitLabels { domain: OVERRIDE.into(), rule: OVERRIDE.into() };
-        let hits = bindings.hits.override_meter();
+        let hits = bindings.hits.meter(OVERRIDE_PATH);
         each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
         bindings.decisions.finish();
         bindings.settles.finish();
@@ -180,7 +180,7 @@ impl Bindings<'_> {
         if limit.quantity == Quantity::Unlimited {
             return None;
         }
-        let hits = self.hits.rule_meter(rule);
+        let hits = self.hits.meter(&rule.path);
         let policy = limit.spec.on_store_failure;
         let policy = if limit.never_denies() { policy.for_non_binding() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };

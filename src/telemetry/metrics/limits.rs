@@ -13,8 +13,9 @@ use prometheus::IntCounter;
 
 use super::denied_keys::DeniedKeys;
 use super::exceptions::ExceptionCounts;
+use super::family::CountersBy;
 use super::limit_counts::{LimitCounts, SettleCounts};
-use super::requests::{RequestResult, ResultMeter};
+use super::requests::RequestResult;
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
 /// The counters of every limit of one rule set, looked up once when the rules come into force.
@@ -25,7 +26,7 @@ pub struct LimitMeters {
     /// By the name of the domain.
     pub(super) exceptions: HashMap<Arc<str>, Arc<ExceptionCounts>>,
     pub(super) shadowed: IntCounter,
-    pub(super) results: ResultMeter,
+    pub(super) results: CountersBy<RequestResult>,
     pub(super) without_limit: IntCounter,
     pub(super) near_limit_ppm: u32,
 }

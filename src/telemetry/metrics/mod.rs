@@ -130,7 +130,7 @@ impl Metrics {
         let hidden = Registry::new();
         let shown = |is_there| if is_there { &registry } else { &hidden };
         let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
-        let results = requests.result_meter.clone();
+        let results = requests.results.clone();
         let families = Arc::new(Families {
             exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age)?,
             limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,

@@ -78,7 +78,7 @@ impl ConnectionFamilies {
     /// The connections to all ports that were closed for one of these reasons.
     pub(super) fn closed_for(&self, reasons: &[CloseReason]) -> u64 {
         let meters = Port::ALL.iter().map(|&port| self.meter(port));
-        meters.map(|meter| reasons.iter().map(|&reason| meter.of(reason).get()).sum::<u64>()).sum()
+        meters.map(|meter| reasons.iter().map(|&reason| meter.counter(reason).get()).sum::<u64>()).sum()
     }
 }
 

@@ -1,13 +1,16 @@
 //! What a request counts: its duration, by transport, its failure, and what becomes of its span. A health check counts,
 //! too, because envoyproxy/ratelimit counts it.
 
+use std::array;
 use std::time::Instant;
 
 use base::clock::monotonic;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
-use super::family::{DurationBuckets, REQUEST_DURATIONS, counter, counters, duration_buckets, durations};
+use super::family::{
+    CountersBy, DurationBuckets, REQUEST_DURATIONS, counter, counters, duration_buckets, durations,
+};
 use crate::telemetry::envoy_ratelimit::{
     DurationMeter, GrpcMethod, ResponseTimeUnit, ResponseTimes, TimingQueue,
 };
@@ -31,7 +34,7 @@ impl Transport {
 }
 
 /// Why a request got no decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RequestFailure {
     /// The request can never be decided.
@@ -53,16 +56,7 @@ pub enum RequestFailure {
 }
 
 impl RequestFailure {
-    pub const ALL: [Self; 8] = [
-        Self::Invalid,
-        Self::Store,
-        Self::Incomplete,
-        Self::Overloaded,
-        Self::Untaken,
-        Self::NoRules,
-        Self::Deadline,
-        Self::Panic,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name in metrics and traces.
     #[must_use]
@@ -74,12 +68,11 @@ impl RequestFailure {
 /// The meter of one transport's requests. Clones share the same numbers.
 #[derive(Clone, Debug)]
 pub struct RequestMeter {
-    pub(super) decisions: DurationMeter,
-    pub(super) health_checks: DurationMeter,
-    /// In the order of [`RequestFailure::ALL`].
-    pub(super) failures: [IntCounter; RequestFailure::ALL.len()],
-    pub(super) held: IntCounter,
-    pub(super) results: ResultMeter,
+    decisions: DurationMeter,
+    health_checks: DurationMeter,
+    failures: CountersBy<RequestFailure>,
+    held: IntCounter,
+    results: CountersBy<RequestResult>,
 }
 
 /// Measures the time from its start until it is dropped.
@@ -90,7 +83,7 @@ pub struct Timer<'m> {
 }
 
 /// What became of a request. Every request that came has exactly one result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RequestResult {
     Ok,
@@ -102,24 +95,7 @@ pub enum RequestResult {
 }
 
 impl RequestResult {
-    pub const ALL: [Self; 4] = [Self::Ok, Self::OkByPolicy, Self::Denied, Self::NoDecision];
-
-    pub(super) fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// Counts requests by their result. Clones share the same numbers.
-#[derive(Clone, Debug)]
-pub(crate) struct ResultMeter {
-    /// In the order of [`RequestResult::ALL`].
-    pub(super) counters: [IntCounter; RequestResult::ALL.len()],
-}
-
-impl ResultMeter {
-    pub(super) fn count(&self, result: RequestResult) {
-        self.counters[result as usize].inc();
-    }
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 }
 
 impl RequestMeter {
@@ -146,7 +122,7 @@ impl RequestMeter {
         if failure != RequestFailure::Untaken {
             self.results.count(RequestResult::NoDecision);
         }
-        self.failures[failure as usize].inc();
+        self.failures.count(failure);
     }
 }
 
@@ -161,7 +137,7 @@ pub(super) struct RequestFamilies {
     durations: HistogramVec,
     errors: IntCounterVec,
     held: IntCounter,
-    pub(super) result_meter: ResultMeter,
+    pub(super) results: CountersBy<RequestResult>,
     /// The durations like envoyproxy/ratelimit.
     pub(super) response_times: ResponseTimes,
 }
@@ -189,12 +165,9 @@ impl RequestFamilies {
             "Requests by result: ok; ok_by_policy, a failure policy answered for a limit; denied; no_decision",
             &["result"],
         )?;
-        let result_meter = ResultMeter {
-            counters: RequestResult::ALL.map(|result| results.with_label_values(&[result.name()])),
-        };
         let families = Self {
             held,
-            result_meter,
+            results: CountersBy::new(&results, &[]),
             response_times: ResponseTimes::new(decisions, unit, timings)?,
             durations,
             errors: counters(
@@ -213,7 +186,6 @@ impl RequestFamilies {
     }
 
     pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
-        let counter = |failure: RequestFailure| self.error_counter(transport, failure);
         let decisions = match transport {
             Transport::Grpc => self.response_times.meter(GrpcMethod::ShouldRateLimit),
             // envoyproxy/ratelimit times gRPC only.
@@ -222,19 +194,19 @@ impl RequestFamilies {
         RequestMeter {
             decisions,
             health_checks: self.response_times.meter(GrpcMethod::Check),
-            failures: RequestFailure::ALL.map(counter),
+            failures: self.errors_of(transport),
             held: self.held.clone(),
-            results: self.result_meter.clone(),
+            results: self.results.clone(),
         }
     }
 
-    fn error_counter(&self, transport: Transport, failure: RequestFailure) -> IntCounter {
-        self.errors.with_label_values(&[transport.name(), failure.name()])
+    fn errors_of(&self, transport: Transport) -> CountersBy<RequestFailure> {
+        CountersBy::new(&self.errors, &[transport.name()])
     }
 
     /// The number of requests with each result, in the order of [`RequestResult::ALL`].
     pub(super) fn results(&self) -> [u64; RequestResult::ALL.len()] {
-        self.result_meter.counters.each_ref().map(IntCounter::get)
+        array::from_fn(|place| self.results.counter(RequestResult::ALL[place]).get())
     }
 
     /// The durations of all decision calls.
@@ -244,8 +216,10 @@ impl RequestFamilies {
 
     /// The number of requests that failed for each reason, of all transports, in the order of [`RequestFailure::ALL`].
     pub(super) fn failures(&self) -> [u64; RequestFailure::ALL.len()] {
-        RequestFailure::ALL
-            .map(|why| Transport::ALL.map(|port| self.error_counter(port, why).get()).iter().sum())
+        let errors = Transport::ALL.map(|transport| self.errors_of(transport));
+        array::from_fn(|place| {
+            errors.iter().map(|errors| errors.counter(RequestFailure::ALL[place]).get()).sum()
+        })
     }
 }
 

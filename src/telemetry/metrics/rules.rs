@@ -67,7 +67,7 @@ impl RuleFamilies {
 
     /// The numbers of successful and of failed loads.
     pub(super) fn loads(&self) -> [u64; 2] {
-        [LoadResult::Success, LoadResult::Failure].map(|result| self.loads.of(result).get())
+        [LoadResult::Success, LoadResult::Failure].map(|result| self.loads.counter(result).get())
     }
 
     /// The number of files of the rules in force.

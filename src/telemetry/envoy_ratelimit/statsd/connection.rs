@@ -20,9 +20,9 @@ const MAX_UDP_AGE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    target: StatsdTarget,
-    socket: Option<OpenSocket>,
-    last_error: String,
+    pub(super) target: StatsdTarget,
+    socket: Option<StatsdSocket>,
+    pub(super) last_error: String,
     /// The pause after the next error.
     pause: Duration,
     /// No attempt before this time.
@@ -30,29 +30,16 @@ pub(super) struct Connection {
 }
 
 #[derive(Debug)]
-struct OpenSocket {
-    socket: StatsdSocket,
-    opened: Instant,
-}
-
-#[derive(Debug)]
 enum StatsdSocket {
     Tcp(TcpStream),
-    Udp(UdpSocket),
+    /// The time when it was opened.
+    Udp(UdpSocket, Instant),
     Unix(UnixDatagram),
 }
 
 impl Connection {
     pub(super) fn new(target: StatsdTarget) -> Self {
         Self { target, socket: None, last_error: String::new(), pause: FIRST_PAUSE, retry_at: None }
-    }
-
-    pub(super) fn target(&self) -> &StatsdTarget {
-        &self.target
-    }
-
-    pub(super) fn last_error(&self) -> &str {
-        &self.last_error
     }
 
     /// Closes the socket after an error. There is no attempt for a while.
@@ -85,14 +72,12 @@ impl Connection {
     }
 
     async fn try_send(&mut self, text: &str, now: Instant) -> io::Result<()> {
-        let is_current = |open: &OpenSocket| {
-            !matches!(open.socket, StatsdSocket::Udp(_)) || now - open.opened < MAX_UDP_AGE
+        let is_old = |socket: &StatsdSocket| matches!(socket, StatsdSocket::Udp(_, opened) if now - *opened >= MAX_UDP_AGE);
+        let socket = match self.socket.take().filter(|socket| !is_old(socket)) {
+            Some(socket) => socket,
+            None => connect(&self.target, now).await?,
         };
-        let open = match self.socket.take().filter(is_current) {
-            Some(open) => open,
-            None => OpenSocket { socket: connect(&self.target).await?, opened: now },
-        };
-        self.socket.insert(open).socket.send(text).await
+        self.socket.insert(socket).send(text).await
     }
 }
 
@@ -103,7 +88,7 @@ impl StatsdSocket {
                 refuse_closed(stream)?;
                 stream.write_all(format!("{text}\n").as_bytes()).await
             }
-            Self::Udp(socket) => socket.send(text.as_bytes()).await.map(|_| ()),
+            Self::Udp(socket, _) => socket.send(text.as_bytes()).await.map(|_| ()),
             Self::Unix(socket) => socket.send(text.as_bytes()).await.map(|_| ()),
         }
     }
@@ -121,10 +106,10 @@ fn refuse_closed(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-async fn connect(target: &StatsdTarget) -> io::Result<StatsdSocket> {
+async fn connect(target: &StatsdTarget, now: Instant) -> io::Result<StatsdSocket> {
     match target {
         StatsdTarget::Tcp(place) => Ok(StatsdSocket::Tcp(TcpStream::connect(place.as_str()).await?)),
-        StatsdTarget::Udp(place) => connect_udp(place).await.map(StatsdSocket::Udp),
+        StatsdTarget::Udp(place) => Ok(StatsdSocket::Udp(connect_udp(place).await?, now)),
         StatsdTarget::Unix(path) => {
             let socket = UnixDatagram::unbound()?;
             socket.connect(path)?;
@@ -171,12 +156,12 @@ mod tests {
         accepted.read_exact(&mut line).await.expect("a line");
         assert_eq!(&line, b"a:1|c\n");
         drop(accepted);
-        let Some(OpenSocket { socket: StatsdSocket::Tcp(stream), .. }) = &connection.socket else {
+        let Some(StatsdSocket::Tcp(stream)) = &connection.socket else {
             panic!("no stream: {connection:?}");
         };
         stream.readable().await.expect("the end of the connection");
         connection.send("b:1|c").await.expect_err("the end was noticed");
-        assert!(connection.last_error().contains("closed"), "{}", connection.last_error());
+        assert!(connection.last_error.contains("closed"), "{}", connection.last_error);
         let in_pause = connection.send("c:1|c").await.expect_err("a pause");
         assert_eq!(in_pause.kind(), ErrorKind::WouldBlock);
         tokio::time::advance(FIRST_PAUSE).await;

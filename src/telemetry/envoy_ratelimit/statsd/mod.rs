@@ -126,7 +126,7 @@ impl Statsd {
         if unsent > 0 {
             self.timings.count_lost(unsent);
             if let Some(times) = self.throttle.count() {
-                let (target, reason) = (self.connection.target(), self.connection.last_error());
+                let (target, reason) = (&self.connection.target, &*self.connection.last_error);
                 tracing::warn!(%target, times, lost = unsent, last = reason, "metrics cannot be sent to statsd");
             }
         }
