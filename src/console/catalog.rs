@@ -1,8 +1,7 @@
-//! The limits that were asked, by their labels: the number of each row, and its texts. A process may have ten thousand
-//! rules and shows few of them, so a row is made when it is needed, and a text when it is shown. It keeps the rules of
-//! its rows and no others: a set of rules that is no longer in force is freed without waiting for the console.
+//! The limits by their labels: the number of each row, and its texts, which are made when they are shown. Each label of
+//! the rules in force has a row, and so has each limit that came with a request.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use base::with_commas;
@@ -18,8 +17,6 @@ const MOST_TEXTS: usize = 3;
 pub(super) struct Catalog {
     /// The rules that the rows are of.
     rules: Weak<RuleSet>,
-    /// The number of different labels in the rules.
-    labels: usize,
     pub(super) rows: HashMap<LimitName, CatalogRow>,
     next_id: u32,
 }
@@ -41,64 +38,37 @@ impl Catalog {
         if std::ptr::eq(self.rules.as_ptr(), Arc::as_ptr(rules)) {
             return false;
         }
-        self.labels =
-            counted(rules).map(|(rule, limit)| (&rule.domain, &limit.label)).collect::<HashSet<_>>().len();
         self.rules = Arc::downgrade(rules);
-        self.find_limits(rules);
-        // The others are of rules that are gone.
-        self.rows.retain(|_, row| row.rule.is_some());
-        true
-    }
-
-    /// Finds the limits of every row in the rules.
-    fn find_limits(&mut self, rules: &RuleSet) {
-        for row in self.rows.values_mut() {
-            row.rule = None;
-            row.limits.clear();
-        }
+        let before = std::mem::take(&mut self.rows);
         for (rule, limit) in counted(rules) {
-            let Some(row) = self.rows.get_mut(&name_of(rule, limit)) else { continue };
+            let name = (Arc::clone(&rule.domain), Arc::clone(&limit.label));
+            let known = before.get(&name).map(|row| row.id);
+            let row = self.row(name, known);
             row.rule.get_or_insert_with(|| Arc::clone(rule));
             let has_other_text = |known: &Arc<Limit>| rate(known) != rate(limit);
             if row.limits.len() < MOST_TEXTS && row.limits.iter().all(has_other_text) {
                 row.limits.push(Arc::clone(limit));
             }
         }
+        true
     }
 
-    fn new_id(&mut self) -> u32 {
-        let id = self.next_id;
-        self.next_id = id.wrapping_add(1);
-        id
-    }
-
-    /// Adds the rows of these limits that it does not have.
+    /// Adds the rows of these limits that the rules do not have.
     pub(super) fn add_missing<'n>(&mut self, names: impl Iterator<Item = &'n LimitName>) {
-        let before = self.rows.len();
         for name in names {
             if !self.rows.contains_key(name) {
-                let id = self.new_id();
-                self.rows.insert(name.clone(), CatalogRow { id, rule: None, limits: Vec::new() });
+                self.row(name.clone(), None);
             }
         }
-        // Without these rules the next ones are taken over within a second.
-        if self.rows.len() > before
-            && let Some(rules) = self.rules.upgrade()
-        {
-            self.find_limits(&rules);
-        }
     }
 
-    /// Adds the rows of all limits in the rules.
-    pub(super) fn add_all(&mut self) {
-        let Some(rules) = self.rules.upgrade() else { return };
-        let names: Vec<_> = counted(&rules).map(|(rule, limit)| name_of(rule, limit)).collect();
-        self.add_missing(names.iter());
-    }
-
-    /// How many labels there are, in the rules and in limits that came with requests.
-    pub(super) fn len(&self) -> usize {
-        self.labels + self.rows.values().filter(|row| row.rule.is_none()).count()
+    /// The row with this name. A new one has the id `known`, or else a new one.
+    fn row(&mut self, name: LimitName, known: Option<u32>) -> &mut CatalogRow {
+        self.rows.entry(name).or_insert_with(|| {
+            let id = known.unwrap_or(self.next_id);
+            self.next_id = self.next_id.wrapping_add(u32::from(known.is_none()));
+            CatalogRow { id, rule: None, limits: Vec::new() }
+        })
     }
 }
 
@@ -143,10 +113,6 @@ impl CatalogRow {
 fn counted(rules: &RuleSet) -> impl Iterator<Item = (&Arc<Rule>, &Arc<Limit>)> {
     let all = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
     all.filter(|(_, limit)| limit.quantity != Quantity::Unlimited)
-}
-
-fn name_of(rule: &Rule, limit: &Limit) -> LimitName {
-    (Arc::clone(&rule.domain), Arc::clone(&limit.label))
 }
 
 fn rate(limit: &Limit) -> String {

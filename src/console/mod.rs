@@ -119,9 +119,7 @@ impl Console {
     /// The state as JSON with every rule, without trends.
     #[must_use]
     pub fn state_with_all_rules(&self) -> String {
-        let mut history = self.history.lock();
-        history.catalog.add_all();
-        json_text(&history.state(RuleSelection::All))
+        json_text(&self.history.lock().state(RuleSelection::All))
     }
 
     /// The events from now on, beginning with the state.

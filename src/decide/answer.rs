@@ -136,18 +136,14 @@ fn descriptor_status(status: Status<'_>) -> DescriptorStatus<'_> {
     match status.applied {
         Applied::Nothing => no_limit,
         Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX.into(), ..no_limit },
-        Applied::Limited(result) => DescriptorStatus {
-            limit: Some(result.limit),
-            remaining: result.outcome.report.remaining,
-            until_reset: Some(until_reset(&result, status.code)),
+        Applied::Limited(LimitResult { limit, outcome, .. }) => DescriptorStatus {
+            limit: Some(limit),
+            remaining: outcome.report.remaining,
+            // In whole seconds, because Envoy rounds fractions down.
+            until_reset: Some(Duration::from_secs(reset_seconds(outcome.report.until_reset_us, status.code))),
             ..no_limit
         },
     }
-}
-
-/// In whole seconds, because Envoy rounds fractions down.
-fn until_reset(result: &LimitResult<'_>, code: Code) -> Duration {
-    Duration::from_secs(reset_seconds(result.outcome.report.until_reset_us, code))
 }
 
 /// A number of units in the 32 bits that the protocol has for it: a larger number is sent as the largest one.
@@ -233,7 +229,7 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
     let (mut policies, mut limits) = (String::new(), String::new());
     for result in decision.limit_results().filter(|result| !result.never_denies()) {
         let separator = if policies.is_empty() { "" } else { ", " };
-        let name = policy_name(&result);
+        let name = printable(&distinct_name(&result));
         let (quota, window) = quota_and_window(&result.limit.spec);
         let report = &result.outcome.report;
         // The time until more units are available, not until all of them are.
@@ -259,11 +255,6 @@ fn quota_and_window(spec: &LimitSpec) -> (u64, u64) {
         burst if spec.algorithm.has_burst() => (burst, drain(burst)),
         quota => (quota.min(MAX_FIELD_INTEGER), period),
     }
-}
-
-/// The name of an item in both fields.
-fn policy_name(result: &LimitResult<'_>) -> String {
-    printable(&distinct_name(result))
 }
 
 /// Replaces every character by `_` that is not allowed in a header, or in a quoted string in a header.

@@ -1,6 +1,7 @@
 //! The use case: one request in, one decision out. Awaits the store and nothing else, and knows no wire format.
 
 use std::future::Future;
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -212,29 +213,16 @@ impl OldRules {
     }
 }
 
-/// Counts a failed request when it is dropped before it is disarmed: after an error of the store, and when the call is
-/// cancelled before the store answers.
+/// Counts a failed request when it is dropped: after an error of the store, and when the call is cancelled before the
+/// store answers. A request that is decided forgets it.
 struct FailureGuard<'r> {
     meters: &'r LimitMeters,
     plan: &'r Plan,
-    is_armed: bool,
-}
-
-impl<'r> FailureGuard<'r> {
-    fn new(meters: &'r LimitMeters, plan: &'r Plan) -> Self {
-        Self { meters, plan, is_armed: true }
-    }
-
-    fn disarm(mut self) {
-        self.is_armed = false;
-    }
 }
 
 impl Drop for FailureGuard<'_> {
     fn drop(&mut self) {
-        if self.is_armed {
-            self.meters.record_failure(self.plan);
-        }
+        self.meters.record_failure(self.plan);
     }
 }
 
@@ -263,13 +251,13 @@ impl<S: Store> Limiter<S> {
             self.count_without_limit(&current, request);
             return Ok(answer(&Decision::merge(plan, Outcomes::default(), self.enforcement)));
         }
-        let failure = FailureGuard::new(&current.meters, &plan);
+        let failure = FailureGuard { meters: &current.meters, plan: &plan };
         let outcomes = match plan.has_settles() {
             // This rare future is boxed, because it would make the future of every decision larger.
             true => Box::pin(self.decide_parts(&plan.charges)).await?,
             false => self.store.decide(&plan.charges).await?,
         };
-        failure.disarm();
+        mem::forget(failure);
         let decision = Decision::merge(plan, outcomes, self.enforcement);
         current.meters.record(&decision, &self.denied);
         Ok(answer(&decision))

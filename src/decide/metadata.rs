@@ -125,19 +125,16 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
 
 /// The limits that exceptions or tiers have changed, each with the way to the limit that applies.
 fn exceptions(decision: &Decision) -> BTreeMap<String, Metadata> {
-    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    let mut texts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for derivation in decision.derivations() {
-        let text = derivation_text(derivation);
-        match texts.get_mut(&*derivation.label) {
-            // Another descriptor of the same rule, or another limit without a name.
-            Some(texts) if !texts.split("; ").any(|other| other == text) => texts.extend(["; ", &text]),
-            Some(_) => {}
-            None => {
-                texts.insert(derivation.label.to_string(), text);
-            }
+        let (texts, text) = (texts.entry(&*derivation.label).or_default(), derivation_text(derivation));
+        // Another descriptor of the same rule, or another limit without a name, has a text of its own.
+        if !texts.contains(&text) {
+            texts.push(text);
         }
     }
-    texts.into_iter().map(|(label, text)| (label, Metadata::Text(text))).collect()
+    let field = |(label, texts): (&str, Vec<String>)| (label.to_owned(), Metadata::Text(texts.join("; ")));
+    texts.into_iter().map(field).collect()
 }
 
 /// Instead of a secret value, metadata has the hash that is also in the key of its counter.

@@ -28,8 +28,8 @@ impl Acceptor {
         Self { workers, next: 0 }
     }
 
-    /// Accepts connections until it is dropped, and assigns them, with `tls` after their handshakes. Never returns. When
-    /// the acceptor is dropped, the handshakes end.
+    /// Accepts connections until it is dropped, and assigns them, with `tls` after their handshakes. Never returns.
+    /// When the acceptor is dropped, the handshakes end.
     pub(super) async fn run(
         &mut self,
         listener: &PortListener,

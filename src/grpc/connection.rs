@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::accepted_calls::{AcceptedCalls, MAX_CONCURRENT_STREAMS};
 use super::call::{CallServer, CallStarter};
 use super::connection_io::{ConnectionIo, MAX_READ_HEADER_BYTES, ReadBudget};
-use super::options::GrpcOptions;
+use super::open_calls::GrpcOptions;
 use super::placement::Placement;
 use super::routed_calls::{RoutedCalls, StreamPlaces};
 use super::silence::{IdleWatch, KEEPALIVE_TIMEOUT, KeepAlive};
@@ -185,7 +185,7 @@ where
     ) -> Result<Pin<Box<Self>>, h2::Error> {
         let (read_budget, closing) = (io.read_budget(), idle.connection.closing.clone());
         let mut http2 = builder().handshake(io).await?;
-        let keep_alive = KeepAlive::new(http2.ping_pong(), idle);
+        let keep_alive = KeepAlive::new(http2.ping_pong().expect("h2 gives it once"), idle);
         Ok(Box::pin(Self {
             http2,
             read_budget,

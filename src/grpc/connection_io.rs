@@ -253,8 +253,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ConnectionIo<I> {
     }
 }
 
-/// Finds where the header blocks of several frames begin and end among the frames that a client sends, and the trailers.
-/// Reads the heads of frames only: a call whose headers fit into one frame passes unchanged.
+/// Finds where the header blocks of several frames begin and end among the frames that a client sends, and the
+/// trailers. Reads the heads of frames only: a call whose headers fit into one frame passes unchanged.
 struct SentFrames {
     head: [u8; FRAME_HEAD_BYTES],
     head_bytes: usize,

@@ -35,7 +35,6 @@ mod convert;
 mod decisions;
 mod message;
 mod open_calls;
-mod options;
 mod other_services;
 mod placement;
 mod routed_calls;
@@ -56,5 +55,5 @@ pub mod pb {
 }
 
 pub use decisions::Decisions;
-pub use options::GrpcOptions;
+pub use open_calls::GrpcOptions;
 pub use worker::{BoxError, GrpcError, GrpcService, MakeContext, WorkerContext, serve};

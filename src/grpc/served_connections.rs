@@ -32,7 +32,7 @@ impl ServedConnections {
         Self { server, workers, own, tasks: JoinSet::new(), placements: Vec::new() }
     }
 
-    /// Serves a connection. Clear text and TLS have a future of their own type, so that clear text does not pay for TLS.
+    /// Serves a connection. Clear text and TLS have a future of their own type, so clear text does not pay for TLS.
     pub(super) fn start(&mut self, accepted: AcceptedConnection) {
         let AcceptedConnection { stream, admitted, counted } = accepted;
         match stream {

@@ -30,14 +30,9 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// h2 returns `ping_pong` once for each connection.
-    pub(super) fn new(ping_pong: Option<PingPong>, idle: IdleWatch) -> Self {
+    pub(super) fn new(ping_pong: PingPong, idle: IdleWatch) -> Self {
         let has_calls = Arc::clone(&idle.connection.has_calls);
-        let unanswered: BoxFuture<'static, ()> = match ping_pong {
-            Some(ping_pong) => Box::pin(wait_until_unanswered(ping_pong, idle)),
-            None => Box::pin(pending()),
-        };
-        Self { has_calls, unanswered }
+        Self { has_calls, unanswered: Box::pin(wait_until_unanswered(ping_pong, idle)) }
     }
 
     pub(super) fn record_call(&self) {

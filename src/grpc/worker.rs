@@ -4,6 +4,7 @@
 //! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They are
 //! started together, watched, stopped together, and joined.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -21,8 +22,7 @@ use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
 use super::decisions::Decisions;
 use super::message::MessageBounds;
-use super::open_calls::WorkerCounts;
-use super::options::GrpcOptions;
+use super::open_calls::{GrpcOptions, WorkerCounts};
 use super::other_services::other_services;
 use super::routed_calls::StreamPlaces;
 use super::served_connections::ServedConnections;
@@ -100,9 +100,6 @@ pub async fn serve(
     workers.finish().await
 }
 
-/// A worker's result; `Err` if the worker panicked before it could report one.
-type WorkerResult = Result<Result<(), WorkerError>, oneshot::error::RecvError>;
-
 /// Tells the workers to stop when it is dropped.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
@@ -113,8 +110,9 @@ pub(super) struct WorkerPool {
 #[derive(Debug)]
 struct WorkerHandle {
     index: usize,
-    result: oneshot::Receiver<Result<(), WorkerError>>,
-    thread: Option<JoinHandle<()>>,
+    /// Its sender is dropped when the worker ends.
+    ended: oneshot::Receiver<Infallible>,
+    thread: JoinHandle<Result<(), WorkerError>>,
 }
 
 impl WorkerPool {
@@ -143,20 +141,21 @@ impl WorkerPool {
 
     /// Waits until a worker ends by itself.
     async fn first_to_end(&mut self) -> GrpcError {
-        let results = self.workers.iter_mut().map(|worker| &mut worker.result);
-        let (result, index, _) = select_all(results).await;
-        self.workers[index].error(result)
+        let ended = self.workers.iter_mut().map(|worker| &mut worker.ended);
+        let (_, place, _) = select_all(ended).await;
+        let worker = self.workers.swap_remove(place);
+        let index = worker.index;
+        let untold = GrpcError::Worker { index, cause: "it was not told to stop".into() };
+        worker.result().err().unwrap_or(untold)
     }
 
     /// Stops and joins all workers.
     pub(super) async fn finish(self) -> Result<(), GrpcError> {
         drop(self.stop);
         for mut worker in self.workers {
-            let result = (&mut worker.result).await;
-            if !matches!(result, Ok(Ok(()))) {
-                return Err(worker.error(result));
-            }
-            worker.join();
+            // The sender sends nothing.
+            let _ = (&mut worker.ended).await;
+            worker.result()?;
         }
         Ok(())
     }
@@ -164,35 +163,27 @@ impl WorkerPool {
 
 impl WorkerHandle {
     fn start(index: usize, worker: Worker) -> Result<Self, GrpcError> {
-        let (report, result) = oneshot::channel();
+        let (running, ended) = oneshot::channel();
         let run = move || {
-            // Fails only if the server, which holds the receiver, was dropped.
-            let _ = report.send(worker.run());
+            let result = worker.run();
+            drop(running);
+            result
         };
         let thread = thread::Builder::new()
             .name(format!("grpc-{index}"))
             .spawn(run)
             .map_err(|cause| GrpcError::Thread { index, cause })?;
-        Ok(Self { index, result, thread: Some(thread) })
+        Ok(Self { index, ended, thread })
     }
 
-    /// Why the worker ended too early.
-    fn error(&mut self, result: WorkerResult) -> GrpcError {
-        let cause: BoxError = match result {
-            Ok(Ok(())) => "it was not told to stop".into(),
+    /// The result of a worker that has ended. This does not block, because its thread ends right after it.
+    fn result(self) -> Result<(), GrpcError> {
+        let cause: BoxError = match self.thread.join() {
+            Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error.into(),
             Err(_) => "it panicked".into(),
         };
-        self.join();
-        GrpcError::Worker { index: self.index, cause }
-    }
-
-    /// This does not block, because the thread ends right after its report.
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A panic is known already, because the report is missing.
-            let _ = thread.join();
-        }
+        Err(GrpcError::Worker { index: self.index, cause })
     }
 }
 

@@ -87,7 +87,7 @@ impl History {
     fn rules(&self, selection: RuleSelection) -> ConsoleRules {
         let rows = self.used_rows();
         let used: HashSet<u32> = rows.iter().map(|row| row.row.id).collect();
-        let total = self.catalog.len();
+        let total = self.catalog.rows.len();
         let list = match selection {
             RuleSelection::Most => rows.iter().take(MOST_RULES).map(RuleRow::with_trends).collect(),
             RuleSelection::All => {

@@ -21,8 +21,7 @@ use ratelimitd::console::{Console, ConsoleActions, ConsoleOptions, Instance, Obs
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
-    AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, Explain, Explanation, HttpService,
-    admin_router, serve,
+    AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, HttpService, admin_router, serve,
 };
 use ratelimitd::net::{
     Admission, ConnectionBounds, ListenAddress, ListenOptions, PortListener, SocketAccess, UnfinishedBytes,
@@ -198,8 +197,7 @@ impl Process {
         let (rulebook, clock) = (Arc::clone(&self.limiter.rulebook), Arc::clone(&self.limiter.clock));
         let explain = move |request: &Request| {
             let upgrades = AppliedUpgrades::default();
-            let found = describe(&rulebook.rules(), &upgrades, request, clock.now_us())?;
-            Ok(Explanation { text: found.text, matched: found.matched })
+            describe(&rulebook.rules(), &upgrades, request, clock.now_us())
         };
         let settings = Settings::default();
         let counters = CounterEndpoints {
@@ -207,7 +205,7 @@ impl Process {
             bounds: settings.server.bounds,
             max_message_bytes: 1 << 20,
             key_prefix: String::new(),
-            explain: Explain(Arc::new(explain)),
+            explain: Arc::new(explain),
             console: Arc::clone(&self.console),
         };
         let console = ConsoleEndpoints {
