@@ -161,7 +161,7 @@ impl PortListener {
         match &self.0 {
             Socket::Tcp(listener) => {
                 let (stream, client) = listener.accept().await?;
-                // An answer is small and must not wait for more data. This fails if the client has already disconnected.
+                // An answer is small and must not wait for more data. It fails if the client has already disconnected.
                 stream.set_nodelay(true).map_err(|_| ErrorKind::ConnectionAborted)?;
                 Ok((Either::Left(stream), client.ip()))
             }

@@ -245,7 +245,7 @@ impl CurrentOutage {
         let node = named(&self.outage.node);
         let lasted =
             self.closed.map_or(Duration::ZERO, |closed| closed.saturating_duration_since(self.began));
-        let lasted = readable_duration(Duration::from_millis(millis(lasted)));
+        let lasted = readable_duration(Duration::new(lasted.as_secs(), lasted.subsec_millis() * 1_000_000));
         let calls = failed.saturating_sub(self.failed_before);
         if is_known {
             tracing::info!(node, %lasted, calls, "Redis answers again");
@@ -253,10 +253,6 @@ impl CurrentOutage {
             tracing::info!(node, %lasted, calls, "the Redis server is no longer one of the store's servers");
         }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A single server has no name.

@@ -80,7 +80,7 @@ impl BreakerState {
 pub struct Breaker {
     options: BreakerOptions,
     /// `None` while it is closed.
-    outage: Option<Outage>,
+    opened: Option<Opened>,
     consecutive_failures: u32,
     /// The ends of the last failures that counted, the oldest first.
     counted: [Option<Instant>; COUNTED_TOGETHER],
@@ -89,7 +89,7 @@ pub struct Breaker {
 }
 
 #[derive(Debug)]
-struct Outage {
+struct Opened {
     /// The failure that opened the breaker or keeps it open.
     cause: Arc<StoreError>,
     /// The pauses before the present one.
@@ -104,34 +104,34 @@ impl Breaker {
     pub fn new(options: BreakerOptions, random: fastrand::Rng) -> Self {
         let window = Window::new(options.window);
         let counted = [None; COUNTED_TOGETHER];
-        Self { options, outage: None, consecutive_failures: 0, counted, window, random }
+        Self { options, opened: None, consecutive_failures: 0, counted, window, random }
     }
 
     /// The current state.
     #[must_use]
     pub fn state(&self) -> BreakerState {
-        match self.outage {
+        match self.opened {
             None => BreakerState::Closed,
-            Some(Outage { probe_at: Some(_), .. }) => BreakerState::Open,
-            Some(Outage { probe_at: None, .. }) => BreakerState::HalfOpen,
+            Some(Opened { probe_at: Some(_), .. }) => BreakerState::Open,
+            Some(Opened { probe_at: None, .. }) => BreakerState::HalfOpen,
         }
     }
 
     /// The failure that opened the breaker or keeps it open; `None` while it is closed.
     #[must_use]
     pub fn cause(&self) -> Option<&Arc<StoreError>> {
-        self.outage.as_ref().map(|outage| &outage.cause)
+        self.opened.as_ref().map(|opened| &opened.cause)
     }
 
     /// When the next probe is due; `None` unless the breaker is open.
     #[must_use]
     pub fn probe_at(&self) -> Option<Instant> {
-        self.outage.as_ref()?.probe_at
+        self.opened.as_ref()?.probe_at
     }
 
     /// Records that a call succeeded. Ignored unless the breaker is closed: the call was sent before it opened.
     pub fn record_success(&mut self, now: Instant) {
-        if self.outage.is_none() {
+        if self.opened.is_none() {
             self.consecutive_failures = 0;
             self.window.add(now, 1, 0);
         }
@@ -139,7 +139,7 @@ impl Breaker {
 
     /// Records that a call sent at `sent` failed. True if this opens the breaker.
     pub fn record_failure(&mut self, sent: Instant, now: Instant, cause: &StoreError) -> bool {
-        if self.outage.is_some() {
+        if self.opened.is_some() {
             return false;
         }
         if self.counted[0].is_none_or(|ended| sent >= ended) {
@@ -158,17 +158,17 @@ impl Breaker {
 
     /// Records that the probe is sent.
     pub fn start_probe(&mut self) {
-        if let Some(outage) = &mut self.outage {
-            outage.probe_at = None;
+        if let Some(opened) = &mut self.opened {
+            opened.probe_at = None;
         }
     }
 
     /// Records the result of the probe.
     pub fn record_probe(&mut self, now: Instant, result: Result<(), StoreError>) {
-        let Some(Outage { pauses, probe_at: None, .. }) = self.outage else { return };
+        let Some(Opened { pauses, probe_at: None, .. }) = self.opened else { return };
         match result {
             Ok(()) => {
-                self.outage = None;
+                self.opened = None;
                 self.consecutive_failures = 0;
                 self.window = Window::new(self.options.window);
             }
@@ -178,7 +178,7 @@ impl Breaker {
 
     fn open(&mut self, now: Instant, cause: Arc<StoreError>, pauses: u32) {
         let probe_at = Some(now + self.pause(pauses));
-        self.outage = Some(Outage { cause, pauses, probe_at });
+        self.opened = Some(Opened { cause, pauses, probe_at });
     }
 
     /// The pause after this many pauses: doubles from a quarter of the longest. A random time of at most half of it is

@@ -141,7 +141,7 @@ impl RedisOptions {
     }
 
     /// Checks the numbers that must be at least 1. The settings check the other ranges of the breaker's options.
-    /// `Target` and `Cluster` check that there is a URL.
+    /// `Target` and the router of a cluster check that there is a URL.
     pub(super) fn check(&self) -> Result<(), OptionsError> {
         let at_least_one = [
             ("connections", self.connections > 0),

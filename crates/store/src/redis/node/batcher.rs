@@ -35,7 +35,7 @@ pub(super) async fn run(node: Arc<NodeState>) {
     drop(node.pool.get().await);
     let mut has_failed = false;
     loop {
-        if node.queue.is_empty() {
+        if node.queue.len() == 0 {
             node.forget_load();
         }
         match timeout(KEEP_ALIVE_AFTER, node.queue.ready()).await {

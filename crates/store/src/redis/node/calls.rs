@@ -79,28 +79,6 @@ impl QueuedRequest {
     }
 }
 
-/// Answers the requests of one script call.
-fn answer_all(requests: Vec<QueuedRequest>, result: Result<Vec<RequestReply>, CommandError>) {
-    match result {
-        Ok(answers) => {
-            for (request, answer) in requests.into_iter().zip(answers) {
-                request.answer(Ok(answer));
-            }
-        }
-        Err(CommandError::Redirected { redirect, .. }) => {
-            for request in requests {
-                request.not_executed(Cause::Redirected(redirect.clone()));
-            }
-        }
-        Err(error) => {
-            let failure = StoreError::from(error);
-            for request in requests {
-                request.answer(Err(CallError::Failed(failure.clone())));
-            }
-        }
-    }
-}
-
 /// Tells callers that their requests were not sent.
 pub(super) fn fail_unsent(requests: Vec<QueuedRequest>, failure: &StoreError) {
     for request in requests {
@@ -266,8 +244,25 @@ pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
 }
 
 pub(super) fn answer_calls(calls: FinishedCalls) {
-    for FinishedCall { call, result } in calls {
-        answer_all(call.requests, result);
+    for FinishedCall { call: ScriptCall { requests, .. }, result } in calls {
+        match result {
+            Ok(answers) => {
+                for (request, answer) in requests.into_iter().zip(answers) {
+                    request.answer(Ok(answer));
+                }
+            }
+            Err(CommandError::Redirected { redirect, .. }) => {
+                for request in requests {
+                    request.not_executed(Cause::Redirected(redirect.clone()));
+                }
+            }
+            Err(error) => {
+                let failure = StoreError::from(error);
+                for request in requests {
+                    request.answer(Err(CallError::Failed(failure.clone())));
+                }
+            }
+        }
     }
 }
 

@@ -160,10 +160,6 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     pub(super) fn len(&self) -> usize {
         self.waiting.lock().len
     }

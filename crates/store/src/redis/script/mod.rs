@@ -142,8 +142,9 @@ fn start_command<'a>(
     command
 }
 
-/// The argument of the batch script for these requests in this order, without their keys, each with the number of requests that it stands for.
-/// `keys_repeat`: whether a key is sent more than once. `capacity`: about how many bytes they take.
+/// The argument of the batch script for these requests in this order, without their keys, each with the number of
+/// requests that it stands for. `keys_repeat`: whether a key is sent more than once. `capacity`: about how many bytes
+/// they take.
 fn script_argument<'a>(
     requests: impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone,
     keys_repeat: bool,

@@ -21,7 +21,7 @@ use super::encoding::{EncodedRequest, RequestReply};
 use super::layout::RepeatRule;
 
 /// The numbers of an answer.
-type Numbers = SmallVec<[i64; 4]>;
+type AnswerNumbers = SmallVec<[i64; 4]>;
 
 #[derive(Debug)]
 pub(super) struct RequestBundles {
@@ -123,7 +123,7 @@ impl RequestBundles {
         numbers: &[i64],
     ) -> Option<Vec<RequestReply>> {
         let mut rest = numbers;
-        let mut answers: Vec<Numbers> = Vec::with_capacity(self.bundle_of.len());
+        let mut answers: Vec<AnswerNumbers> = Vec::with_capacity(self.bundle_of.len());
         // For each bundle, the index of its next answer.
         let mut next = Vec::with_capacity(self.bundles.len());
         for bundle in &self.bundles {
@@ -208,10 +208,10 @@ impl OpenBundle<'_> {
     }
 }
 
-/// Adds the answers to `size` requests like this one, the same as if each had been sent alone. Takes them from the front
-/// of the reply, and returns the rest. `None` if the numbers are no such reply.
+/// Adds the answers to `size` requests like this one, the same as if each had been sent alone. Takes them from the
+/// front of the reply, and returns the rest. `None` if the numbers are no such reply.
 fn push_answers<'n>(
-    answers: &mut Vec<Numbers>,
+    answers: &mut Vec<AnswerNumbers>,
     request: &EncodedRequest,
     size: u16,
     reply: &'n [i64],
@@ -230,7 +230,7 @@ fn push_answers<'n>(
         (run, rest) = rest.split_at_checked(1 + width)?;
         let charges = run[0].unsigned_abs();
         missing = missing.checked_sub(charges).filter(|_| charges > 0)?;
-        let mut counter = Numbers::from(&run[1..]);
+        let mut counter = AnswerNumbers::from(&run[1..]);
         let is_over = counter[0] < 0;
         if is_over {
             counter[0] = -1 - counter[0];
