@@ -20,12 +20,12 @@ RUN find . \( -name Cargo.toml -o -name Cargo.lock \) -exec install -D {} /manif
     && echo 'fn main() {}' | tee build.rs >src/main.rs
 
 FROM toolchain AS compiled
-# The dependencies, in a layer of their own: a change of our sources does not compile them again.
+# The dependencies, in a layer of their own: a change of our sources does not compile them again. Cargo compares times of
+# files, so without `rm` it may take the empty crates for ours.
 COPY --from=manifests /manifests .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     target="$(uname -m)-unknown-linux-musl" \
     && cargo build --profile dist --locked --target "$target" --bin ratelimitd \
-    # Cargo compares times of files: without this it may take the empty crates for ours.
     && rm -rf target/dist/.fingerprint/ratelimitd* "target/$target"/dist/.fingerprint/ratelimitd*
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

@@ -22,7 +22,7 @@ test: toolchain tools ## install the missing test tools, run every test, print a
 	@scripts/run-tests
 
 test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no nginx and no Chromium
-	$(CARGO) test --locked --workspace --lib --bins --test tidy --test dependencies --test docs --test polls --test stories
+	$(CARGO) test --locked --workspace --lib --bins --test tidy --test contract --test dependencies --test docs --test polls --test stories
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
 check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, nginx, Caddy, HAProxy, Go, Node and Python

@@ -62,6 +62,8 @@ fn compile_discovery(out: &Path) -> Result<(), Box<dyn Error>> {
     compiler.include_imports(true).include_source_info(true).open_files(DISCOVERY)?;
     let folder = out.join("discovery");
     fs::create_dir_all(&folder)?;
+    // For tests/contract.rs.
+    fs::write(out.join("discovery.bin"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()
         // The stream is opened by src/xds/stream.rs.
         .build_server(false)

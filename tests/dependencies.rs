@@ -281,3 +281,60 @@ fn tools_of_pypi_are_pinned_by_hash() {
         assert!(text.contains("==") && text.contains("--hash=sha256:"), "{name}: {text}");
     }
 }
+
+/// The owners in the addresses of this project in a text: `github.com/OWNER/ratelimitd`, also with an escaped dot, and
+/// the images and charts in `ghcr.io/OWNER/`.
+fn owners(text: &str) -> impl Iterator<Item = &str> {
+    let after =
+        ["github.com/", r"github\.com/", "ghcr.io/"].into_iter().flat_map(|host| text.split(host).skip(1));
+    let parts = after.filter_map(|rest| rest.split_once('/'));
+    let is_ours = |rest: &str| {
+        let rest = rest.strip_prefix("charts/").unwrap_or(rest);
+        rest.strip_prefix("ratelimitd").is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+    };
+    parts.filter(move |(_, rest)| is_ours(rest)).map(|(owner, _)| owner)
+}
+
+fn files_below(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    let entries = std::fs::read_dir(path).expect("a readable folder");
+    entries.flat_map(|entry| files_below(&entry.expect("a readable entry").path())).collect()
+}
+
+/// `repository` in `Cargo.toml` is the address of the project; without one the other files say OWNER.
+#[test]
+fn the_address_of_the_project_is_the_same_everywhere() {
+    let repository = env!("CARGO_PKG_REPOSITORY");
+    let owner = owners(repository).next().unwrap_or("OWNER");
+    assert!(repository.is_empty() || owner != "OWNER", "{repository} is not github.com/<owner>/ratelimitd");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let places = [
+        ".github",
+        "CONTRIBUTING.md",
+        "README.md",
+        "SECURITY.md",
+        "crates",
+        "deploy",
+        "docs",
+        "scripts",
+        "src",
+    ];
+    let mut found = 0;
+    for file in places.iter().flat_map(|place| files_below(&root.join(place))) {
+        let bytes = std::fs::read(&file).expect("a readable file");
+        for other in owners(&String::from_utf8_lossy(&bytes)) {
+            assert_eq!(other, owner, "{}: an address of another owner", file.display());
+            found += 1;
+        }
+    }
+    assert!(found > 0);
+}
+
+#[test]
+fn only_our_own_addresses_have_our_owner() {
+    let text = r"github.com/a/ratelimitd ghcr.io/b/ratelimitd:1 github\.com/c/ratelimitd/x ghcr.io/d/charts/ratelimitd
+        github.com/envoyproxy/ratelimit github.com/e/ratelimitd2 github.com/f/g/ratelimitd";
+    assert_eq!(owners(text).collect::<Vec<_>>(), ["a", "c", "b", "d"]);
+}

@@ -4,6 +4,7 @@
 
 mod budgets;
 mod chart;
+mod decisions;
 mod markup;
 mod pages;
 mod pictures;

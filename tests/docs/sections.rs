@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::pages::{ROOT, all_pages, files_below};
 
 /// The pages that begin with links to all of their sections.
-const PAGES_WITH_CONTENTS: [&str; 9] = [
+const PAGES_WITH_CONTENTS: [&str; 10] = [
+    "docs/compatibility.md",
     "docs/console.md",
     "docs/kubernetes.md",
     "docs/metrics.md",

@@ -43,6 +43,7 @@ mod settle;
 mod shared_limits;
 mod soft_limits;
 mod store;
+mod stored_counters;
 mod stories;
 
 const DAY_US: u64 = 86_400_000_000;
