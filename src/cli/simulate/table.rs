@@ -74,10 +74,13 @@ fn shown_key(key: &str) -> String {
     key.chars().take(KEY_CHARACTERS).map(visible).collect::<String>() + cut
 }
 
+/// The name of a column, and its cell in the row of a limit.
+type Column = (&'static str, fn(&LimitReport) -> String);
+
 /// The header and a row for each limit.
 fn rows(report: &Report) -> Vec<Vec<String>> {
     let has = |find: fn(&LimitReport) -> bool| report.limits.iter().any(find);
-    let mut columns: Vec<(&str, fn(&LimitReport) -> String)> = vec![
+    let mut columns: Vec<Column> = vec![
         ("rule", |rule| rule.rule.clone()),
         ("limit", limit),
         ("asked", |rule| rule.asked.to_string()),
