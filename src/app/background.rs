@@ -246,7 +246,7 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// The servers that do not decide, where there are two groups, and the cause. The HTTP port shows it, so it has no
+/// The servers that do not decide, where there are two backends, and the cause. The HTTP port shows it, so it has no
 /// address.
 fn shown(failure: &StoreFailure) -> String {
     let cause = failure.error.brief();

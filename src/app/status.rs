@@ -29,9 +29,9 @@ pub(super) struct StoreView {
 
 #[derive(Debug)]
 pub(super) struct RedisView {
-    pub(super) main: RedisGroupView,
+    pub(super) main: RedisBackendView,
     /// The servers for limits of one second, where they have servers of their own.
-    pub(super) per_second: Option<RedisGroupView>,
+    pub(super) per_second: Option<RedisBackendView>,
     /// The name under which Redis caches the script.
     pub(super) script: String,
     /// Empty until Redis has answered once.
@@ -45,7 +45,7 @@ pub(super) struct RedisView {
 }
 
 #[derive(Debug)]
-pub(super) struct RedisGroupView {
+pub(super) struct RedisBackendView {
     pub(super) topology: &'static str,
     /// The URLs without credentials.
     pub(super) addresses: Vec<String>,
@@ -267,7 +267,7 @@ mod tests {
 
     fn redis_view() -> RedisView {
         RedisView {
-            main: RedisGroupView { topology: "cluster", addresses: vec!["redis://a:1".to_owned()] },
+            main: RedisBackendView { topology: "cluster", addresses: vec!["redis://a:1".to_owned()] },
             per_second: None,
             script: "abc".to_owned(),
             servers: Vec::new(),
@@ -302,7 +302,7 @@ mod tests {
         let page = redis_section(&RedisView { nodes: vec![(String::new(), closed)], ..redis_view() });
         assert_eq!(page["nodes"], json!({"server": {"closed": 1}}));
         assert_eq!(page["per_second"], Value::Null);
-        let per_second = RedisGroupView { topology: "standalone", addresses: vec!["redis://b:2".to_owned()] };
+        let per_second = RedisBackendView { topology: "standalone", addresses: vec!["redis://b:2".to_owned()] };
         let nodes = vec![(String::new(), closed), ("per_second".to_owned(), open)];
         let page = redis_section(&RedisView { nodes, per_second: Some(per_second), ..redis_view() });
         assert_eq!(page["nodes"], json!({"server": {"closed": 1}, "per_second": {"open": 1}}));

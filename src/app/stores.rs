@@ -17,7 +17,7 @@ use store::redis::{
     script_sha1,
 };
 
-use super::status::{RedisGroupView, RedisView, StoreView};
+use super::status::{RedisBackendView, RedisView, StoreView};
 use super::worker_store::{AuthoritativeStore, Denials, WorkerStore};
 use crate::grpc::BoxError;
 use crate::settings::{self, Settings, StoreKind};
@@ -192,7 +192,7 @@ impl Stores {
     }
 
     pub(super) fn view(&self) -> StoreView {
-        let group = |topology: &Topology, urls: &[RedisUrl]| RedisGroupView {
+        let group = |topology: &Topology, urls: &[RedisUrl]| RedisBackendView {
             topology: topology.name(),
             addresses: urls.iter().map(ToString::to_string).collect(),
         };

@@ -29,6 +29,8 @@ pub struct CounterStatus {
     /// The key, without the store's prefix.
     pub key: String,
     pub limit: Limit,
+    /// The largest cost that is ever admitted, in units.
+    pub max_cost: u64,
     /// The report of a peek.
     pub report: Report,
     /// How the limit came about, if exceptions or a tier have changed it.
@@ -42,16 +44,18 @@ impl<S: Store + Reset> CounterService<S> {
     /// [`NoDecision`] if the request is not valid or the store gives no answer.
     pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, NoDecision> {
         let plan = self.plan(request)?;
-        let keys = keys(&plan);
+        let counter = |(key, charge): (&str, &Charge)| (key.to_owned(), charge.kernel.max_cost());
+        let counters: Vec<_> = plan.charges.iter().map(counter).collect();
         let outcomes = self.store.decide(&plan.charges).await?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
         // One result per key: peeks on one counter are one charge.
-        let results = decision.charges().zip(keys);
-        let status = |((charged, result), key): ((ChargedLimit<'_>, LimitResult<'_>), String)| {
+        let results = decision.charges().zip(counters);
+        let status = |((charged, result), (key, max_cost)): ((ChargedLimit<'_>, LimitResult<'_>), _)| {
             let mut derivations = decision.derivations().iter();
             let derivation = derivations.find(|derivation| derivation.charge == Some(charged.index));
             CounterStatus {
                 key,
+                max_cost,
                 limit: result.limit.clone(),
                 report: result.outcome.report,
                 exception: derivation.map(derivation_text),

@@ -183,7 +183,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 
     fn counter_json(&self, counter: &CounterStatus) -> Value {
-        let CounterStatus { key, limit, report, exception } = counter;
+        let CounterStatus { key, limit, max_cost, report, exception } = counter;
         let spec = &limit.spec;
         let mut shown = json!({
             "key": format!("{}{key}", self.key_prefix),
@@ -192,7 +192,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
             "requests_per_unit": spec.requests_per_unit,
             "unit": spec.period.unit().name(),
             "unit_multiplier": spec.period.multiplier(),
-            "max_cost": spec.capacity(),
+            "max_cost": max_cost,
             "remaining": report.remaining,
             "retry_after_us": report.retry_after.us(),
             "reset_after_us": report.reset_after_us,

@@ -45,7 +45,7 @@ pub struct ConsoleEndpoints<S> {
     pub stop: CancellationToken,
 }
 
-struct ConsoleState<S> {
+struct ConsoleRoutes<S> {
     endpoints: ConsoleEndpoints<S>,
     streams: Arc<Streams>,
 }
@@ -71,7 +71,7 @@ impl IntoResponse for ConsoleRefusal {
 }
 
 pub(super) fn console_router<S: Store + Reset + 'static>(endpoints: ConsoleEndpoints<S>) -> Router {
-    let state = ConsoleState { endpoints, streams: Arc::default() };
+    let state = ConsoleRoutes { endpoints, streams: Arc::default() };
     Router::new()
         .route(CONSOLE_PAGE, get(page))
         .route("/console/state", get(state_page::<S>))
@@ -83,7 +83,7 @@ pub(super) fn console_router<S: Store + Reset + 'static>(endpoints: ConsoleEndpo
 }
 
 async fn state_page<S: Store + Reset + 'static>(
-    State(state): State<Arc<ConsoleState<S>>>,
+    State(state): State<Arc<ConsoleRoutes<S>>>,
     RawQuery(query): RawQuery,
 ) -> Response {
     let console = &state.endpoints.actions.console;
@@ -120,7 +120,7 @@ impl EventStream {
 }
 
 async fn events<S: Store + Reset + 'static>(
-    State(state): State<Arc<ConsoleState<S>>>,
+    State(state): State<Arc<ConsoleRoutes<S>>>,
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
 ) -> Response {
     let ConsoleEndpoints { actions, stop, .. } = &state.endpoints;
@@ -140,7 +140,7 @@ fn not_stored(content_type: &'static str, body: impl Into<Body>) -> Response {
 }
 
 async fn show<S: Store + Reset + 'static>(
-    State(state): State<Arc<ConsoleState<S>>>,
+    State(state): State<Arc<ConsoleRoutes<S>>>,
     body: Bytes,
 ) -> Result<Response, ConsoleRefusal> {
     let body = object(&body, "id")?;
@@ -149,7 +149,7 @@ async fn show<S: Store + Reset + 'static>(
 }
 
 async fn reset<S: Store + Reset + 'static>(
-    State(state): State<Arc<ConsoleState<S>>>,
+    State(state): State<Arc<ConsoleRoutes<S>>>,
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, ConsoleRefusal> {
@@ -169,7 +169,7 @@ async fn reset<S: Store + Reset + 'static>(
 }
 
 async fn values<S: Store + Reset + 'static>(
-    State(state): State<Arc<ConsoleState<S>>>,
+    State(state): State<Arc<ConsoleRoutes<S>>>,
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, ConsoleRefusal> {

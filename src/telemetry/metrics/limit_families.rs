@@ -20,7 +20,7 @@ const OVERRIDE: &str = "override";
 
 const DECISIONS: ReadFamily = ReadFamily::counter(
     "ratelimitd_decisions_total",
-    "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
+    "Decisions by limit and outcome",
 );
 const POLICY_DECISIONS: ReadFamily = ReadFamily::counter(
     "ratelimitd_policy_decisions_total",
