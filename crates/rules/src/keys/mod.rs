@@ -28,7 +28,10 @@ pub(crate) fn all() -> impl Iterator<Item = Key> {
 }
 
 pub(crate) fn find(section: Section, name: &str) -> Option<Key> {
-    all().find(|key| key.section == section && key.name == name)
+    if section == Section::RateLimit {
+        return LIMIT_FIELDS.iter().find(|field| field.name == name).map(LimitField::key);
+    }
+    KEYS.iter().copied().find(|key| key.section == section && key.name == name)
 }
 
 /// Whether the value is a map, so that the values of repeated keys are merged.
