@@ -302,7 +302,8 @@ mod tests {
         let page = redis_section(&RedisView { nodes: vec![(String::new(), closed)], ..redis_view() });
         assert_eq!(page["nodes"], json!({"server": {"closed": 1}}));
         assert_eq!(page["per_second"], Value::Null);
-        let per_second = RedisBackendView { topology: "standalone", addresses: vec!["redis://b:2".to_owned()] };
+        let per_second =
+            RedisBackendView { topology: "standalone", addresses: vec!["redis://b:2".to_owned()] };
         let nodes = vec![(String::new(), closed), ("per_second".to_owned(), open)];
         let page = redis_section(&RedisView { nodes, per_second: Some(per_second), ..redis_view() });
         assert_eq!(page["nodes"], json!({"server": {"closed": 1}, "per_second": {"open": 1}}));

@@ -18,10 +18,8 @@ use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter, OVERR
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
 
-const DECISIONS: ReadFamily = ReadFamily::counter(
-    "ratelimitd_decisions_total",
-    "Decisions by limit and outcome",
-);
+const DECISIONS: ReadFamily =
+    ReadFamily::counter("ratelimitd_decisions_total", "Decisions by limit and outcome");
 const POLICY_DECISIONS: ReadFamily = ReadFamily::counter(
     "ratelimitd_policy_decisions_total",
     "Decisions that a limit's failure policy made because the store did not answer",

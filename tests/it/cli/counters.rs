@@ -132,6 +132,19 @@ fn a_port_that_is_not_the_admin_port_is_named() {
     assert!(error.contains(&expected), "{error}");
 }
 
+/// The burst that is written for a limit of 0 is never admitted.
+#[test]
+fn the_largest_cost_of_a_limit_of_0_is_0() {
+    let limit = "{ name: off, unit: minute, requests_per_unit: 0, algorithm: gcra, burst: 5 }";
+    let service =
+        Ratelimitd::start(&format!("domain: shop\ndescriptors:\n  - {{ key: user, rate_limit: {limit} }}\n"));
+    let (code, answer, error) = counters(&service, &["show", "--json", "user=ann"]);
+    assert_eq!(code, Some(0), "{error}");
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    let counter = &answer["counters"][0];
+    assert_eq!((&counter["max_cost"], &counter["remaining"]), (&0.into(), &0.into()), "{answer}");
+}
+
 #[test]
 fn counters_of_limits_that_requests_bring_can_be_named() {
     let service = Ratelimitd::start(RULES);
