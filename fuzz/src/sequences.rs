@@ -156,7 +156,7 @@ impl Choices<'_> {
             charging: if bits & 0x0c == 0 { Charging::Postpaid } else { Charging::Prepaid },
             role: match bits >> 4 {
                 0..7 => Role::Enforce,
-                7 => Role::NonBinding,
+                7 => Role::IdleQuota,
                 8 => Role::Shadow,
                 9 => Role::Announced,
                 10 => Role::Booked,

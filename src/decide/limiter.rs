@@ -238,6 +238,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<A, NoDecision> {
         let current = self.rulebook.current.load_full();
         let now_us = if current.depend_on_time { self.clock.now_us() } else { 0 };
+        // A plan is large: it is filled where it stays.
         let mut plan = Plan::default();
         plan.refill(&current.rules, request, now_us)?;
         if !plan.derivations().is_empty() {

@@ -3,8 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engine::algorithm::Kernel;
-use engine::{NodeSpec, Pattern, Quantity};
+use engine::{NodeSpec, Pattern};
 
 use super::credentials::{is_like_credential, without_value};
 use super::mistyped::mistyped_reason;
@@ -145,10 +144,7 @@ impl LevelCheck<'_, '_> {
 
 /// Whether the node, or one below it, has a limit with counters.
 fn counts(node: &NodeDraft) -> bool {
-    let has_counter = |draft: &LimitDraft| {
-        !matches!(draft.limit.quantity, Quantity::Unlimited | Quantity::Limited(Kernel::Blocked(_)))
-    };
-    node.limits.iter().any(has_counter) || node.nodes.iter().any(counts)
+    node.limits.iter().any(|draft| draft.limit.has_counter()) || node.nodes.iter().any(counts)
 }
 
 /// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries

@@ -180,7 +180,7 @@ impl Bindings<'_> {
         }
         let hits = self.hits.meter(&rule.path);
         let policy = limit.spec.on_store_failure;
-        let policy = if limit.never_denies() { policy.for_non_binding() } else { policy };
+        let policy = if limit.never_denies() { policy.allow_for_error() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
         let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
         let meter = self.meter(labels, policy, hits);

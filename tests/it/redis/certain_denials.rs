@@ -47,7 +47,7 @@ async fn a_request_that_never_fits_holds_no_unit_while_a_server_is_slow() {
         (cost_above_the_limit(), Role::Enforce, 5),
         (cost_above_the_limit(), Role::Quota(0), 5),
         // A shadow rule denies nothing: the request is admitted.
-        (limit_of_0(), Role::NonBinding, 4),
+        (limit_of_0(), Role::IdleQuota, 4),
     ];
     for (name, kernel) in kernels(5) {
         for (case, (denying, role, expected)) in cases.into_iter().enumerate() {

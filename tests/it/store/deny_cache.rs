@@ -167,7 +167,7 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
     ];
     let role = prop_oneof![
         6 => Just(Role::Enforce),
-        1 => Just(Role::NonBinding),
+        1 => Just(Role::IdleQuota),
         2 => (0..2_u16).prop_map(Role::Quota),
     ];
     let charge =

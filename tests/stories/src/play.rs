@@ -224,7 +224,7 @@ fn facts_of(decision: &Decision) -> Vec<Fact> {
             kind: kind_of(&kernel),
             is_prepaid: spec.charging == Charging::Prepaid,
             is_settle: charged.role == Role::Settle,
-            is_quota: matches!(charged.role, Role::Quota(_) | Role::NonBinding),
+            is_quota: matches!(charged.role, Role::Quota(_) | Role::IdleQuota),
             has_settle: spec.settle,
             has_reserve: spec.reserve.is_some(),
         }

@@ -146,6 +146,12 @@ impl Limit {
         self.shadow || self.spec.on_over == OnOver::Announce
     }
 
+    /// Whether a store counts for the limit: it does not for an unlimited one and for one that admits nothing.
+    #[must_use]
+    pub fn has_counter(&self) -> bool {
+        matches!(self.quantity, Quantity::Limited(kernel) if kernel.has_counter())
+    }
+
     /// The role of a charge to this limit, where a charge to a limit that can deny has the role `denying`.
     pub(crate) fn role(&self, denying: Role) -> Role {
         match self.spec.on_over {

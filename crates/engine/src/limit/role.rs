@@ -9,7 +9,7 @@ pub enum Role {
     /// Denies nothing: it is counted and reported only (`shadow_mode`).
     Shadow,
     /// Denies nothing: a quota rule that cannot change the answer.
-    NonBinding,
+    IdleQuota,
     /// Denies nothing: the answer tells when it is over (`on_over: announce`).
     Announced,
     /// Denies nothing: it books the cost of a request that was admitted before (`reserve`).
@@ -31,7 +31,7 @@ impl Role {
     pub fn never_denies(self) -> bool {
         match self {
             Self::Shadow | Self::Announced | Self::Booked | Self::Settle => true,
-            Self::Enforce | Self::NonBinding | Self::Quota(_) => false,
+            Self::Enforce | Self::IdleQuota | Self::Quota(_) => false,
         }
     }
 }

@@ -118,9 +118,9 @@ impl FailurePolicy {
         self.into()
     }
 
-    /// The policy of a non-binding limit: a limit that denies nothing must not fail a call either.
+    /// `allow` in place of `error`, for a limit that denies nothing: it must not fail a call either.
     #[must_use]
-    pub fn for_non_binding(self) -> Self {
+    pub fn allow_for_error(self) -> Self {
         if self == Self::Error { Self::Allow } else { self }
     }
 }

@@ -96,7 +96,7 @@ impl LimitResult<'_> {
     /// Whether the descriptor denies only together with all quota descriptors of the request.
     #[must_use]
     pub fn is_quota(&self) -> bool {
-        matches!(self.role, Role::Quota(_) | Role::NonBinding)
+        matches!(self.role, Role::Quota(_) | Role::IdleQuota)
     }
 
     /// What the answer tells of the limit. Nothing is told of a shadow limit; of a limit that denies the hit, because
@@ -227,7 +227,7 @@ impl Decision {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
-                Role::Shadow | Role::Announced | Role::Booked | Role::NonBinding | Role::Settle => continue,
+                Role::Shadow | Role::Announced | Role::Booked | Role::IdleQuota | Role::Settle => continue,
             };
             // A repeated request is charged to the counter as it is now, one charge after the other.
             // A limit of 0 has no counter that another charge could give units back to.

@@ -56,7 +56,7 @@ pub struct Descriptor {
     /// Whether the hits are given back instead of taken.
     pub is_refund: bool,
     /// Whether the hits are the whole cost of a request that no check came before, so that a limit with `reserve` takes
-    /// all of them: the requests of an access log that is simulated.
+    /// all of them: so are the requests that a map makes of a call to `/check` or of a line of a log.
     pub is_whole_cost: bool,
     /// The receipt of an earlier request, whose real cost `hits` are. Such a descriptor is a settle: only the
     /// difference to what the receipt says is booked, and nothing is denied. `is_refund` is then ignored.

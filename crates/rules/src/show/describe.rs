@@ -68,7 +68,7 @@ fn unknown_domain(out: &mut String, rules: &RuleSet, domain: &str) {
 fn policies<'d>(descriptors: &'d [ExplainedDescriptor<'_>]) -> Vec<(&'d str, FailurePolicy)> {
     let mut policies = Vec::new();
     for ExplainedLimit { limit, planned, .. } in descriptors.iter().flat_map(|explained| &explained.limits) {
-        let can_deny = planned.applies() && !limit.never_denies() && describe_limit::has_counter(limit);
+        let can_deny = planned.applies() && !limit.never_denies() && limit.has_counter();
         let policy = (&*limit.label, limit.spec.on_store_failure);
         if can_deny && !policies.contains(&policy) {
             policies.push(policy);
@@ -203,7 +203,7 @@ impl ShownDescriptor<'_, '_> {
             return true;
         }
         // What a counter has does not apply to a limit of 0.
-        let has_counter = describe_limit::has_counter(limit);
+        let has_counter = limit.has_counter();
         if let Some(window) = describe_limit::window(&limit.spec, self.now_us).filter(|_| has_counter) {
             push_line!(out, "    window            {window}");
         }
@@ -229,7 +229,7 @@ impl ShownDescriptor<'_, '_> {
 
 /// The fields of a limit that have lines of their own: those of its counter first.
 fn explain_fields(out: &mut String, limit: &Limit) {
-    let has_counter = describe_limit::has_counter(limit);
+    let has_counter = limit.has_counter();
     let mut of_limit = String::new();
     for field in LIMIT_FIELDS {
         let (lines, text) = match field.explain {

@@ -13,7 +13,7 @@ pub(super) fn parameters(limit: &Limit) -> String {
     if limit.quantity == Quantity::Unlimited {
         return "unlimited: never counted, always admitted".to_owned();
     }
-    if !has_counter(limit) {
+    if !limit.has_counter() {
         let effect =
             if limit.never_denies() { "all requests are over the limit" } else { "it blocks all requests" };
         return format!(
@@ -48,11 +48,6 @@ pub(super) fn parameters(limit: &Limit) -> String {
             ),
         },
     }
-}
-
-/// Whether the store counts for the limit: it does not for an unlimited one and for a limit of 0.
-pub(super) fn has_counter(limit: &Limit) -> bool {
-    matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter())
 }
 
 /// Which counters are on the same node of a Redis Cluster.

@@ -143,7 +143,7 @@ fn charge_answer(charge: &Charge, by_store: Result<Outcome, &StoreError>) -> Cha
         return ChargeAnswer::Known(outcome);
     }
     // A charge with `error` counts as admitted until the answers of the other charges are known.
-    let policy = charge.on_store_failure.for_non_binding();
+    let policy = charge.on_store_failure.allow_for_error();
     if charge.role == Role::Settle {
         return ChargeAnswer::Known(lost_settle(charge, policy));
     }

@@ -135,9 +135,9 @@ async fn limits_of_one_request_keep_their_own_policies() {
         "the local one is not charged for a denied request"
     );
 
-    // A non-binding limit does not make the call fail, and its outcome names the policy that it used.
-    let non_binding = Charge { role: Role::NonBinding, ..hit(FailurePolicy::Error) };
-    let outcome = decide_one(&layer, non_binding).await.expect("a non-binding limit does not fail the call");
+    // A limit that denies nothing does not make the call fail, and its outcome names the policy that it used.
+    let idle = Charge { role: Role::IdleQuota, ..hit(FailurePolicy::Error) };
+    let outcome = decide_one(&layer, idle).await.expect("a limit that denies nothing does not fail the call");
     assert_eq!(outcome.decided_by, DecidedBy::Policy(FailurePolicy::Allow));
 }
 
@@ -153,7 +153,7 @@ async fn a_settle_is_admitted_by_each_policy_and_recorded_by_none() {
                 ..charge(window(10), cost, *policy)
             };
             let outcome = decide_one(&layer, settle).await.expect("a settle does not fail the call");
-            let used = policy.for_non_binding();
+            let used = policy.allow_for_error();
             assert_eq!((outcome.verdict, outcome.decided_by), (Verdict::Fits, DecidedBy::Policy(used)));
         }
     }
@@ -164,7 +164,7 @@ async fn a_settle_is_admitted_by_each_policy_and_recorded_by_none() {
 #[tokio::test]
 async fn what_is_certain_beats_an_error() {
     use FailurePolicy::{Allow, Deny, Error, Local};
-    use Role::{Enforce, NonBinding, Quota};
+    use Role::{Enforce, IdleQuota, Quota};
     use Verdict::{Fits, Over};
     let (five, blocked) = (window(5), Kernel::Blocked(Blocked::new(MINUTE_US)));
     let row = |kernel, units, policy, role| Charge { role, ..charge(kernel, Cost::take(units), policy) };
@@ -181,7 +181,7 @@ async fn what_is_certain_beats_an_error() {
         ("a limit of 0", vec![one(Error), row(blocked, 1, Error, Enforce)], Some(vec![Fits, Over])),
         ("a cost that never fits", vec![six(Error)], Some(vec![Over])),
         ("a cost that never fits elsewhere", vec![six(Allow), one(Error)], Some(vec![Over, Fits])),
-        ("a shadow rule denies nothing", vec![used_up(NonBinding), one(Error)], None),
+        ("a shadow rule denies nothing", vec![used_up(IdleQuota), one(Error)], None),
         ("one of two quota groups", vec![used_up(Quota(0)), row(five, 1, Error, Quota(1))], None),
         (
             "a quota group with room",
@@ -257,7 +257,7 @@ impl Store for HalfStore {
 #[tokio::test]
 async fn only_the_unanswered_part_of_a_request_is_left_to_its_policy() {
     use FailurePolicy::{Allow, Deny, Error, Local};
-    use Role::{Enforce, NonBinding, Quota};
+    use Role::{Enforce, IdleQuota, Quota};
     use Verdict::{Fits, Over};
     let failed = || Err(StoreError::Policy(Box::new(StoreError::Timeout)));
     let rows = [
@@ -266,12 +266,12 @@ async fn only_the_unanswered_part_of_a_request_is_left_to_its_policy() {
         (5, Enforce, Deny, Enforce, Ok([Fits, Over]), false),
         (5, Enforce, Local, Enforce, Ok([Fits, Fits]), true),
         (5, Enforce, Error, Enforce, failed(), false),
-        (5, Enforce, Error, NonBinding, Ok([Fits, Fits]), true), // a shadow rule fails no request
-        (5, Enforce, Deny, NonBinding, Ok([Fits, Over]), true),
+        (5, Enforce, Error, IdleQuota, Ok([Fits, Fits]), true), // a shadow rule fails no request
+        (5, Enforce, Deny, IdleQuota, Ok([Fits, Over]), true),
         (0, Enforce, Allow, Enforce, Ok([Over, Fits]), false), // used up, whatever the other limit says
         (0, Enforce, Error, Enforce, Ok([Over, Fits]), false),
         (0, Enforce, Local, Enforce, Ok([Over, Fits]), false),
-        (0, NonBinding, Error, Enforce, failed(), false),
+        (0, IdleQuota, Error, Enforce, failed(), false),
         (5, Quota(0), Error, Quota(1), Ok([Fits, Fits]), true), // one quota group fits, so no other can deny
         (0, Quota(0), Error, Quota(1), failed(), false),
         (0, Quota(0), Deny, Quota(1), Ok([Over, Over]), false),

@@ -65,7 +65,7 @@ fn amount() -> impl Strategy<Value = Amount> {
 fn role_beside_others() -> impl Strategy<Value = Role> + Clone {
     prop_oneof![
         8 => Just(Role::Enforce),
-        1 => Just(Role::NonBinding),
+        1 => Just(Role::IdleQuota),
         1 => Just(Role::Shadow),
         1 => Just(Role::Announced),
         1 => Just(Role::Booked),

@@ -178,7 +178,7 @@ impl Plan {
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(matches).enumerate() {
             let role = match is_quota(matched) {
                 true if quota_can_deny => Role::Quota(self.charges.quota_groups()),
-                true => Role::NonBinding,
+                true => Role::IdleQuota,
                 false => Role::Enforce,
             };
             let context = DescriptorContext {
@@ -200,7 +200,7 @@ impl Plan {
         debug_assert!(self.charges.are_merged(), "{:?}", self.charges);
     }
 
-    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    /// Whether charges are settles, as [`Charges::has_settles`] finds them.
     #[must_use]
     pub fn has_settles(&self) -> bool {
         !self.settles.is_empty()

@@ -71,7 +71,7 @@ fn probe_key(slot: Option<u16>) -> String {
 }
 
 fn encoded(key_prefix: &str, key: &str, kernel: Kernel, cost: Cost) -> EncodedRequest {
-    let (charging, role, on_store_failure) = (Charging::Postpaid, Role::NonBinding, FailurePolicy::Error);
+    let (charging, role, on_store_failure) = (Charging::Postpaid, Role::IdleQuota, FailurePolicy::Error);
     let mut charges = Charges::default();
     charges.push(Charge { kernel, cost, charging, role, on_store_failure }, |text| text.push_str(key));
     EncodedRequest::new(&charges, key_prefix)

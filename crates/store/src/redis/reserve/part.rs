@@ -65,7 +65,7 @@ impl RequestPart {
     /// peek.
     fn push(&mut self, request: &Charges, index: usize) {
         let (key, charge) = request.get(index);
-        let role = if matches!(charge.role, Role::Quota(_)) { Role::NonBinding } else { charge.role };
+        let role = if matches!(charge.role, Role::Quota(_)) { Role::IdleQuota } else { charge.role };
         let cost = if is_deferred(charge) { Cost::refund(0) } else { charge.cost };
         self.charges.push_apart(Charge { role, cost, ..charge.clone() }, key);
         self.indices.push(index);
@@ -175,7 +175,7 @@ mod tests {
         assert!(!is_denied(("2{b}", ENFORCE), Cost::take(5)), "the limit of a window");
         assert!(is_denied(("2{b}", ENFORCE), Cost::take(6)));
         assert!(is_denied(("", ENFORCE), one.0), "a limit of 0");
-        assert!(!is_denied(("", Role::NonBinding), one.0));
+        assert!(!is_denied(("", Role::IdleQuota), one.0));
         assert!(!is_denied(("", ENFORCE), Cost::refund(1)));
         assert!(is_denied(("", Role::Quota(0)), one.0), "the only group");
     }
@@ -186,15 +186,15 @@ mod tests {
             ("1{a}", Cost::take(2), Charging::Prepaid, Role::Quota(1)),
             ("2{a}", Cost::refund(2), Charging::Prepaid, ENFORCE),
             ("3{a}", Cost::refund(2), Charging::Postpaid, ENFORCE),
-            ("4{a}", Cost::take(2), Charging::Prepaid, Role::NonBinding),
+            ("4{a}", Cost::take(2), Charging::Prepaid, Role::IdleQuota),
         ]);
         let parts = by_slot(&whole);
         let sent: Vec<_> = parts[0].charges.values().map(|charge| (charge.cost, charge.role)).collect();
         let expected = [
-            (Cost::take(2), Role::NonBinding), // a quota group counts over the whole request
-            (Cost::refund(0), ENFORCE),        // refunded only if the request is admitted
-            (Cost::refund(2), ENFORCE),        // a postpaid refund depends on nothing
-            (Cost::take(2), Role::NonBinding),
+            (Cost::take(2), Role::IdleQuota), // a quota group counts over the whole request
+            (Cost::refund(0), ENFORCE),       // refunded only if the request is admitted
+            (Cost::refund(2), ENFORCE),       // a postpaid refund depends on nothing
+            (Cost::take(2), Role::IdleQuota),
         ];
         assert_eq!(sent, expected);
         let deferred: Vec<_> = whole.values().map(is_deferred).collect();

@@ -237,7 +237,7 @@ fn role_number(charge: &Charge) -> u16 {
         // A refund of 0 units always fits, but is sent as a peek, which may not fit and must then deny nothing.
         _ if charge.cost == Cost::refund(0) => ROLE_NON_BINDING,
         Role::Enforce => ROLE_ENFORCE,
-        Role::Shadow | Role::Announced | Role::Booked | Role::NonBinding | Role::Settle => ROLE_NON_BINDING,
+        Role::Shadow | Role::Announced | Role::Booked | Role::IdleQuota | Role::Settle => ROLE_NON_BINDING,
         Role::Quota(group) => ROLE_QUOTA + group,
     }
 }

@@ -135,7 +135,7 @@ fn several_charges_have_roles() {
     let blocked = kernel(Algorithm::Gcra, 0, Refill::Continuous);
     let several = charges([
         charge(window(), Cost::take(1), Charging::Prepaid, Role::Enforce),
-        charge(blocked, Cost::take(1), Charging::Prepaid, Role::NonBinding),
+        charge(blocked, Cost::take(1), Charging::Prepaid, Role::IdleQuota),
         charge(window(), Cost::take(2), Charging::Prepaid, Role::Quota(1)),
         charge(window(), Cost::refund(0), Charging::Prepaid, Role::Enforce),
     ]);

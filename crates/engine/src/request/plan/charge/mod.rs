@@ -349,7 +349,7 @@ impl Charges {
             match charge.role {
                 Role::Enforce if is_over(index) => return true,
                 Role::Quota(group) if is_over(index) => over_groups[usize::from(group)] = true,
-                Role::Enforce | Role::NonBinding | Role::Quota(_) => {}
+                Role::Enforce | Role::IdleQuota | Role::Quota(_) => {}
                 Role::Shadow | Role::Announced | Role::Booked | Role::Settle => {}
             }
         }

@@ -48,7 +48,7 @@ fn charges_that_never_fit_deny_as_their_roles_say() {
     assert!(!is_denied(&[(five(), one, Role::Enforce)]));
     assert!(is_denied(&[(five(), one, Role::Enforce), (BLOCKED, one, Role::Enforce)]));
     assert!(is_denied(&[(five(), six, Role::Enforce), (five(), one, Role::Enforce)]));
-    assert!(!is_denied(&[(five(), one, Role::Enforce), (BLOCKED, six, Role::NonBinding)]));
+    assert!(!is_denied(&[(five(), one, Role::Enforce), (BLOCKED, six, Role::IdleQuota)]));
     assert!(!is_denied(&[(BLOCKED, one, first), (five(), one, second)]), "a group has room");
     assert!(is_denied(&[(BLOCKED, one, first), (five(), six, second)]));
     assert!(!is_denied(&[(BLOCKED, Cost::refund(1), Role::Enforce)]), "a refund always fits");
