@@ -35,7 +35,7 @@ pub(super) struct LimitHistory {
 }
 
 impl LimitHistories {
-    /// Adds a second. Returns the denials in shadow mode in it.
+    /// Adds a second. Returns how many decisions in it were over a limit and not denied.
     pub(super) fn add(&mut self, limits: &LimitsInForce, end: u64) -> u64 {
         let mut shadow = 0;
         for reading in limits.readings() {

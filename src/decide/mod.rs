@@ -6,8 +6,8 @@
 //! `error` says why a call gets no decision. Beside the road: `counters` shows and resets counters for operators, and
 //! `readiness` says whether this process should get traffic.
 //!
-//! Knows the engine, a store, the metrics, and the words of `rules` for an exception. Knows no door, no rule file and no
-//! setting; a door says in its own words why it refuses a call ([`NoDecision::Refused`]).
+//! Knows the engine, a store, the metrics, and the words of `rules` for an exception. Knows no door, no rule file and
+//! no setting; a door says in its own words why it refuses a call ([`NoDecision::Refused`]).
 
 mod announcements;
 pub(crate) mod answer;

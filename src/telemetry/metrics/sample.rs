@@ -52,9 +52,10 @@ pub struct LimitReading<'a> {
     pub rule: &'a Arc<str>,
     /// Decisions, those of failure policies and without an answer included.
     pub asked: u64,
-    /// Decisions over the limit, in shadow mode too.
+    /// Decisions over the limit, denied or not.
     pub over: u64,
-    /// The part of them in shadow mode.
+    /// The part of them that was not denied: in shadow mode, of an announced limit, of a charge to a limit with
+    /// `reserve`.
     pub shadow: u64,
 }
 

@@ -77,31 +77,59 @@ pub(crate) struct WrittenFields {
     pub on_store_failure: bool,
 }
 
-/// Names every field of a limit, so that a new one does not compile before somebody adds its row below.
-const _: fn(LimitSpec) = |spec| {
-    let LimitSpec {
-        requests_per_unit: _,
-        // unit, unit_multiplier
-        period: _,
-        unlimited: _,
-        algorithm: _,
-        // calendar, starts
-        calendar: _,
-        burst: _,
-        refill: _,
-        // mode
-        pacing: _,
-        charging: _,
-        settle: _,
-        on_store_failure: _,
-        on_over: _,
-        near: _,
-        reserve: _,
-        name: _,
-        replaces: _,
-        tiers: _,
-    } = spec;
-};
+/// Names every field of a limit with its keys. A field without a name here does not compile, and neither does a key
+/// without a row in the table.
+macro_rules! every_field_has_rows {
+    ($($field:ident: $($key:literal)+;)+) => {
+        const _: fn(LimitSpec) = |LimitSpec { $($field: _),+ }| ();
+        const _: () = {
+            $($(assert!(has_row($key), concat!("no row of LIMIT_FIELDS has the key ", $key));)+)+
+        };
+    };
+}
+
+every_field_has_rows! {
+    requests_per_unit: "requests_per_unit";
+    period: "unit" "unit_multiplier";
+    unlimited: "unlimited";
+    algorithm: "algorithm";
+    calendar: "calendar" "starts";
+    burst: "burst";
+    refill: "refill";
+    pacing: "mode";
+    charging: "charging";
+    settle: "settle";
+    on_store_failure: "on_store_failure";
+    on_over: "on_over";
+    near: "near";
+    reserve: "reserve";
+    name: "name";
+    replaces: "replaces";
+    tiers: "tiers";
+}
+
+/// Whether a row has the key. A row that upgrades may set must say how a value sets its field.
+const fn has_row(key: &str) -> bool {
+    let mut row = 0;
+    while row < LIMIT_FIELDS.len() {
+        let field = &LIMIT_FIELDS[row];
+        let is_set = field.set.is_some() || matches!(field.upgrade, Upgradable::Never);
+        assert!(is_set, "a row of LIMIT_FIELDS has no way to set a field that upgrades may set");
+        if is_same(field.name.as_bytes(), key.as_bytes()) {
+            return true;
+        }
+        row += 1;
+    }
+    false
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
 
 /// A row for each key of a limit, in the order in which explanations and `/rlconfig` show them.
 pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
