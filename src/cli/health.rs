@@ -84,7 +84,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
             let _ = end(print(&answer), ExitCode::SUCCESS);
             ExitCode::SUCCESS
         }
-        Err(error) => fail("health", error, 1),
+        Err(error) => fail("ratelimitd health", error, 1),
     }
 }
 

@@ -1,50 +1,32 @@
-//! The command line: the sub-commands, one file each.
+//! The command line of the service: the sub-commands of `ratelimitd`, one file each; and what `ratelimitctl`, the
+//! program for people (`src/ctl`), shares with them.
 //!
 //! The same binary is also two programs of envoyproxy/ratelimit, by the name that it is called as: `ratelimit`, which
 //! is the command `serve` with the environment of that program as its settings, and `ratelimit_config_check`
-//! (`config_check`). `migrate` turns such an environment and its rule files into settings of ours.
+//! (`config_check`).
 
-mod admin_call;
-mod check;
 mod config_check;
-mod counters;
-mod descriptor;
-mod explain;
 mod health;
-mod install_help;
 pub mod load_settings;
-mod migrate;
-mod output;
-mod replay;
-mod rule_options;
+pub mod output;
+pub mod rule_options;
 mod serve;
-mod service_connection;
+pub mod service_connection;
 mod settings;
-mod simulate;
-mod stop_signals;
-mod token;
-mod top;
+pub mod stop_signals;
 mod validate;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ContextKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use check::CheckArgs;
 use config_check::check_config;
-use counters::CountersArgs;
-use explain::ExplainArgs;
 use health::HealthArgs;
-use install_help::InstallHelpArgs;
-use migrate::MigrateArgs;
-use replay::ReplayArgs;
 use serve::ServeArgs;
 use settings::SettingsArgs;
-use simulate::SimulateArgs;
-use token::TokenArgs;
-use top::TopArgs;
 use validate::ValidateArgs;
 
 /// Decides whether requests may go ahead: from YAML rules, for Envoy and for internal services.
@@ -53,17 +35,14 @@ use validate::ValidateArgs;
     name = "ratelimitd",
     version,
     args_conflicts_with_subcommands = true,
-    after_help = "Without a sub-command it serves. `ratelimitd help COMMAND` tells more about each.
+    after_help = "Without a sub-command it serves. `ratelimitd help COMMAND` tells more about each. `ratelimitctl` explains limits,
+asks running services and tries rules on logs.
 
 Examples:
   ratelimitd --config config/ratelimitd.yaml
   ratelimitd validate config/rules
-  ratelimitd explain --rules config/rules --domain edge generic_key=slow
-  ratelimitd check --address localhost:8081 --domain edge generic_key=slow
-  ratelimitd counters show --domain edge generic_key=slow
-  ratelimitd top --admin http://127.0.0.1:6070
-  ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
-  ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log"
+  ratelimitd settings --config config/ratelimitd.yaml --changed
+  ratelimitd health --config config/ratelimitd.yaml"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -77,17 +56,57 @@ struct Cli {
 enum Command {
     Serve(ServeArgs),
     Validate(ValidateArgs),
-    Explain(ExplainArgs),
-    Check(Box<CheckArgs>),
-    Counters(CountersArgs),
-    Top(TopArgs),
-    Token(TokenArgs),
-    Health(HealthArgs),
-    Replay(ReplayArgs),
-    Simulate(Box<SimulateArgs>),
     Settings(SettingsArgs),
-    Migrate(MigrateArgs),
-    InstallHelp(InstallHelpArgs),
+    Health(HealthArgs),
+}
+
+/// The commands of one of the two programs.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandsOf {
+    pub program: &'static str,
+    pub commands: &'static [&'static str],
+}
+
+pub const OF_RATELIMITD: CommandsOf =
+    CommandsOf { program: "ratelimitd", commands: &["serve", "validate", "settings", "health"] };
+
+pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
+    program: "ratelimitctl",
+    commands: &[
+        "explain",
+        "check",
+        "counters",
+        "top",
+        "token",
+        "replay",
+        "simulate",
+        "migrate",
+        "install-help",
+    ],
+};
+
+/// The command line of `ratelimitd`.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Prints why a command line has no command to run, and returns the exit code: help and version are asked for, or the
+/// line is malformed. Names the other program if the command is one of `others`.
+#[must_use]
+pub fn end_without_command(error: &clap::Error, others: &CommandsOf) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+    let unknown = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
+    match unknown.filter(|unknown| others.commands.contains(&unknown.as_str())) {
+        Some(command) => {
+            let CommandsOf { program, .. } = others;
+            output::print_error(format_args!(
+                "error: {command} is a command of {program}, not of this program: run {program} {command}"
+            ));
+            code
+        }
+        None => output::end(error.print(), code),
+    }
 }
 
 /// Runs the command of this process's command line. A malformed command line has the exit code 2.
@@ -102,26 +121,13 @@ pub fn run() -> ExitCode {
     }
     let cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
-        // `--help` and `--version` arrive here too, with code 0.
-        Err(error) => {
-            let code = u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
-            return output::end(error.print(), code);
-        }
+        Err(error) => return end_without_command(&error, &OF_RATELIMITCTL),
     };
     match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => serve::run(&args),
         Command::Validate(args) => validate::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Counters(args) => counters::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Token(args) => token::run(&args),
-        Command::Health(args) => health::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Simulate(args) => simulate::run(&args),
         Command::Settings(args) => settings::run(&args),
-        Command::Migrate(args) => migrate::run(&args),
-        Command::InstallHelp(args) => install_help::run(&args, Cli::command()),
+        Command::Health(args) => health::run(&args),
     }
 }
 

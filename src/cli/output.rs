@@ -1,4 +1,4 @@
-//! Standard output and standard error of the sub-commands. `println!` and `eprintln!` panic when the reader has gone,
+//! Standard output and standard error of the sub-commands of both programs. `println!` and `eprintln!` panic when the reader has gone,
 //! and when the device is full.
 
 use std::fmt::Display;
@@ -6,7 +6,6 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use base::escaped_lines;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// For output that cannot be written.
 const NOT_WRITTEN: u8 = 2;
@@ -15,7 +14,7 @@ const NOT_WRITTEN: u8 = 2;
 ///
 /// # Errors
 /// When the reader has gone or the device is full. [`end`] turns it into the exit code.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub fn print(text: &str) -> io::Result<()> {
     print_painted(&escaped_lines(text))
 }
 
@@ -23,48 +22,41 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// See [`print()`].
-pub(crate) fn print_painted(text: &str) -> io::Result<()> {
+pub fn print_painted(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
 /// Writes a line to standard error: a problem, or a remark that is no part of the output.
-pub(crate) fn print_error(line: impl Display) {
+pub fn print_error(line: impl Display) {
     // There is no other place to report to; the exit code remains.
     let _ = writeln!(io::stderr(), "{}", escaped_lines(&line.to_string()));
 }
 
 /// The exit code of a command whose output was `printed`: `code`, unless the output could not be written. A reader that
 /// has read enough, as `head` does, is no failure.
-pub(crate) fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
+pub fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            print_error(format_args!("ratelimitd: standard output cannot be written: {error}"));
+            print_error(format_args!("standard output cannot be written: {error}"));
             ExitCode::from(NOT_WRITTEN)
         }
         _ => code,
     }
 }
 
-/// Prints the text of a command, or why there is none, and returns the exit code: `failed` if there is none.
-pub(crate) fn finish(command: &str, text: Result<String, impl Display>, failed: u8) -> ExitCode {
+/// Prints the text of a command, or why there is none, and returns the exit code: `failed` if there is none. `command`:
+/// as it is typed, with its program.
+pub fn finish(command: &str, text: Result<String, impl Display>, failed: u8) -> ExitCode {
     match text {
         Ok(text) => end(print(&text), ExitCode::SUCCESS),
         Err(error) => fail(command, error, failed),
     }
 }
 
-/// Tells why a command has failed, and returns its exit code.
-pub(crate) fn fail(command: &str, error: impl Display, code: u8) -> ExitCode {
-    print_error(format_args!("ratelimitd {command}: {error}"));
+/// Tells why a command has failed, and returns its exit code. `command`: as it is typed, with its program.
+pub fn fail(command: &str, error: impl Display, code: u8) -> ExitCode {
+    print_error(format_args!("{command}: {error}"));
     ExitCode::from(code)
-}
-
-/// A progress bar on standard error, which shows nothing where that is no terminal. `template` is for work of a known
-/// size, `endless` for any other.
-pub(crate) fn progress_bar(size: Option<u64>, template: &'static str, endless: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template(if size.is_some() { template } else { endless });
-    let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
-    bar.with_style(style.expect("a valid template"))
 }

@@ -3,8 +3,8 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::{fmt, io, iter};
+use std::path::PathBuf;
+use std::{io, iter};
 
 use clap::Args;
 use http::uri::PathAndQuery;
@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Far above the size of an answer about one request's counters, and of the state of the console.
-pub(super) const MAX_ANSWER_BYTES: usize = 16 << 20;
+pub const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// The heading of the options that say how a service is reached, in the help of each command.
-pub(super) const CONNECTION: &str = "Connection options";
+pub const CONNECTION: &str = "Connection options";
 
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -57,7 +57,7 @@ pub enum TlsSetupError {
 }
 
 #[derive(Clone)]
-pub(crate) enum ServiceConnector {
+pub enum ServiceConnector {
     /// By TLS if there is a connector.
     Host(Option<ClientConnector>),
     Unix(PathBuf),
@@ -76,7 +76,7 @@ impl From<ClientTlsError> for TlsSetupError {
 ///
 /// # Errors
 /// A sentence for the user, for any other scheme and for text without a host.
-pub(super) fn parse_http_url(text: &str) -> Result<Uri, String> {
+pub fn parse_http_url(text: &str) -> Result<Uri, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}/") };
     let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
     match (uri.scheme_str(), uri.authority()) {
@@ -90,7 +90,7 @@ impl TlsArgs {
     ///
     /// # Errors
     /// When a file cannot be used, or the options do not fit the address.
-    pub(crate) fn connector(
+    pub fn connector(
         &self,
         address: &Uri,
         protocol: Protocol,
@@ -116,7 +116,7 @@ impl TlsArgs {
 
 impl ServiceConnector {
     /// Connects to the host of `address`, or to the socket. Has no deadline of its own.
-    pub(crate) async fn connect(self, address: Uri) -> io::Result<TokioIo<Box<dyn ByteStream>>> {
+    pub async fn connect(self, address: Uri) -> io::Result<TokioIo<Box<dyn ByteStream>>> {
         let stream = match self {
             Self::Unix(path) => dial_unix(&path).await?,
             Self::Host(tls) => {
@@ -131,7 +131,7 @@ impl ServiceConnector {
 }
 
 /// The URL of a path of a server.
-pub(super) fn with_path(server: Uri, path: &'static str) -> Uri {
+pub fn with_path(server: Uri, path: &'static str) -> Uri {
     let mut parts = server.into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(path));
     Uri::from_parts(parts).expect("only the path was replaced")
@@ -151,9 +151,9 @@ pub enum HttpCallError {
 
 /// An answer whose body is still to be read.
 #[derive(Debug)]
-pub(super) struct HttpAnswer {
-    pub(super) status: StatusCode,
-    body: Incoming,
+pub struct HttpAnswer {
+    pub status: StatusCode,
+    pub body: Incoming,
     /// Moves the bytes of the connection, and ends with the answer.
     _connection: JoinSet<hyper::Result<()>>,
 }
@@ -162,7 +162,7 @@ pub(super) struct HttpAnswer {
 ///
 /// # Errors
 /// [`HttpCallError`] without an answer by HTTP.
-pub(super) async fn call_http(
+pub async fn call_http(
     connector: ServiceConnector,
     mut request: Request<Full<Bytes>>,
 ) -> Result<HttpAnswer, HttpCallError> {
@@ -183,87 +183,22 @@ impl HttpAnswer {
     ///
     /// # Errors
     /// [`HttpCallError::Body`] if the connection breaks, or the text is too long.
-    pub(super) async fn text(self) -> Result<String, HttpCallError> {
+    pub async fn text(self) -> Result<String, HttpCallError> {
         let body = Limited::new(self.body, MAX_ANSWER_BYTES).collect().await;
         Ok(String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned())
-    }
-
-    /// The next bytes; `None` at the end. Has no deadline of its own.
-    ///
-    /// # Errors
-    /// [`HttpCallError::Body`] if the connection breaks.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, HttpCallError> {
-        while let Some(frame) = self.body.frame().await {
-            // Trailers are no data.
-            if let Ok(bytes) = frame.map_err(|error| HttpCallError::Body(error.into()))?.into_data() {
-                return Ok(Some(bytes));
-            }
-        }
-        Ok(None)
     }
 }
 
 /// Runs a client on this thread.
-pub(super) fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
+pub fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(client))
 }
 
 /// The innermost cause of an error: `transport error` alone does not help.
-pub(super) fn root_cause(error: &dyn Error) -> String {
+pub fn root_cause(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |error| (*error).source());
     causes.last().map_or_else(String::new, ToString::to_string)
-}
-
-/// The admin port of a running service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AdminPort {
-    Tcp(Uri),
-    Unix(PathBuf),
-}
-
-/// Parses `unix:/path`, `host:port`, `http://host:port` or `https://host:port`.
-///
-/// # Errors
-/// A sentence for the user.
-pub(super) fn parse_admin_port(text: &str) -> Result<AdminPort, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) if Path::new(path).is_absolute() => Ok(AdminPort::Unix(PathBuf::from(path))),
-        Some(_) => Err("expected an absolute path, as in unix:/path/to/socket".to_owned()),
-        None => parse_http_url(text).map(AdminPort::Tcp),
-    }
-}
-
-impl fmt::Display for AdminPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(server) => f.write_str(server.authority().map_or("", |address| address.as_str())),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl AdminPort {
-    /// The URL of an endpoint. A Unix socket has no host name; the service accepts `localhost`.
-    pub(super) fn endpoint(&self, path: &'static str) -> Uri {
-        let server = match self {
-            Self::Tcp(server) => server.clone(),
-            Self::Unix(_) => Uri::from_static("http://localhost/"),
-        };
-        with_path(server, path)
-    }
-
-    /// The connector of the port. A Unix socket has no TLS.
-    ///
-    /// # Errors
-    /// As [`TlsArgs::connector`].
-    pub(super) fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
-        let connector = tls.connector(&self.endpoint("/"), Protocol::Http1, ServerCheck::ChainAndName)?;
-        Ok(match self {
-            Self::Tcp(_) => connector,
-            Self::Unix(path) => ServiceConnector::Unix(path.clone()),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -290,31 +225,6 @@ mod tests {
                 }
                 (Err(error), Err(start)) => assert!(error.starts_with(start), "{error}"),
                 _ => panic!("{written}: {parsed:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_port_is_a_socket_or_a_server() {
-        let cases = [
-            // (written, displayed, URL of an endpoint)
-            ("unix:/run/admin.sock", Ok(("unix:/run/admin.sock", "http://localhost/rules"))),
-            ("127.0.0.1:6070", Ok(("127.0.0.1:6070", "http://127.0.0.1:6070/rules"))),
-            ("http://[::1]:6070/", Ok(("[::1]:6070", "http://[::1]:6070/rules"))),
-            ("unix:admin.sock", Err("expected an absolute path")),
-            ("unix:", Err("expected an absolute path")),
-            ("https://localhost", Ok(("localhost", "https://localhost/rules"))),
-        ];
-        for (written, expected) in cases {
-            match (parse_admin_port(written), expected) {
-                (Ok(port), Ok((displayed, url))) => {
-                    assert_eq!(
-                        (port.to_string().as_str(), port.endpoint("/rules").to_string().as_str()),
-                        (displayed, url)
-                    );
-                }
-                (Err(error), Err(start)) => assert!(error.starts_with(start), "{error}"),
-                (parsed, _) => panic!("{written}: {parsed:?}"),
             }
         }
     }

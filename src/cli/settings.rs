@@ -33,7 +33,7 @@ pub struct SettingsArgs {
 #[must_use]
 pub fn run(args: &SettingsArgs) -> ExitCode {
     let found = load_settings(args.config.as_deref(), None);
-    finish("settings", found.map(|found| text(&found, args.changed)), 1)
+    finish("ratelimitd settings", found.map(|found| text(&found, args.changed)), 1)
 }
 
 fn text(found: &LoadedSettings, changed: bool) -> String {

@@ -14,7 +14,7 @@ const SAME_STOP: Duration = Duration::from_secs(1);
 /// Where Linux shows the signals that a process ignores. Other systems have no such file.
 const STATUS: &str = "/proc/self/status";
 
-pub(super) struct StopSignals {
+pub struct StopSignals {
     /// Heard even if it was ignored at the start: without it an orchestrator kills the process and no call is finished.
     terminate: Signal,
     /// Ignored in jobs that a shell started in the background.
@@ -25,7 +25,7 @@ pub(super) struct StopSignals {
 
 impl StopSignals {
     /// Listens to the signals. SIGINT and SIGHUP that were ignored when the process started stay ignored.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         let status = fs::read_to_string(STATUS).unwrap_or_default();
         let unless_ignored = |name, kind: SignalKind| {
             if is_ignored(&status, kind.as_raw_value()) {
@@ -42,7 +42,7 @@ impl StopSignals {
     }
 
     /// Waits for a signal.
-    pub(super) async fn first(&mut self) {
+    pub async fn first(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             () = receive(&mut self.interrupt) => {}
@@ -51,7 +51,7 @@ impl StopSignals {
     }
 
     /// Waits for a signal that is not the [`first`](Self::first) one, repeated. Call it when that one has arrived.
-    pub(super) async fn second(&mut self) {
+    pub async fn second(&mut self) {
         let repeated = async {
             loop {
                 self.first().await;

@@ -19,13 +19,13 @@ const OVERRIDE: &str = "override";
 
 /// What a row makes of the limit of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct KeyException {
+pub struct KeyException {
     /// `block`, `exempt`, or what else the row changes.
-    pub(crate) kind: String,
+    pub kind: String,
     /// File name and line of the row; `None` if only its effect is known.
-    pub(crate) row: Option<String>,
+    pub row: Option<String>,
     /// The end, in seconds since the epoch.
-    pub(crate) until: Option<u64>,
+    pub until: Option<u64>,
 }
 
 impl KeyException {

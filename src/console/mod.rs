@@ -37,12 +37,12 @@ use tokio::sync::watch;
 use frame::json_text;
 use history::{History, RuleSelection};
 
-pub(crate) use excepted::KeyException;
-pub(crate) use notices::{clock, rate_text};
-pub(crate) use state::{
+pub use excepted::KeyException;
+pub use notices::{clock, rate_text};
+pub use state::{
     ConsoleExceptions, ConsoleSample, ConsoleState, Level, Notice, RowsOfKind, RuleName, SCHEMA, ShownEntries,
 };
-pub(crate) use totals::SECONDS;
+pub use totals::SECONDS;
 
 pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
 pub use denied::DeniedRow;

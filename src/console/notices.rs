@@ -219,12 +219,12 @@ fn shortened(names: &[String]) -> String {
 }
 
 /// A rate with one decimal if it is below 10, else without.
-pub(crate) fn rate_text(rate: f64) -> String {
+pub fn rate_text(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}") } else { with_commas(rate.round() as u64) }
 }
 
 /// The time of day in UTC.
-pub(crate) fn clock(seconds: u64) -> String {
+pub fn clock(seconds: u64) -> String {
     let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
     time.get(11..19).unwrap_or_default().to_owned()
 }

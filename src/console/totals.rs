@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::telemetry::metrics::{DurationBuckets, MetricsSample, RequestFailure};
 
 /// Seconds that are kept.
-pub(crate) const SECONDS: usize = 900;
+pub const SECONDS: usize = 900;
 /// Percentiles and rates are those of this many seconds.
 const DURATION_S: usize = 10;
 const MINUTE_S: usize = 60;

@@ -119,7 +119,7 @@ impl NeededToken {
                 "this action needs the header Authorization: Bearer, with the token of server.admin.operator_token_file"
             }
             Self::Own => {
-                "values of keys need a token: `ratelimitd token` prints it, on the host of the service or in its \
+                "values of keys need a token: `ratelimitctl token` prints it, on the host of the service or in its \
                  container, for its user and for root"
             }
         }
@@ -129,7 +129,7 @@ impl NeededToken {
         match self {
             Self::Viewer => "it must be that of server.admin.token_file",
             Self::Operator => "it must be that of server.admin.operator_token_file",
-            Self::Own => "`ratelimitd token` prints it, on the host of the service or in its container",
+            Self::Own => "`ratelimitctl token` prints it, on the host of the service or in its container",
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod clock;
 mod duration;
 mod file;
 pub mod log_throttle;
+pub mod page;
 mod slow_load;
 mod text;
 mod watch;

@@ -7,8 +7,8 @@
 use std::sync::LazyLock;
 
 use axum::response::{IntoResponse, Response};
+use base::page::{BASE_STYLE, digest};
 use http::{HeaderName, header};
-use simulate::page::{BASE_STYLE, digest};
 
 const SKELETON: &str = include_str!("page.html");
 const STYLE: [&str; 2] = [BASE_STYLE, include_str!("page.css")];

@@ -6,19 +6,17 @@
 mod excerpt;
 mod heat_map;
 
+use std::sync::LazyLock;
+
 use base::escaped_json;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base::page::{BASE_STYLE, digest};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use self::excerpt::Excerpt;
 use super::report::Report;
 
-/// The style sheet of colours, texts and tables: other pages of the service begin with it, too.
-pub const BASE_STYLE: &str = include_str!("base.css");
 const SKELETON: &str = include_str!("page.html");
-const STYLE: &str = concat!(include_str!("base.css"), include_str!("page.css"));
+static STYLE: LazyLock<String> = LazyLock::new(|| [BASE_STYLE, include_str!("page.css")].concat());
 const SCRIPT: &str = concat!(
     include_str!("elements.js"),
     include_str!("chart.js"),
@@ -31,9 +29,9 @@ const SCRIPT: &str = concat!(
 #[must_use]
 pub fn html(report: &Report) -> String {
     let parts = [
-        ("<!-- style digest -->", digest(STYLE)),
+        ("<!-- style digest -->", digest(&STYLE)),
         ("<!-- script digest -->", digest(SCRIPT)),
-        ("<!-- style -->", STYLE.to_owned()),
+        ("<!-- style -->", STYLE.clone()),
         ("<!-- data -->", json(&Excerpt::new(report))),
         ("<!-- script -->", SCRIPT.to_owned()),
     ];
@@ -54,12 +52,6 @@ fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("texts and numbers under names");
     // These occur in strings only, where JSON allows the number of any character.
     escaped_json(text).replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
-}
-
-/// The SHA-256 of a style sheet or script, in the form in which a Content-Security-Policy has it.
-#[must_use]
-pub fn digest(text: &str) -> String {
-    STANDARD.encode(Sha256::digest(text))
 }
 
 #[cfg(test)]
@@ -87,9 +79,9 @@ mod tests {
         let page = html(&Report::default());
         assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
         assert!(!page.contains("<!--"), "{page}");
-        assert!(page.contains(&format!("<style>{STYLE}</style>")));
+        assert!(page.contains(&format!("<style>{}</style>", *STYLE)));
         assert!(page.contains(&format!("<script>{SCRIPT}</script>")));
-        let policy = format!("style-src 'sha256-{}'; script-src 'sha256-{}'", digest(STYLE), digest(SCRIPT));
+        let policy = format!("style-src 'sha256-{}'; script-src 'sha256-{}'", digest(&STYLE), digest(SCRIPT));
         assert!(page.contains(&policy), "{policy}");
     }
 

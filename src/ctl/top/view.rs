@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ratelimitd::console::{
+    ConsoleExceptions, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS, ShownEntries,
+};
 use serde::Serialize;
 
 use super::events::ConsoleEvent;
-use crate::console::{
-    ConsoleExceptions, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS, ShownEntries,
-};
 
 /// Rates of requests are means of this many seconds.
 const RATE_SECONDS: usize = 5;

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use base::{escaped, escaped_json, readable_duration};
 use clap::{Args, Subcommand};
+use ratelimitd::cli::output::finish;
+use ratelimitd::cli::service_connection::CONNECTION;
 use serde_json::{Value, json};
 
 use super::admin_call::{AdminCallArgs, AdminCallError};
+use super::admin_port::{AdminPort, parse_admin_port};
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::finish;
-use super::service_connection::{AdminPort, CONNECTION, parse_admin_port};
 
 const FAILED: u8 = 2;
 
@@ -22,10 +23,10 @@ const FAILED: u8 = 2;
 /// answer, or the output cannot be written.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Examples:
-  ratelimitd counters show --domain edge tenant=acme,path=/search
-  ratelimitd counters reset --domain accounts login=ann
-  ratelimitd counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search
-  ratelimitd counters show --admin https://ratelimit:6070 --ca-file ca.crt --domain edge tenant=acme,path=/search")]
+  ratelimitctl counters show --domain edge tenant=acme,path=/search
+  ratelimitctl counters reset --domain accounts login=ann
+  ratelimitctl counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search
+  ratelimitctl counters show --admin https://ratelimit:6070 --ca-file ca.crt --domain edge tenant=acme,path=/search")]
 pub struct CountersArgs {
     #[command(subcommand)]
     action: Action,
@@ -100,7 +101,7 @@ pub fn run(args: &CountersArgs) -> ExitCode {
         Action::Reset(args) => (&args.counters, "/counters/reset", args.reason.as_deref()),
     };
     let posted = args.call.post(&args.admin, path, body(args, reason)).map_err(CountersError::from);
-    finish("counters", posted.and_then(|answer| answer_text(args, answer)), FAILED)
+    finish("ratelimitctl counters", posted.and_then(|answer| answer_text(args, answer)), FAILED)
 }
 
 fn body(args: &CounterArgs, reason: Option<&str>) -> String {

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-
-use super::output::finish;
-use crate::http::read_own_token;
-use crate::net::ListenAddress;
+use ratelimitd::cli::output::finish;
+use ratelimitd::http::read_own_token;
+use ratelimitd::net::ListenAddress;
 
 /// There is no token.
 const FAILED: u8 = 2;
@@ -19,9 +18,9 @@ const FAILED: u8 = 2;
 /// Exit code 2: there is no token.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  sudo ratelimitd token
-  kubectl exec POD -- ratelimitd token
-  ratelimitd token --admin unix:/run/ratelimitd/admin.sock")]
+  sudo ratelimitctl token
+  kubectl exec POD -- ratelimitctl token
+  ratelimitctl token --admin unix:/run/ratelimitd/admin.sock")]
 pub struct TokenArgs {
     /// The address of the admin port: only the number of the port counts, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_address)]
@@ -31,7 +30,7 @@ pub struct TokenArgs {
 /// The token goes to standard output.
 #[must_use]
 pub fn run(args: &TokenArgs) -> ExitCode {
-    finish("token", read_own_token(&args.admin).map(|token| format!("{token}\n")), FAILED)
+    finish("ratelimitctl token", read_own_token(&args.admin).map(|token| format!("{token}\n")), FAILED)
 }
 
 fn parse_address(text: &str) -> Result<ListenAddress, String> {

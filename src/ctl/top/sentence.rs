@@ -3,9 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use base::with_commas;
+use ratelimitd::console::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS, clock, rate_text};
 
 use super::view::{KeyLine, RuleLine, View};
-use crate::console::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS, clock, rate_text};
 
 const DAY_S: u64 = 86_400;
 /// The last second that has a date with a year of four digits.

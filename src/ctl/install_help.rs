@@ -8,51 +8,48 @@ use std::process::ExitCode;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use ratelimitd::cli::output::fail;
 
-use super::output::print_error;
-
-/// Where the three shells look for the completions of a command, below a prefix such as `/usr/local`.
+/// Where the three shells look for the completions of PROGRAM, below a prefix such as `/usr/local`.
 const COMPLETIONS: [(Shell, &str); 3] = [
-    (Shell::Bash, "share/bash-completion/completions/ratelimitd"),
-    (Shell::Zsh, "share/zsh/site-functions/_ratelimitd"),
-    (Shell::Fish, "share/fish/vendor_completions.d/ratelimitd.fish"),
+    (Shell::Bash, "share/bash-completion/completions/PROGRAM"),
+    (Shell::Zsh, "share/zsh/site-functions/_PROGRAM"),
+    (Shell::Fish, "share/fish/vendor_completions.d/PROGRAM.fish"),
 ];
 const MAN_PAGES: &str = "share/man/man1";
 
-/// Write a man page for each command, and completions for bash, zsh and fish.
+/// Write a man page for each command of ratelimitd and ratelimitctl, and completions for bash, zsh and fish.
 ///
 /// Exit code 0: all files are written. 1: a file cannot be written; the reason is on standard error.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Example:
-  sudo ratelimitd install-help /usr/local")]
+  sudo ratelimitctl install-help /usr/local")]
 pub struct InstallHelpArgs {
     /// The folder whose folder `share` gets the files: /usr/local, or ~/.local
     #[arg(value_name = "PREFIX")]
     prefix: PathBuf,
 }
 
-/// Writes the files of `command`, the whole command line of this program.
+/// Writes the files of `programs`, each with its whole command line.
 #[must_use]
-pub fn run(args: &InstallHelpArgs, command: Command) -> ExitCode {
-    match install(&args.prefix, command) {
+pub fn run(args: &InstallHelpArgs, programs: [Command; 2]) -> ExitCode {
+    match programs.into_iter().try_for_each(|program| install(&args.prefix, program)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            print_error(format_args!("ratelimitd: {error}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => fail("ratelimitctl install-help", error, 1),
     }
 }
 
-fn install(prefix: &Path, command: Command) -> io::Result<()> {
+fn install(prefix: &Path, program: Command) -> io::Result<()> {
     // `help COMMAND` shows the same pages, so it has none of its own.
-    let mut command = command.disable_help_subcommand(true);
-    command.build();
+    let mut program = program.disable_help_subcommand(true);
+    program.build();
+    let name = program.get_name().to_owned();
     for (shell, path) in COMPLETIONS {
         let mut text = Vec::new();
-        clap_complete::generate(shell, &mut command, "ratelimitd", &mut text);
-        write(&prefix.join(path), &text)?;
+        clap_complete::generate(shell, &mut program, &name, &mut text);
+        write(&prefix.join(path.replace("PROGRAM", &name)), &text)?;
     }
-    man_pages(&prefix.join(MAN_PAGES), &command)
+    man_pages(&prefix.join(MAN_PAGES), &program)
 }
 
 /// The page of a command, and those of the commands below it.

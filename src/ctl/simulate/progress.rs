@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use base::{readable_duration, with_commas};
 use indicatif::ProgressBar;
+use ratelimitd::cli::stop_signals::StopSignals;
 use simulate::log::Input;
 use tokio::sync::oneshot;
 
-use crate::cli::output::progress_bar;
-use crate::cli::stop_signals::StopSignals;
+use crate::progress_bar::progress_bar;
 
 /// A bar on a terminal, nothing elsewhere.
 pub(super) struct LogProgress {

@@ -6,12 +6,12 @@ mod screens;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratelimitd::console::{ConsoleState, Level, SECONDS};
 use serde_json::{Value, json};
 
 use super::events::{ConsoleEvent, EventBytes, StateError, parsed_state};
 use super::screen::{Next, Order, Screen};
 use super::view::{Contact, InstanceSeen, View};
-use crate::console::{ConsoleState, Level, SECONDS};
 
 const END: u64 = 1_795_269_871;
 

@@ -10,18 +10,20 @@ use std::time::Duration;
 use base::escaped_json;
 use clap::Args;
 use http::Uri;
+use ratelimitd::cli::output::{end, fail, print, print_error};
+use ratelimitd::cli::service_connection::{
+    CONNECTION, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause,
+};
+use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tls::{Protocol, ServerCheck};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::descriptor::{DescriptorArg, LimitArg};
-use super::output::{end, fail, print, print_error};
-use super::service_connection::{CONNECTION, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause};
-use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
-use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use crate::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 const OVER_LIMIT: u8 = 1;
 const FAILED: u8 = 2;
@@ -35,12 +37,12 @@ const FAILED: u8 = 2;
 /// answers so far.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Examples:
-  ratelimitd check --domain edge generic_key=slow
-  ratelimitd check --domain edge --count 6 tenant=acme,path=/search
-  ratelimitd check --domain edge --limit 5/minute tenant=acme
-  ratelimitd check --domain edge --hits 3 --refund tenant=acme,path=/search
-  ratelimitd check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1
-  ratelimitd check --address https://ratelimit:8081 --ca-file ca.crt --domain edge generic_key=slow")]
+  ratelimitctl check --domain edge generic_key=slow
+  ratelimitctl check --domain edge --count 6 tenant=acme,path=/search
+  ratelimitctl check --domain edge --limit 5/minute tenant=acme
+  ratelimitctl check --domain edge --hits 3 --refund tenant=acme,path=/search
+  ratelimitctl check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1
+  ratelimitctl check --address https://ratelimit:8081 --ca-file ca.crt --domain edge generic_key=slow")]
 pub struct CheckArgs {
     /// The gRPC port of the service: host:port, http://host:port, or https://host:port for TLS
     #[arg(
@@ -128,7 +130,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let printed = match block_on(send_requests(args, &mut over)).map_err(CheckError::from).flatten() {
         Ok(()) => Ok(()),
         Err(CheckError::Print(error)) => Err(error),
-        Err(error) => return fail("check", error, FAILED),
+        Err(error) => return fail("ratelimitctl check", error, FAILED),
     };
     end(printed, if over == 0 { ExitCode::SUCCESS } else { ExitCode::from(OVER_LIMIT) })
 }
@@ -149,7 +151,7 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
         if call == 0 && is_without_limit(&answer) && !is_domain_known(&mut client, &request).await {
             let domain = &args.domain;
             print_error(format_args!(
-                "ratelimitd check: no rule file has the domain {domain:?}, so no limit applies"
+                "ratelimitctl check: no rule file has the domain {domain:?}, so no limit applies"
             ));
         }
     }

@@ -1,9 +1,8 @@
 //! What the consoles send: their state once, or the stream of events that begins with it.
 
+use ratelimitd::cli::service_connection::MAX_ANSWER_BYTES;
+use ratelimitd::console::{ConsoleSample, ConsoleState, SCHEMA};
 use serde::Deserialize;
-
-use crate::cli::service_connection::MAX_ANSWER_BYTES;
-use crate::console::{ConsoleSample, ConsoleState, SCHEMA};
 
 /// Why an answer is not the state of a console.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +10,7 @@ pub(super) enum StateError {
     #[error("the answer is not the state of a console: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
-        "the console has format {0}, and this ratelimitd knows format {SCHEMA}: use the one of the service"
+        "the console has format {0}, and this ratelimitctl knows format {SCHEMA}: use the one of the service"
     )]
     Schema(u32),
     #[error("an event has more than {MAX_ANSWER_BYTES} bytes")]

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use base::{decimal_seconds, readable_duration};
 use clap::Args;
+use ratelimitd::app::{ReadRules, load_options};
+use ratelimitd::cli::load_settings::{LoadedSettings, load_settings};
+use ratelimitd::cli::output::{end, fail, print};
+use ratelimitd::cli::rule_options::settings_rules;
+use ratelimitd::envoy_ratelimit::ratelimit_variables;
+use ratelimitd::settings::{SettingInForce, Settings, Store, StoreKind};
 use rules::Problems;
-
-use super::load_settings::{LoadedSettings, load_settings};
-use super::output::{end, fail, print};
-use super::rule_options::settings_rules;
-use crate::app::{ReadRules, load_options};
-use crate::envoy_ratelimit::ratelimit_variables;
-use crate::settings::{SettingInForce, Settings, Store, StoreKind};
 
 /// The time that Envoy waits for an answer if its filter has no `timeout`.
 const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
@@ -28,8 +27,8 @@ const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 /// output cannot be written.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  docker run --rm --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd migrate > ratelimitd.yaml
-  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitd migrate")]
+  docker run --rm --entrypoint ratelimitctl --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd migrate > ratelimitd.yaml
+  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate")]
 pub struct MigrateArgs {
     /// Do not read the rules
     #[arg(long)]
@@ -40,7 +39,7 @@ pub struct MigrateArgs {
 pub fn run(args: &MigrateArgs) -> ExitCode {
     let loaded = match load_settings(None, Some("ratelimit")) {
         Ok(loaded) => loaded,
-        Err(error) => return fail("migrate", error, 1),
+        Err(error) => return fail("ratelimitctl migrate", error, 1),
     };
     let mut text = settings_text(&loaded);
     let is_good = args.settings_only || {

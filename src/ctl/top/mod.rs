@@ -23,14 +23,15 @@ use clap::Args;
 use crossterm::event::{Event, EventStream, KeyEventKind};
 use futures_util::StreamExt as _;
 use ratatui::DefaultTerminal;
+use ratelimitd::cli::output::{end, fail, print, print_error};
+use ratelimitd::cli::service_connection::{CONNECTION, block_on};
+use ratelimitd::cli::stop_signals::StopSignals;
 
 use self::feed::{News, Update, asked_once, follow};
 use self::screen::{Next, Screen};
 use self::view::{Contact, InstanceSeen, View};
 use super::admin_call::AdminCallArgs;
-use super::output::{end, fail, print, print_error};
-use super::service_connection::{AdminPort, CONNECTION, block_on, parse_admin_port};
-use super::stop_signals::StopSignals;
+use super::admin_port::{AdminPort, parse_admin_port};
 
 /// An instance does not answer, but another one does.
 const SOME_SILENT: u8 = 1;
@@ -52,10 +53,10 @@ const TEXT_COLUMNS: u16 = 200;
     after_help = "Keys: q quit, p pause, / filter, s sort, d denying rules or all, arrows choose a rule, Enter its keys, Esc all keys.
 
 Examples:
-  ratelimitd top
-  ratelimitd top --once --rows 5
-  ratelimitd top --json --admin 127.0.0.1:6070 --admin 127.0.0.1:6071
-  ratelimitd top --admin unix:/run/ratelimitd/admin.sock --token-file token"
+  ratelimitctl top
+  ratelimitctl top --once --rows 5
+  ratelimitctl top --json --admin 127.0.0.1:6070 --admin 127.0.0.1:6071
+  ratelimitctl top --admin unix:/run/ratelimitd/admin.sock --token-file token"
 )]
 pub struct TopArgs {
     /// The admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket;
@@ -96,7 +97,9 @@ pub fn run(args: &TopArgs) -> ExitCode {
         (false, false) => {
             return match block_on(show(args)).flatten() {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail("top", format_args!("the terminal cannot be used: {error}"), FAILED),
+                Err(error) => {
+                    fail("ratelimitctl top", format_args!("the terminal cannot be used: {error}"), FAILED)
+                }
             };
         }
     };
@@ -108,7 +111,7 @@ async fn print_once(args: &TopArgs) -> io::Result<ExitCode> {
     let silent: Vec<_> = view.instances.iter().filter(|instance| instance.error.is_some()).collect();
     for instance in &silent {
         let error = instance.error.as_deref().unwrap_or_default();
-        print_error(format_args!("ratelimitd top: {}: {error}", instance.address));
+        print_error(format_args!("ratelimitctl top: {}: {error}", instance.address));
     }
     let code = match silent.len() {
         0 => ExitCode::SUCCESS,

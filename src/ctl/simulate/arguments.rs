@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use ratelimitd::cli::rule_options::RuleOptions;
 use simulate::bounds::{Bounds, Share};
 use simulate::log::Format;
 use simulate::pass::Sample;
 use strum::VariantNames as _;
-
-use crate::cli::rule_options::RuleOptions;
 
 /// The value of `--format` for which the format is recognized.
 const AUTO: &str = "auto";
@@ -31,11 +30,11 @@ const MAX_THREADS: i64 = 256;
 /// cannot be read, or a bound has not been tested on a rule, as no request met the rule. 3: a rule breaks a bound.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log
-  ratelimitd simulate --rules new.yaml --compare config/rules --map map.yaml --report report.html access.log.1.gz access.log
-  ratelimitd simulate --rules rules/edge.yaml --map maps/edge.yaml --max-denied 0.5% --report-json report.json access.log.zst
-  ratelimitd simulate --rules config/rules --exceptions exceptions --map map.yaml access.log
-  ratelimitd simulate --rules config/rules --map map.yaml --explain-line 17 access.log")]
+  ratelimitctl simulate --rules config/rules --map config/maps/envoy-address.yaml access.log
+  ratelimitctl simulate --rules new.yaml --compare config/rules --map map.yaml --report report.html access.log.1.gz access.log
+  ratelimitctl simulate --rules rules/edge.yaml --map maps/edge.yaml --max-denied 0.5% --report-json report.json access.log.zst
+  ratelimitctl simulate --rules config/rules --exceptions exceptions --map map.yaml access.log
+  ratelimitctl simulate --rules config/rules --map map.yaml --explain-line 17 access.log")]
 pub struct SimulateArgs {
     /// The rules to judge: rule files, or directories with *.yaml and *.yml files
     #[arg(long, value_name = "PATH", required = true)]

@@ -7,8 +7,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::events::{ConsoleEvent, EventBytes, parsed_state};
 use super::view::{Contact, InstanceSeen};
-use crate::cli::admin_call::AdminCallArgs;
-use crate::cli::service_connection::AdminPort;
+use crate::admin_call::AdminCallArgs;
+use crate::admin_port::AdminPort;
 
 /// Waits between tries: doubled after each try that failed, up to the longest.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);

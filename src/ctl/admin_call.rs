@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::Args;
 use http::request::Builder;
 use http::{Request, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-
-use super::service_connection::{
-    AdminPort, CONNECTION, HttpAnswer, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, root_cause,
+use ratelimitd::cli::service_connection::{
+    CONNECTION, HttpAnswer, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, root_cause,
 };
-use crate::http::{PAGE_NOT_FOUND, TokenFile};
+use ratelimitd::http::{PAGE_NOT_FOUND, TokenFile};
+
+use super::admin_port::AdminPort;
 
 /// How the admin port is called, but for its address.
 #[derive(Clone, Debug, Args)]
@@ -107,7 +108,15 @@ impl AdminCallArgs {
     /// # Errors
     /// [`AdminCallError`] if the connection breaks, or nothing comes within the time of `--timeout`.
     pub(super) async fn next(&self, answer: &mut HttpAnswer) -> Result<Option<Bytes>, AdminCallError> {
-        let next = async { answer.next().await.map_err(|error| AdminCallError::Body(error.into())) };
+        let next = async {
+            while let Some(frame) = answer.body.frame().await {
+                // Trailers are no data.
+                if let Ok(bytes) = frame.map_err(|error| AdminCallError::Body(error.into()))?.into_data() {
+                    return Ok(Some(bytes));
+                }
+            }
+            Ok(None)
+        };
         in_time(self.timeout, next).await
     }
 

@@ -4,10 +4,9 @@
 use std::str::FromStr;
 
 use engine::Entry;
+use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use ratelimitd::grpc::pb::envoy::r#type::v3::RateLimitUnit;
 use serde_json::{Value, json};
-
-use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use crate::grpc::pb::envoy::r#type::v3::RateLimitUnit;
 
 /// A descriptor on the command line: its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{escaped, escaped_json};
 use engine::{Request, RuleSet};
 use map::Map;
+use ratelimitd::cli::output::{end, print, print_error, print_painted};
 use rules::{LoadOptions, LoadedRules, describe, load};
 use sha2::{Digest as _, Sha256};
 use simulate::explain::{ExplainedLine, explain_line};
@@ -22,7 +23,6 @@ use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use simulate::report::{FileDigest, Report};
 use simulate::variants::variants;
 
-use super::output::{end, print, print_error, print_painted};
 pub use arguments::SimulateArgs;
 
 use arguments::{Exit, Failure};

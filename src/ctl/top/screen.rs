@@ -1,9 +1,9 @@
 //! What the keys of the keyboard choose: filter, order and selection of the rows.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratelimitd::console::RuleName;
 
 use super::view::{KeyLine, RuleLine, View};
-use crate::console::RuleName;
 
 /// A filter that is longer is no help.
 const LONGEST_FILTER: usize = 100;

@@ -10,7 +10,7 @@ use super::super::screen::Screen;
 use super::super::sentence::{sentence, share_text};
 use super::super::view::{InstanceSeen, View};
 use super::{END, dead, live, state, state_json};
-use crate::cli::top::events::parsed_state;
+use crate::top::events::parsed_state;
 
 /// What a terminal of this size shows, without spaces at the ends of lines.
 fn shown(view: &View, screen: &Screen, columns: u16, rows: u16) -> String {
@@ -28,7 +28,7 @@ fn one() -> View {
 #[test]
 fn sixty_columns() {
     let expected = "\
-ratelimitd top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready…
+ratelimitctl top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready…
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 %
 of the denials are by edge.tenant.path_/search; 97 % of
 these are of one key, tenant=ac…#3f9a path=/search. Redis
@@ -61,7 +61,7 @@ fn a_hundred_columns() {
     let selected = Some(view.rules[0].name.clone());
     let screen = Screen { chosen_rule: selected.clone(), selected, is_paused: true, ..Screen::default() };
     let expected = "\
-ratelimitd top  14:04:31 UTC  PAUSED  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h 7m  this proce…
+ratelimitctl top  14:04:31 UTC  PAUSED  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h 7m  this proce…
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are by
 edge.tenant.path_/search; 97 % of these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. G…
@@ -97,7 +97,7 @@ fn two_hundred_columns_and_three_instances() {
     ];
     let screen = Screen { filter: "search".to_owned(), is_typing: true, ..Screen::default() };
     let expected = "\
-ratelimitd top  14:04:31 UTC  2 of 3 instances
+ratelimitctl top  14:04:31 UTC  2 of 3 instances
 ■ 10.0.0.3:6070 does not answer: Connection refused. The next try is within 4 s.
 742 of 10,958 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are by edge.tenant.path_/search; 97 % of
 these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
@@ -123,7 +123,7 @@ filter: search_  Enter keeps it, Esc clears it";
 #[test]
 fn a_text_has_whole_notices_and_as_many_rows_as_are_wanted() {
     let expected = "\
-ratelimitd top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h 7m…
+ratelimitctl top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h 7m…
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are
 by edge.tenant.path_/search; 97 % of these are of one key, tenant=ac…#3f9a
 path=/search. Redis answers.
@@ -145,7 +145,7 @@ tenant=ac…#3f9a path=/se…  edge.tenant.path_/search       330     97 %  ≥ 
 #[test]
 fn without_an_answer_there_is_only_the_reason() {
     let expected = "\
-ratelimitd top  127.0.0.1:6070  no answer  this process only
+ratelimitctl top  127.0.0.1:6070  no answer  this process only
 ■ 127.0.0.1:6070 does not answer: Connection refused. The next try is within 4 …
 
 No rule to show.
@@ -156,7 +156,10 @@ q quit  p pause  / filter  s by asked  d denying  ↑↓ Enter: keys of a rule";
     assert_eq!(shown(&View::merged(&[dead("127.0.0.1:6070")]), &Screen::default(), 80, 8), expected);
     let connecting = View::merged(&[InstanceSeen::new("127.0.0.1:6070".to_owned())]);
     let first = shown(&connecting, &Screen::default(), 80, 8);
-    assert!(first.starts_with("ratelimitd top  127.0.0.1:6070  connecting  this process only\n"), "{first}");
+    assert!(
+        first.starts_with("ratelimitctl top  127.0.0.1:6070  connecting  this process only\n"),
+        "{first}"
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, TableState, Widget as _};
+use ratelimitd::console::{Level, SECONDS};
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
@@ -18,7 +19,6 @@ use super::sentence::{
     time_of_day,
 };
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
-use crate::console::{Level, SECONDS};
 
 /// Lines of prose are not longer than this.
 const WIDEST_PROSE: u16 = 120;
@@ -128,7 +128,7 @@ fn title(view: &View, screen: &Screen) -> String {
     };
     let time = if view.end > 0 { format!("{} UTC  ", time_of_day(view.end)) } else { String::new() };
     let pause = if screen.is_paused { "PAUSED  " } else { "" };
-    format!("ratelimitd top  {time}{pause}{who}")
+    format!("ratelimitctl top  {time}{pause}{who}")
 }
 
 /// Why an instance is not counted.

@@ -7,16 +7,16 @@ use engine::Entry;
 use engine::wire::json::whole_number;
 use prost_types::Struct;
 use prost_types::value::Kind;
+use ratelimitd::grpc::pb::envoy::config::core::v3::HeaderValue;
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
 use rules::local_time;
 use serde_json::{Value, json};
 
-use crate::cli::descriptor::DescriptorArg;
-use crate::grpc::pb::envoy::config::core::v3::HeaderValue;
-use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code, DescriptorStatus, RateLimit,
-};
+use crate::descriptor::DescriptorArg;
 
 /// What metadata says of a row that blocks.
 const BLOCKED: &str = " -> blocked";

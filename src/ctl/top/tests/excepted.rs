@@ -1,5 +1,6 @@
 //! Keys for which there is a row of the exceptions.
 
+use ratelimitd::console::{ConsoleExceptions, RowsOfKind};
 use serde_json::json;
 
 use super::super::events::parsed_state;
@@ -7,7 +8,6 @@ use super::super::frame::text;
 use super::super::sentence::exceptions_text;
 use super::super::view::View;
 use super::{END, live, state_json};
-use crate::console::{ConsoleExceptions, RowsOfKind};
 
 #[test]
 fn a_blocked_key_says_which_row_and_until_when_and_two_limits_stay_apart() {

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use clap::Args;
 use engine::RuleSet;
 use indicatif::ProgressBar;
+use ratelimitd::cli::output::{end, print_error};
+use ratelimitd::cli::rule_options::RuleOptions;
 use rules::load;
 use simulate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 
-use super::output::{end, print_error, progress_bar};
-use super::rule_options::RuleOptions;
+use super::progress_bar::progress_bar;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -23,8 +24,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Exit code 0: everything was decided. 1: the rules have problems. 2: the requests or the store do.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
-  zcat requests.jsonl.gz | ratelimitd replay --rules new-rules.yaml --requests - --redis redis://127.0.0.1/ > answers.jsonl")]
+  ratelimitctl replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
+  zcat requests.jsonl.gz | ratelimitctl replay --rules new-rules.yaml --requests - --redis redis://127.0.0.1/ > answers.jsonl")]
 pub struct ReplayArgs {
     /// Rule files, or directories with *.yaml and *.yml files
     #[arg(long, value_name = "PATH", required = true, num_args = 1..)]

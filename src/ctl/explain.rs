@@ -7,15 +7,16 @@ use std::process::ExitCode;
 use base::clock::{Clock as _, SystemClock};
 use clap::Args;
 use engine::{Caller, Descriptor, Entry, Request, RuleSet};
+use ratelimitd::app::ReadRules;
+use ratelimitd::cli::output::{end, fail, print, print_error};
+use ratelimitd::cli::rule_options::{RuleOptions, settings_rules};
+use ratelimitd::cli::service_connection::CONNECTION;
 use rules::{Description, describe, load};
 use serde_json::{Value, json};
 
 use super::admin_call::AdminCallArgs;
+use super::admin_port::{AdminPort, parse_admin_port};
 use super::descriptor::DescriptorArg;
-use super::output::{end, fail, print, print_error};
-use super::rule_options::{RuleOptions, settings_rules};
-use super::service_connection::{AdminPort, CONNECTION, parse_admin_port};
-use crate::app::ReadRules;
 
 /// The exit code without an answer of the service.
 const FAILED: u8 = 2;
@@ -28,10 +29,10 @@ const FAILED: u8 = 2;
 /// does not answer, or the output cannot be written.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  ratelimitd explain --rules config/rules --domain edge generic_key=slow
-  ratelimitd explain --rules config/rules --exceptions config/exceptions --domain llm tenant=acme
-  ratelimitd explain --admin http://127.0.0.1:6070 --domain edge generic_key=slow
-  kubectl exec deploy/envoy-ratelimit -- ratelimitd explain --domain eg/http path=/login,user=ann")]
+  ratelimitctl explain --rules config/rules --domain edge generic_key=slow
+  ratelimitctl explain --rules config/rules --exceptions config/exceptions --domain llm tenant=acme
+  ratelimitctl explain --admin http://127.0.0.1:6070 --domain edge generic_key=slow
+  kubectl exec deploy/envoy-ratelimit -- ratelimitctl explain --domain eg/http path=/login,user=ann")]
 pub struct ExplainArgs {
     /// A rule file, or a directory with *.yaml and *.yml files; may be given several times. Without it: the rules of
     /// the settings, from rules.path or from the xDS server of rules.xds.address
@@ -90,7 +91,7 @@ fn run_by_service(args: &ExplainArgs, admin: &AdminPort) -> ExitCode {
             let code = if has_limit { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             end(print(answer["text"].as_str().unwrap_or_default()), code)
         }
-        Err(error) => fail("explain", error, FAILED),
+        Err(error) => fail("ratelimitctl explain", error, FAILED),
     }
 }
 

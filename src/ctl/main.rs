@@ -1,0 +1,109 @@
+//! `ratelimitctl`: what people run against a service, or beside it. The sub-commands, one file each.
+//!
+//! Settings, rules, protobuf types and the state of the console are those of the library, which `ratelimitd`, the
+//! service, is made of.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod admin_call;
+mod admin_port;
+mod check;
+mod counters;
+mod descriptor;
+mod explain;
+mod install_help;
+mod migrate;
+mod progress_bar;
+mod replay;
+mod simulate;
+mod token;
+mod top;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use ratelimitd::cli;
+
+use check::CheckArgs;
+use counters::CountersArgs;
+use explain::ExplainArgs;
+use install_help::InstallHelpArgs;
+use migrate::MigrateArgs;
+use replay::ReplayArgs;
+use simulate::SimulateArgs;
+use token::TokenArgs;
+use top::TopArgs;
+
+/// `simulate` allocates for each line of a log.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Asks running services about limits and counters, and tries rules on logs and recorded requests.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ratelimitctl",
+    version,
+    after_help = "`ratelimitctl help COMMAND` tells more about each. `ratelimitd` is the service, and checks rules and settings.
+
+Examples:
+  ratelimitctl explain --rules config/rules --domain edge generic_key=slow
+  ratelimitctl check --address localhost:8081 --domain edge generic_key=slow
+  ratelimitctl counters show --domain edge generic_key=slow
+  ratelimitctl top --admin http://127.0.0.1:6070
+  ratelimitctl replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
+  ratelimitctl simulate --rules config/rules --map config/maps/envoy-address.yaml access.log"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Explain(ExplainArgs),
+    Check(Box<CheckArgs>),
+    Counters(CountersArgs),
+    Top(TopArgs),
+    Token(TokenArgs),
+    Replay(ReplayArgs),
+    Simulate(Box<SimulateArgs>),
+    Migrate(MigrateArgs),
+    InstallHelp(InstallHelpArgs),
+}
+
+/// A malformed command line has the exit code 2.
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return cli::end_without_command(&error, &cli::OF_RATELIMITD),
+    };
+    match cli.command {
+        Command::Explain(args) => explain::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Counters(args) => counters::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Token(args) => token::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
+        Command::InstallHelp(args) => install_help::run(&args, [cli::command(), Cli::command()]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_program_names_the_commands_of_the_other_one() {
+        for (program, named) in [(Cli::command(), cli::OF_RATELIMITCTL), (cli::command(), cli::OF_RATELIMITD)]
+        {
+            let commands: Vec<_> = program.get_subcommands().map(clap::Command::get_name).collect();
+            assert_eq!((program.get_name(), commands.as_slice()), (named.program, named.commands));
+        }
+    }
+}
