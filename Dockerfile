@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
 
-# Where the binary comes from. compiled: it is compiled here. prebuilt: `make image` has compiled it, for each platform.
+# Where the binaries come from. compiled: they are compiled here. prebuilt: `make image` has compiled them, for each
+# platform.
 ARG BINARY=compiled
 
 # Base images are pinned by version. For a pin by digest, append the digest that this prints:
@@ -17,7 +18,7 @@ COPY . .
 RUN find . \( -name Cargo.toml -o -name Cargo.lock \) -exec install -D {} /manifests/{} \; \
     && cd /manifests \
     && for crate in . crates/* tests/stories; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done \
-    && echo 'fn main() {}' | tee build.rs >src/main.rs
+    && mkdir src/ctl && echo 'fn main() {}' | tee build.rs src/ctl/main.rs >src/main.rs
 
 FROM toolchain AS compiled
 # The dependencies, in a layer of their own: a change of our sources does not compile them again. Cargo compares times of
@@ -25,13 +26,13 @@ FROM toolchain AS compiled
 COPY --from=manifests /manifests .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     target="$(uname -m)-unknown-linux-musl" \
-    && cargo build --profile dist --locked --target "$target" --bin ratelimitd \
+    && cargo build --profile dist --locked --target "$target" --bins \
     && rm -rf target/dist/.fingerprint/ratelimitd* "target/$target"/dist/.fingerprint/ratelimitd*
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     target="$(uname -m)-unknown-linux-musl" \
-    && cargo build --profile dist --locked --target "$target" --bin ratelimitd \
-    && scripts/image-root /out "target/$target/dist/ratelimitd"
+    && cargo build --profile dist --locked --target "$target" --bins \
+    && scripts/image-root /out "target/$target/dist"
 
 FROM scratch AS prebuilt
 ARG TARGETARCH
@@ -39,7 +40,7 @@ COPY target/dist/image/$TARGETARCH /out
 
 FROM $BINARY AS binary
 
-# The binary is static: the image has no C library, no shell and no package that an advisory could be about.
+# The binaries are static: the image has no C library, no shell and no package that an advisory could be about.
 FROM scratch
 # All files belong to root: the service only reads settings and rules. It writes one file, a token in /dev/shm.
 COPY --from=binary /out /

@@ -18,9 +18,9 @@ NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
 
-run: toolchain ## build the release binary and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
+run: toolchain ## build the service, optimized, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
 	RATELIMITD__SERVER__GRPC__ADDRESS=$(LISTEN):8081 RATELIMITD__SERVER__HTTP__ADDRESS=$(LISTEN):8080 \
-	$(CARGO) run --release --locked -- serve --config config/ratelimitd.yaml
+	$(CARGO) run --release --locked --no-default-features --bin ratelimitd -- serve --config config/ratelimitd.yaml
 
 test: toolchain tools ## install the missing test tools, run every test, print a closing count
 	@scripts/run-tests

@@ -81,7 +81,7 @@ fn rows(options: &Options, folder: &Path) -> Vec<Row> {
         write_log(&log, layout, options.lines, options.keys).expect("room on the disk");
         let log = log.display().to_string();
         let path = |name: &str| folder.join(name).display().to_string();
-        let mut simulate = vec![env!("CARGO_BIN_EXE_ratelimitd").to_owned(), "simulate".to_owned()];
+        let mut simulate = vec![env!("CARGO_BIN_EXE_ratelimitctl").to_owned(), "simulate".to_owned()];
         simulate.extend(["--rules".to_owned(), path("rules.yaml"), "--map".to_owned(), path("map.yaml")]);
         simulate.extend(options.with.iter().cloned());
         let (page, json) = (path("page.html"), path("report.json"));

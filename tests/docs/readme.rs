@@ -190,7 +190,7 @@ impl Service {
         command
             .replace("localhost:8080", &format!("127.0.0.1:{}", self.http))
             .replace("localhost:6070", &format!("127.0.0.1:{}", self.admin))
-            .replace("ratelimitd check ", &format!("ratelimitd check --address 127.0.0.1:{} ", self.grpc))
+            .replace("ratelimitctl check ", &format!("ratelimitctl check --address 127.0.0.1:{} ", self.grpc))
     }
 }
 

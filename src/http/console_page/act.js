@@ -44,7 +44,7 @@ const reset = (key) => dialog("Reset this counter?", [el("p", code(shownText(key
 });
 const reveal = (keys, next) => (state.instance.values === "never"
   ? dialog("Values need a token", el("p", "The service has none: set ", code("server.admin.operator_token_file"), " or ", code("server.admin.token_file"), "."))
-  : dialog("Show these values?", [el("p", `${plural(keys.length, "key")}, in this tab only. The service has no secret values. Without `, code("server.admin.operator_token_file"), ", ", code("ratelimitd token"), " prints the token."), audited()], "Show", async ({ reason, operator }) => {
+  : dialog("Show these values?", [el("p", `${plural(keys.length, "key")}, in this tab only. The service has no secret values. Without `, code("server.admin.operator_token_file"), ", ", code("ratelimitctl token"), " prints the token."), audited()], "Show", async ({ reason, operator }) => {
     const shown = await call("/console/values", { ids: keys.map((key) => key.id), reason }, operator);
     for (const row of shown.keys) values.set(row.id, row);
     show();
@@ -96,7 +96,7 @@ $("ask").onsubmit = async (event) => {
   const descriptor = entries.replaceAll("\\,", "\0").split(",").map((entry) => entry.replaceAll("\0", ",").split("=")).map(([key, ...value]) => ({ key, value: value.join("=") }));
   const body = { domain, hits_addend: Number(cost), descriptors: [{ entries: descriptor }] };
   const [why, now] = await Promise.allSettled([call("/explain", body), call("/counters/show", body)]);
-  fill("answer", now.value ? now.value.counters.flatMap((status) => counter(status, cost)) : soft(now.reason.message), why.value ? el("pre", why.value.text) : "", note("As a command: ", code(`ratelimitd counters show --domain ${shell(domain)} ${shell(entries)}`)));
+  fill("answer", now.value ? now.value.counters.flatMap((status) => counter(status, cost)) : soft(now.reason.message), why.value ? el("pre", why.value.text) : "", note("As a command: ", code(`ratelimitctl counters show --domain ${shell(domain)} ${shell(entries)}`)));
 };
 
 const DO = {

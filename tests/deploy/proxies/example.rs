@@ -147,7 +147,7 @@ impl Running {
             [format!("{}/rules.yaml", self.example), path("map.yaml"), path("report.json"), path("log")];
         let [rules, map, report, log] = files.each_ref().map(String::as_str);
         let arguments = ["simulate", "--rules", rules, "--map", map, "--report-json", report, log];
-        run(env!("CARGO_BIN_EXE_ratelimitd"), &arguments);
+        run(env!("CARGO_BIN_EXE_ratelimitctl"), &arguments);
         serde_json::from_str(&self.file("report.json")).expect("JSON")
     }
 

@@ -1,4 +1,4 @@
-//! `ratelimitd check` shows the end of the window in local time.
+//! `ratelimitctl check` shows the end of the window in local time.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ descriptors:
 fn check_shows_when_the_next_window_starts() {
     let service = Plan::new(RULES).set("response.dynamic_metadata", true).start();
     let address = format!("127.0.0.1:{}", service.grpc_port());
-    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args([
             "check",
             "--address",

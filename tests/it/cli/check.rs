@@ -1,4 +1,4 @@
-//! `ratelimitd check` against a running service: its text, its JSON, its exit codes.
+//! `ratelimitctl check` against a running service: its text, its JSON, its exit codes.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ descriptors:
 
 fn check(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
     let address = format!("127.0.0.1:{port}");
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["check", "--address", &address, "--timeout", "10s"])
         .args(if arguments.contains(&"--domain") { &[][..] } else { &["--domain", "shop"] })
         .args(arguments)
@@ -198,7 +198,7 @@ fn an_unknown_domain_is_named_on_standard_error() {
         [&["user=ann"][..], &["--json", "user=ann"], &["--count", "3", "--limit", "5/minute", "user=ann"]]
     {
         let (code, _, error) = check(port, &[&["--domain", "typo"], arguments].concat());
-        let expected = "ratelimitd check: no rule file has the domain \"typo\", so no limit applies\n";
+        let expected = "ratelimitctl check: no rule file has the domain \"typo\", so no limit applies\n";
         assert_eq!((code, error.as_str()), (Some(0), expected), "{arguments:?}");
     }
     // In the domain `shop`: no limit for the descriptor, an unlimited one, a used one.

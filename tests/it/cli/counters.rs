@@ -1,4 +1,4 @@
-//! `ratelimitd counters`: shows and resets the counters of a descriptor through the admin port, in memory and in Redis.
+//! `ratelimitctl counters`: shows and resets the counters of a descriptor through the admin port, in memory and in Redis.
 
 use std::process::{Command, Output};
 
@@ -28,7 +28,7 @@ pub(crate) fn counters_of(
     arguments: &[&str],
 ) -> (Option<i32>, String, String) {
     let admin = format!("http://127.0.0.1:{}", service.admin_port());
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .arg("counters")
         .args(&arguments[..1])
         .args(["--admin", &admin, "--domain", domain])
@@ -100,7 +100,7 @@ fn a_request_without_a_counter_is_an_error() {
     for (domain, end) in [("shp", "; did you mean \"shop\"?\n"), ("other", "\n")] {
         for action in ["show", "reset"] {
             let (code, _, error) = counters_of(&service, domain, &[action, "user=ann"]);
-            let expected = format!("ratelimitd counters: there are no rules for domain {domain:?}{end}");
+            let expected = format!("ratelimitctl counters: there are no rules for domain {domain:?}{end}");
             assert_eq!((code, error), (Some(2), expected));
         }
     }
@@ -113,7 +113,7 @@ fn a_request_without_a_counter_is_an_error() {
 }
 
 fn run(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["counters", "show", "--admin", &format!("127.0.0.1:{port}"), "--domain", "shop"])
         .args(arguments)
         .output()
@@ -171,7 +171,7 @@ async fn a_reset_of_a_limit_that_no_request_has_brought_fails_and_says_what_to_d
     }
     assert_eq!(remaining(&service)[0].1, 2, "the counters of the rule are as before");
     let brought = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
         let address = format!("127.0.0.1:{}", service.grpc_port());
         command.args(["check", "--domain", "shop", "--limit", "7/week", "--address", &address]);
         command.args(arguments).output().expect("the binary runs").status.success()
@@ -185,7 +185,7 @@ async fn a_reset_of_a_limit_that_no_request_has_brought_fails_and_says_what_to_d
 #[test]
 fn only_a_reset_takes_a_reason() {
     let help = |action: &str| {
-        let command = &mut Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let command = &mut Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
         let output = command.args(["counters", action, "--help"]).output().expect("the binary runs");
         String::from_utf8(output.stdout).expect("UTF-8")
     };

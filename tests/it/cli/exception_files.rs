@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::program::program_of;
+
 const RULES: &str = "
 domain: llm
 descriptors:
@@ -31,8 +33,8 @@ fn folder(csv: &str, yaml: &str) -> TempDir {
 
 /// Runs a command line in the folder.
 fn run(folder: &Path, line: &str) -> Output {
-    let words = line.split_whitespace();
-    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd")).args(words).current_dir(folder).output();
+    let words: Vec<_> = line.split_whitespace().collect();
+    let output = Command::new(program_of(&words)).args(words).current_dir(folder).output();
     output.expect("the binary runs")
 }
 

@@ -54,7 +54,7 @@ impl Fixture {
 
     fn check(&self, descriptor: &str) -> String {
         let address = format!("127.0.0.1:{}", self.service.grpc_port());
-        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
             .args(["check", "--address", &address, "--timeout", "10s", "--domain", "llm", descriptor])
             .output()
             .expect("the binary runs");
@@ -69,7 +69,7 @@ impl Fixture {
     fn explain(&self, rules: &str, descriptor: &str) -> String {
         let file = self.directory.path().join("rules");
         fs::write(&file, rules).expect("a file");
-        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
             .env("RATELIMITD__SECRETS__KEY", "the-key-for-the-hashes-of-this-test-of-rows")
             .args(["explain", "--domain", "llm", "--rules"])
             .arg(&file)

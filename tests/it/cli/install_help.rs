@@ -7,17 +7,24 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ratelimitd")).args(arguments).output().expect("the binary runs")
+const PROGRAMS: [(&str, &str); 2] =
+    [("ratelimitd", env!("CARGO_BIN_EXE_ratelimitd")), ("ratelimitctl", env!("CARGO_BIN_EXE_ratelimitctl"))];
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).output().expect("the binary runs")
 }
 
-fn help(command: &[&str]) -> String {
-    String::from_utf8(run(&[command, &["--help"]].concat()).stdout).expect("UTF-8")
+fn help(program: &str, command: &[&str]) -> String {
+    String::from_utf8(run(program, &[command, &["--help"]].concat()).stdout).expect("UTF-8")
+}
+
+fn install_into(prefix: &Path) -> Output {
+    run(env!("CARGO_BIN_EXE_ratelimitctl"), &["install-help", prefix.to_str().expect("UTF-8")])
 }
 
 fn install() -> TempDir {
     let prefix = TempDir::new().expect("a folder");
-    let output = run(&["install-help", prefix.path().to_str().expect("UTF-8")]);
+    let output = install_into(prefix.path());
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
     prefix
@@ -31,19 +38,19 @@ fn commands_below(help: &str) -> Vec<&str> {
     names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
 }
 
-/// Each command with its help, `counters show` as `counters-show`.
-fn every_help() -> BTreeMap<String, String> {
-    let root = help(&[]);
+/// Each command of a program with its help, `counters show` as `counters-show`.
+fn every_help((name, program): (&str, &str)) -> BTreeMap<String, String> {
+    let root = help(program, &[]);
     let mut found = BTreeMap::new();
-    for name in commands_below(&root) {
-        let text = help(&[name]);
+    for command in commands_below(&root) {
+        let text = help(program, &[command]);
         for below in commands_below(&text) {
-            found.insert(format!("ratelimitd-{name}-{below}"), help(&[name, below]));
+            found.insert(format!("{name}-{command}-{below}"), help(program, &[command, below]));
         }
-        found.insert(format!("ratelimitd-{name}"), text);
+        found.insert(format!("{name}-{command}"), text);
     }
-    found.insert("ratelimitd".to_owned(), root);
-    assert!(found.len() >= 14, "{:?}", found.keys());
+    found.insert(name.to_owned(), root);
+    assert!(found.len() >= 5, "{:?}", found.keys());
     found
 }
 
@@ -70,7 +77,7 @@ fn options(page: &str) -> String {
 fn every_command_has_a_man_page_with_its_description_and_its_options() {
     let prefix = install();
     let folder = prefix.path().join("share/man/man1");
-    let helps = every_help();
+    let helps: BTreeMap<_, _> = PROGRAMS.into_iter().flat_map(every_help).collect();
     for (name, help) in &helps {
         let page = fs::read_to_string(folder.join(format!("{name}.1"))).expect(name);
         let page = page.replace("\\-", "-");
@@ -95,29 +102,41 @@ fn every_command_has_a_man_page_with_its_description_and_its_options() {
 #[test]
 fn the_completions_know_every_command_and_option() {
     let prefix = install();
-    let files = [
-        "share/bash-completion/completions/ratelimitd",
-        "share/zsh/site-functions/_ratelimitd",
-        "share/fish/vendor_completions.d/ratelimitd.fish",
-    ];
-    for file in files {
-        let text = fs::read_to_string(prefix.path().join(file)).expect(file);
-        for (name, help) in every_help() {
-            let command = name.trim_start_matches("ratelimitd-").trim_start_matches("counters-");
-            assert!(text.contains(command), "{file}: {name}");
-            for option in long_options(&help) {
-                // fish has the names of options without the hyphens.
-                assert!(text.contains(option.trim_start_matches('-')), "{file}: {name} {option}");
-            }
+    for program in PROGRAMS {
+        let helps = every_help(program);
+        let files = [
+            "bash-completion/completions/NAME",
+            "zsh/site-functions/_NAME",
+            "fish/vendor_completions.d/NAME.fish",
+        ];
+        for file in files.map(|file| format!("share/{}", file.replace("NAME", program.0))) {
+            completions_know(&helps, &prefix.path().join(file));
+        }
+    }
+}
+
+fn completions_know(helps: &BTreeMap<String, String>, file: &Path) {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+    for (name, help) in helps {
+        let command = name
+            .trim_start_matches("ratelimitd-")
+            .trim_start_matches("ratelimitctl-")
+            .trim_start_matches("counters-");
+        assert!(text.contains(command), "{file:?}: {name}");
+        for option in long_options(help) {
+            // fish has the names of options without the hyphens.
+            assert!(text.contains(option.trim_start_matches('-')), "{file:?}: {name} {option}");
         }
     }
 }
 
 /// What bash offers for the last of the words.
-fn offered_by_bash(completions: &Path, line: &str) -> Vec<String> {
+fn offered_by_bash(prefix: &TempDir, line: &str) -> Vec<String> {
     let script = r#"source "$1"; COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-        _ratelimitd ratelimitd "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        "_$COMP_WORDS" "$COMP_WORDS" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\n' "${COMPREPLY[@]}""#;
+    let program = line.split(' ').next().expect("a program");
+    let completions = prefix.path().join("share/bash-completion/completions").join(program);
     let arguments = ["-c", script, "bash", completions.to_str().expect("UTF-8"), line];
     let output = Command::new("bash").args(arguments).output().expect("bash runs");
     assert!(output.stderr.is_empty(), "{output:?}");
@@ -127,10 +146,9 @@ fn offered_by_bash(completions: &Path, line: &str) -> Vec<String> {
 #[test]
 fn bash_completes_commands_and_options() {
     let prefix = install();
-    let file = prefix.path().join("share/bash-completion/completions/ratelimitd");
-    assert_eq!(offered_by_bash(&file, "ratelimitd val"), ["validate"]);
-    assert_eq!(offered_by_bash(&file, "ratelimitd counters res"), ["reset"]);
-    assert_eq!(offered_by_bash(&file, "ratelimitd validate --str"), ["--strict"]);
+    assert_eq!(offered_by_bash(&prefix, "ratelimitd val"), ["validate"]);
+    assert_eq!(offered_by_bash(&prefix, "ratelimitctl counters res"), ["reset"]);
+    assert_eq!(offered_by_bash(&prefix, "ratelimitd validate --str"), ["--strict"]);
 }
 
 #[test]
@@ -138,8 +156,8 @@ fn a_folder_that_cannot_be_written_is_named() {
     let prefix = TempDir::new().expect("a folder");
     let file = prefix.path().join("share");
     fs::write(&file, "not a folder").expect("a file");
-    let output = run(&["install-help", prefix.path().to_str().expect("UTF-8")]);
+    let output = install_into(prefix.path());
     assert_eq!(output.status.code(), Some(1));
     let reason = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(reason.starts_with(&format!("ratelimitd: {}", file.display())), "{reason}");
+    assert!(reason.starts_with(&format!("ratelimitctl install-help: {}", file.display())), "{reason}");
 }

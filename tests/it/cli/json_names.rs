@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::http;
 use crate::support::process::{Plan, Ratelimitd};
+use crate::support::program::program_of;
 
 const RULES: &str = "
 domain: shop
@@ -22,7 +23,7 @@ const METADATA: &str = "dynamicMetadata";
 
 fn printed(arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } =
-        Command::new(env!("CARGO_BIN_EXE_ratelimitd")).args(arguments).output().expect("the binary runs");
+        Command::new(program_of(arguments)).args(arguments).output().expect("the binary runs");
     assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).expect("UTF-8")
 }

@@ -8,13 +8,14 @@ use ratelimitd::envoy_ratelimit::ratelimit_variables;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::program::program_of;
 use crate::support::yaml;
 
 const RULES: &str =
     "domain: a\ndescriptors: [{ key: k, rate_limit: { unit: hour, requests_per_unit: 2 } }]\n";
 
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = Command::new(program_of(arguments));
     command.env_clear().args(arguments).envs(variables.iter().copied());
     let Output { status, stdout, stderr } = command.output().expect("the program runs");
     let text = |bytes| String::from_utf8(bytes).expect("text");

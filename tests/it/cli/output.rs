@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::rules::root;
 use crate::support::process::Ratelimitd;
+use crate::support::program::program_of;
 use crate::support::unwritable::{full_device, pipe_without_reader};
 
 const RULES: &str = "
@@ -17,13 +18,14 @@ descriptors:
 
 /// Runs the binary in the repository. The words `GRPC`, `HTTP` and `ADMIN` stand for the ports of the service.
 fn command(service: &Ratelimitd, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut command = Command::new(program_of(&words));
     command.current_dir(root()).stdin(Stdio::null());
-    command.args(line.split_whitespace().map(|word| match word {
+    command.args(words.iter().map(|word| match *word {
         "GRPC" => format!("127.0.0.1:{}", service.grpc_port()),
         "HTTP" => format!("127.0.0.1:{}", service.http_port()),
         "ADMIN" => format!("127.0.0.1:{}", service.admin_port()),
-        _ => word.to_owned(),
+        word => word.to_owned(),
     }));
     command
 }
@@ -37,7 +39,7 @@ fn run_into(service: &Ratelimitd, line: &str, stdout: File) -> (Option<i32>, Str
 /// Each command that prints, and its exit code when the output is read.
 const COMMANDS: [(&str, i32); 15] = [
     ("--help", 0),
-    ("check --help", 0),
+    ("validate --help", 0),
     ("--version", 0),
     ("health --address HTTP", 0),
     ("validate config/rules", 0),
@@ -70,7 +72,7 @@ fn output_on_a_full_device_is_an_error_with_the_reason() {
         let expected = if line.starts_with("health") { 0 } else { 2 };
         assert_eq!(code, Some(expected), "{line}: {error}");
         assert_eq!(
-            error, "ratelimitd: standard output cannot be written: No space left on device (os error 28)\n",
+            error, "standard output cannot be written: No space left on device (os error 28)\n",
             "{line}"
         );
     }

@@ -133,7 +133,7 @@ fn memory_gives_the_known_answers() {
 /// Runs the sub-command with `requests` on standard input.
 pub(crate) fn command(requests: &str, more: &[&str]) -> Output {
     let rules = file(RULES, ".yaml");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .arg("replay")
         .arg("--rules")
         .arg(rules.path())

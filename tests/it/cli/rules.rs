@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::rules::root;
+use crate::support::program::program_of;
 
 /// The exit code of a command line; `@` stands for the repository.
 fn exit_code(line: &str) -> Option<i32> {
-    let words = line.split_whitespace().map(|word| match word.strip_prefix('@') {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let arguments = words.iter().map(|word| match word.strip_prefix('@') {
         Some(path) => root().join(path),
         None => PathBuf::from(word),
     });
-    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd")).args(words).output();
+    let output = Command::new(program_of(&words)).args(arguments).output();
     output.expect("the binary runs").status.code()
 }
 
@@ -69,7 +71,7 @@ descriptors:
         ("user=a none=b", None),
     ];
     for (descriptors, expected) in table {
-        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
             .args(["explain", "--domain", "d", "--rules"])
             .arg(&file)
             .args(descriptors.split(' '))

@@ -7,6 +7,7 @@ use tempfile::NamedTempFile;
 
 use crate::cli::counters::counters_of;
 use crate::service::secrets::{KEY, RULES, TOKEN, talkative};
+use crate::support::program::program_of;
 
 fn file(text: &str, suffix: &str) -> NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(suffix).tempfile().expect("a temporary file");
@@ -16,7 +17,7 @@ fn file(text: &str, suffix: &str) -> NamedTempFile {
 
 /// Runs a sub-command with the key of the hashes in the environment, or without one.
 fn run(key: Option<&str>, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = Command::new(program_of(arguments));
     command.args(arguments).env_remove("RATELIMITD__SECRETS__KEY");
     command.envs(key.map(|key| ("RATELIMITD__SECRETS__KEY", key)));
     let Output { status, stdout, stderr } = command.output().expect("the binary runs");

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::console::{ask, state_with};
 use crate::support::http;
 use crate::support::process::Ratelimitd;
+use crate::support::program::program_of;
 
 const RULES: &str = "
 domain: edge
@@ -32,7 +33,7 @@ fn assert_harmless(what: &str, text: &str) {
 /// Runs a command, and returns what it prints.
 fn printed(arguments: &[&str]) -> String {
     let Output { stdout, stderr, .. } =
-        Command::new(env!("CARGO_BIN_EXE_ratelimitd")).args(arguments).output().expect("the binary runs");
+        Command::new(program_of(arguments)).args(arguments).output().expect("the binary runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     let (out, error) = (text(stdout), text(stderr));
     assert_harmless(&format!("{arguments:?}"), &out);

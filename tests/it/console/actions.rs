@@ -166,7 +166,7 @@ fn the_reason_of_a_reset_by_the_command_is_logged() {
     let service = Ratelimitd::start(RULES);
     ask(&service, "edge", &[("user", "ann")]);
     let admin = format!("127.0.0.1:{}", service.admin_port());
-    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args([
             "counters", "reset", "--admin", &admin, "--domain", "edge", "--reason", "ticket 7", "user=ann",
         ])

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{ask, post, state_with};
 use crate::support::http::{connect, exchange};
 use crate::support::process::{Plan, Ratelimitd};
+use crate::support::program::program_of;
 use crate::support::wait;
 
 const RULES: &str = "
@@ -59,12 +60,13 @@ impl Fixture {
     /// What a command prints. `ADMIN` and `GRPC` stand for the addresses of the service.
     fn output(&self, arguments: &str) -> String {
         let address = |port: u16| format!("127.0.0.1:{port}");
-        let arguments = arguments.split(' ').map(|argument| match argument {
+        let words: Vec<_> = arguments.split(' ').collect();
+        let arguments = words.iter().map(|word| match *word {
             "ADMIN" => address(self.service.admin_port()),
             "GRPC" => address(self.service.grpc_port()),
             other => other.to_owned(),
         });
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let mut command = Command::new(program_of(&words));
         let output = command.args(arguments).output().expect("the binary runs");
         String::from_utf8(output.stdout).expect("UTF-8") + &String::from_utf8_lossy(&output.stderr)
     }

@@ -1,4 +1,4 @@
-//! `POST /explain` and `ratelimitd explain --admin`: the rules in force, not those of the files.
+//! `POST /explain` and `ratelimitctl explain --admin`: the rules in force, not those of the files.
 
 use std::process::{Command, Output};
 
@@ -9,7 +9,7 @@ use crate::support::process::Ratelimitd;
 
 fn explain(service: &Ratelimitd, arguments: &[&str]) -> (Option<i32>, String) {
     let admin = format!("127.0.0.1:{}", service.admin_port());
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["explain", "--admin", &admin, "--domain", "edge"])
         .args(arguments)
         .output()
@@ -39,11 +39,11 @@ fn a_request_is_explained_by_the_rules_in_force() {
 
 #[test]
 fn no_service_is_an_exit_code_of_its_own() {
-    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["explain", "--admin", "127.0.0.1:1", "--domain", "edge", "user=ann"])
         .output()
         .expect("the binary runs");
     let error = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.starts_with("ratelimitd explain: cannot connect to 127.0.0.1:1"), "{error}");
+    assert!(error.starts_with("ratelimitctl explain: cannot connect to 127.0.0.1:1"), "{error}");
 }

@@ -9,7 +9,7 @@ use super::{RULES, ask, post, state_with};
 use crate::support::process::Ratelimitd;
 
 fn token(service: &Ratelimitd) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["token", "--admin", &format!("http://127.0.0.1:{}", service.admin_port())])
         .output()
         .expect("the binary runs")
@@ -33,7 +33,7 @@ fn the_values_of_keys_need_one_command_and_no_restart() {
     let body = json!({"ids": [id], "reason": "INC-42"});
     let refused = post(&service, "/console/values", &body, "");
     assert_eq!(refused.status, 403);
-    assert!(refused.body.contains("`ratelimitd token` prints it"), "{}", refused.body);
+    assert!(refused.body.contains("`ratelimitctl token` prints it"), "{}", refused.body);
     let wrong = post(&service, "/console/values", &body, "guess");
     assert_eq!((wrong.status, wrong.body.starts_with("the token is wrong: ")), (401, true), "{}", wrong.body);
 
@@ -58,7 +58,7 @@ fn the_values_of_keys_need_one_command_and_no_restart() {
 
 #[test]
 fn without_a_service_there_is_no_token() {
-    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let output = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["token", "--admin", "unix:/nowhere/admin.sock"])
         .output()
         .expect("the binary runs");

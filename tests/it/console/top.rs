@@ -1,4 +1,4 @@
-//! `ratelimitd top` with real services: once, as JSON, of several instances, and live on a terminal.
+//! `ratelimitctl top` with real services: once, as JSON, of several instances, and live on a terminal.
 
 use std::process::{Command, Output};
 
@@ -32,7 +32,7 @@ fn admin(service: &Ratelimitd) -> String {
 }
 
 fn command(admins: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
     command.arg("top");
     command.args(admins.iter().flat_map(|admin| ["--admin", admin]));
     command
@@ -53,7 +53,7 @@ fn once_it_says_who_is_limited() {
     for arguments in [&["--once"][..], &[]] {
         let (code, text, error) = run(&[&admin(&service)], arguments);
         assert_eq!((code, error.as_str()), (Some(0), ""), "{text}");
-        assert!(text.starts_with("ratelimitd top  ") && text.contains("  ready  "), "{text}");
+        assert!(text.starts_with("ratelimitctl top  ") && text.contains("  ready  "), "{text}");
         assert!(text.contains("requests/s denied ("), "{text}");
         assert!(text.contains("100 % of the denials are by edge.tenant.path_/search"), "{text}");
         let row = text.lines().find(|line| line.starts_with("tenant=ac…#")).expect("a row of the key");
@@ -82,7 +82,7 @@ fn as_json_two_instances_are_added_up_and_a_dead_one_is_named() {
 
     let (code, line, error) = run(&[&first, &dead], &["--once", "--json"]);
     assert_eq!(code, Some(1), "{line}");
-    assert!(error.starts_with(&format!("ratelimitd top: {dead}: cannot connect to {dead}")), "{error}");
+    assert!(error.starts_with(&format!("ratelimitctl top: {dead}: cannot connect to {dead}")), "{error}");
     let view: Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(view["rules"][0]["denied_15m"], 12);
     assert_eq!(view["instances"][0]["error"], Value::Null);
@@ -193,7 +193,7 @@ fn changes_are_lines_until_the_reader_has_gone() {
     let service = plan().start();
     let script = format!(
         "{} top --json --follow --admin {} | head -n 3",
-        env!("CARGO_BIN_EXE_ratelimitd"),
+        env!("CARGO_BIN_EXE_ratelimitctl"),
         admin(&service)
     );
     let output = Command::new("bash").args(["-c", &script]).output().expect("bash runs");

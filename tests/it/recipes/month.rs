@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// A call in the format of `ratelimitd replay`.
+/// A call in the format of `ratelimitctl replay`.
 fn line(t_us: u64, hits: u64, receipt: Option<&Receipt>) -> String {
     let mut entries = vec![json!({"key": "tenant", "value": "acme"})];
     entries.extend(receipt.map(|receipt| json!({"key": "ratelimitd_receipt", "value": receipt.to_string()})));

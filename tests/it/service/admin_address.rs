@@ -27,7 +27,7 @@ fn get_over(path: &Path, lines: &[&str]) -> Response {
 }
 
 fn counters(admin: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["counters", "show", "--admin", admin, "--domain", "web", "user=ann"])
         .output()
         .expect("the binary runs")

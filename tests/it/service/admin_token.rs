@@ -35,7 +35,7 @@ fn get(service: &Ratelimitd, authorization: &[&str]) -> Response {
 
 fn counters(service: &Ratelimitd, arguments: &[&str]) -> Output {
     let admin = format!("127.0.0.1:{}", service.admin_port());
-    Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["counters", "show", "--admin", &admin, "--domain", "web", "user=ann"])
         .args(arguments)
         .output()
@@ -132,7 +132,7 @@ fn counters_presents_the_token_of_a_file() {
         let printed = String::from_utf8_lossy(&stderr).into_owned();
         assert_eq!(
             (status.code(), printed),
-            (Some(2), format!("ratelimitd counters: {told}")),
+            (Some(2), format!("ratelimitctl counters: {told}")),
             "{arguments:?}"
         );
     }

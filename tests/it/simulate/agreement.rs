@@ -63,7 +63,7 @@ fn replayed(rules: &str, requests: &str) -> Vec<String> {
     let paths = ["rules.yaml", "requests.jsonl"].map(|name| folder.path().join(name));
     std::fs::write(&paths[0], rules).expect("room");
     std::fs::write(&paths[1], requests).expect("room");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
     command.args(["replay", "--rules"]).arg(&paths[0]).arg("--requests").arg(&paths[1]);
     let output = command.output().expect("the binary runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -95,7 +95,7 @@ fn compressed_standard_input_is_read() {
 /// The report of a log that comes in parts.
 fn of_standard_input(parts: &[&[u8]]) -> serde_json::Value {
     let simulation = Simulation::new(RULES).map(MAP);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
     command.args(["simulate", "--report-json", "-", "--rules"]).arg(simulation.path("rules.yaml"));
     command.arg("--map").arg(simulation.path("map.yaml")).arg("-");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
@@ -113,7 +113,7 @@ fn a_file_whose_name_is_no_text_is_read() {
     let simulation = Simulation::new(RULES).map(MAP);
     let path = simulation.folder.path().join(OsStr::from_bytes(b"a\xff.log"));
     std::fs::write(&path, log(100)).expect("room for the file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
     let ended = command.arg("simulate").args(&simulation.arguments).arg(&path).output().expect("it runs");
     let stdout = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && stdout.contains("per-address"), "{ended:?}");

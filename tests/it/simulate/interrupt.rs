@@ -16,7 +16,7 @@ const LINE: &str = "192.0.2.1 - - [15/Apr/2026:20:17:00 +0000] \"GET / HTTP/1.1\
 fn simulation_of_a_pipe(simulation: &Simulation) -> Command {
     // A shell starts background jobs with SIGINT ignored, and the program keeps it so.
     let mut command = Command::new("env");
-    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ratelimitd")]);
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ratelimitctl")]);
     command.args(["simulate", "--rules"]).arg(simulation.path("rules.yaml"));
     command.arg("--map").arg(simulation.path("map.yaml"));
     command.arg("--report-json").arg(simulation.path("report.json")).arg("-");

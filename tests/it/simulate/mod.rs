@@ -92,7 +92,7 @@ impl Simulation {
 
     pub fn run(&self) -> Ended {
         let json = self.path("report.json");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
         command.arg("simulate").args(&self.arguments).arg("--report-json").arg(&json);
         let Output { status, stdout, stderr } = command.output().expect("the binary runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");

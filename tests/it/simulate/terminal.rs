@@ -14,7 +14,7 @@ fn colours_and_the_progress_bar_are_for_terminals() {
     let simulation = Simulation::new(RULES).map(MAP).log("a.log", line.repeat(20_000));
     let arguments = ["--rules", "rules.yaml", "--map", "map.yaml", "a.log"];
     let mut command = Command::new("python3");
-    command.args(["-c", ON_TERMINAL, env!("CARGO_BIN_EXE_ratelimitd"), "simulate"]).args(arguments);
+    command.args(["-c", ON_TERMINAL, env!("CARGO_BIN_EXE_ratelimitctl"), "simulate"]).args(arguments);
     command.current_dir(simulation.path("")).env("TERM", "xterm").stdin(Stdio::null());
     let output = command.output().expect("Python runs");
     let shown = String::from_utf8_lossy(&output.stdout);

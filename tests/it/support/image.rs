@@ -1,6 +1,6 @@
 //! The files of the image, put together by the script that the Dockerfile runs. Docker itself is not needed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -21,8 +21,9 @@ impl Image {
                 && DOCKERFILE.contains("COPY --from=binary /out /\n")
         );
         let root = TempDir::new().expect("a folder");
+        let programs = Path::new(env!("CARGO_BIN_EXE_ratelimitd")).parent().expect("a folder");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/image-root");
-        let made = Command::new(script).arg(root.path()).arg(env!("CARGO_BIN_EXE_ratelimitd")).output();
+        let made = Command::new(script).arg(root.path()).arg(programs).output();
         let made = made.expect("the script runs");
         assert!(made.status.success(), "{made:?}");
         Self(root)

@@ -18,6 +18,7 @@ pub mod json_schema;
 pub mod png;
 pub mod ports;
 pub mod process;
+pub mod program;
 pub mod properties;
 pub mod ratelimit;
 pub mod redis;

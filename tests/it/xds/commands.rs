@@ -7,10 +7,11 @@ use serde_json::json;
 use super::one_rule;
 use super::resource::resource;
 use crate::support::ads::AdsServer;
+use crate::support::program::program_of;
 
 /// Runs a command in an environment of envoyproxy/ratelimit. Returns its exit code, standard output and standard error.
 async fn run(server: &AdsServer, arguments: &[&str], more: &[(&str, &str)]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = Command::new(program_of(arguments));
     command
         .env_clear()
         .args(arguments)

@@ -106,7 +106,7 @@ descriptors:
     assert_eq!(rlconfig(&service), [expected]);
 
     let path = service.rules().join("rules.yaml");
-    let explained = std::process::Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+    let explained = std::process::Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["explain", "--domain", "eg/http", "--rules"])
         .arg(path)
         .arg("route=a")

@@ -121,7 +121,7 @@ fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Re
 fn unread_compression(program: &str) -> io::Error {
     let reason = format!(
         "it is compressed with {program}, but only gzip (.gz) and Zstandard (.zst) are read; decompress it first: {program} \
-         -dc FILE | ratelimitd simulate ... -"
+         -dc FILE | ratelimitctl simulate ... -"
     );
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }

@@ -116,6 +116,6 @@ fn without_files_of_exceptions_the_page_says_what_to_set() {
     assert!(browser.texts("#key-note")[0].contains("set exceptions.path"));
     // The settings name no token.
     click(&mut browser, "#reveal");
-    browser.wait_until(&has_text("dialog", "ratelimitd token"));
+    browser.wait_until(&has_text("dialog", "ratelimitctl token"));
     assert_eq!(browser.texts("dialog button"), ["Close", "Show"]);
 }

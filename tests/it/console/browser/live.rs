@@ -118,7 +118,7 @@ fn a_request_is_explained_and_its_counter_is_shown() {
     browser.wait_until(&has_text("#answer", "0 of 5 used, a request now is OK"));
     browser.wait_until(&has_text("#answer pre", "tenant=a,b"));
     let command = browser.texts("#answer .note code").remove(0);
-    assert_eq!(command, r"ratelimitd counters show --domain 'edge' 'tenant=a\,b,path=/search'");
+    assert_eq!(command, r"ratelimitctl counters show --domain 'edge' 'tenant=a\,b,path=/search'");
     browser.evaluate(&fill("edge", "usr=ann"));
     browser.wait_until(&has_text("#answer", "no rule of domain \"edge\" has a counter for this request"));
     assert_eq!(sum(&state(&service), "requests"), 0, "nothing was charged");

@@ -30,7 +30,7 @@ fn example() -> &'static (String, Value) {
         let (html, json) = (folder.path().join("report.html"), folder.path().join("report.json"));
         let arguments =
             "simulate --rules rules.yaml --compare rules-in-force.yaml --map map.yaml --recommend";
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
         command
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/simulate"))
             .args(arguments.split(' '));

@@ -5,11 +5,12 @@ use std::process::Command;
 use crate::service::tls::{RULES, Site, text, with_certificate};
 use crate::support::certificates::Identity;
 use crate::support::process::Plan;
+use crate::support::program::program_of;
 use crate::support::tls::SERVER_NAME;
 
 /// Exit code, and both outputs.
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let mut command = Command::new(program_of(arguments));
     let output = command.args(arguments).envs(variables.iter().copied()).output().expect("the binary runs");
     (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
