@@ -1,33 +1,16 @@
-//! Reads the head of a call, and starts the call. The decision call, `ShouldRateLimit`, goes directly to its handler:
-//! its message is read (`message.rs`), and `decisions.rs` decides it. Every other call
-//! goes through tonic's router (axum), which would add about 3,800 instructions to a decision call (callgrind, tonic
-//! 0.14). tonic's own server also decodes and encodes through a stream of messages, with a codec and a timer for each
-//! call. A call with a single message needs neither. And calls that tonic's server refuses would not be counted.
-//!
-//! For every service the head must have the method POST, the content type of gRPC, and no more bytes than allowed (gRPC
-//! over HTTP/2, "Requests"), and must not come from a web page. Before a browser sends `application/grpc` for a page,
-//! it asks with OPTIONS; it sends other content types without asking. All headers are read in one pass. With a lookup
-//! for each, a call would take 500 instructions more (callgrind).
+//! The head of a call. For every service the head must have the method POST, the content type of gRPC, and no more
+//! bytes than allowed (gRPC over HTTP/2, "Requests"), and must not come from a web page. Before a browser sends
+//! `application/grpc` for a page, it asks with OPTIONS; it sends other content types without asking. All headers are
+//! read in one pass. With a lookup for each, a call would take 500 instructions more (callgrind).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use h2::RecvStream;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use tonic::Status;
 use tonic::metadata::MetadataValue;
-use tonic::service::Routes;
 
-use super::answering::{CALL_TIMEOUT, Reply};
-use super::decisions::Decisions;
-use super::message::{Arrival, MessageBounds, RequestBody};
-use super::open_calls::{ConnectionCounts, WorkerCounts};
-use super::routed_calls::{RoutedCall, RoutedCalls};
 use crate::decide::NoDecision;
 use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
-use crate::telemetry::metrics::RequestFailure;
-use crate::telemetry::traces::{CallSpan, SpannedCall};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -44,100 +27,10 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
-const MANY_CALLS: NoDecision = NoDecision::refused(RequestFailure::Overloaded, "too many calls are open");
-
-/// A call, and what is left to do.
-pub(super) enum StartedCall {
-    Answered(Reply),
-    /// The message has arrived.
-    Deciding(BoxFuture<'static, Reply>),
-    /// A part of the message is still missing.
-    Reading(BoxFuture<'static, Reply>),
-    /// A call of another service.
-    Routed(RoutedCall),
-}
-
-/// What the calls of one worker share.
-pub(super) struct CallServer {
-    pub(super) decisions: Decisions,
-    pub(super) bounds: MessageBounds,
-    pub(super) routes: Routes,
-    pub(super) counts: Arc<WorkerCounts>,
-}
-
-/// Starts the calls of one connection.
-pub(super) struct CallStarter {
-    pub(super) server: Arc<CallServer>,
-    pub(super) routed: RoutedCalls,
-    pub(super) counts: Arc<ConnectionCounts>,
-}
-
-impl CallStarter {
-    /// Reads the head of a call, before anything else is done with the call. The error is a call that is refused
-    /// because of its head.
-    pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, StartedCall> {
-        read_head(request).map_err(|refused| self.refuse_head(request, refused))
-    }
-
-    /// Starts a call whose headers have arrived. Does not wait.
-    pub(super) fn start(&self, request: Request<RequestBody>) -> StartedCall {
-        if !self.counts.has_room() {
-            return self.many_calls();
-        }
-        if request.uri().path() == PATH {
-            return self.start_decision(request);
-        }
-        let routed = self.routed.start(request, &self.server.routes, &self.counts);
-        routed.map_or_else(|| self.many_calls(), StartedCall::Routed)
-    }
-
-    fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
-        let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
-        match Arrival::take(request.into_body(), &self.server.bounds) {
-            Arrival::Whole(message) => {
-                StartedCall::Deciding(self.server.decisions.answer(message, caller, span))
-            }
-            Arrival::Part(part) => {
-                let server = Arc::clone(&self.server);
-                StartedCall::Reading(Box::pin(async move {
-                    let message = part.complete(&server.bounds).await;
-                    server.decisions.answer(message, caller, span).await
-                }))
-            }
-        }
-    }
-
-    fn start_span(&self, headers: &HeaderMap) -> CallSpan {
-        self.server.decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
-    }
-
-    #[cold]
-    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> StartedCall {
-        if !self.counts.has_room() {
-            return self.many_calls();
-        }
-        let RefusedHead(error, http_status) = refused;
-        StartedCall::Answered(match http_status {
-            Some(code) => {
-                let mut status = Status::from(self.counts.record(error));
-                if code == StatusCode::METHOD_NOT_ALLOWED {
-                    // HTTP demands that the client is told the method that it may use.
-                    status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
-                }
-                Reply::Refusal(code, status)
-            }
-            None if request.uri().path() == PATH => {
-                let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
-                return StartedCall::Deciding(self.server.decisions.answer(Err(error), caller, span));
-            }
-            None => self.counts.record(error).into(),
-        })
-    }
-
-    fn many_calls(&self) -> StartedCall {
-        StartedCall::Answered(self.counts.record(MANY_CALLS).into())
-    }
-}
+/// A decision must be made within this time after the headers of its call. Then the client has the same time to take
+/// the answer. A unary call of tonic's services must end within this time. It is longer than the time for a message to
+/// arrive (2 s) and the longest `store.redis.timeout` (10 s) together.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What the head of a call says.
 pub(super) struct CallHead {
@@ -147,21 +40,45 @@ pub(super) struct CallHead {
     pub(super) is_long: bool,
 }
 
-/// Why the port does not serve a call, by its head, and the status of HTTP for a call that is not one of gRPC.
+/// Why the port does not serve a call, by its head.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RefusedHead(NoDecision, Option<StatusCode>);
+pub(super) struct RefusedHead {
+    pub(super) error: NoDecision,
+    /// OK for a call of gRPC.
+    code: StatusCode,
+}
 
-const NO_POST: RefusedHead =
-    RefusedHead(NoDecision::invalid("the method is not POST"), Some(StatusCode::METHOD_NOT_ALLOWED));
-const OTHER_TYPE: RefusedHead = RefusedHead(
-    NoDecision::invalid("the content type is not application/grpc"),
-    Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
-);
-const OF_PAGE: RefusedHead = RefusedHead(NoDecision::invalid(NO_PAGES), Some(StatusCode::FORBIDDEN));
+const NO_POST: RefusedHead = RefusedHead {
+    error: NoDecision::invalid("the method is not POST"),
+    code: StatusCode::METHOD_NOT_ALLOWED,
+};
+const OTHER_TYPE: RefusedHead = RefusedHead {
+    error: NoDecision::invalid("the content type is not application/grpc"),
+    code: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+};
+const OF_PAGE: RefusedHead =
+    RefusedHead { error: NoDecision::invalid(NO_PAGES), code: StatusCode::FORBIDDEN };
+
+impl RefusedHead {
+    /// Whether a decision call with this head is refused as any invalid request is, which can be a denial.
+    pub(super) fn may_be_denied(&self) -> bool {
+        self.code == StatusCode::OK
+    }
+
+    /// The statuses of HTTP and of gRPC for the client.
+    pub(super) fn into_status(self) -> (StatusCode, Status) {
+        let mut status = Status::from(self.error);
+        if self.code == StatusCode::METHOD_NOT_ALLOWED {
+            // HTTP demands that the client is told the method that it may use.
+            status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
+        }
+        (self.code, status)
+    }
+}
 
 fn long_headers(bytes: usize) -> RefusedHead {
     let text = format!("{bytes} bytes in the headers, more than the {MAX_HEADER_LIST_BYTES} allowed");
-    RefusedHead(NoDecision::TooLong(text.into()), None)
+    RefusedHead { error: NoDecision::TooLong(text.into()), code: StatusCode::OK }
 }
 
 /// Reads the head of a call.

@@ -12,22 +12,8 @@ use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
 use crate::decide::{Failures, NoDecision};
+use crate::grpc::GrpcOptions;
 use crate::telemetry::metrics::RequestMeter;
-
-#[derive(Clone, Copy, Debug)]
-pub struct GrpcOptions {
-    /// Threads, each with its own runtime, limiter and Redis store.
-    pub workers: NonZeroUsize,
-    /// The most decisions of a worker that may wait for its store at once; its connections share them equally. Further
-    /// calls are held.
-    pub decisions_at_once: NonZeroUsize,
-    /// The longest time that a call is held.
-    pub hold_at_most: Duration,
-    /// The client of an older connection gets GOAWAY, so that load spreads to new processes; `None` = never.
-    pub max_connection_age: Option<Duration>,
-    /// Time limit for calls in flight after the listener is closed or a connection has got GOAWAY.
-    pub finish_within: Duration,
-}
 
 /// The open calls of the process, shared equally by its workers. An open call takes some 2 KB.
 const MAX_OPEN_CALLS: usize = 40_000;
@@ -36,11 +22,9 @@ const MAX_OPEN_CALLS_OF_WORKER: usize = 10_000;
 /// Enough for all calls of two connections.
 const MIN_OPEN_CALLS_OF_WORKER: usize = 2 * 1_024;
 
-impl GrpcOptions {
-    /// The most open calls of one worker.
-    pub(super) fn max_open_calls(&self) -> usize {
-        (MAX_OPEN_CALLS / self.workers).clamp(MIN_OPEN_CALLS_OF_WORKER, MAX_OPEN_CALLS_OF_WORKER)
-    }
+/// The most open calls of each of this number of workers.
+pub(super) fn max_open_calls(workers: NonZeroUsize) -> usize {
+    (MAX_OPEN_CALLS / workers).clamp(MIN_OPEN_CALLS_OF_WORKER, MAX_OPEN_CALLS_OF_WORKER)
 }
 
 /// The calls of all connections of one worker, and their bounds.
@@ -101,7 +85,7 @@ impl WorkerCounts {
     pub(super) fn new(options: &GrpcOptions, failures: Failures, meter: RequestMeter) -> Self {
         Self {
             open: CallCount::default(),
-            max_open: options.max_open_calls(),
+            max_open: max_open_calls(options.workers),
             waiting: CallCount::default(),
             max_waiting: options.decisions_at_once.get(),
             hold_at_most: options.hold_at_most,

@@ -5,10 +5,10 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::super::tests::*;
-use crate::grpc::accepted_calls::MAX_CONCURRENT_STREAMS;
-use crate::grpc::call::MAX_HEADER_LIST_BYTES;
-use crate::grpc::connection_io::MAX_READ_HEADER_BYTES;
-use crate::grpc::silence::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::grpc::fast::accepted_calls::MAX_CONCURRENT_STREAMS;
+use crate::grpc::fast::call::MAX_HEADER_LIST_BYTES;
+use crate::grpc::fast::connection_io::MAX_READ_HEADER_BYTES;
+use crate::grpc::fast::silence::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::net::socket::WRITE_TIMEOUT;
 use crate::net::unfinished::ARRIVES_WITHIN;
 

@@ -17,7 +17,6 @@ pub(super) const PREFIX_BYTES: usize = 5;
 /// The first allocation for a message that arrives in pieces.
 const FIRST_BUFFER_BYTES: usize = 512;
 
-const COMPRESSED: NoDecision = NoDecision::Unsupported("the message is compressed, which is not supported");
 const MISSING: NoDecision = NoDecision::invalid("the call has no message");
 const TRUNCATED: NoDecision = NoDecision::invalid("the message ends too early");
 const SEVERAL: NoDecision = NoDecision::invalid("the call has more than one message");
@@ -121,7 +120,7 @@ fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, NoDeci
         return Ok(None);
     };
     if *flag != 0 {
-        return Err(COMPRESSED);
+        return Err(NoDecision::COMPRESSED);
     }
     let bytes = u32::from_be_bytes(*length) as usize;
     if bytes > max_bytes {
@@ -269,7 +268,7 @@ mod tests {
             (&[b"\0\0\0\0\x02a"], true, TRUNCATED),
             (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], true, SEVERAL),
             // Refused before the rest arrives.
-            (&[b"\x01\0\0\0\x01"], false, COMPRESSED),
+            (&[b"\x01\0\0\0\x01"], false, NoDecision::COMPRESSED),
             (&[b"\0\0\0", b"\0\x09"], false, too_large.clone()),
             (&[b"\0\0\0\0\x09a"], false, too_large),
         ];

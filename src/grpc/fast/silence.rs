@@ -13,13 +13,10 @@ use h2::{Ping, PingPong};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::grpc::tonic_server::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::net::admission::Admitted;
 use crate::net::idle::IdleConnection;
 
-/// After this time without a call, and at most a third more, the server sends a PING. It closes the connection if no
-/// answer comes in time.
-pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Silence is counted in parts of the interval, so that a call need not read the clock.
 const PARTS: u32 = 3;
 

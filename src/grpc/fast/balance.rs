@@ -1,6 +1,6 @@
 //! Decides how many workers serve connections. While few calls come, one worker serves all of them: it reads the calls
 //! of many connections at once, sends them to Redis together, and wakes up less often than several workers would
-//! ([decision 46](../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as
+//! ([decision 46](../../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as
 //! many are used, up to `server.workers`. Connections move between workers while they are served (`placement.rs`).
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::worker_link::{GiveAway, WorkerLink, Workers};
+use crate::grpc::worker_link::{GiveAway, WorkerLink, Workers};
 
 /// How often the load of the workers is measured.
 const TICK: Duration = Duration::from_millis(20);

@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use super::*;
 use crate::decide::Failures;
-use crate::grpc::connection_io::{
+use crate::grpc::fast::connection_io::{
     CONTINUATION, ConnectionIo, END_HEADERS, FRAME_HEAD_BYTES, HEADERS, MAX_TRAILER_BYTES, PREFACE_BYTES,
     ReadBudget,
 };
-use crate::grpc::open_calls::{ConnectionCounts, WorkerCounts};
+use crate::grpc::fast::open_calls::{ConnectionCounts, WorkerCounts};
 use crate::telemetry::metrics::{Metrics, Transport};
 
 const DATA: u8 = 0;

@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
 
 use super::call::CallServer;
+use crate::grpc::worker_link::CountedConnection;
 use crate::net::socket::MovedFlag;
 
 /// Shared by the worker that serves a connection, the task and the socket of the connection.
@@ -63,9 +64,6 @@ impl Placement {
     }
 }
 
-/// Counts one connection of a worker until it is dropped: the worker has another clone.
-pub(super) type CountedConnection = Arc<()>;
-
 /// The task of a connection on one worker. It ends with the connection, or with what another worker needs to go on.
 pub(super) struct PlacedConnection {
     serving: Option<BoxFuture<'static, ()>>,
@@ -75,7 +73,7 @@ pub(super) struct PlacedConnection {
 }
 
 /// A connection on its way to another worker.
-pub(super) struct MovingConnection {
+pub(in crate::grpc) struct MovingConnection {
     serving: BoxFuture<'static, ()>,
     placement: Arc<Placement>,
     /// The index of the worker.

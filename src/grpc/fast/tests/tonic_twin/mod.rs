@@ -21,9 +21,9 @@ use tokio::io::DuplexStream;
 use tonic::Status;
 
 use super::super::tests::*;
-use crate::grpc::accepted_calls::MAX_CONCURRENT_STREAMS;
-use crate::grpc::call::MAX_HEADER_LIST_BYTES;
-use crate::grpc::connection_io::MAX_READ_HEADER_BYTES;
+use crate::grpc::fast::accepted_calls::MAX_CONCURRENT_STREAMS;
+use crate::grpc::fast::call::MAX_HEADER_LIST_BYTES;
+use crate::grpc::fast::connection_io::MAX_READ_HEADER_BYTES;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::telemetry::traces::SpannedCall;
 

@@ -4,47 +4,39 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use engine::wire::RawRequest;
 use engine::{Caller, Store};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper::body::Bytes;
+use prost::Message as _;
 
 use super::answering::Reply;
-use super::convert::decode;
-use crate::decide::{Failures, Handler, NoDecision};
-use crate::telemetry::metrics::{RequestFailure, RequestMeter};
+use crate::decide::{Handler, NoDecision};
+use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::telemetry::traces::{CallSpan, Tracer};
 
-/// The panic hook has written the reason to the log.
-const PANIC: NoDecision =
-    NoDecision::refused(RequestFailure::Panic, "the decision ended by an error of the service");
-
-type Message = Result<Bytes, NoDecision>;
+type MessageBytes = Result<Bytes, NoDecision>;
 
 /// The decisions of one worker.
-pub struct Decisions {
-    answer: Box<dyn Fn(Message, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
+pub(super) struct Decisions {
+    answer: Box<dyn Fn(MessageBytes, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
     pub(super) tracer: Tracer,
-    pub(super) failures: Failures,
-    pub(super) meter: RequestMeter,
-    pub(super) max_message_bytes: usize,
 }
 
 impl Decisions {
-    pub fn new<S: Store + 'static>(handler: Handler<S>) -> Self {
-        let (tracer, failures, meter) =
-            (handler.tracer.clone(), handler.failures.clone(), handler.meter.clone());
-        let (max_message_bytes, handler) = (handler.max_message_bytes, Arc::new(handler));
+    pub(super) fn new<S: Store + 'static>(handler: Handler<S>) -> Self {
+        let (tracer, handler) = (handler.tracer.clone(), Arc::new(handler));
         let answer =
             Box::new(move |message, caller, span| decide(Arc::clone(&handler), message, caller, span));
-        Self { answer, tracer, failures, meter, max_message_bytes }
+        Self { answer, tracer }
     }
 
     /// Decides the request in `message`, or answers why there is none. The first poll is enough if the counters are in
     /// memory.
     pub(super) fn answer(
         &self,
-        message: Message,
+        message: MessageBytes,
         caller: Caller,
         span: CallSpan,
     ) -> BoxFuture<'static, Reply> {
@@ -55,7 +47,7 @@ impl Decisions {
 /// A panic ends this call only: other calls are polled by the same task.
 fn decide<S: Store + 'static>(
     handler: Arc<Handler<S>>,
-    message: Message,
+    message: MessageBytes,
     caller: Caller,
     mut span: CallSpan,
 ) -> BoxFuture<'static, Reply> {
@@ -63,13 +55,13 @@ fn decide<S: Store + 'static>(
         // One expression: a future in a variable is copied once more.
         let decided =
             AssertUnwindSafe(decide_message(&handler, message, caller, &mut span)).catch_unwind().await;
-        decided.unwrap_or_else(|_| handler.refuse(PANIC, &mut span)).unwrap_or_else(Reply::from)
+        decided.unwrap_or_else(|_| handler.refuse(NoDecision::PANIC, &mut span)).unwrap_or_else(Reply::from)
     })
 }
 
 async fn decide_message<S: Store>(
     handler: &Handler<S>,
-    message: Message,
+    message: MessageBytes,
     caller: Caller,
     span: &mut CallSpan,
 ) -> Result<Reply, NoDecision> {
@@ -77,4 +69,10 @@ async fn decide_message<S: Store>(
         Ok(request) => handler.decide(|| Ok(request), caller, span).await,
         Err(error) => handler.refuse(error, span),
     }
+}
+
+/// Reads the message of a decision call. prost copies the texts of a [`Bytes`] once, and those of a slice twice.
+fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
+    // The text of the error names the field, and holds no value.
+    Ok(RateLimitRequest::decode(message).map_err(NoDecision::malformed)?.into())
 }

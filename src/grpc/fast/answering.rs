@@ -14,18 +14,17 @@ use h2::{Reason, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use hyper::body::Bytes;
+use prost::Message as _;
+use prost::bytes::{BufMut as _, BytesMut};
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::convert::encode;
+use super::message::PREFIX_BYTES;
 use super::open_calls::{ConnectionCounts, OpenCall, PendingDecision};
 use crate::decide::{Answer, NoDecision};
+use crate::grpc::head::CALL_TIMEOUT;
+use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::telemetry::metrics::RequestFailure;
-
-/// A decision must be made within this time after the headers of its call. Then the client has the same time to take
-/// the answer. A unary call of tonic's services must end within this time. It is longer than the time for a message to
-/// arrive (2 s) and the longest `store.redis.timeout` (10 s) together.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) const DEADLINE: NoDecision =
     NoDecision::refused(RequestFailure::Deadline, "the time of the call is over");
@@ -108,6 +107,18 @@ pub(super) async fn unless_reset<A: Future>(
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     })
     .await
+}
+
+/// The message of an answer, with its prefix.
+fn encode(answer: &RateLimitResponse) -> Bytes {
+    let length = answer.encoded_len();
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    // The flag: the message is not compressed.
+    bytes.put_u8(0);
+    // An answer has some hundred bytes for each descriptor, so it is far below 4 GiB.
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    answer.encode_raw(&mut bytes);
+    bytes.freeze()
 }
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

@@ -20,6 +20,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::open_calls::ConnectionCounts;
 use crate::decide::NoDecision;
+use crate::grpc::tonic_server::MAX_READ_HEADER_BYTES;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
 pub(super) const PREFACE_BYTES: usize = 24;
@@ -34,10 +35,6 @@ pub(super) const MAX_TRAILER_BYTES: usize = 256;
 /// A connection reads at most this many bytes in one poll of its task, some 30 requests. Without a bound, all calls
 /// that a client has sent at once would start before a call of another client.
 pub(super) const BYTES_PER_POLL: usize = 2 * 1024;
-/// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have. This service
-/// refuses, counts and answers a call between the two bounds like other invalid calls. h2 itself answers a longer list
-/// with 431, and this service never sees it.
-pub(super) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
 /// The longest block that is held. A block of this many bytes has more CONTINUATION frames of at most 16 KiB than h2
 /// takes for a list of that length (80). So h2 ends the connection, and keeps nothing of the block.
 const MAX_HELD_BYTES: usize = 84 * (16 * 1024 + FRAME_HEAD_BYTES);

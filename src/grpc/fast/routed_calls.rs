@@ -18,9 +18,10 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-use super::answering::{CALL_TIMEOUT, UNTAKEN, in_time, send_data, send_head, spawn_call, unless_reset};
+use super::answering::{UNTAKEN, in_time, send_data, send_head, spawn_call, unless_reset};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
+use crate::grpc::head::CALL_TIMEOUT;
 
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -195,7 +196,7 @@ const MAX_REFLECTIONS: usize = 32;
 /// The places for the calls that last until their clients end them. Each holds memory for as long as its connection is
 /// open, so their number has a bound of its own, for the whole process. Clones share the places.
 #[derive(Clone, Debug)]
-pub(super) struct StreamPlaces {
+pub(in crate::grpc) struct StreamPlaces {
     watches: Arc<Semaphore>,
     reflections: Arc<Semaphore>,
 }

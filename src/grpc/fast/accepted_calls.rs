@@ -13,14 +13,14 @@ use http::Request;
 use hyper::body::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::answering::{CALL_TIMEOUT, DEADLINE, send, spawn_decision};
-use super::call::{CallHead, CallServer, CallStarter, StartedCall};
+use super::answering::{DEADLINE, send, spawn_decision};
+use super::call::{CallServer, CallStarter, StartedCall};
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
 use super::routed_calls::spawn_routed;
+use crate::grpc::head::{CALL_TIMEOUT, CallHead};
+use crate::grpc::tonic_server::MAX_CONCURRENT_STREAMS;
 
-/// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
-pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
 /// At most this many held calls start in one poll, about as many as one poll of a connection reads. Other tasks of the
 /// worker run before more calls start.
 const STARTS_AT_ONCE: usize = 32;

@@ -15,19 +15,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::accepted_calls::{AcceptedCalls, MAX_CONCURRENT_STREAMS};
+use super::accepted_calls::AcceptedCalls;
 use super::call::{CallServer, CallStarter};
-use super::connection_io::{ConnectionIo, MAX_READ_HEADER_BYTES, ReadBudget};
-use super::open_calls::GrpcOptions;
+use super::connection_io::{ConnectionIo, ReadBudget};
 use super::placement::Placement;
 use super::routed_calls::{RoutedCalls, StreamPlaces};
-use super::silence::{IdleWatch, KEEPALIVE_TIMEOUT, KeepAlive};
+use super::silence::{IdleWatch, KeepAlive};
+use crate::grpc::GrpcOptions;
+use crate::grpc::tonic_server::{
+    KEEPALIVE_TIMEOUT, MAX_CONCURRENT_STREAMS, MAX_READ_HEADER_BYTES, WINDOW_BYTES,
+};
 use crate::net::admission::Admitted;
 use crate::telemetry::metrics::CloseReason;
 
-/// The window of a stream and of a connection. It is so large that no client has to wait for it, and that a message
-/// needs no frame that opens it again.
-const WINDOW_BYTES: u32 = 1024 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// The most data that one stream holds for its client.
 const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
@@ -261,7 +261,7 @@ const MAX_LEAKED_AFTER_GOAWAY: usize = 2 * 1_024;
 ///
 /// When the client's window of the connection is used up, h2 queues each stream that has data to send. If the client
 /// resets such a stream, h2 never releases it, not even when it leaves the queue. The stream takes some 300 bytes until
-/// the connection ends (0.4.20; `grpc/tests/h2_leak.rs` shows it). Without a bound, one client that takes no answers
+/// the connection ends (0.4.20; `grpc/fast/tests/h2_leak.rs` shows it). Without a bound, one client that takes no answers
 /// could fill the memory in seconds.
 #[derive(Default)]
 struct LeakedStreams {

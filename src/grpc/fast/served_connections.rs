@@ -7,8 +7,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
 use super::connection::ConnectionServer;
-use super::placement::{CountedConnection, MovingConnection, PlacedConnection, Placement};
-use super::worker_link::{AcceptedConnection, AcceptedStream, Arriving, GiveAway, Workers};
+use super::placement::{MovingConnection, PlacedConnection, Placement};
+use crate::grpc::worker_link::{
+    AcceptedConnection, AcceptedStream, Arriving, CountedConnection, GiveAway, Workers,
+};
 use crate::net::admission::Admitted;
 use crate::net::socket::MovedFlag;
 

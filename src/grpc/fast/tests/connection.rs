@@ -7,8 +7,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 use crate::decide::Failures;
-use crate::grpc::connection::PREFACE_TIMEOUT;
-use crate::grpc::connection_io::{ConnectionIo, PREFACE_BYTES, ReadBudget};
+use crate::grpc::fast::connection::PREFACE_TIMEOUT;
+use crate::grpc::fast::connection_io::{ConnectionIo, PREFACE_BYTES, ReadBudget};
 use crate::net::socket::WRITE_TIMEOUT;
 use crate::net::tls::HandshakeBounds;
 use crate::net::tls::testing::TestPort;
