@@ -16,6 +16,8 @@ use futures_util::stream::{Stream, unfold};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tower::layer::layer_fn;
@@ -24,7 +26,7 @@ use super::head::CALL_TIMEOUT;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use super::service::DecisionService;
 use super::tonic_refusals::TonicRefusals;
-use super::worker::Seat;
+use super::worker::{GrpcOptions, Seat};
 use super::worker_link::{AcceptedConnection, AcceptedStream, Arriving, CountedConnection};
 use crate::decide::Handler;
 use crate::net::admission::Admitted;
@@ -44,9 +46,23 @@ pub(super) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves until told to stop, then finishes the calls in flight.
+/// Serves the connections of a worker until told to stop, then finishes the calls in flight.
 pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, seat: Seat) {
-    let (options, stop, handler) = (seat.options, seat.stop, Arc::new(handler));
+    serve(handler, seat.others, seat.options, connections(seat.inbox.arriving), seat.stop).await;
+}
+
+/// Serves `connections` with the decision and the `others`.
+pub(super) async fn serve<S, C>(
+    handler: Handler<S>,
+    others: Routes,
+    options: GrpcOptions,
+    connections: impl Stream<Item = Result<C, Infallible>>,
+    stop: CancellationToken,
+) where
+    S: Store + 'static,
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let handler = Arc::new(handler);
     let service = RateLimitServiceServer::new(DecisionService(Arc::clone(&handler)))
         .max_decoding_message_size(handler.max_message_bytes);
     let mut server = Server::builder()
@@ -62,8 +78,8 @@ pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, s
     }
     let served = server
         .layer(layer_fn(move |next| TonicRefusals { handler: Arc::clone(&handler), next }))
-        .add_routes(seat.others.add_service(service))
-        .serve_with_incoming_shutdown(connections(seat.inbox.arriving), stop.cancelled());
+        .add_routes(others.add_service(service))
+        .serve_with_incoming_shutdown(connections, stop.cancelled());
     let too_long = async {
         stop.cancelled().await;
         tokio::time::sleep(options.finish_within).await;

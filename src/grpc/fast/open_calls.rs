@@ -221,6 +221,7 @@ mod tests {
             workers: NonZeroUsize::MIN,
             decisions_at_once: NonZeroUsize::MIN,
             hold_at_most: Duration::ZERO,
+            fast: true,
             max_connection_age: None,
             finish_within: Duration::ZERO,
         };

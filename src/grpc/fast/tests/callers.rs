@@ -45,7 +45,7 @@ async fn each_connection_is_a_caller_of_its_own() {
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
         for _ in 0..2 {
-            open_call(&client, call::PATH, limited_request(), true).await.status().await;
+            open_call(&client, PATH, limited_request(), true).await.status().await;
         }
     }
     let callers = callers.lock();

@@ -5,10 +5,10 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::super::tests::*;
-use crate::grpc::fast::accepted_calls::MAX_CONCURRENT_STREAMS;
-use crate::grpc::fast::call::MAX_HEADER_LIST_BYTES;
-use crate::grpc::fast::connection_io::MAX_READ_HEADER_BYTES;
-use crate::grpc::fast::silence::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::grpc::head::MAX_HEADER_LIST_BYTES;
+use crate::grpc::tonic_server::MAX_CONCURRENT_STREAMS;
+use crate::grpc::tonic_server::MAX_READ_HEADER_BYTES;
+use crate::grpc::tonic_server::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::net::socket::WRITE_TIMEOUT;
 use crate::net::unfinished::ARRIVES_WITHIN;
 
@@ -60,7 +60,7 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     let server = server(2 * CALLS, &metrics, &stop);
     let (client, served) = connect().await;
     // The client opens all streams before it knows the bound.
-    let mut streams = send_calls(client, CALLS, call::PATH, &Bytes::new()).await;
+    let mut streams = send_calls(client, CALLS, PATH, &Bytes::new()).await;
     spawn(server.serve(served, placement(), admitted_place()));
     let refused = streams.pop().expect("calls").response.await.expect_err("one too many");
     assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
@@ -71,7 +71,7 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
 
 /// A call with a header of this length.
 async fn call_with_long_header(session: &Session, length: usize) -> OpenedCall {
-    let request = Request::post(format!("http://server{}", call::PATH))
+    let request = Request::post(format!("http://server{}", PATH))
         .header("content-type", "application/grpc")
         .header("x-long", "x".repeat(length));
     let mut client = session.client.clone().ready().await.expect("an open connection");
@@ -94,7 +94,7 @@ async fn a_call_whose_headers_are_too_long_is_refused_and_counted_and_the_next_c
     }
     let unread = call_with_long_header(&session, read).await;
     assert_eq!(unread.headers().await.status(), 431, "a list that h2 does not read");
-    assert_eq!(session.call(call::PATH, valid_request(), true).await.status().await, "0");
+    assert_eq!(session.call(PATH, valid_request(), true).await.status().await, "0");
     assert_eq!(session.failures("invalid"), 2);
     let sent_in_full = call_with_long_header(&session, read + read / 4).await;
     assert_eq!(sent_in_full.headers().await.status(), 431);

@@ -71,7 +71,7 @@ impl SlowServer {
 async fn call(client: &SendRequest<Bytes>, calls: usize) -> Vec<OpenedCall> {
     let mut opened = Vec::new();
     for _ in 0..calls {
-        opened.push(open_call(client, call::PATH, limited_request(), true).await);
+        opened.push(open_call(client, PATH, limited_request(), true).await);
     }
     opened
 }
@@ -190,7 +190,7 @@ async fn a_call_whose_time_is_over_before_it_starts_is_not_decided() {
     let server = SlowServer::new();
     let (client, _) = server.connect().await;
     let _decided = call(&client, DECISIONS_AT_ONCE).await;
-    let request = Request::post(format!("http://server{}", call::PATH))
+    let request = Request::post(format!("http://server{}", PATH))
         .header("content-type", "application/grpc")
         .header("grpc-timeout", "20m");
     let mut ready = client.clone().ready().await.expect("an open connection");

@@ -47,7 +47,7 @@ impl FullPort {
 
     async fn call_all(&self) {
         for client in &self.clients {
-            let call = open_call(client, call::PATH, valid_request(), true).await;
+            let call = open_call(client, PATH, valid_request(), true).await;
             assert_eq!(call.status().await, "0");
         }
     }
@@ -64,7 +64,7 @@ async fn connections_without_a_call_make_place_for_a_caller() {
     assert_eq!(port.closed(), 2, "a sixteenth of the places is free");
     for _ in 0..20 {
         let caller = port.connect(address(3)).await.expect("a place");
-        let call = open_call(&caller, call::PATH, valid_request(), true).await;
+        let call = open_call(&caller, PATH, valid_request(), true).await;
         assert_eq!(call.status().await, "0");
         // The next idle connection has closed.
         tokio::time::sleep(SETTLE).await;

@@ -30,7 +30,7 @@ impl Miser {
         let connection = end_of(connection);
         let (mut answers, mut taken) = (Vec::new(), 0);
         while taken < WINDOW {
-            let answered = open_call(&client, call::PATH, valid_request(), true).await;
+            let answered = open_call(&client, PATH, valid_request(), true).await;
             let mut answer = answered.headers().await.into_body();
             taken += answer.data().await.expect("not the end").expect("data").len();
             answers.push(answer);
@@ -42,7 +42,7 @@ impl Miser {
     async fn reset(&self, calls: usize) -> usize {
         for call in 0..calls {
             let Ok(mut client) = self.client.clone().ready().await else { return call };
-            let request = Request::post(format!("http://server{}", call::PATH))
+            let request = Request::post(format!("http://server{}", PATH))
                 .header("content-type", "application/grpc")
                 .body(())
                 .expect("valid");
@@ -79,10 +79,10 @@ async fn a_client_that_resets_calls_and_takes_answers_is_never_closed() {
     let session = Session::start(65_535).await;
     for _ in 0..100 {
         for _ in 0..100 {
-            let reset = open_call(&session.client, call::PATH, valid_request(), true).await;
+            let reset = open_call(&session.client, PATH, valid_request(), true).await;
             reset.headers().await;
         }
-        let taken = open_call(&session.client, call::PATH, valid_request(), true).await;
+        let taken = open_call(&session.client, PATH, valid_request(), true).await;
         assert_eq!(taken.status().await, "0");
     }
     assert!(!session.served.is_finished());
@@ -122,7 +122,7 @@ impl Attacker {
         // The static table of HPACK: `:method POST`, `:scheme http`.
         let block = [
             b"\x83\x86".to_vec(),
-            literal(":path", call::PATH),
+            literal(":path", PATH),
             literal(":authority", "server"),
             literal("content-type", "application/grpc"),
         ]

@@ -33,22 +33,23 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::accepted_calls::MAX_CONCURRENT_STREAMS;
-use super::answering::CALL_TIMEOUT;
-use super::call::{self, CallServer};
+use super::call::CallServer;
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
 use super::decisions::Decisions;
 use super::message::MessageBounds;
-use super::open_calls::{GrpcOptions, WorkerCounts};
+use super::open_calls::WorkerCounts;
 use super::placement::Placement;
 use super::routed_calls::StreamPlaces;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};
+use crate::grpc::GrpcOptions;
+use crate::grpc::head::{CALL_TIMEOUT, PATH};
 use crate::grpc::other_services::other_services;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::grpc::tonic_server::MAX_CONCURRENT_STREAMS;
 use crate::grpc::worker::runtime;
 use crate::net::admission::Admitted;
 use crate::net::listener::PortStream;
@@ -111,6 +112,7 @@ fn options() -> GrpcOptions {
         hold_at_most: HOLD_AT_MOST,
         max_connection_age: Some(AGE),
         finish_within: FINISH_WITHIN,
+        fast: true,
     }
 }
 
@@ -129,7 +131,8 @@ fn server_of<S: Store + 'static>(
         counts: Arc::new(counts),
         bounds,
         decisions: Decisions::new(handler),
-        routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
+        routes: other_services(Readiness::not_ready(&[]), CancellationToken::new())
+            .expect("a valid description of the services"),
     };
     Arc::new(ConnectionServer {
         calls: Arc::new(calls),
@@ -232,7 +235,7 @@ fn valid_request() -> Bytes {
 #[tokio::test(start_paused = true)]
 async fn every_refused_call_is_counted_and_answered_with_its_status() {
     let mut session = Session::start(65_535).await;
-    let ok = session.call(call::PATH, valid_request(), true).await.status().await;
+    let ok = session.call(PATH, valid_request(), true).await.status().await;
     assert_eq!((ok.as_str(), session.failures("invalid")), ("0", 0));
     // The body of the call, and its status.
     let table = [
@@ -246,7 +249,7 @@ async fn every_refused_call_is_counted_and_answered_with_its_status() {
     let calls = u64::try_from(table.len()).expect("few");
     for (body, status) in table {
         let sent = format!("{body:?}");
-        assert_eq!(session.call(call::PATH, body, true).await.status().await, status, "{sent}");
+        assert_eq!(session.call(PATH, body, true).await.status().await, status, "{sent}");
     }
     assert_eq!(session.failures("invalid"), calls);
 }
@@ -256,7 +259,7 @@ async fn a_call_whose_request_does_not_arrive_ends_after_two_seconds() {
     let mut session = Session::start(65_535).await;
     let half = valid_request().split_to(10);
     let start = Instant::now();
-    assert_eq!(session.call(call::PATH, half, false).await.status().await, "4");
+    assert_eq!(session.call(PATH, half, false).await.status().await, "4");
     assert_eq!(start.elapsed(), Duration::from_secs(2));
     assert_eq!(session.failures("incomplete"), 1);
 }
@@ -265,7 +268,7 @@ async fn a_call_whose_request_does_not_arrive_ends_after_two_seconds() {
 async fn an_answer_that_is_not_taken_is_reset_after_the_timeout() {
     let mut session = Session::start(0).await;
     let start = Instant::now();
-    let mut answer = session.call(call::PATH, valid_request(), true).await.headers().await;
+    let mut answer = session.call(PATH, valid_request(), true).await.headers().await;
     let error = answer.body_mut().data().await.expect("not the end").expect_err("a reset");
     assert_eq!(error.reason(), Some(Reason::CANCEL));
     assert!((CALL_TIMEOUT..CALL_TIMEOUT + SETTLE).contains(&start.elapsed()), "{:?}", start.elapsed());
@@ -277,14 +280,14 @@ async fn a_connection_may_hold_as_many_untaken_answers_as_the_bound_allows() {
     let mut session = Session::start(0).await;
     let mut untaken = Vec::new();
     for _ in 0..MAX_OPEN {
-        untaken.push(session.call(call::PATH, valid_request(), true).await.headers().await);
+        untaken.push(session.call(PATH, valid_request(), true).await.headers().await);
     }
-    assert_eq!(session.call(call::PATH, valid_request(), true).await.status().await, "14");
+    assert_eq!(session.call(PATH, valid_request(), true).await.status().await, "14");
     assert_eq!(session.failures("overloaded"), 1);
     // A client that resets its calls has room again.
     drop(untaken);
     tokio::time::sleep(SETTLE).await;
-    session.call(call::PATH, valid_request(), true).await.headers().await;
+    session.call(PATH, valid_request(), true).await.headers().await;
     assert_eq!(session.failures("overloaded"), 1);
 }
 
@@ -311,7 +314,7 @@ async fn a_stream_lasts_until_the_server_stops_and_does_not_delay_the_stop() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_takes_no_answers_delays_the_stop_by_one_second() {
     let mut session = Session::start(0).await;
-    let untaken = session.call(call::PATH, valid_request(), true).await.headers().await;
+    let untaken = session.call(PATH, valid_request(), true).await.headers().await;
     let stopped = Instant::now();
     session.stop.cancel();
     session.served.await.expect("no panic");
@@ -378,8 +381,8 @@ async fn call_beside_a_thousand() {
     let mut server = server(2 * GREEDY, &metrics, &stop);
     Arc::get_mut(&mut server).expect("not shared yet").bytes_per_poll = BYTES_PER_POLL;
     let ((greedy, greedy_served), (modest, modest_served)) = (connect().await, connect().await);
-    let _greedy = send_calls(greedy, GREEDY, call::PATH, &valid_request()).await;
-    let modest = send_calls(modest, 1, call::PATH, &valid_request()).await.pop().expect("one call");
+    let _greedy = send_calls(greedy, GREEDY, PATH, &valid_request()).await;
+    let modest = send_calls(modest, 1, PATH, &valid_request()).await.pop().expect("one call");
     // Both clients write before the server reads.
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -7,6 +7,8 @@ use futures_util::future::join_all;
 use super::callers::{limited_request, rules_of_one_domain};
 use super::held_calls::SlowStore;
 use super::*;
+use crate::grpc::acceptor::Acceptor;
+use crate::grpc::fast::balance;
 use crate::grpc::worker::{BoxError, GrpcService, WorkerContext, WorkerPool};
 use crate::grpc::worker_link::GiveAway;
 use crate::net::PortListener;
@@ -15,20 +17,20 @@ const CONNECTIONS: usize = 8;
 const CALLS_AT_ONCE: usize = 20;
 const MOVES: usize = 200;
 
-fn context<S: Store + 'static>(handler: Handler<S>) -> Result<WorkerContext, BoxError> {
+fn context<S>(handler: Handler<S>) -> Result<WorkerContext<S>, BoxError> {
     Ok(WorkerContext {
-        decisions: Decisions::new(handler),
+        handler,
         close: Box::pin(std::future::ready(())),
         died: Box::pin(std::future::pending()),
     })
 }
 
 /// A service of two workers, and its port.
-async fn service(
+async fn service<S>(
     decisions_at_once: usize,
     metrics: &Metrics,
-    make_context: impl Fn() -> Result<WorkerContext, BoxError> + Send + Sync + 'static,
-) -> (GrpcService, PortListener, SocketAddr) {
+    make_context: impl Fn() -> Result<WorkerContext<S>, BoxError> + Send + Sync + 'static,
+) -> (Arc<GrpcService<S>>, PortListener, SocketAddr) {
     let bounds = ConnectionBounds { total: CONNECTIONS, per_address: CONNECTIONS };
     let service = GrpcService {
         options: GrpcOptions {
@@ -40,11 +42,11 @@ async fn service(
         admission: Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc)),
         tls: None,
         unfinished: UnfinishedBytes::new(UNFINISHED_BYTES),
-        make_context: Arc::new(make_context),
+        make_context: Box::new(make_context),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    (service, PortListener::of_tcp(listener), address)
+    (Arc::new(service), PortListener::of_tcp(listener), address)
 }
 
 async fn connect_all(address: SocketAddr, connections: usize) -> Vec<SendRequest<Bytes>> {
@@ -68,7 +70,8 @@ async fn calls_are_answered_while_their_connections_move() {
         }
     };
     let (service, listener, address) = service(DECISIONS_AT_ONCE, &metrics, make_context).await;
-    let (workers, mut acceptor, balancer) = WorkerPool::start(&service).expect("threads");
+    let (pool, workers) = WorkerPool::start(&service).expect("threads");
+    let mut acceptor = Acceptor::new(Arc::clone(&workers));
     let accept = acceptor.run(&listener, &service.admission, None);
     let test = async {
         let clients = connect_all(address, CONNECTIONS).await;
@@ -76,9 +79,8 @@ async fn calls_are_answered_while_their_connections_move() {
         let callers = join_all(clients.iter().map(|client| async {
             let mut answered = 0;
             while !*stopped.borrow() {
-                let calls = (0..CALLS_AT_ONCE).map(|_| async {
-                    open_call(client, call::PATH, valid_request(), true).await.status().await
-                });
+                let calls = (0..CALLS_AT_ONCE)
+                    .map(|_| async { open_call(client, PATH, valid_request(), true).await.status().await });
                 for status in join_all(calls).await {
                     assert_eq!(status, "0");
                     answered += 1;
@@ -90,12 +92,12 @@ async fn calls_are_answered_while_their_connections_move() {
             for number in 0..MOVES {
                 let (from, to) = (number % 2, 1 - number % 2);
                 // A connection that the worker has not begun to serve follows a later order.
-                while balancer.workers.links[to].open_connections() < CONNECTIONS {
+                while workers.links[to].open_connections() < CONNECTIONS {
                     let order = GiveAway { to, connections: CONNECTIONS };
-                    balancer.workers.links[from].orders.send(order).await.expect("the worker runs");
+                    workers.links[from].orders.send(order).await.expect("the worker runs");
                     tokio::task::yield_now().await;
                 }
-                assert_eq!(balancer.workers.links[from].open_connections(), 0);
+                assert_eq!(workers.links[from].open_connections(), 0);
             }
             stop.send(true).expect("callers");
         };
@@ -110,7 +112,7 @@ async fn calls_are_answered_while_their_connections_move() {
     let failed = value(&metrics, "ratelimitd_request_errors_total{kind=\"invalid\",transport=\"grpc\"}");
     assert_eq!(failed, 0);
     drop(listener);
-    workers.finish().await.expect("the workers end");
+    pool.finish().await.expect("the workers end");
 }
 
 /// The workers are idle while they wait for the store: only the calls that are held tell that there is a burst.
@@ -123,17 +125,18 @@ async fn a_worker_that_holds_calls_shares_its_connections_at_once() {
         move || context(handler(rules_of_one_domain(), store.clone(), &metrics))
     };
     let (service, listener, address) = service(1, &metrics, make_context).await;
-    let (workers, mut acceptor, balancer) = WorkerPool::start(&service).expect("threads");
+    let (pool, workers) = WorkerPool::start(&service).expect("threads");
+    let mut acceptor = Acceptor::new(Arc::clone(&workers));
     let test = async {
         let clients = connect_all(address, 2).await;
         let until_served_by = async |connections: [usize; 2]| {
-            while [0, 1].map(|worker| balancer.workers.links[worker].open_connections()) != connections {
+            while [0, 1].map(|worker| workers.links[worker].open_connections()) != connections {
                 tokio::task::yield_now().await;
             }
         };
         until_served_by([2, 0]).await;
         let _calls = join_all(
-            (0..4).map(async |call| open_call(&clients[call % 2], call::PATH, limited_request(), true).await),
+            (0..4).map(async |call| open_call(&clients[call % 2], PATH, limited_request(), true).await),
         )
         .await;
         until_served_by([1, 1]).await;
@@ -142,8 +145,8 @@ async fn a_worker_that_holds_calls_shares_its_connections_at_once() {
     tokio::select! {
         () = test => {}
         () = acceptor.run(&listener, &service.admission, None) => unreachable!("the acceptor does not end"),
-        () = balancer.run() => unreachable!("the balancer does not end"),
+        () = balance(Arc::clone(&workers)) => unreachable!("the balancer does not end"),
     }
     drop(listener);
-    workers.finish().await.expect("the workers end");
+    pool.finish().await.expect("the workers end");
 }

@@ -41,7 +41,7 @@ pub(super) fn caller(name: &'static str, seen: Seen) -> TwinCaller {
         name,
         deciding: Deciding::Answers,
         method: Method::POST,
-        path: call::PATH,
+        path: PATH,
         headers: headers(&[("content-type", "application/grpc"), ("te", "trailers")]),
         frames: vec![valid_request()],
         trailers: false,

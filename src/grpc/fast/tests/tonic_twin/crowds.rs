@@ -17,7 +17,7 @@ async fn send(client: &SendRequest<Bytes>, path: &str, data: Bytes) -> h2::clien
 async fn outcomes(client: &SendRequest<Bytes>, calls: usize, data: &Bytes) -> Vec<String> {
     let mut responses = Vec::new();
     for _ in 0..calls {
-        responses.push(send(client, call::PATH, data.clone()).await);
+        responses.push(send(client, PATH, data.clone()).await);
     }
     let mut seen = join_all(responses.into_iter().map(outcome)).await;
     seen.sort();
@@ -60,7 +60,7 @@ async fn a_call_that_is_reset_leaves_the_others_alone() {
             // More calls than the server allows to be open.
             for _ in 0..2 * MAX_OPEN {
                 // Dropping the response resets the call.
-                drop(send(&client, call::PATH, charged_request()).await);
+                drop(send(&client, PATH, charged_request()).await);
                 tokio::time::sleep(SETTLE).await;
             }
             let seen = outcomes(&client, 1, &valid_request()).await;
@@ -80,7 +80,7 @@ async fn a_panic_ends_one_call_and_is_counted() {
     let calls = [valid_request(), charged_request(), valid_request(), charged_request()];
     let mut responses = Vec::new();
     for data in calls {
-        responses.push(send(&client, call::PATH, data).await);
+        responses.push(send(&client, PATH, data).await);
     }
     let mut seen = Vec::new();
     for response in responses {

@@ -8,24 +8,14 @@ mod foreign;
 mod raw_frames;
 
 use base::clock::ManualClock;
-use engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::{
-    RateLimitRequest as TonicRequest, RateLimitResponse as TonicResponse,
-};
+use engine::{Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::io::DuplexStream;
-use tonic::Status;
 
 use super::super::tests::*;
-use crate::grpc::fast::accepted_calls::MAX_CONCURRENT_STREAMS;
-use crate::grpc::fast::call::MAX_HEADER_LIST_BYTES;
-use crate::grpc::fast::connection_io::MAX_READ_HEADER_BYTES;
-use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::telemetry::traces::SpannedCall;
+use crate::grpc::head::MAX_HEADER_LIST_BYTES;
+use crate::grpc::tonic_server::{self, MAX_READ_HEADER_BYTES};
 
 const PIPE_BYTES: usize = 1 << 20;
 const WINDOW_BYTES: u32 = 1 << 20;
@@ -63,24 +53,6 @@ fn twin_handler(deciding: Deciding, metrics: &Metrics) -> Handler<TwinStore> {
     handler(rules.expect("valid rules"), store, metrics)
 }
 
-/// The handler behind the code that tonic generates.
-struct TonicService(Handler<TwinStore>);
-
-#[tonic::async_trait]
-impl RateLimitService for TonicService {
-    async fn should_rate_limit(
-        &self,
-        request: tonic::Request<TonicRequest>,
-    ) -> Result<tonic::Response<TonicResponse>, Status> {
-        let message = request.into_inner().encode_to_vec();
-        let request = RateLimitRequest::decode(&message[..]).expect("the same contract");
-        let mut span = self.0.tracer.start_call(SpannedCall::ShouldRateLimit, &HeaderMap::new());
-        let answer: RateLimitResponse = self.0.decide(|| Ok(request.into()), Caller(0), &mut span).await?;
-        let answer = TonicResponse::decode(&answer.encode_to_vec()[..]).expect("the same contract");
-        Ok(tonic::Response::new(answer))
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Twin {
     Ours,
@@ -104,17 +76,10 @@ impl Twin {
                 spawn(server.serve(theirs, placement(), admitted_place()));
             }
             Self::Tonic => {
-                let service = RateLimitServiceServer::new(TonicService(handler));
-                let service = service.max_decoding_message_size(MAX_MESSAGE_BYTES);
-                let others = other_services(Readiness::not_ready(&[])).expect("valid services");
-                let served = tonic::transport::Server::builder()
-                    .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-                    .http2_max_header_list_size(MAX_READ_HEADER_BYTES)
-                    .add_routes(others.add_service(service))
-                    .serve_with_incoming(
-                        stream::iter([Ok::<_, std::io::Error>(theirs)]).chain(stream::pending()),
-                    );
-                spawn(async { served.await.expect("the server ends with its connection") });
+                let connections = stream::iter([Ok(theirs)]).chain(stream::pending());
+                let others = other_services(Readiness::not_ready(&[]), CancellationToken::new());
+                let others = others.expect("valid services");
+                spawn(tonic_server::serve(handler, others, options(), connections, CancellationToken::new()));
             }
         }
         client

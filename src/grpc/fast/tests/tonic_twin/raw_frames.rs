@@ -32,7 +32,7 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
 fn block(authority: Option<&str>, more: &[(&str, &str)]) -> Vec<u8> {
     // The static table of HPACK: `:method POST`, `:scheme http`.
     let mut block = b"\x83\x86".to_vec();
-    block.extend(literal(":path", call::PATH));
+    block.extend(literal(":path", PATH));
     block.extend(authority.map(|authority| literal(":authority", authority)).unwrap_or_default());
     for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")].iter().chain(more) {
         block.extend(literal(name, value));
