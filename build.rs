@@ -32,8 +32,6 @@ fn compile_service(out: &Path) -> Result<(), Box<dyn Error>> {
     compiler.include_source_info(false);
     fs::write(out.join("contract.bin"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()
-        // Decision calls are answered by src/grpc/call.rs.
-        .build_server(false)
         .include_file("contract.rs")
         .emit_rerun_if_changed(false)
         .compile_fds(contract)?;

@@ -97,6 +97,7 @@ pub(super) fn grpc_options(Settings { server, store, .. }: &Settings) -> GrpcOpt
         hold_at_most: store.redis.timeout.saturating_mul(BURST_IN_TIMEOUTS).min(LONGEST_HOLD),
         max_connection_age: server.grpc.max_connection_age,
         finish_within: FINISH_WITHIN,
+        fast: server.grpc.fast,
     }
 }
 

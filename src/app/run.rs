@@ -24,7 +24,7 @@ use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;
 use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, Readiness};
 use crate::grpc;
-use crate::grpc::{BoxError, Decisions, GrpcService, MakeContext, WorkerContext};
+use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
 use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService};
 use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
@@ -121,13 +121,13 @@ impl App {
     }
 
     /// The gRPC port. Every worker makes its own store and handler on its own runtime.
-    fn grpc_service(&self, unfinished: UnfinishedBytes) -> GrpcService {
+    fn grpc_service(&self, unfinished: UnfinishedBytes) -> GrpcService<WorkerStore> {
         let stores = Arc::clone(&self.stores);
         let make_handler = self.handler_factory(Transport::Grpc);
-        let make_context: MakeContext = Arc::new(move || {
+        let make_context: MakeContext<WorkerStore> = Box::new(move || {
             let store = stores.make_store()?;
             let (close, died) = (store.close(), store.died());
-            Ok(WorkerContext { decisions: Decisions::new(make_handler(store)), close, died })
+            Ok(WorkerContext { handler: make_handler(store), close, died })
         });
         let options = grpc_options(&self.settings);
         let (readiness, admission) = (self.readiness.clone(), self.admission(Port::Grpc));

@@ -48,6 +48,12 @@ impl NoDecision {
     pub(crate) const MANY_BYTES: Self =
         Self::refused(RequestFailure::Overloaded, "unfinished requests hold too many bytes");
 
+    pub(crate) const COMPRESSED: Self =
+        Self::Unsupported("the message is compressed, which is not supported");
+    /// The panic hook has written the reason to the log.
+    pub(crate) const PANIC: Self =
+        Self::refused(RequestFailure::Panic, "the decision ended by an error of the service");
+
     /// The HTTP library refuses them.
     pub(crate) const UNREAD_HEADERS: Self =
         Self::invalid("the headers are longer, or more, than this service reads");

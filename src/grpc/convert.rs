@@ -3,13 +3,9 @@
 
 use engine::wire::{RawDescriptor, RawLimit, RawRequest, WireUnit};
 use engine::{Code, Entry, Limit, Metadata, text_of_bytes};
-use hyper::body::Bytes;
-use prost::Message as _;
-use prost::bytes::{BufMut as _, BytesMut};
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 
-use super::message::PREFIX_BYTES;
 use super::pb::envoy::config::core::v3::HeaderValue;
 use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
@@ -73,24 +69,6 @@ impl From<Answer<'_>> for RateLimitResponse {
             ..Self::default()
         }
     }
-}
-
-/// Reads the message of a decision call. prost copies the texts of a [`Bytes`] once, and those of a slice twice.
-pub(super) fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
-    // The text of the error names the field, and holds no value.
-    Ok(RateLimitRequest::decode(message).map_err(NoDecision::malformed)?.into())
-}
-
-/// The message of an answer, with its prefix.
-pub(super) fn encode(answer: &RateLimitResponse) -> Bytes {
-    let length = answer.encoded_len();
-    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
-    // The flag: the message is not compressed.
-    bytes.put_u8(0);
-    // An answer has some hundred bytes for each descriptor, so it is far below 4 GiB.
-    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    answer.encode_raw(&mut bytes);
-    bytes.freeze()
 }
 
 impl From<DescriptorStatus<'_>> for wire::DescriptorStatus {

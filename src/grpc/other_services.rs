@@ -3,6 +3,7 @@
 
 use futures_util::future::{pending, ready};
 use futures_util::stream::{BoxStream, Stream, StreamExt as _, once, unfold};
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -16,13 +17,17 @@ use crate::decide::Readiness;
 const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// The router of these services.
-pub(super) fn other_services(readiness: Readiness) -> Result<Routes, tonic_reflection::server::Error> {
+/// A watch of health ends at the stop.
+pub(super) fn other_services(
+    readiness: Readiness,
+    stop: CancellationToken,
+) -> Result<Routes, tonic_reflection::server::Error> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let health = HealthServer::new(HealthService(readiness));
+    let health = HealthServer::new(HealthService { readiness, stop });
     let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
     let v1 = reflection().build_v1()?;
     let v1alpha = reflection().build_v1alpha()?;
@@ -40,7 +45,10 @@ const SERVICE_NAMES: [&str; 2] = ["", "ratelimit"];
 
 /// Health. The service names above are the only ones while the process runs.
 #[derive(Debug)]
-struct HealthService(Readiness);
+struct HealthService {
+    readiness: Readiness,
+    stop: CancellationToken,
+}
 
 #[tonic::async_trait]
 impl Health for HealthService {
@@ -51,7 +59,7 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         if is_known(request.get_ref()) {
-            Ok(Response::new(response(status(self.0.is_ready()))))
+            Ok(Response::new(response(status(self.readiness.is_ready()))))
         } else {
             Err(Status::not_found("the server has no service of this name"))
         }
@@ -64,11 +72,14 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let statuses = if is_known(request.get_ref()) {
-            statuses(&self.0).boxed()
+            statuses(&self.readiness).boxed()
         } else {
             once(ready(ServingStatus::ServiceUnknown)).chain(once(pending())).boxed()
         };
-        Ok(Response::new(statuses.map(|status| Ok(response(status))).boxed()))
+        let stopped = self.stop.clone().cancelled_owned();
+        let end = once(ready(Err(Status::unavailable("the server closes this connection"))));
+        let statuses = statuses.map(|status| Ok(response(status))).take_until(stopped);
+        Ok(Response::new(statuses.chain(end).boxed()))
     }
 }
 
@@ -114,7 +125,7 @@ mod tests {
     #[tokio::test]
     async fn a_watch_sends_each_change_once() {
         let readiness = Readiness::not_ready(&[NotReadyReason::Starting]);
-        let health = HealthService(readiness.clone());
+        let health = HealthService { readiness: readiness.clone(), stop: CancellationToken::new() };
         let mut watch = health.watch(asked("ratelimit")).await.expect("a stream").into_inner();
         let mut next =
             || watch.next().now_or_never().map(|sent| sent.expect("no end").expect("no error").status());
@@ -130,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn a_watch_of_an_unknown_service_stays_open() {
         let readiness = Readiness::not_ready(&[]);
-        let health = HealthService(readiness.clone());
+        let health = HealthService { readiness: readiness.clone(), stop: CancellationToken::new() };
         let mut watch = health.watch(asked("another")).await.expect("a stream").into_inner();
         let first = watch.next().await.expect("a message").expect("no error");
         assert_eq!(first.status(), ServingStatus::ServiceUnknown);

@@ -7,27 +7,24 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+use engine::Store;
 use futures_util::future::{BoxFuture, select_all};
 use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::service::Routes;
 
 use super::acceptor::Acceptor;
-use super::balance::Balancer;
-use super::call::CallServer;
-use super::connection::ConnectionServer;
-use super::connection_io::BYTES_PER_POLL;
-use super::decisions::Decisions;
-use super::message::MessageBounds;
-use super::open_calls::{GrpcOptions, WorkerCounts};
+use super::fast::{self, StreamPlaces};
 use super::other_services::other_services;
-use super::routed_calls::StreamPlaces;
-use super::served_connections::ServedConnections;
-use super::worker_link::{Arriving, Inbox, Workers};
-use crate::decide::Readiness;
+use super::tonic_server;
+use super::worker_link::{Inbox, Workers};
+use crate::decide::{Handler, Readiness};
 use crate::net::tls_port::PortTls;
 use crate::net::{Admission, PortListener, UnfinishedBytes};
 
@@ -53,9 +50,25 @@ pub enum GrpcError {
     },
 }
 
-/// What [`serve`] needs beside the listener.
-#[derive(Clone)]
-pub struct GrpcService {
+#[derive(Clone, Copy, Debug)]
+pub struct GrpcOptions {
+    /// Threads, each with its own runtime, limiter and Redis store.
+    pub workers: NonZeroUsize,
+    /// The most decisions of a worker that may wait for its store at once; its connections share them equally. Further
+    /// calls are held.
+    pub decisions_at_once: NonZeroUsize,
+    /// The longest time that a call is held.
+    pub hold_at_most: Duration,
+    /// The client of an older connection gets GOAWAY, so that load spreads to new processes; `None` = never.
+    pub max_connection_age: Option<Duration>,
+    /// Time limit for calls in flight after the listener is closed or a connection has got GOAWAY.
+    pub finish_within: Duration,
+    /// Whether the server of `fast` serves the connections, and not that of tonic.
+    pub fast: bool,
+}
+
+/// What [`serve`] needs beside the listener. `S` is the store.
+pub struct GrpcService<S> {
     pub options: GrpcOptions,
     pub readiness: Readiness,
     pub admission: Admission,
@@ -64,14 +77,14 @@ pub struct GrpcService {
     /// Shared with the HTTP ports.
     pub unfinished: UnfinishedBytes,
     /// Called once in each worker, on its runtime.
-    pub make_context: MakeContext,
+    pub make_context: MakeContext<S>,
 }
 
-pub type MakeContext = Arc<dyn Fn() -> Result<WorkerContext, BoxError> + Send + Sync>;
+pub type MakeContext<S> = Box<dyn Fn() -> Result<WorkerContext<S>, BoxError> + Send + Sync>;
 
 /// What a worker needs to answer calls.
-pub struct WorkerContext {
-    pub decisions: Decisions,
+pub struct WorkerContext<S> {
+    pub handler: Handler<S>,
     /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
     pub close: BoxFuture<'static, ()>,
     /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
@@ -83,21 +96,23 @@ pub struct WorkerContext {
 ///
 /// # Errors
 /// [`GrpcError`] when a worker cannot start or ends by itself.
-pub async fn serve(
+pub async fn serve<S: Store + 'static>(
     listener: PortListener,
-    service: GrpcService,
+    service: GrpcService<S>,
     stop: CancellationToken,
 ) -> Result<(), GrpcError> {
-    let (mut workers, mut acceptor, balancer) = WorkerPool::start(&service)?;
+    let service = Arc::new(service);
+    let (mut pool, workers) = WorkerPool::start(&service)?;
+    let mut acceptor = Acceptor::new(Arc::clone(&workers));
     tokio::select! {
-        error = workers.first_to_end() => return Err(error),
+        error = pool.first_to_end() => return Err(error),
         () = acceptor.run(&listener, &service.admission, service.tls.as_ref()) => {}
-        () = balancer.run() => {}
+        () = fast::balance(workers), if service.options.fast => {}
         () = stop.cancelled() => {}
     }
     // Clients cannot connect any more while the calls in flight are finished.
     drop(listener);
-    workers.finish().await
+    pool.finish().await
 }
 
 /// Tells the workers to stop when it is dropped.
@@ -116,11 +131,17 @@ struct WorkerHandle {
 }
 
 impl WorkerPool {
-    /// Starts every worker. The returned acceptor gives them connections, and the balancer moves connections.
-    pub(super) fn start(service: &GrpcService) -> Result<(Self, Acceptor, Balancer), GrpcError> {
+    /// Starts every worker. What is returned beside the pool reaches them.
+    pub(super) fn start<S: Store + 'static>(
+        service: &Arc<GrpcService<S>>,
+    ) -> Result<(Self, Arc<Workers>), GrpcError> {
         let (stop, streams) = (CancellationToken::new(), StreamPlaces::default());
         let count = service.options.workers.get();
         let (workers, inboxes) = Workers::new(count);
+        if !service.options.fast {
+            // Nothing moves the connections of tonic's server.
+            workers.set_in_use(count);
+        }
         let all_closed = Arc::new(Barrier::new(count));
         let start = |(index, inbox)| {
             let worker = Worker {
@@ -128,15 +149,14 @@ impl WorkerPool {
                 workers: Arc::clone(&workers),
                 inbox,
                 all_closed: Arc::clone(&all_closed),
-                service: service.clone(),
+                service: Arc::clone(service),
                 streams: streams.clone(),
                 stop: stop.clone(),
             };
             WorkerHandle::start(index, worker)
         };
         let started = inboxes.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
-        let acceptor = Acceptor::new(Arc::clone(&workers));
-        Ok((Self { workers: started, stop: stop.drop_guard() }, acceptor, Balancer { workers }))
+        Ok((Self { workers: started, stop: stop.drop_guard() }, workers))
     }
 
     /// Waits until a worker ends by itself.
@@ -162,7 +182,7 @@ impl WorkerPool {
 }
 
 impl WorkerHandle {
-    fn start(index: usize, worker: Worker) -> Result<Self, GrpcError> {
+    fn start<S: Store + 'static>(index: usize, worker: Worker<S>) -> Result<Self, GrpcError> {
         let (running, ended) = oneshot::channel();
         let run = move || {
             let result = worker.run();
@@ -210,19 +230,33 @@ pub(super) fn runtime() -> io::Result<Runtime> {
 }
 
 /// One worker, before its thread starts.
-struct Worker {
+struct Worker<S> {
     index: usize,
     /// All of them, this one included.
     workers: Arc<Workers>,
     inbox: Inbox,
     /// Each worker waits here when its connections are closed.
     all_closed: Arc<Barrier>,
-    service: GrpcService,
+    service: Arc<GrpcService<S>>,
     streams: StreamPlaces,
     stop: CancellationToken,
 }
 
-impl Worker {
+/// The part of a worker that one of the two servers gets: where its connections come from, and what they share.
+pub(super) struct Seat {
+    /// The index of the worker.
+    pub(super) own: usize,
+    pub(super) workers: Arc<Workers>,
+    pub(super) inbox: Inbox,
+    pub(super) options: GrpcOptions,
+    pub(super) unfinished: UnfinishedBytes,
+    pub(super) streams: StreamPlaces,
+    /// The services beside the decision.
+    pub(super) others: Routes,
+    pub(super) stop: CancellationToken,
+}
+
+impl<S: Store + 'static> Worker<S> {
     /// Serves on this thread until told to stop, then finishes the calls in flight.
     fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
@@ -234,67 +268,39 @@ impl Worker {
         served
     }
 
-    async fn serve(mut self) -> Result<(), WorkerError> {
-        let GrpcService { options, readiness, unfinished, make_context, .. } = self.service.clone();
-        let WorkerContext { decisions, close, died } = make_context().map_err(WorkerError::StoreSetup)?;
-        let mut counts = WorkerCounts::new(&options, decisions.failures.clone(), decisions.meter.clone());
-        counts.burst = Arc::clone(&self.workers.burst);
-        let calls = CallServer {
-            bounds: MessageBounds { max_bytes: decisions.max_message_bytes, unfinished },
-            decisions,
-            counts: Arc::new(counts),
-            routes: other_services(readiness).map_err(WorkerError::Reflection)?,
-        };
-        let server = Arc::new(ConnectionServer {
-            calls: Arc::new(calls),
-            streams: self.streams.clone(),
+    async fn serve(self) -> Result<(), WorkerError> {
+        let (service, options) = (&self.service, self.service.options);
+        let WorkerContext { handler, close, died } =
+            (service.make_context)().map_err(WorkerError::StoreSetup)?;
+        let seat = Seat {
+            own: self.index,
+            workers: self.workers,
+            inbox: self.inbox,
             options,
-            bytes_per_poll: BYTES_PER_POLL,
-            stop: self.stop.clone(),
-        });
+            unfinished: service.unfinished.clone(),
+            streams: self.streams,
+            others: other_services(service.readiness.clone(), self.stop.clone())
+                .map_err(WorkerError::Reflection)?,
+            stop: self.stop,
+        };
+        let serve_connections = async {
+            match options.fast {
+                true => fast::serve_connections(handler, seat).await,
+                false => tonic_server::serve_connections(handler, seat).await,
+            }
+        };
         tokio::select! {
-            () = self.serve_connections(&server) => self.wait_for_other_workers().await,
+            () = serve_connections => {}
             reason = died => return Err(WorkerError::StoreTask(reason)),
+        }
+        // A connection that has moved keeps the timers that began on another worker, and needs the runtime of that
+        // worker.
+        if tokio::time::timeout(options.finish_within, self.all_closed.wait()).await.is_err() {
+            tracing::debug!("other workers still serve connections");
         }
         if tokio::time::timeout(options.finish_within, close).await.is_err() {
             tracing::warn!("the store did not end within {:?}", options.finish_within);
         }
         Ok(())
-    }
-
-    /// Serves until told to stop, then waits until the connections are closed.
-    async fn serve_connections(&mut self, server: &Arc<ConnectionServer>) {
-        let mut served = ServedConnections::new(Arc::clone(server), Arc::clone(&self.workers), self.index);
-        loop {
-            tokio::select! {
-                () = self.stop.cancelled() => break,
-                Some(arriving) = self.inbox.arriving.recv() => match arriving {
-                    Arriving::New(accepted) => served.start(accepted),
-                    Arriving::Moved(moving) => served.go_on(moving),
-                },
-                Some(order) = self.inbox.orders.recv() => served.give_away(order),
-                Some(()) = served.one_leaves() => {}
-            }
-        }
-        // A connection that is on its way here from another worker is served to its end.
-        self.inbox.arriving.close();
-        while let Some(arriving) = self.inbox.arriving.recv().await {
-            if let Arriving::Moved(moving) = arriving {
-                served.go_on(moving);
-            }
-        }
-        let all_closed = async { while served.one_leaves().await.is_some() {} };
-        if tokio::time::timeout(self.service.options.finish_within, all_closed).await.is_err() {
-            tracing::warn!("connections were still open after {:?}", self.service.options.finish_within);
-        }
-    }
-
-    /// Waits until no worker serves a connection. A connection that has moved keeps the timers that began on another
-    /// worker, and needs the runtime of that worker.
-    async fn wait_for_other_workers(&self) {
-        let all_closed = tokio::time::timeout(self.service.options.finish_within, self.all_closed.wait());
-        if all_closed.await.is_err() {
-            tracing::debug!("other workers still serve connections");
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, mpsc};
 
-use super::placement::{CountedConnection, MovingConnection};
+use super::fast::MovingConnection;
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, TlsSession};
 
@@ -41,6 +41,9 @@ pub(super) enum Arriving {
     New(AcceptedConnection),
     Moved(MovingConnection),
 }
+
+/// Counts one connection of a worker until it is dropped: the worker has another clone.
+pub(super) type CountedConnection = Arc<()>;
 
 /// A connection that its worker has not begun to serve.
 #[derive(Debug)]

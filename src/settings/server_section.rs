@@ -55,6 +55,8 @@ pub struct GrpcServer {
     pub address: ListenAddress,
     /// `server.grpc.max_connection_age`: when the client is asked to open another connection; `None` is never.
     pub max_connection_age: Option<Duration>,
+    /// `server.grpc.fast`: whether our server on h2 serves the port, and not that of tonic.
+    pub fast: bool,
     /// `server.grpc.tls.*`; `None` is clear text.
     pub tls: Option<ServerTls>,
 }
@@ -90,6 +92,7 @@ impl Server {
                     "24h",
                     duration_or_never("1s", "365d"),
                 ),
+                fast: reader.take("server.grpc.fast", "true", flag()),
                 tls: tls_from_reader(reader, "server.grpc"),
             },
             http_address: reader.take("server.http.address", "0.0.0.0:8080", tcp_address()),

@@ -21,6 +21,8 @@ const AT_ONCE: usize = 4;
 #[derive(Clone, Copy)]
 pub enum Counters<'r> {
     Memory,
+    /// As `Memory`, served by tonic (`server.grpc.fast: false`).
+    MemoryByTonic,
     /// In the Redis at this URL, each case with its own prefix of keys.
     Redis(&'r str),
 }
@@ -63,4 +65,9 @@ fn problem(case: &Case, counters: Counters<'_>) -> Option<String> {
 #[test]
 fn answers_are_those_of_the_reference() {
     play_all(Counters::Memory);
+}
+
+#[test]
+fn answers_by_tonic_are_those_of_the_reference() {
+    play_all(Counters::MemoryByTonic);
 }

@@ -17,6 +17,7 @@ pub fn plan(case: &Case, counters: Counters<'_>, attempt: usize) -> Plan {
     let plan = match counters {
         // In the environment, because the default in the settings file does not count as chosen.
         Counters::Memory => plan.env("STORE__KIND", "memory"),
+        Counters::MemoryByTonic => plan.env("STORE__KIND", "memory").set("server.grpc.fast", false),
         Counters::Redis(url) => plan.redis(url),
     };
     let sets_prefix = case.settings.iter().any(|(name, _)| name == "CACHE_KEY_PREFIX");

@@ -12,6 +12,10 @@ domain: crowd
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1000000 } }]
 ";
 
+fn plan() -> Plan {
+    Plan::new(RULES).server_of(module_path!())
+}
+
 /// An HTTP/2 preface and an empty SETTINGS frame: a client that then waits.
 const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
@@ -72,7 +76,7 @@ pub(crate) async fn fill_grpc_port(service: &Ratelimitd) -> Vec<TcpStream> {
 
 #[tokio::test]
 async fn the_soft_limit_of_open_files_is_raised_to_the_hard_limit() {
-    let service = Plan::new(RULES).open_files(64, 1_024).start();
+    let service = plan().open_files(64, 1_024).start();
     service.log_with("limit=1024 soft=64 hard=1024");
     let mut open = Vec::new();
     for _ in 0..100 {
@@ -85,7 +89,7 @@ async fn the_soft_limit_of_open_files_is_raised_to_the_hard_limit() {
 
 #[tokio::test]
 async fn connections_leave_open_files_for_the_pages_and_for_changed_rules() {
-    let service = Plan::new(RULES).open_files(256, 256).start();
+    let service = plan().open_files(256, 256).start();
     let open = fill_grpc_port(&service).await;
     assert!(http::get(service.http_port(), "/livez", &[]).is_ok_and(|answer| answer.status == 200));
     let limits = || http::get(service.admin_port(), "/rlconfig", &[]).expect("an answer").body;
@@ -101,7 +105,7 @@ async fn connections_leave_open_files_for_the_pages_and_for_changed_rules() {
 
 #[tokio::test]
 async fn one_address_leaves_connections_to_the_others() {
-    let service = Plan::new(RULES).set("server.max_connections_per_address", 3).start();
+    let service = plan().set("server.max_connections_per_address", 3).start();
     let mut greedy = Vec::new();
     for _ in 0..5 {
         greedy.push(greet("127.0.1.1", service.grpc_port()).await.expect("a connection"));
@@ -116,7 +120,7 @@ async fn one_address_leaves_connections_to_the_others() {
 
 #[tokio::test]
 async fn idle_connections_do_not_keep_probes_and_scrapers_out() {
-    let service = Plan::new(RULES).open_files(256, 256).start();
+    let service = plan().open_files(256, 256).start();
     for port in [service.http_port(), service.admin_port()] {
         let mut idle = Vec::new();
         for n in 0..64 {
@@ -139,7 +143,7 @@ async fn idle_connections_do_not_keep_probes_and_scrapers_out() {
 /// With 256 open files the HTTP port has 32 connections. Before each probe more half requests arrive.
 #[tokio::test]
 async fn half_requests_do_not_keep_probes_and_scrapers_out() {
-    let service = Plan::new(RULES).open_files(256, 256).start();
+    let service = plan().open_files(256, 256).start();
     let port = service.http_port();
     let mut half = Vec::new();
     for round in 0..20 {

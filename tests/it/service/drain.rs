@@ -18,6 +18,10 @@ domain: drain
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1000000 } }]
 ";
 
+fn plan() -> Plan {
+    Plan::new(RULES).server_of(module_path!())
+}
+
 fn is_ready(service: &Ratelimitd) -> bool {
     http::get(service.http_port(), "/readyz", &[]).is_ok_and(|answer| answer.status == 200)
 }
@@ -34,7 +38,7 @@ async fn call_until_unhealthy(port: u16, stopped: Arc<AtomicBool>, answered: Arc
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_fails_while_a_process_is_replaced() {
-    let mut service = Plan::new(RULES).set("server.drain", "2s").start();
+    let mut service = plan().set("server.drain", "2s").start();
     let (stopped, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let port = service.grpc_port();
     let calls = (0..16).map(|_| call_until_unhealthy(port, Arc::clone(&stopped), Arc::clone(&answered)));
@@ -69,7 +73,7 @@ async fn no_call_fails_while_a_process_is_replaced() {
 
 #[test]
 fn an_idle_connection_does_not_delay_the_exit() {
-    let mut service = Plan::new(RULES).set("server.drain", "0s").start();
+    let mut service = plan().set("server.drain", "0s").start();
     // One open connection without data on each port.
     let ports = [service.grpc_port(), service.http_port(), service.admin_port()];
     let silent = ports.map(|port| std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection"));
@@ -82,7 +86,7 @@ fn an_idle_connection_does_not_delay_the_exit() {
 
 #[tokio::test]
 async fn an_open_stream_does_not_delay_the_exit() {
-    let mut service = Plan::new(RULES).set("server.drain", "0s").start();
+    let mut service = plan().set("server.drain", "0s").start();
     let address = format!("http://127.0.0.1:{}", service.grpc_port());
     let channel = tonic::transport::Endpoint::from_shared(address).expect("a URL").connect().await;
     let mut health = HealthClient::new(channel.expect("a connection"));
@@ -107,7 +111,7 @@ async fn an_open_stream_does_not_delay_the_exit() {
 
 #[test]
 fn a_second_signal_ends_the_process_at_once() {
-    let mut service = Plan::new(RULES).set("server.drain", "1h").start();
+    let mut service = plan().set("server.drain", "1h").start();
     service.terminate();
     wait::expect("draining", || !is_ready(&service));
     // Signals within a second of the first one are the same stop.
@@ -125,7 +129,7 @@ fn a_second_signal_ends_the_process_at_once() {
 #[test]
 fn a_signal_that_is_repeated_at_once_does_not_cut_the_drain() {
     for signals in [&["TERM", "INT", "TERM"][..], &["TERM", "TERM"]] {
-        let mut service = Plan::new(RULES).set("server.drain", "2s").start();
+        let mut service = plan().set("server.drain", "2s").start();
         service.signal(signals);
         let status = service.wait_exit();
         assert!(status.success(), "{signals:?}: {status}");
@@ -135,7 +139,7 @@ fn a_signal_that_is_repeated_at_once_does_not_cut_the_drain() {
 
 #[test]
 fn signals_that_were_ignored_at_the_start_stop_nothing() {
-    let mut service = Plan::new(RULES).set("server.drain", "0s").ignore("HUP").ignore("INT").start();
+    let mut service = plan().set("server.drain", "0s").ignore("HUP").ignore("INT").start();
     service.signal(&["HUP", "INT"]);
     assert!(is_ready(&service));
     assert!(!service.log().contains("asked to stop"), "{}", service.log());
@@ -152,7 +156,7 @@ fn a_port_in_use_ends_the_process_with_the_reason() {
     for setting in ["server.grpc.address", "server.http.address", "server.admin.address"] {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = taken.local_addr().expect("an address").to_string();
-        let Err(problem) = Plan::new(RULES).set(setting, address.as_str()).try_start() else {
+        let Err(problem) = plan().set(setting, address.as_str()).try_start() else {
             panic!("{setting}: the port is in use");
         };
         assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");

@@ -16,7 +16,7 @@ descriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 2 } }]
 ";
 
 fn plan(path: &Path) -> Plan {
-    Plan::new(RULES).set("server.grpc.address", format!("unix:{}", path.display()))
+    Plan::new(RULES).server_of(module_path!()).set("server.grpc.address", format!("unix:{}", path.display()))
 }
 
 /// The umask of this process, which the service inherits.

@@ -4,6 +4,7 @@ mod admin_access;
 mod admin_address;
 mod admin_token;
 pub(crate) mod admission;
+mod by_tonic;
 pub(crate) mod changed_limits;
 pub(crate) mod connections;
 pub(crate) mod drain;

@@ -8,7 +8,7 @@ use envoy_types::pb::google::protobuf::{Struct, Value};
 
 use super::{decide_one, plan, request_for, service, with_hits};
 use crate::support::grpc::{Code, DescriptorStatus, RateLimitResponse, Rls, descriptor, request};
-use crate::support::process::Ratelimitd;
+use crate::support::process::Plan;
 use crate::support::wait::unix_seconds;
 
 const DAY: u64 = 86_400;
@@ -254,10 +254,11 @@ async fn dynamic_metadata_describes_the_decision() {
 #[tokio::test]
 async fn the_delay_of_a_queue_is_sent_with_default_settings() {
     let limit = "unit: hour, requests_per_unit: 2, burst: 2, algorithm: leaky_bucket, mode: queue";
-    let service = Ratelimitd::start(&format!(
+    let rules = format!(
         "domain: test\ndescriptors:\n  - {{ key: queue, rate_limit: {{ {limit} }} }}\n  \
          - {{ key: shadow, shadow_mode: true, rate_limit: {{ {limit} }} }}\n"
-    ));
+    );
+    let service = Plan::new(&rules).server_of(module_path!()).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
     let mut delays = Vec::new();
     for key in ["queue", "queue", "queue", "shadow", "shadow"] {

@@ -22,7 +22,8 @@ const VALUE: &[u8] = b"a\xed\xa0\x80";
 const SHOWN: &str = "a%xED%xA0%x80";
 
 fn service() -> Ratelimitd {
-    Plan::new(RULES).env("SECRETS__KEY", KEY).set("response.dynamic_metadata", true).start()
+    let plan = Plan::new(RULES).server_of(module_path!()).env("SECRETS__KEY", KEY);
+    plan.set("response.dynamic_metadata", true).start()
 }
 
 fn field(tag: u8, content: &[u8]) -> Vec<u8> {

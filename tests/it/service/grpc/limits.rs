@@ -8,6 +8,7 @@ use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_clie
 
 use super::{decide_one, request_for, service, with_hits};
 use crate::support::grpc::{Code, RateLimitDescriptor, Rls, descriptor};
+use crate::support::process::Plan;
 
 #[tokio::test]
 async fn hits_of_the_descriptor_override_those_of_the_request() {
@@ -146,7 +147,7 @@ descriptors:
   - { key: token_bucket, rate_limit: { unit: year, requests_per_unit: 100, algorithm: token_bucket } }
   - { key: leaky_bucket, rate_limit: { unit: year, requests_per_unit: 100, algorithm: leaky_bucket } }
 ";
-    let service = crate::support::process::Ratelimitd::start(RULES);
+    let service = Plan::new(RULES).server_of(module_path!()).start();
     let connections = join_all((0..8).map(|_| Rls::connect(service.grpc_port()))).await;
     for key in ["fixed_window", "sliding_window", "sliding_log", "gcra", "token_bucket", "leaky_bucket"] {
         let calls = (0..2_000).map(|place| {

@@ -38,11 +38,11 @@ descriptors:
 
 /// A service with the rules of this file and the default settings.
 fn service() -> Ratelimitd {
-    Ratelimitd::start(RULES)
+    plan().start()
 }
 
 fn plan() -> Plan {
-    Plan::new(RULES)
+    Plan::new(RULES).server_of(module_path!())
 }
 
 /// A descriptor with one entry and its own hits.

@@ -7,12 +7,12 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::rustls::ClientConnection;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::service::tls::protocol::{ENVOY_GATEWAY, made_by_openssl};
-use crate::service::tls::{RULES, Site, expect_answer, handshakes, with_certificate};
+use super::protocol::{ENVOY_GATEWAY, made_by_openssl};
+use super::{Site, expect_answer, handshakes, plan, with_certificate};
 use crate::support::certificates::Authority;
 use crate::support::grpc::Rls;
 use crate::support::http;
-use crate::support::process::{Plan, Ratelimitd};
+use crate::support::process::Ratelimitd;
 use crate::support::tls::{SERVER_NAME, client};
 use crate::support::wait;
 
@@ -81,7 +81,7 @@ async fn handshakes_take_no_time_of_the_threads_that_serve() {
     const CLIENTS: u64 = 100;
     let folder = tempfile::tempdir().expect("a folder");
     let identity = made_by_openssl(folder.path(), "genrsa -out tls.key 4096", ENVOY_GATEWAY);
-    let service = with_certificate(Plan::new(RULES), "grpc", &identity).start();
+    let service = with_certificate(plan(), "grpc", &identity).start();
     let mut hello = Vec::new();
     let name = ServerName::try_from(SERVER_NAME).expect("a name");
     let mut recorded = ClientConnection::new(client(&[&Authority::new()], None), name).expect("a client");

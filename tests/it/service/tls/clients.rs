@@ -2,10 +2,10 @@
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, SanType, date_time_ymd};
 
-use crate::service::tls::{RULES, Site, expect_answer, handshakes, text, with_certificate};
+use super::{Site, expect_answer, handshakes, plan, text, with_certificate};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::grpc::Rls;
-use crate::support::process::{Plan, Ratelimitd};
+use crate::support::process::Ratelimitd;
 use crate::support::tls::{client, s_client};
 use crate::support::wait;
 
@@ -135,7 +135,7 @@ async fn a_self_signed_certificate_in_the_file_is_its_own_authority() {
     let (site, client_authority) = (Site::new(), Authority::new());
     let pinned = client_authority.certificate_for(&["pinned"]);
     let other = client_authority.certificate_for(&["other"]);
-    let plan = with_certificate(Plan::new(RULES), "grpc", &site.server);
+    let plan = with_certificate(plan(), "grpc", &site.server);
     let service = plan.set("server.grpc.tls.client_ca_file", text(&pinned.certificate)).start();
     let config = client(&[&site.authority], Some(&pinned));
     expect_answer(&mut Rls::connect_tls(service.grpc_port(), config).await.expect("a pinned client")).await;

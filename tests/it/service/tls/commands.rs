@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
-use crate::service::tls::{RULES, Site, text, with_certificate};
+use super::{Site, plan, text, with_certificate};
 use crate::support::certificates::Identity;
-use crate::support::process::Plan;
 use crate::support::program::program_of;
 use crate::support::tls::SERVER_NAME;
 
@@ -30,7 +29,7 @@ fn check_counters_and_health_speak_tls() {
     let site = Site::new();
     let caller = site.authority.certificate_for(&["caller"]);
     let ports = ["grpc", "http", "admin"];
-    let plan = ports.into_iter().fold(Plan::new(RULES).wait_for_log(), |plan, port| {
+    let plan = ports.into_iter().fold(plan().wait_for_log(), |plan, port| {
         let plan = plan.set(&format!("server.{port}.tls.client_ca_file"), text(&site.authority.file()));
         with_certificate(plan, port, &site.server)
     });

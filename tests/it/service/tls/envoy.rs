@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::service::tls::{Site, handshakes, reloads, text};
+use super::{Site, handshakes, reloads, text};
 use crate::support::certificates::Authority;
 use crate::support::envoy::{Bootstrap, Envoy, route};
 use crate::support::process::Ratelimitd;

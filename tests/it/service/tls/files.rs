@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
-use crate::service::tls::{RULES, Site, text};
+use super::{Site, plan, text};
 use crate::support::certificates::Authority;
-use crate::support::process::Plan;
 
 #[test]
 fn a_bad_file_at_the_start_is_named_with_its_setting() {
@@ -47,8 +46,8 @@ fn a_bad_file_at_the_start_is_named_with_its_setting() {
     ];
     for (files, expected) in table {
         let names = ["cert_file", "key_file", "client_ca_file"].into_iter().zip(files);
-        let plan = names
-            .fold(Plan::new(RULES), |plan, (name, file)| plan.set(&format!("server.grpc.tls.{name}"), file));
+        let plan =
+            names.fold(plan(), |plan, (name, file)| plan.set(&format!("server.grpc.tls.{name}"), file));
         let Err(problem) = plan.try_start() else { panic!("the files cannot be used: {files:?}") };
         assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
         assert!(problem.log.contains(&expected), "{expected} is not in\n{}", problem.log);
@@ -68,7 +67,7 @@ fn the_shipped_settings_can_be_used_with_a_unix_socket() {
 #[test]
 fn a_unix_socket_has_no_tls() {
     let server = Authority::new().certificate_for(&["admin"]);
-    let plan = super::with_certificate(Plan::new(RULES), "admin", &server);
+    let plan = super::with_certificate(plan(), "admin", &server);
     let Err(problem) = plan.set("server.admin.address", "unix:/nowhere/admin.sock").try_start() else {
         panic!("a Unix socket has no TLS");
     };

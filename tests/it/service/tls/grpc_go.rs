@@ -1,14 +1,13 @@
 //! grpc-go as client, as the callers of envoyproxy/ratelimit mostly are.
 
-use crate::service::tls::{RULES, Site, any_request};
+use super::{Site, any_request, plan};
 use crate::support::certificates::Authority;
 use crate::support::grpc_go::GrpcGo;
-use crate::support::process::Plan;
 
 #[test]
 fn clear_text_and_both_kinds_of_tls_are_answered() {
     let site = Site::new();
-    let clear = Plan::new(RULES).start();
+    let clear = plan().start();
     let tls = site.plan().start();
     let mutual = site.mutual_plan().start();
     let caller = site.authority.certificate_for(&["caller"]);

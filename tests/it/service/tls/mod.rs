@@ -22,6 +22,10 @@ domain: tls
 descriptors: [{ key: generic_key, rate_limit: { unit: year, requests_per_unit: 100000000 } }]
 ";
 
+fn plan() -> Plan {
+    Plan::new(RULES).server_of(module_path!())
+}
+
 /// An authority with the certificate of a service.
 struct Site {
     authority: Authority,
@@ -36,7 +40,7 @@ impl Site {
 
     /// TLS on the gRPC port.
     fn plan(&self) -> Plan {
-        with_certificate(Plan::new(RULES), "grpc", &self.server)
+        with_certificate(plan(), "grpc", &self.server)
     }
 
     /// TLS on the gRPC port, for clients of the same authority.

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::service::tls::{RULES, Site, any_request, metric, text, with_certificate};
+use super::{Site, any_request, metric, plan, text, with_certificate};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::grpc::{Code, Rls};
-use crate::support::process::Plan;
 use crate::support::tls::{SERVER_NAME, client, connect, openssl, s_client};
 use crate::support::wait;
 
@@ -79,7 +78,7 @@ fn keys_of_every_format_and_the_certificates_of_envoy_gateway_are_served() {
         let identity = made_by_openssl(folder.path(), key, ENVOY_GATEWAY);
         let written = std::fs::read_to_string(&identity.key).expect("a key");
         assert!(written.contains(format), "{key}");
-        let service = with_certificate(Plan::new(RULES), "grpc", &identity).start();
+        let service = with_certificate(plan(), "grpc", &identity).start();
         let authority = text(&identity.certificate);
         let arguments = ["-CAfile", &authority, "-partial_chain"];
         for version in ["-tls1_2", "-tls1_3"] {

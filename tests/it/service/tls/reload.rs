@@ -11,7 +11,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-use crate::service::tls::{RULES, any_request, expect_answer, metric, reloads, text};
+use super::{any_request, expect_answer, metric, plan, reloads, text};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::grpc::Rls;
 use crate::support::grpc_go::GrpcGo;
@@ -52,7 +52,7 @@ impl Secret {
             plan.set(&format!("server.grpc.tls.{key}"), text(&self.path(name)))
         };
         let files = [("cert_file", "tls.crt"), ("key_file", "tls.key"), ("client_ca_file", "ca.crt")];
-        files.into_iter().fold(Plan::new(RULES), set)
+        files.into_iter().fold(plan(), set)
     }
 
     /// A new folder, and the link `..data` to it, renamed over the old link.

@@ -18,6 +18,11 @@ const ENVIRONMENT: &str = "RATELIMITD__";
 /// Variables of the shell that must not reach the service: settings, and those that only the tests read.
 const NOT_INHERITED: &str = "RATELIMITD_";
 
+/// Whether the tests of a module run on tonic's gRPC server (`service/by_tonic.rs`).
+pub fn is_by_tonic(module: &str) -> bool {
+    module.contains("::by_tonic")
+}
+
 /// The configuration of a process. Each absent setting has its default.
 #[derive(Default)]
 pub struct Plan {
@@ -48,6 +53,11 @@ impl Plan {
     pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.settings.push((key.to_owned(), value.into()));
         self
+    }
+
+    /// The gRPC server for the tests of a module, `module_path!()`.
+    pub fn server_of(self, module: &str) -> Self {
+        if is_by_tonic(module) { self.set("server.grpc.fast", false) } else { self }
     }
 
     /// Sets a setting with an environment variable: `env("STORE__KIND", "redis")`.

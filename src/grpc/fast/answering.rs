@@ -1,0 +1,219 @@
+//! Answers: what goes back to the client of a decision call, and how it is sent. An answer that is ready is sent at
+//! once, as far as the client's window admits it. A call that has to wait, for its message, its decision or its client,
+//! becomes a task.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use hyper::body::Bytes;
+use prost::Message as _;
+use prost::bytes::{BufMut as _, BytesMut};
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::message::PREFIX_BYTES;
+use super::open_calls::{ConnectionCounts, OpenCall, PendingDecision};
+use crate::decide::{Answer, NoDecision};
+use crate::grpc::head::CALL_TIMEOUT;
+use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::telemetry::metrics::RequestFailure;
+
+pub(super) const DEADLINE: NoDecision =
+    NoDecision::refused(RequestFailure::Deadline, "the time of the call is over");
+pub(super) const UNTAKEN: NoDecision =
+    NoDecision::refused(RequestFailure::Untaken, "the client does not take the answer");
+
+/// What goes back to the client of a decision call.
+pub(super) enum Reply {
+    /// An answer with its prefix; the status is OK.
+    Message(Bytes),
+    /// The status of HTTP is OK but for clients that do not know gRPC.
+    Refusal(StatusCode, Status),
+}
+
+impl From<Answer<'_>> for Reply {
+    fn from(answer: Answer<'_>) -> Self {
+        Self::Message(encode(&answer.into()))
+    }
+}
+
+impl From<NoDecision> for Reply {
+    fn from(error: NoDecision) -> Self {
+        Self::Refusal(StatusCode::OK, error.into())
+    }
+}
+
+/// Waits for a reply, for at most `time_limit`, and sends it. Ends when the client resets the call; the decision is
+/// then dropped.
+pub(super) fn spawn_decision(
+    mut respond: SendResponse<Bytes>,
+    reply: BoxFuture<'static, Reply>,
+    time_limit: Duration,
+    pending: PendingDecision,
+    open: OpenCall,
+) {
+    spawn_call(async move {
+        let reply = match timeout(time_limit, unless_reset(&mut respond, reply)).await {
+            Ok(None) => return,
+            Ok(Some(reply)) => reply,
+            Err(_) => open.counts.record(DEADLINE).into(),
+        };
+        drop(pending);
+        send(respond, reply, &open.counts);
+    });
+}
+
+/// Sends a reply. A separate task, which counts as an open call, sends what the client does not take yet. Such a client
+/// is rare, and waiting for it here would make the task of every call larger.
+pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, counts: &Arc<ConnectionCounts>) {
+    if let Some(blocked) = send_reply(&mut respond, reply) {
+        let open = counts.count_open_call();
+        spawn_call(async move { in_time(blocked.send_rest(), &open).await });
+    }
+}
+
+/// Runs a call that has to wait as a task of its own.
+///
+/// The future is boxed, because tokio moves a task several times, and aligns it to 128 bytes. The task of a boxed
+/// future has exactly 128 bytes: moves are cheap, and mimalloc need not search for an aligned address.
+pub(super) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
+    #[expect(clippy::disallowed_methods, reason = "a call ends with its connection, which is joined")]
+    tokio::spawn(Box::pin(call));
+}
+
+/// Ends the call when its time is over: dropping it resets its stream.
+pub(super) async fn in_time(call: impl Future<Output = ()>, open: &OpenCall) {
+    if timeout(CALL_TIMEOUT, call).await.is_err() {
+        drop(open.counts.record(UNTAKEN));
+    }
+}
+
+/// Waits for `answer`; `None` if the client resets its call meanwhile.
+pub(super) async fn unless_reset<A: Future>(
+    respond: &mut SendResponse<Bytes>,
+    answer: A,
+) -> Option<A::Output> {
+    let mut answer = pin!(answer);
+    poll_fn(|cx| match answer.as_mut().poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => respond.poll_reset(cx).map(|_| None),
+    })
+    .await
+}
+
+/// The message of an answer, with its prefix.
+fn encode(answer: &RateLimitResponse) -> Bytes {
+    let length = answer.encoded_len();
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    // The flag: the message is not compressed.
+    bytes.put_u8(0);
+    // An answer has some hundred bytes for each descriptor, so it is far below 4 GiB.
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    answer.encode_raw(&mut bytes);
+    bytes.freeze()
+}
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// An answer whose headers are sent, and whose message does not fit into the client's window.
+struct BlockedAnswer {
+    stream: SendStream<Bytes>,
+    message: Bytes,
+}
+
+/// Sends a reply. Returns what the client does not take yet.
+fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<BlockedAnswer> {
+    match reply {
+        Reply::Message(message) => {
+            let mut stream = send_head(respond, ok_head(), false)?;
+            stream.reserve_capacity(message.len());
+            if stream.capacity() < message.len() {
+                return Some(BlockedAnswer { stream, message });
+            }
+            if let Err(error) = stream.send_data(message, false).and_then(|()| send_ok(&mut stream)) {
+                tracing::debug!(%error, "an answer cannot be sent");
+            }
+        }
+        Reply::Refusal(code, status) => {
+            let mut head = status.into_http();
+            *head.status_mut() = code;
+            send_head(respond, head, true)?;
+        }
+    }
+    None
+}
+
+impl BlockedAnswer {
+    /// Sends the rest as the client's window admits it.
+    async fn send_rest(mut self) {
+        let sent = send_data(&mut self.stream, self.message).await;
+        if let Err(error) = sent.and_then(|()| send_ok(&mut self.stream)) {
+            tracing::debug!(%error, "an answer cannot be sent");
+        }
+    }
+}
+
+/// `None` if the client has reset the call, or h2 refuses the headers.
+pub(super) fn send_head(
+    respond: &mut SendResponse<Bytes>,
+    head: Response<()>,
+    is_last: bool,
+) -> Option<SendStream<Bytes>> {
+    match respond.send_response(head, is_last) {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            tracing::debug!(%error, "an answer cannot be sent");
+            respond.send_reset(Reason::INTERNAL_ERROR);
+            None
+        }
+    }
+}
+
+fn ok_head() -> Response<()> {
+    let mut head = Response::new(());
+    head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    head
+}
+
+/// Ends a stream with the status OK.
+fn send_ok(stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+    stream.send_trailers(trailers)
+}
+
+/// Sends all of `data`, in parts if the windows admit no more.
+///
+/// # Errors
+/// When the client has reset the call, or the connection has ended.
+pub(super) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
+    while !data.is_empty() {
+        stream.reserve_capacity(data.len());
+        let admitted = poll_fn(|cx| poll_admitted(stream, cx)).await?;
+        stream.send_data(data.split_to(admitted.min(data.len())), false)?;
+    }
+    Ok(())
+}
+
+/// The number of bytes that the windows admit, at least 1.
+fn poll_admitted(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result<usize, h2::Error>> {
+    loop {
+        let admitted = stream.capacity();
+        if admitted > 0 {
+            return Poll::Ready(Ok(admitted));
+        }
+        match ready!(stream.poll_capacity(cx)) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Poll::Ready(Err(error)),
+            None => return Poll::Ready(Err(Reason::CANCEL.into())),
+        }
+    }
+}

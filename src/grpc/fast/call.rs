@@ -1,0 +1,108 @@
+//! Starts a call. The decision call, `ShouldRateLimit`, goes directly to its handler:
+//! its message is read (`message.rs`), and `decisions.rs` decides it. Every other call
+//! goes through tonic's router (axum), which would add about 3,800 instructions to a decision call (callgrind, tonic
+//! 0.14). tonic's own server also decodes and encodes through a stream of messages, with a codec and a timer for each
+//! call. A call with a single message needs neither. And calls that tonic's server refuses would not be counted.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use h2::RecvStream;
+use http::{HeaderMap, Request};
+use tonic::service::Routes;
+
+use super::answering::Reply;
+use super::decisions::Decisions;
+use super::message::{Arrival, MessageBounds, RequestBody};
+use super::open_calls::{ConnectionCounts, WorkerCounts};
+use super::routed_calls::{RoutedCall, RoutedCalls};
+use crate::decide::NoDecision;
+use crate::grpc::head::{CallHead, PATH, RefusedHead, read_head};
+use crate::telemetry::metrics::RequestFailure;
+use crate::telemetry::traces::{CallSpan, SpannedCall};
+
+const MANY_CALLS: NoDecision = NoDecision::refused(RequestFailure::Overloaded, "too many calls are open");
+
+/// A call, and what is left to do.
+pub(super) enum StartedCall {
+    Answered(Reply),
+    /// The message has arrived.
+    Deciding(BoxFuture<'static, Reply>),
+    /// A part of the message is still missing.
+    Reading(BoxFuture<'static, Reply>),
+    /// A call of another service.
+    Routed(RoutedCall),
+}
+
+/// What the calls of one worker share.
+pub(super) struct CallServer {
+    pub(super) decisions: Decisions,
+    pub(super) bounds: MessageBounds,
+    pub(super) routes: Routes,
+    pub(super) counts: Arc<WorkerCounts>,
+}
+
+/// Starts the calls of one connection.
+pub(super) struct CallStarter {
+    pub(super) server: Arc<CallServer>,
+    pub(super) routed: RoutedCalls,
+    pub(super) counts: Arc<ConnectionCounts>,
+}
+
+impl CallStarter {
+    /// Reads the head of a call, before anything else is done with the call. The error is a call that is refused
+    /// because of its head.
+    pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, StartedCall> {
+        read_head(request).map_err(|refused| self.refuse_head(request, refused))
+    }
+
+    /// Starts a call whose headers have arrived. Does not wait.
+    pub(super) fn start(&self, request: Request<RequestBody>) -> StartedCall {
+        if !self.counts.has_room() {
+            return self.many_calls();
+        }
+        if request.uri().path() == PATH {
+            return self.start_decision(request);
+        }
+        let routed = self.routed.start(request, &self.server.routes, &self.counts);
+        routed.map_or_else(|| self.many_calls(), StartedCall::Routed)
+    }
+
+    fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
+        let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
+        match Arrival::take(request.into_body(), &self.server.bounds) {
+            Arrival::Whole(message) => {
+                StartedCall::Deciding(self.server.decisions.answer(message, caller, span))
+            }
+            Arrival::Part(part) => {
+                let server = Arc::clone(&self.server);
+                StartedCall::Reading(Box::pin(async move {
+                    let message = part.complete(&server.bounds).await;
+                    server.decisions.answer(message, caller, span).await
+                }))
+            }
+        }
+    }
+
+    fn start_span(&self, headers: &HeaderMap) -> CallSpan {
+        self.server.decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
+    }
+
+    #[cold]
+    fn refuse_head(&self, request: &Request<RecvStream>, refused: RefusedHead) -> StartedCall {
+        if !self.counts.has_room() {
+            return self.many_calls();
+        }
+        if refused.may_be_denied() && request.uri().path() == PATH {
+            let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
+            return StartedCall::Deciding(self.server.decisions.answer(Err(refused.error), caller, span));
+        }
+        drop(self.counts.record(refused.error.clone()));
+        let (code, status) = refused.into_status();
+        StartedCall::Answered(Reply::Refusal(code, status))
+    }
+
+    fn many_calls(&self) -> StartedCall {
+        StartedCall::Answered(self.counts.record(MANY_CALLS).into())
+    }
+}

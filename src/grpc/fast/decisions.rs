@@ -1,0 +1,78 @@
+//! The border between this server and the decision. Behind it are rules, limits and the store. In front of it, in the
+//! rest of this folder, are frames, heads and messages.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use engine::wire::RawRequest;
+use engine::{Caller, Store};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use hyper::body::Bytes;
+use prost::Message as _;
+
+use super::answering::Reply;
+use crate::decide::{Handler, NoDecision};
+use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::telemetry::traces::{CallSpan, Tracer};
+
+type MessageBytes = Result<Bytes, NoDecision>;
+
+/// The decisions of one worker.
+pub(super) struct Decisions {
+    answer: Box<dyn Fn(MessageBytes, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
+    pub(super) tracer: Tracer,
+}
+
+impl Decisions {
+    pub(super) fn new<S: Store + 'static>(handler: Handler<S>) -> Self {
+        let (tracer, handler) = (handler.tracer.clone(), Arc::new(handler));
+        let answer =
+            Box::new(move |message, caller, span| decide(Arc::clone(&handler), message, caller, span));
+        Self { answer, tracer }
+    }
+
+    /// Decides the request in `message`, or answers why there is none. The first poll is enough if the counters are in
+    /// memory.
+    pub(super) fn answer(
+        &self,
+        message: MessageBytes,
+        caller: Caller,
+        span: CallSpan,
+    ) -> BoxFuture<'static, Reply> {
+        (self.answer)(message, caller, span)
+    }
+}
+
+/// A panic ends this call only: other calls are polled by the same task.
+fn decide<S: Store + 'static>(
+    handler: Arc<Handler<S>>,
+    message: MessageBytes,
+    caller: Caller,
+    mut span: CallSpan,
+) -> BoxFuture<'static, Reply> {
+    Box::pin(async move {
+        // One expression: a future in a variable is copied once more.
+        let decided =
+            AssertUnwindSafe(decide_message(&handler, message, caller, &mut span)).catch_unwind().await;
+        decided.unwrap_or_else(|_| handler.refuse(NoDecision::PANIC, &mut span)).unwrap_or_else(Reply::from)
+    })
+}
+
+async fn decide_message<S: Store>(
+    handler: &Handler<S>,
+    message: MessageBytes,
+    caller: Caller,
+    span: &mut CallSpan,
+) -> Result<Reply, NoDecision> {
+    match message.and_then(decode) {
+        Ok(request) => handler.decide(|| Ok(request), caller, span).await,
+        Err(error) => handler.refuse(error, span),
+    }
+}
+
+/// Reads the message of a decision call. prost copies the texts of a [`Bytes`] once, and those of a slice twice.
+fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
+    // The text of the error names the field, and holds no value.
+    Ok(RateLimitRequest::decode(message).map_err(NoDecision::malformed)?.into())
+}

@@ -1,0 +1,125 @@
+//! Which worker serves a connection. A connection can move to another worker between two polls of its task: the future
+//! that serves it continues on the other worker's runtime, with that worker's limiter and store. Its client does not
+//! notice. Calls that the old worker has not answered yet are answered from there.
+//!
+//! A connection asks [`Placement::begin_poll`] whether it has moved. A worker gives connections away, and takes those
+//! of other workers, with `ServedConnections`. Nothing else knows of moves.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwapOption;
+use futures_util::future::BoxFuture;
+use futures_util::task::AtomicWaker;
+
+use super::call::CallServer;
+use crate::grpc::worker_link::CountedConnection;
+use crate::net::socket::MovedFlag;
+
+/// Shared by the worker that serves a connection, the task and the socket of the connection.
+pub(super) struct Placement {
+    /// Set when another worker begins to serve the connection. The socket then registers with its runtime.
+    socket_has_moved: MovedFlag,
+    /// That of the other worker, until the task takes it.
+    new_server: ArcSwapOption<CallServer>,
+    /// The index of the worker that is to serve the connection; [`STAYS`] if it is to stay.
+    moves_to: AtomicUsize,
+    /// How often the task was polled since its worker last looked: how busy the connection is.
+    polls: AtomicUsize,
+    task: AtomicWaker,
+}
+
+const STAYS: usize = usize::MAX;
+
+impl Placement {
+    pub(super) fn new(socket_has_moved: MovedFlag) -> Arc<Self> {
+        Arc::new(Self {
+            socket_has_moved,
+            new_server: ArcSwapOption::empty(),
+            moves_to: AtomicUsize::new(STAYS),
+            polls: AtomicUsize::new(0),
+            task: AtomicWaker::new(),
+        })
+    }
+
+    /// Asks the task to move to the worker of this index.
+    pub(super) fn move_to(&self, worker: usize) {
+        self.moves_to.store(worker, Ordering::Release);
+        self.task.wake();
+    }
+
+    pub(super) fn take_polls(&self) -> usize {
+        self.polls.swap(0, Ordering::Relaxed)
+    }
+
+    /// Records a poll. Returns the server of the worker that has just begun to serve the connection.
+    pub(super) fn begin_poll(&self) -> Option<Arc<CallServer>> {
+        self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if self.new_server.load().is_none() {
+            return None;
+        }
+        self.new_server.swap(None)
+    }
+}
+
+/// The task of a connection on one worker. It ends with the connection, or with what another worker needs to go on.
+pub(super) struct PlacedConnection {
+    serving: Option<BoxFuture<'static, ()>>,
+    placement: Arc<Placement>,
+    has_registered: bool,
+    _counted: CountedConnection,
+}
+
+/// A connection on its way to another worker.
+pub(in crate::grpc) struct MovingConnection {
+    serving: BoxFuture<'static, ()>,
+    placement: Arc<Placement>,
+    /// The index of the worker.
+    pub(super) to: usize,
+}
+
+impl PlacedConnection {
+    pub(super) fn new(
+        serving: BoxFuture<'static, ()>,
+        placement: Arc<Placement>,
+        counted: CountedConnection,
+    ) -> Self {
+        Self { serving: Some(serving), placement, has_registered: false, _counted: counted }
+    }
+
+    pub(super) fn placement(&self) -> &Arc<Placement> {
+        &self.placement
+    }
+}
+
+impl MovingConnection {
+    /// Continues on the current runtime, with the limiter and the store of `server`.
+    pub(super) fn arrive(self, server: Arc<CallServer>, counted: CountedConnection) -> PlacedConnection {
+        let placement = &self.placement;
+        placement.new_server.store(Some(server));
+        placement.moves_to.store(STAYS, Ordering::Relaxed);
+        placement.socket_has_moved.set();
+        PlacedConnection::new(self.serving, self.placement, counted)
+    }
+}
+
+impl Future for PlacedConnection {
+    type Output = Option<MovingConnection>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.has_registered {
+            self.placement.task.register(cx.waker());
+            self.has_registered = true;
+        }
+        let to = self.placement.moves_to.load(Ordering::Acquire);
+        if to == STAYS
+            && let Some(serving) = &mut self.serving
+        {
+            return serving.as_mut().poll(cx).map(|()| None);
+        }
+        let placement = Arc::clone(&self.placement);
+        Poll::Ready(self.serving.take().map(|serving| MovingConnection { serving, placement, to }))
+    }
+}

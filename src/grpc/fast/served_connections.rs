@@ -1,0 +1,114 @@
+//! The connections that a worker serves: those that the acceptor gave it, and those that came from other workers.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+
+use super::connection::ConnectionServer;
+use super::placement::{MovingConnection, PlacedConnection, Placement};
+use crate::grpc::worker_link::{
+    AcceptedConnection, AcceptedStream, Arriving, CountedConnection, GiveAway, Workers,
+};
+use crate::net::admission::Admitted;
+use crate::net::socket::MovedFlag;
+
+/// The connections that a worker serves.
+pub(super) struct ServedConnections {
+    server: Arc<ConnectionServer>,
+    workers: Arc<Workers>,
+    /// The index of this worker.
+    own: usize,
+    tasks: JoinSet<Option<MovingConnection>>,
+    /// The placements of the open connections, and of some that have ended.
+    placements: Vec<Arc<Placement>>,
+}
+
+/// The placements of ended connections are removed when the list is longer than twice the number of connections plus
+/// this number.
+const ENDED_PLACEMENTS: usize = 16;
+
+impl ServedConnections {
+    pub(super) fn new(server: Arc<ConnectionServer>, workers: Arc<Workers>, own: usize) -> Self {
+        Self { server, workers, own, tasks: JoinSet::new(), placements: Vec::new() }
+    }
+
+    /// Serves a connection. Clear text and TLS have a future of their own type, so clear text does not pay for TLS.
+    pub(super) fn start(&mut self, accepted: AcceptedConnection) {
+        let AcceptedConnection { stream, admitted, counted } = accepted;
+        match stream {
+            AcceptedStream::Clear(socket) => self.serve(socket.moved_flag(), socket, admitted, counted),
+            AcceptedStream::Tls(session) => {
+                self.serve(session.get_ref().0.moved_flag(), session, admitted, counted);
+            }
+        }
+    }
+
+    fn serve<I>(&mut self, moved: MovedFlag, stream: I, admitted: Admitted, counted: CountedConnection)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let placement = Placement::new(moved);
+        let server = Arc::clone(&self.server);
+        let serving = server.serve(stream, Arc::clone(&placement), Arc::new(admitted));
+        self.spawn(PlacedConnection::new(Box::pin(serving), placement, counted));
+    }
+
+    /// Continues a connection that another worker has served.
+    pub(super) fn go_on(&mut self, moving: MovingConnection) {
+        let counted = Arc::clone(&self.workers.links[self.own].open);
+        self.spawn(moving.arrive(Arc::clone(&self.server.calls), counted));
+    }
+
+    fn spawn(&mut self, connection: PlacedConnection) {
+        if self.placements.len() > 2 * self.tasks.len() + ENDED_PLACEMENTS {
+            self.forget_ended();
+        }
+        self.placements.push(Arc::clone(connection.placement()));
+        self.tasks.spawn(connection);
+    }
+
+    /// Removes the placements of ended connections. The task of an open connection shares its placement with the list.
+    fn forget_ended(&mut self) {
+        self.placements.retain(|placement| Arc::strong_count(placement) > 1);
+    }
+
+    /// Asks connections to move to another worker, a mix of busy and quiet ones.
+    pub(super) fn give_away(&mut self, order: GiveAway) {
+        self.forget_ended();
+        // Those of an earlier order may still be here.
+        let leaving = self.tasks.len().saturating_sub(self.placements.len());
+        let connections = order.connections.saturating_sub(leaving);
+        let placements = self.placements.drain(..);
+        let mut busiest_first: Vec<_> =
+            placements.map(|placement| (Reverse(placement.take_polls()), placement)).collect();
+        busiest_first.sort_by_key(|(polls, _)| *polls);
+        let step = (busiest_first.len() / connections.max(1)).max(1);
+        for (index, (_, placement)) in busiest_first.into_iter().enumerate() {
+            if index % step == step - 1 && index / step < connections {
+                placement.move_to(order.to);
+            } else {
+                self.placements.push(placement);
+            }
+        }
+    }
+
+    /// Waits until a connection ends or leaves. One that leaves goes to the other worker, unless that is ending. `None`
+    /// if there is no connection.
+    pub(super) async fn one_leaves(&mut self) -> Option<()> {
+        match self.tasks.join_next().await? {
+            Ok(None) => {}
+            Ok(Some(moving)) => {
+                let to = &self.workers.links[moving.to].arriving;
+                if let Err(refused) = to.try_send(Arriving::Moved(moving))
+                    && let Arriving::Moved(moving) = refused.into_inner()
+                {
+                    self.go_on(moving);
+                }
+            }
+            Err(error) => tracing::error!(%error, "a connection ended by a panic"),
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,184 @@
+//! A client that makes h2 leak streams gets GOAWAY, then its connection is closed (`h2_leak.rs` shows the leak).
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use super::super::tests::*;
+
+/// The window of a connection that its client never opens.
+const WINDOW: usize = 65_535;
+
+/// A client that does not open the window of its connection.
+struct Miser {
+    client: SendRequest<Bytes>,
+    connection: JoinHandle<Option<Reason>>,
+    served: JoinHandle<()>,
+    /// The data of these answers uses up the window: h2 would open it again if they were dropped.
+    _answers: Vec<RecvStream>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the tests join the task or drop their runtime")]
+fn end_of(connection: h2::client::Connection<DuplexStream>) -> JoinHandle<Option<Reason>> {
+    tokio::spawn(async { connection.await.err().and_then(|error| error.reason()) })
+}
+
+impl Miser {
+    /// Takes answers until the window is used up.
+    async fn connect(server: Arc<ConnectionServer>, admitted: Arc<Admitted>) -> Self {
+        let (ours, theirs) = tokio::io::duplex(1024 * 1024);
+        let served = spawn(server.serve(theirs, placement(), admitted));
+        let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
+        let connection = end_of(connection);
+        let (mut answers, mut taken) = (Vec::new(), 0);
+        while taken < WINDOW {
+            let answered = open_call(&client, PATH, valid_request(), true).await;
+            let mut answer = answered.headers().await.into_body();
+            taken += answer.data().await.expect("not the end").expect("data").len();
+            answers.push(answer);
+        }
+        Self { client, connection, served, _answers: answers }
+    }
+
+    /// Sends calls, and resets each when the headers of its answer have arrived. Returns the number of calls.
+    async fn reset(&self, calls: usize) -> usize {
+        for call in 0..calls {
+            let Ok(mut client) = self.client.clone().ready().await else { return call };
+            let request = Request::post(format!("http://server{}", PATH))
+                .header("content-type", "application/grpc")
+                .body(())
+                .expect("valid");
+            let Ok((response, mut sent)) = client.send_request(request, false) else { return call };
+            if sent.send_data(valid_request(), true).is_err() || response.await.is_err() {
+                return call;
+            }
+        }
+        calls
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaks_streams_gets_goaway() {
+    let metrics = Metrics::new(800_000).expect("different names");
+    let bounds = ConnectionBounds { total: 1, per_address: 1 };
+    let port = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
+    let admitted = port.admit([127, 0, 0, 1].into()).expect("the first connection");
+    let server = server(10_000, &metrics, &CancellationToken::new());
+    let miser = Miser::connect(server, Arc::new(admitted)).await;
+    let leaked = "ratelimitd_closed_connections_total{port=\"grpc\",reason=\"leaked_streams\"}";
+    assert_eq!((miser.reset(60).await, value(&metrics, leaked)), (60, 0));
+    // h2 does not let its clients send a call after GOAWAY.
+    let more = miser.reset(10_000).await;
+    assert!((4..200).contains(&more), "{more} more calls");
+    assert_eq!(value(&metrics, leaked), 1);
+    assert_eq!(miser.connection.await.expect("no panic"), None, "it ends without an error");
+    miser.served.await.expect("no panic");
+}
+
+/// Envoy and gRPC clients reset calls at their deadline, and go on to open the window.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_resets_calls_and_takes_answers_is_never_closed() {
+    let session = Session::start(65_535).await;
+    for _ in 0..100 {
+        for _ in 0..100 {
+            let reset = open_call(&session.client, PATH, valid_request(), true).await;
+            reset.headers().await;
+        }
+        let taken = open_call(&session.client, PATH, valid_request(), true).await;
+        assert_eq!(taken.status().await, "0");
+    }
+    assert!(!session.served.is_finished());
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).expect("a short payload");
+    [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A client that goes on after GOAWAY and answers no PING.
+struct Attacker {
+    pipe: DuplexStream,
+    /// The number of its next stream.
+    next: u32,
+    /// The bytes of the answers.
+    taken: usize,
+    /// The reason of each GOAWAY.
+    reasons: Vec<Reason>,
+}
+
+impl Attacker {
+    /// Sends calls, and waits for the headers of their answers.
+    async fn call(&mut self, calls: u32) -> std::io::Result<()> {
+        let literal = |name: &str, value: &str| {
+            let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
+            [vec![0], text(name), text(value)].concat()
+        };
+        // The static table of HPACK: `:method POST`, `:scheme http`.
+        let block = [
+            b"\x83\x86".to_vec(),
+            literal(":path", PATH),
+            literal(":authority", "server"),
+            literal("content-type", "application/grpc"),
+        ]
+        .concat();
+        let mut sent = Vec::new();
+        for _ in 0..calls {
+            sent.extend(frame(HEADERS, END_HEADERS, self.next, &block));
+            sent.extend(frame(DATA, END_STREAM, self.next, &valid_request()));
+            self.next += 2;
+        }
+        self.pipe.write_all(&sent).await?;
+        let mut answers = 0;
+        while answers < calls {
+            let mut head = [0; 9];
+            self.pipe.read_exact(&mut head).await?;
+            let mut payload = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
+            self.pipe.read_exact(&mut payload).await?;
+            match head[3] {
+                HEADERS if head[4] & END_STREAM == 0 => answers += 1,
+                DATA => self.taken += payload.len(),
+                GOAWAY => {
+                    let code = payload[4..8].try_into().expect("four bytes");
+                    self.reasons.push(u32::from_be_bytes(code).into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn reset(&mut self, last: u32) -> std::io::Result<()> {
+        let streams = (self.next - 2 * last..self.next).step_by(2);
+        let sent: Vec<u8> = streams.flat_map(|stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])).collect();
+        self.pipe.write_all(&sent).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_on_to_leak_streams_is_closed() {
+    const CALLS: u32 = 500;
+    let metrics = Metrics::new(800_000).expect("different names");
+    let (mut pipe, theirs) = tokio::io::duplex(1024 * 1024);
+    let server = server(10_000, &metrics, &CancellationToken::new());
+    let served = spawn(server.serve(theirs, placement(), admitted_place()));
+    let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, b"")[..]].concat();
+    pipe.write_all(&greeting).await.expect("room in the pipe");
+    let mut attacker = Attacker { pipe, next: 1, taken: 0, reasons: Vec::new() };
+    while attacker.taken < WINDOW {
+        attacker.call(10).await.expect("an open connection");
+    }
+    let mut reset = 0;
+    while attacker.call(CALLS).await.is_ok() && attacker.reset(CALLS).await.is_ok() {
+        reset += CALLS;
+    }
+    served.await.expect("no panic");
+    assert!((2_048..2_048 + 2 * CALLS).contains(&reset), "{reset} calls");
+    assert_eq!(attacker.reasons.first(), Some(&Reason::NO_ERROR));
+    assert_eq!(attacker.reasons.last(), Some(&Reason::ENHANCE_YOUR_CALM), "{:?}", attacker.reasons);
+}

@@ -1,0 +1,170 @@
+//! Serves the connections of a worker with tonic's own server, which is hyper's: `server.grpc.fast: false`.
+//!
+//! Acceptor, TLS, workers and stop are those of the fast path, and so are the bounds here. Connections stay on their
+//! worker. What `fast` does in addition is listed in
+//! [decision 20](../../docs/decisions/0020-own-grpc-server-on-h2.md).
+
+use std::convert::Infallible;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use engine::{Caller, Store};
+use futures_util::stream::{Stream, unfold};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc::Receiver;
+use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+use tower::layer::layer_fn;
+
+use super::head::CALL_TIMEOUT;
+use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use super::service::DecisionService;
+use super::tonic_refusals::TonicRefusals;
+use super::worker::{GrpcOptions, Seat};
+use super::worker_link::{AcceptedConnection, AcceptedStream, Arriving, CountedConnection};
+use crate::decide::Handler;
+use crate::net::admission::Admitted;
+use crate::net::socket::{ClientSocket, TlsSession};
+
+/// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
+pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
+/// The window of a stream and of a connection. It is so large that no client has to wait for it, and that a message
+/// needs no frame that opens it again.
+pub(super) const WINDOW_BYTES: u32 = 1024 * 1024;
+/// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have. This service
+/// refuses, counts and answers a call between the two bounds like other invalid calls. h2 itself answers a longer list
+/// with 431, and this service never sees it.
+pub(super) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
+/// After this time without a call, and at most a third more, the server sends a PING. It closes the connection if no
+/// answer comes in time.
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Serves the connections of a worker until told to stop, then finishes the calls in flight.
+pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, seat: Seat) {
+    serve(handler, seat.others, seat.options, connections(seat.inbox.arriving), seat.stop).await;
+}
+
+/// Serves `connections` with the decision and the `others`.
+pub(super) async fn serve<S, C>(
+    handler: Handler<S>,
+    others: Routes,
+    options: GrpcOptions,
+    connections: impl Stream<Item = Result<C, Infallible>>,
+    stop: CancellationToken,
+) where
+    S: Store + 'static,
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    let service = RateLimitServiceServer::new(DecisionService(Arc::clone(&handler)))
+        .max_decoding_message_size(handler.max_message_bytes);
+    let mut server = Server::builder()
+        .timeout(CALL_TIMEOUT)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .http2_max_header_list_size(MAX_READ_HEADER_BYTES)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
+    if let Some(age) = options.max_connection_age {
+        server = server.max_connection_age(age).max_connection_age_grace(options.finish_within);
+    }
+    let served = server
+        .layer(layer_fn(move |next| TonicRefusals { handler: Arc::clone(&handler), next }))
+        .add_routes(others.add_service(service))
+        .serve_with_incoming_shutdown(connections, stop.cancelled());
+    let too_long = async {
+        stop.cancelled().await;
+        tokio::time::sleep(options.finish_within).await;
+    };
+    tokio::select! {
+        ended = served => {
+            if let Err(error) = ended {
+                tracing::error!(%error, "tonic's server ended");
+            }
+        }
+        () = too_long => tracing::warn!("connections were still open after {:?}", options.finish_within),
+    }
+}
+
+/// The connections of the worker, numbered.
+fn connections(arriving: Receiver<Arriving>) -> impl Stream<Item = Result<TonicConnection, Infallible>> {
+    unfold((arriving, 0), async |(mut arriving, number)| {
+        loop {
+            // Connections move between workers of the fast path only.
+            if let Arriving::New(AcceptedConnection { stream, admitted, counted }) = arriving.recv().await? {
+                let stream = match stream {
+                    AcceptedStream::Clear(socket) => Either::Left(socket),
+                    AcceptedStream::Tls(session) => Either::Right(session),
+                };
+                let connection = TonicConnection {
+                    stream,
+                    caller: Caller(number),
+                    _admitted: admitted,
+                    _counted: counted,
+                };
+                return Some((Ok(connection), (arriving, number.wrapping_add(1))));
+            }
+        }
+    })
+}
+
+/// A connection of tonic's server, counted by its port and its worker for as long as it is open.
+struct TonicConnection {
+    stream: Either<ClientSocket, TlsSession>,
+    caller: Caller,
+    _admitted: Admitted,
+    _counted: CountedConnection,
+}
+
+/// tonic adds it to the extensions of each request.
+impl Connected for TonicConnection {
+    type ConnectInfo = Caller;
+
+    fn connect_info(&self) -> Caller {
+        self.caller
+    }
+}
+
+impl AsyncRead for TonicConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for TonicConnection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
