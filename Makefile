@@ -6,6 +6,9 @@ CARGO ?= cargo
 # The pinned compiler under the name that this machine has for it.
 export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 
+# The address on which `make run` listens.
+LISTEN ?= 127.0.0.1
+
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
@@ -15,7 +18,8 @@ NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
 
-run: toolchain ## build the service, optimized, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080)
+run: toolchain ## build the service, optimized, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
+	RATELIMITD__SERVER__GRPC__ADDRESS=$(LISTEN):8081 RATELIMITD__SERVER__HTTP__ADDRESS=$(LISTEN):8080 \
 	$(CARGO) run --release --locked --no-default-features --bin ratelimitd -- serve --config config/ratelimitd.yaml
 
 test: toolchain tools ## install the missing test tools, run every test, print a closing count

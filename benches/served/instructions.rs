@@ -132,10 +132,8 @@ fn count(program: Program<'_>, row: &Row, duration: Duration) -> Instructions {
     instrument(service.process.id(), "off");
     let took = start.elapsed();
     assert_eq!((tally.failed, tally.broken), (0, 0), "calls without a decision");
-    let has_expected = match row.is_denied {
-        true => tally.over_limit * 100 >= tally.answered * 99,
-        false => tally.over_limit == 0,
-    };
+    let has_expected =
+        if row.is_denied { tally.over_limit * 100 >= tally.answered * 99 } else { tally.over_limit == 0 };
     assert!(has_expected, "{}: {} of {} calls were denied", row.name, tally.over_limit, tally.answered);
     stop(&mut service.process);
     let mut by_thread = totals(&directory);

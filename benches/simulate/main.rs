@@ -103,12 +103,13 @@ fn rows(options: &Options, folder: &Path) -> Vec<Row> {
             add(&format!("simulate{name}"), simulate.iter().cloned().chain(arguments).collect());
         }
         for counter in [&["wc", "-l"][..], &["rg", "-c", "GET"], &["mawk", "/GET/ { n++ } END { print n }"]] {
-            match is_installed(counter[0]) {
-                true => add(
+            if is_installed(counter[0]) {
+                add(
                     &counter[..counter.len().min(2)].join(" "),
                     counter.iter().map(|&text| text.to_owned()).collect(),
-                ),
-                false => eprintln!("{} is not installed: its row is left out", counter[0]),
+                )
+            } else {
+                eprintln!("{} is not installed: its row is left out", counter[0])
             }
         }
     }

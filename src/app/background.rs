@@ -12,12 +12,12 @@ use store::redis::{RedisStore, ServerReport, StoreFailure};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use super::certificates::TlsPorts;
 use super::check_map::CheckMapWatcher;
 use super::exceptions::ExceptionWatcher;
-use super::rules::RuleWatcher;
+use super::rule_source::RuleWatcher;
 use super::sampler::Sampler;
 use super::stores::{Restart, ServerChanges, Stores};
-use super::tls::TlsPorts;
 use crate::decide::limiter::Rulebook;
 use crate::decide::{NotReadyReason, Readiness};
 

@@ -8,11 +8,11 @@ use rules::{describe, rlconfig};
 use serde_json::{Value, json};
 
 use super::active_rules::ActiveRules;
+use super::certificates::TlsStatus;
 use super::exceptions::ExceptionWatcher;
-use super::rules::RuleWatcher;
+use super::rule_source::RuleWatcher;
 use super::status::{exceptions_page, rules_page, store_page, tls_page};
 use super::stores::Stores;
-use super::tls::TlsStatus;
 use crate::http::{Endpoint, Explain};
 use crate::xds::XdsState;
 
@@ -77,7 +77,7 @@ pub(super) fn explain(rules: ActiveRules) -> Explain {
 mod tests {
     use super::*;
     use crate::app::exceptions::ConfirmedAt;
-    use crate::app::rules::load_options;
+    use crate::app::rule_source::load_options;
     use crate::app::stores::LocalCounters;
     use crate::decide::Readiness;
     use crate::settings::Settings;

@@ -175,9 +175,10 @@ impl ActiveExceptions {
 
     /// Without rules every row would be a mistake.
     fn warnings(&self, loaded: &LoadedExceptions) -> Problems {
-        match self.rulebook.has_rules() {
-            true => check_against_rules(loaded, &self.rulebook.rules()),
-            false => loaded.warnings.clone(),
+        if self.rulebook.has_rules() {
+            check_against_rules(loaded, &self.rulebook.rules())
+        } else {
+            loaded.warnings.clone()
         }
     }
 

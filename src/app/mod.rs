@@ -6,30 +6,30 @@
 //! `run` serves all ports, and `background` does the work that no request waits for. `bounds` has what the process asks
 //! of the system, and the bounds of its ports.
 //!
-//! Rules: `rules` reads them from files and applies changes, `xds_rules` takes them from an xDS server, `active_rules`
-//! puts them in force. `exceptions` does the same for exceptions. `load_status` records the attempts to load rules,
-//! exceptions and certificates. Counters: `stores` makes what
-//! the process shares, `worker_store` the store of one worker. TLS: `tls` loads the certificates and puts changed ones
-//! in force. `check_map` does the same for the map of `/check`.
+//! Rules: `rule_source` reads them from files and applies changes, `xds_rules` takes them from an xDS server,
+//! `active_rules` puts them in force. `exceptions` does the same for exceptions, `certificates` for those of TLS,
+//! `check_map` for the map of `/check`; `load_status` records the attempts.
 //!
-//! The console: `sampler` tells it each second what the process has done.
+//! Counters: `stores` makes what the process shares, `worker_store` the store of one worker.
+//!
+//! The console: `console_start` makes it, `sampler` tells it each second what the process has done.
 //!
 //! The admin port: `endpoints` names its paths, `status` makes its JSON pages.
 
 mod active_rules;
 mod background;
 mod bounds;
+mod certificates;
 mod check_map;
-mod console;
+mod console_start;
 mod endpoints;
 mod exceptions;
 mod load_status;
-mod rules;
+mod rule_source;
 mod run;
 mod sampler;
 mod status;
 mod stores;
-mod tls;
 mod worker_store;
 mod xds_rules;
 
@@ -42,7 +42,7 @@ use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
 use crate::http::Token;
-use crate::net::tls::HandshakeThreadError;
+use crate::net::tls_port::HandshakeThreadError;
 use crate::net::{ListenAddress, PortListener, SocketAccess};
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
@@ -54,16 +54,16 @@ pub use crate::telemetry::LogQueue;
 pub use bounds::refuse_huge_pages;
 pub use check_map::load_check_map;
 pub use exceptions::{ExceptionsError, read_exceptions};
-pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
+pub use rule_source::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
 use bounds::PortBounds;
+use certificates::{TlsPorts, TlsStartError};
 use check_map::CheckMapWatcher;
-use console::{make_console, own_token};
+use console_start::{make_console, own_token};
 use exceptions::{ConfirmedAt, ExceptionWatcher};
 use map::MapError;
-use rules::RuleWatcher;
+use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
-use tls::{TlsPorts, TlsStartError};
 
 /// Why the process cannot start, or must end.
 #[derive(Debug, thiserror::Error)]
@@ -91,12 +91,12 @@ pub enum AppError {
     #[error("the system has no random numbers")]
     Random,
     #[error("traces.ca_file: {0}")]
-    Traces(#[from] ::tls::ClientTlsError),
+    Traces(#[from] tls::ClientTlsError),
     #[error("{setting}: {cause}")]
     AdminToken {
         setting: &'static str,
         #[source]
-        cause: ::tls::FileError,
+        cause: tls::FileError,
     },
     #[error("the bound ports are not known: {0}")]
     Addresses(#[source] io::Error),
@@ -112,7 +112,7 @@ pub enum AppError {
 }
 
 impl AppError {
-    fn of_admin_token((setting, cause): (&'static str, ::tls::FileError)) -> Self {
+    fn of_admin_token((setting, cause): (&'static str, tls::FileError)) -> Self {
         Self::AdminToken { setting, cause }
     }
 

@@ -9,9 +9,9 @@ use store::breaker::BreakerState;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::active_rules::{ActiveRules, RulesStatus};
+use super::certificates::TlsStatus;
 use super::status::{RedisView, redis_answers};
 use super::stores::Stores;
-use super::tls::TlsStatus;
 use crate::console::{
     Certificate, Console, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved,
     StoreObserved,

@@ -15,9 +15,9 @@ use store::redis::ServerReport;
 use tls::CertificateFacts;
 
 use super::active_rules::RulesStatus;
+use super::certificates::{TlsStatus, date};
 use super::exceptions::ExceptionsStatus;
 use super::load_status::LoadStatus;
-use super::tls::{TlsStatus, date};
 use crate::xds::XdsStatus;
 
 /// The stores of the process at one moment. Contains nothing secret.

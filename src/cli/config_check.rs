@@ -111,9 +111,10 @@ fn failed(name: &str, error: &io::Error) -> String {
 
 fn check_text(path: &Path, options: LoadOptions) -> Result<(), Stop> {
     let name = path.display().to_string();
-    let bytes = match path.is_dir() {
-        true => Err(io::ErrorKind::IsADirectory.into()),
-        false => base::read_file(path, MAX_FILE_BYTES),
+    let bytes = if path.is_dir() {
+        Err(io::ErrorKind::IsADirectory.into())
+    } else {
+        base::read_file(path, MAX_FILE_BYTES)
     };
     let bytes = bytes.map_err(|error| Stop {
         text: format!("error reading file {name}: {}", failed(&name, &error)),

@@ -168,9 +168,10 @@ impl Notices {
         let sum = failures.iter().map(|(_, count)| count).sum();
         let title = format!("{} requests of the last minute got no decision.", with_commas(sum));
         let (text, fix) = (texts.join(" "), "Envoy admits them unless failure_mode_deny is set.");
-        match failures.iter().any(|(reason, _)| *reason == RequestFailure::Store) {
-            true => self.bad(&title, text, fix),
-            false => self.warn(&title, text, fix),
+        if failures.iter().any(|(reason, _)| *reason == RequestFailure::Store) {
+            self.bad(&title, text, fix)
+        } else {
+            self.warn(&title, text, fix)
         }
     }
 

@@ -131,13 +131,14 @@ fn with_progress(
     let (requests, bytes) = open_requests(&args.requests).map_err(ReplayError::Read)?;
     let mut answers = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     // The bar and the answers would overwrite each other on one terminal.
-    let bar = match io::stdout().is_terminal() {
-        true => ProgressBar::hidden(),
-        false => progress_bar(
+    let bar = if io::stdout().is_terminal() {
+        ProgressBar::hidden()
+    } else {
+        progress_bar(
             bytes,
             "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
             "{spinner} {bytes}, {bytes_per_sec}",
-        ),
+        )
     };
     let summary = replay(rules, store, (requests, &mut answers), |read| bar.set_position(read));
     bar.finish_and_clear();

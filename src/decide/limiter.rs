@@ -253,10 +253,11 @@ impl<S: Store> Limiter<S> {
             return Ok(answer(&Decision::merge(plan, Outcomes::default(), self.enforcement)));
         }
         let failure = FailureGuard { meters: &current.meters, plan: &plan };
-        let outcomes = match plan.has_settles() {
+        let outcomes = if plan.has_settles() {
             // This rare future is boxed, because it would make the future of every decision larger.
-            true => Box::pin(self.decide_parts(&plan.charges)).await?,
-            false => self.store.decide(&plan.charges).await?,
+            Box::pin(self.decide_parts(&plan.charges)).await?
+        } else {
+            self.store.decide(&plan.charges).await?
         };
         mem::forget(failure);
         let decision = Decision::merge(plan, outcomes, self.enforcement);

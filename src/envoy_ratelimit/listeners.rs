@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::certificates;
 use super::draft::Draft;
-use super::tls;
 
 /// The range of `server.grpc.max_connection_age`.
 const AGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3_600));
@@ -22,7 +22,7 @@ pub(super) fn translate(draft: &mut Draft) {
     }
     translate_socket(draft);
     draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
-    tls::translate_port(draft);
+    certificates::translate_port(draft);
     translate_age(draft);
     translate_log(draft);
 }

@@ -5,6 +5,7 @@
 //! `table` lists every variable and what it does here; `environment` says whether the variables are read, and which
 //! settings win; the other files translate the values.
 
+mod certificates;
 mod draft;
 mod environment;
 mod go_syntax;
@@ -12,12 +13,11 @@ mod limits;
 mod listeners;
 mod metrics;
 mod redis;
-mod rules;
+mod rule_source;
 mod statsd;
 mod table;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod traces;
 mod variable;
 
@@ -55,7 +55,7 @@ pub(crate) fn add_translated(written: &mut Written) -> Vec<&'static str> {
 fn translate(variables: &[(String, String)]) -> Draft {
     let mut draft = Draft::new(variables);
     listeners::translate(&mut draft);
-    rules::translate(&mut draft);
+    rule_source::translate(&mut draft);
     limits::translate(&mut draft);
     redis::translate(&mut draft);
     metrics::translate(&mut draft);

@@ -3,8 +3,8 @@
 use store::redis::RedisUrl;
 use strum::IntoStaticStr;
 
+use super::certificates;
 use super::draft::Draft;
-use super::tls;
 
 /// The variables of one group of servers, and the section of settings that they set.
 struct ServerNames {
@@ -68,7 +68,7 @@ pub(super) fn translate(draft: &mut Draft) {
         draft.warn_without(&format!("{USE_PER_SECOND}=true"), &names);
     }
     let has_tls = draft.flag(MAIN.tls) || (has_second && draft.flag(PER_SECOND.tls));
-    tls::translate_redis(draft, has_tls);
+    certificates::translate_redis(draft, has_tls);
     let needed = "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION";
     draft.set_if_given("store.redis.ready_in_outage", (!draft.flag(needed)).to_string(), needed);
 }

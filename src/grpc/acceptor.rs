@@ -13,7 +13,7 @@ use crate::net::PortListener;
 use crate::net::admission::{Admission, Admitted};
 use crate::net::listener::PortStream;
 use crate::net::socket::ClientSocket;
-use crate::net::tls::PortTls;
+use crate::net::tls_port::PortTls;
 use crate::telemetry::metrics::CloseReason;
 
 #[derive(Debug)]

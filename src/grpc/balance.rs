@@ -124,9 +124,8 @@ impl Need {
 /// The moves after which the first `workers` workers have about equally many connections, and the others none.
 fn moves(workers: usize, connections: &[usize]) -> Vec<(usize, GiveAway)> {
     let total: usize = connections.iter().sum();
-    let share = |worker: usize| match worker < workers {
-        true => total / workers + usize::from(worker < total % workers),
-        false => 0,
+    let share = |worker: usize| {
+        if worker < workers { total / workers + usize::from(worker < total % workers) } else { 0 }
     };
     // An eighth more than its share is no reason to move connections.
     let most = total.div_ceil(workers) + total / workers / 8;

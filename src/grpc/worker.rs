@@ -28,7 +28,7 @@ use super::routed_calls::StreamPlaces;
 use super::served_connections::ServedConnections;
 use super::worker_link::{Arriving, Inbox, Workers};
 use crate::decide::Readiness;
-use crate::net::tls::PortTls;
+use crate::net::tls_port::PortTls;
 use crate::net::{Admission, PortListener, UnfinishedBytes};
 
 /// An error of any type: the gRPC server does not know the errors of a store.

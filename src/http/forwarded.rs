@@ -42,10 +42,7 @@ pub(super) fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> 
     let is_of_proxy = |name: &HeaderName| {
         ["x-forwarded-", "x-original-", "x-envoy-"].iter().any(|kind| name.as_str().starts_with(kind))
     };
-    match headers.keys().any(is_of_proxy) {
-        true => Ok(()),
-        false => Err(UNFORWARDED),
-    }
+    if headers.keys().any(is_of_proxy) { Ok(()) } else { Err(UNFORWARDED) }
 }
 
 /// The client's request in the call of its proxy.

@@ -29,7 +29,7 @@ use super::connections::{HttpConnections, IdleSince};
 use crate::decide::{Failures, NoDecision};
 use crate::net::listener::PortStream;
 use crate::net::socket::{ClientSocket, TlsSession, linger};
-use crate::net::tls::PortTls;
+use crate::net::tls_port::PortTls;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes};
 use crate::net::{Admission, PortListener, UnfinishedBytes};
 

@@ -1,7 +1,7 @@
 //! Sockets of ports, for gRPC and HTTP.
 //!
 //! The road of a connection: `listener` accepts it (`unix_socket` has the file of a Unix socket), `admission` counts it
-//! among the connections of its port, `tls` does the handshake, and `socket` reads and writes, with a timeout for
+//! among the connections of its port, `tls_port` does the handshake, and `socket` reads and writes, with a timeout for
 //! writes. `idle` has the connections to close when a port is nearly full.
 //!
 //! Two helpers that all doors share: `unfinished` bounds the bytes of requests that have arrived in part, and
@@ -12,7 +12,7 @@ pub(crate) mod idle;
 pub(crate) mod listener;
 pub(crate) mod sending_page;
 pub(crate) mod socket;
-pub mod tls;
+pub mod tls_port;
 pub(crate) mod unfinished;
 mod unix_socket;
 

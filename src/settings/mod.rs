@@ -12,18 +12,18 @@ mod file;
 mod layers;
 mod parsers;
 mod reader;
-mod rules;
+mod rules_section;
 mod secrets;
-mod server;
-mod store;
+mod server_section;
+mod store_section;
 mod telemetry;
 mod upgrades;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use ::rules::Upgrade;
 use engine::{Charging, Defaults, Enforcement, Verdict};
+use rules::Upgrade;
 
 use crate::decide::{HeaderNames, ResponseOptions};
 use crate::telemetry::traces::TracesOptions;
@@ -31,10 +31,10 @@ use crate::telemetry::traces::TracesOptions;
 pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
 pub use layers::{Setting, Written};
 pub use reader::{SettingInForce, SettingsReport};
-pub use rules::Rules;
+pub use rules_section::Rules;
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
-pub use server::{AdminServer, Check, GrpcServer, Server};
-pub use store::{Store, StoreKind};
+pub use server_section::{AdminServer, Check, GrpcServer, Server};
+pub use store_section::{Store, StoreKind};
 pub use telemetry::{Log, Metrics};
 
 pub(crate) use error::quoted;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const MAX_README_LINES: usize = 160;
+const MAX_README_LINES: usize = 110;
 const MAX_LINE_WIDTH: usize = 120;
 
 fn pages(folder: &Path, below: bool) -> Vec<PathBuf> {

@@ -33,12 +33,13 @@ pub fn with_commas(number: u64) -> String {
 /// A text on one line, with `\n` or `\u{202e}` in place of a hostile character.
 #[must_use]
 pub fn escaped(text: String) -> String {
-    match text.contains(is_hostile) {
-        true => replaced(&text, is_hostile, |out, letter| match letter {
+    if text.contains(is_hostile) {
+        replaced(&text, is_hostile, |out, letter| match letter {
             '\n' | '\r' | '\t' => out.extend(letter.escape_default()),
             letter => out.extend(letter.escape_unicode()),
-        }),
-        false => text,
+        })
+    } else {
+        text
     }
 }
 
@@ -46,9 +47,10 @@ pub fn escaped(text: String) -> String {
 #[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     let is_hostile = |letter: char| is_hostile(letter) && !matches!(letter, '\n' | '\t');
-    match text.contains(is_hostile) {
-        true => replaced(text, is_hostile, |out, letter| out.extend(letter.escape_unicode())).into(),
-        false => text.into(),
+    if text.contains(is_hostile) {
+        replaced(text, is_hostile, |out, letter| out.extend(letter.escape_unicode())).into()
+    } else {
+        text.into()
     }
 }
 
@@ -57,12 +59,13 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn escaped_json(json: String) -> String {
     let is_hostile = |letter: char| is_hostile(letter) && letter != '\n';
-    match json.contains(is_hostile) {
-        true => replaced(&json, is_hostile, |out, letter| {
+    if json.contains(is_hostile) {
+        replaced(&json, is_hostile, |out, letter| {
             // None of them has more than four digits. Writing to a String cannot fail.
             let _ = write!(out, "\\u{:04x}", u32::from(letter));
-        }),
-        false => json,
+        })
+    } else {
+        json
     }
 }
 

@@ -91,9 +91,10 @@ impl Step {
                     network => Cow::Owned(network.to_string()),
                 })
             }
-            Self::Lowercase => Some(match value.bytes().any(|byte| byte.is_ascii_uppercase()) {
-                true => Cow::Owned(value.to_ascii_lowercase()),
-                false => value,
+            Self::Lowercase => Some(if value.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                Cow::Owned(value.to_ascii_lowercase())
+            } else {
+                value
             }),
             Self::Templates(templates) => {
                 let matching = templates.iter().find(|template| template.matches(&value));

@@ -85,9 +85,10 @@ impl Expression {
             Self::Or(parts) | Self::And(parts) => {
                 let mut parts = parts.iter().map(|part| part.may_be(wanted, readings));
                 // One true part makes an `or` true, and one false part an `and` false.
-                match matches!(self, Self::Or(_)) == wanted {
-                    true => parts.any(|may_be| may_be),
-                    false => parts.all(|may_be| may_be),
+                if matches!(self, Self::Or(_)) == wanted {
+                    parts.any(|may_be| may_be)
+                } else {
+                    parts.all(|may_be| may_be)
                 }
             }
             Self::Not(part) => part.may_be(!wanted, readings),

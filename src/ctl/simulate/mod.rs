@@ -110,10 +110,11 @@ fn rule_sets(
     in_force: Option<RuleSet>,
     options: &LoadOptions,
 ) -> Result<RuleSets, Failure> {
-    let variants = match args.algorithms {
-        true => variants(&judged.specs, &judged.rules, options.defaults, options.hashing)
-            .map_err(|error| Failure::new(Exit::Rules, error))?,
-        false => Vec::new(),
+    let variants = if args.algorithms {
+        variants(&judged.specs, &judged.rules, options.defaults, options.hashing)
+            .map_err(|error| Failure::new(Exit::Rules, error))?
+    } else {
+        Vec::new()
     };
     Ok(RuleSets { judged: judged.into_rules(), in_force, variants })
 }

@@ -19,9 +19,12 @@ pub(super) fn table(report: &Report, shows_keys: bool) -> String {
 }
 
 fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
-    let paint = |style: &str, text: &str| match is_coloured {
-        true => format!("{style}{}{PLAIN}", escaped_lines(text)),
-        false => escaped_lines(text).into_owned(),
+    let paint = |style: &str, text: &str| {
+        if is_coloured {
+            format!("{style}{}{PLAIN}", escaped_lines(text))
+        } else {
+            escaped_lines(text).into_owned()
+        }
     };
     let mut text = String::new();
     if report.partial {
@@ -131,10 +134,7 @@ fn aligned(rows: &[Vec<String>], texts: &[usize]) -> Vec<String> {
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            match texts.contains(&column) {
-                true => format!("{cell:<width$}"),
-                false => format!("{cell:>width$}"),
-            }
+            if texts.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };

@@ -66,9 +66,10 @@ impl InstanceSeen {
         let (before, at) = self.replaced.as_ref()?;
         let now = self.state.as_ref().filter(|state| state.end.saturating_sub(*at) < REPLACED_FOR_S)?;
         let (name, address) = (&now.instance.name, &self.address);
-        let title = match before == name {
-            true => format!("■ {name} has started again: {address} is another process now."),
-            false => format!("■ {address} is another process now: {before} before, {name} now."),
+        let title = if before == name {
+            format!("■ {name} has started again: {address} is another process now.")
+        } else {
+            format!("■ {address} is another process now: {before} before, {name} now.")
         };
         let notice = Notice {
             level: Level::Bad,

@@ -3,7 +3,7 @@
 mod companions;
 mod redis;
 
-use ::rules::yaml::{self, Content, Node};
+use rules::yaml::{self, Content, Node};
 
 use super::variable::{Effect, ValueKind};
 use super::*;

@@ -10,8 +10,8 @@ use crate::decide::Failures;
 use crate::grpc::connection::PREFACE_TIMEOUT;
 use crate::grpc::connection_io::{ConnectionIo, PREFACE_BYTES, ReadBudget};
 use crate::net::socket::WRITE_TIMEOUT;
-use crate::net::tls::HandshakeBounds;
-use crate::net::tls::testing::TestPort;
+use crate::net::tls_port::HandshakeBounds;
+use crate::net::tls_port::testing::TestPort;
 
 const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -13,7 +13,7 @@ mod limits;
 mod options;
 mod ports;
 mod requests;
-mod rules;
+mod rule_loads;
 mod sample;
 pub(super) mod series;
 mod stores;
@@ -36,7 +36,7 @@ use family::{ReadFamily, counter, register_read};
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies, token_meter};
 use requests::RequestFamilies;
-use rules::RuleFamilies;
+use rule_loads::RuleFamilies;
 use series::Count;
 use stores::StoreFamilies;
 
@@ -49,7 +49,7 @@ pub use ports::{
     TokenRefusal,
 };
 pub use requests::{RequestFailure, RequestMeter, RequestResult, Timer, TraceMeter, Transport};
-pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
+pub use rule_loads::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use sample::{LimitReading, LimitsInForce, MetricsSample};
 pub use stores::{BatchMeter, StoreMeter};
 

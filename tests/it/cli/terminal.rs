@@ -67,9 +67,8 @@ fn explain_prints_values_and_rows_on_one_line() {
         "domain": "edge", "key": "user", "value": HOSTILE, "multiplier": 2, "reason": HOSTILE, "by": HOSTILE,
     }]);
     // YAML has these characters by their numbers only.
-    let number = |letter: char| match is_hostile(letter) {
-        true => format!("\\u{:04x}", u32::from(letter)),
-        false => letter.to_string(),
+    let number = |letter: char| {
+        if is_hostile(letter) { format!("\\u{:04x}", u32::from(letter)) } else { letter.to_string() }
     };
     let rows = files.write("rows.yaml", &row.to_string().chars().map(number).collect::<String>());
     let descriptor = format!("user={HOSTILE}");

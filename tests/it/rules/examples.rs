@@ -29,6 +29,17 @@ fn the_example_rules_show_every_algorithm() {
 }
 
 #[test]
+fn every_example_names_its_algorithm_and_what_happens_without_the_store() {
+    for entry in fs::read_dir(root().join("config/rules")).expect("the example rules") {
+        let path = entry.expect("an entry").path();
+        let text = fs::read_to_string(&path).expect("text");
+        let keys = |key: &str| text.lines().filter(|line| line.trim_start().starts_with(key)).count();
+        let limits = keys("requests_per_unit:");
+        assert_eq!((keys("algorithm:"), keys("on_store_failure:")), (limits, limits), "{}", path.display());
+    }
+}
+
+#[test]
 fn the_example_rules_meet_the_requests_in_their_comments() {
     let rules = examples();
     let table: [(&str, &[&str], &[&str]); 8] = [

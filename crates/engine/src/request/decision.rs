@@ -231,9 +231,10 @@ impl Decision {
             };
             // A repeated request is charged to the counter as it is now, one charge after the other.
             // A limit of 0 has no counter that another charge could give units back to.
-            let (last, cost) = match charge.kernel.has_counter() {
-                true => (charges.last_on_counter(index), charges.cost_so_far(index)),
-                false => (index, charge.cost),
+            let (last, cost) = if charge.kernel.has_counter() {
+                (charges.last_on_counter(index), charges.cost_so_far(index))
+            } else {
+                (index, charge.cost)
             };
             let outcome = &self.outcomes.by_charge[last];
             let is_alone = last == index && cost == charge.cost;

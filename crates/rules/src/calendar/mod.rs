@@ -146,15 +146,14 @@ fn set_months(nodes: &mut [NodeDraft], calendar: &Arc<Calendar>, problems: &mut 
                 continue;
             }
             let spec = LimitSpec { calendar: Some(Arc::clone(calendar)), ..spec.clone() };
-            let changed =
-                Limit::new(spec).map_err(|error| error.to_string()).and_then(|changed| {
-                    let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
-                    match others.any(|(_, other)| other.limit.counts_like(&changed)) {
-                        true => Err("counts like another limit of the descriptor by defaults.month_calendar"
-                            .to_owned()),
-                        false => Ok(changed),
-                    }
-                });
+            let changed = Limit::new(spec).map_err(|error| error.to_string()).and_then(|changed| {
+                let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
+                if others.any(|(_, other)| other.limit.counts_like(&changed)) {
+                    Err("counts like another limit of the descriptor by defaults.month_calendar".to_owned())
+                } else {
+                    Ok(changed)
+                }
+            });
             match changed {
                 Ok(changed) => limits[index].limit = changed,
                 Err(reason) => problems.push(Problem::error(limits[index].location.clone(), reason)),

@@ -116,9 +116,10 @@ impl Mention {
         }
         let mut roots = domains.filter_map(|domain| rules.domain(domain)).map(|domain| &domain.root);
         if !roots.any(|root| may_have_key(root, &self.row.key)) {
-            let effect = match self.row.effect.block {
-                true => "the row blocks only requests that no rule is for",
-                false => "the row changes nothing",
+            let effect = if self.row.effect.block {
+                "the row blocks only requests that no rule is for"
+            } else {
+                "the row changes nothing"
             };
             return Some(format!("no rule of the domain has the key '{}': {effect}", self.row.key));
         }

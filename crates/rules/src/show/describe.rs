@@ -140,9 +140,10 @@ impl ShownDescriptor<'_, '_> {
         let mut applies = false;
         for (of_rule, explained) in rule.limits.iter().zip(&self.explained.limits) {
             // A limit without a name has the path of its rule as its label.
-            match *of_rule.label == *rule.path {
-                true => push_line!(out, "  limit"),
-                false => push_line!(out, "  limit {}", of_rule.label),
+            if *of_rule.label == *rule.path {
+                push_line!(out, "  limit")
+            } else {
+                push_line!(out, "  limit {}", of_rule.label)
             }
             applies |= self.explain_limit(out, Some(of_rule), explained);
         }

@@ -57,10 +57,7 @@ impl Excerpt {
         for (place, limit) in report.limits.iter_mut().enumerate() {
             let has_section = places.binary_search(&place).is_ok();
             keep_keys(limit, if has_section { KEYS_OF_SECTION } else { 0 }, least_over);
-            match has_section {
-                true => shorten(limit, points, &columns),
-                false => clear(limit),
-            }
+            if has_section { shorten(limit, points, &columns) } else { clear(limit) }
         }
         if let Some(comparison) = &mut report.comparison {
             join_timeline(&mut comparison.timeline, &columns);

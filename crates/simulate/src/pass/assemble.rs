@@ -136,9 +136,10 @@ impl Context<'_> {
         let is_swept = is_swept(&limit.spec);
         let swept = self.tally.sweep.as_ref().filter(|_| is_swept && !row.is_thinned);
         let swept = swept.and_then(|sweep| sweep.limit(index));
-        let curve = match is_swept {
-            true => Curve::Swept(swept.map_or_else(Vec::new, |swept| self.swept_points(index, swept))),
-            false => Curve::Windows { row, peaks: &peaks_by_rule, has_good: self.has_good },
+        let curve = if is_swept {
+            Curve::Swept(swept.map_or_else(Vec::new, |swept| self.swept_points(index, swept)))
+        } else {
+            Curve::Windows { row, peaks: &peaks_by_rule, has_good: self.has_good }
         };
         let recommendation = self.options.recommend.map(|bounds| {
             recommend(row, &peaks_by_rule, &curve, self.tally.sums.span_us, self.has_good, bounds)

@@ -101,9 +101,10 @@ impl<'r> Planner<'r> {
             // The values of a wildcard with `share_threshold` share a counter: its key has `%*` in place of the end.
             let is_shared = key.split(['|', '#']).nth(1).is_some_and(|entry| entry.contains("%*"));
             // A request may have the same key with a whole limit, which is another counter.
-            let (kernel, end) = match is_shared || first_entry != sampled_entry(request) {
-                true => (charge.kernel.share_of(self.sample.one_in()), SAMPLE),
-                false => (charge.kernel, ""),
+            let (kernel, end) = if is_shared || first_entry != sampled_entry(request) {
+                (charge.kernel.share_of(self.sample.one_in()), SAMPLE)
+            } else {
+                (charge.kernel, "")
             };
             charges.push(Charge { kernel, ..charge.clone() }, |text| text.extend([key, end]));
         }

@@ -71,9 +71,10 @@ impl Sweep {
         let weight = counters.weight();
         let (key, charge) = plan.charges.get(counter.charge);
         let is_alone = plan.charges.keys().filter(|other| *other == key).count() == 1;
-        let over_at = match is_alone {
-            true => counters.decide(&limit.tried, charge, seen.t_us),
-            false => counters.decide_all(&limit.tried, &charges_on(plan, key), seen.t_us),
+        let over_at = if is_alone {
+            counters.decide(&limit.tried, charge, seen.t_us)
+        } else {
+            counters.decide_all(&limit.tried, &charges_on(plan, key), seen.t_us)
         };
         limit.count(over_at, seen.is_good);
         self.weight = self.weight + counters.weight() - weight;

@@ -2,8 +2,8 @@
 //!
 //! Knows lines of JSON and a [`ReplayStore`]. The answers are the same on memory and on Redis.
 
+mod decider;
 mod line;
-mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use engine::{Charges, Code, Decision, Enforcement, Plan, RuleSet, Verdict};
 
+pub use decider::{MemoryReplay, RedisAccess, RedisReplay, ReplayStore, ReplayStoreError};
 pub use line::{LineError, Recorded};
-pub use store::{MemoryReplay, RedisAccess, RedisReplay, ReplayStore, ReplayStoreError};
 
 /// Requests that are decided in one step.
 const CHUNK: usize = 1_024;

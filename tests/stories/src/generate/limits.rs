@@ -94,10 +94,8 @@ impl Plot {
     }
 
     fn period(&mut self, limit: &mut Limit) {
-        let (unit, length_us) = match self.random.chance(75) {
-            true => (self.unit, self.period_us),
-            false => self.random.weighted(&UNITS),
-        };
+        let (unit, length_us) =
+            if self.random.chance(75) { (self.unit, self.period_us) } else { self.random.weighted(&UNITS) };
         limit.unit = Some(unit.to_owned());
         let is_window = matches!(limit.algorithm.as_deref(), None | Some("fixed_window"));
         if length_us >= super::DAY_US && is_window && self.random.chance(70) {

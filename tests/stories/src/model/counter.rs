@@ -178,9 +178,8 @@ impl Algorithm {
 
     /// The counter after units are taken (positive) or given back. A debt is at most one further limit or burst.
     pub(super) fn taken(&self, state: Option<&State>, now_us: i128, units: i128) -> State {
-        let count_of = |count: i128, most: i128| match units < 0 {
-            true => (count + units).max(0),
-            false => (count + units).min(most).max(count),
+        let count_of = |count: i128, most: i128| {
+            if units < 0 { (count + units).max(0) } else { (count + units).min(most).max(count) }
         };
         match self.at(state, now_us) {
             State::Window(start_us, count) => State::Window(start_us, count_of(count, MOST)),
@@ -206,9 +205,10 @@ impl Algorithm {
                 let ((per_unit, parts), instant) = (self.rate(), self.instant(whole_us, fraction));
                 let (now, units) = (now_us * parts, units.clamp(-2 * self.burst, 2 * self.burst));
                 let base = instant.max(now);
-                self.of_instant(match units < 0 {
-                    true => (instant + units * per_unit).max(now),
-                    false => (base + units * per_unit).min(now + 2 * self.burst * per_unit).max(base),
+                self.of_instant(if units < 0 {
+                    (instant + units * per_unit).max(now)
+                } else {
+                    (base + units * per_unit).min(now + 2 * self.burst * per_unit).max(base)
                 })
             }
             State::Interval(tokens, start_us) => {

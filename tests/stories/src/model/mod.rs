@@ -281,9 +281,8 @@ fn announced(charges: &[Charge], outcomes: &[Outcome]) -> BTreeMap<String, Strin
         // Settles are decided before all other charges.
         let is_settle = charge.role == Role::Settle;
         let mut others = charges.iter().enumerate().filter(|(_, other)| other.counter == charge.counter);
-        let is_last = !others.any(|(at, other)| match other.role == Role::Settle {
-            true => is_settle && at > index,
-            false => is_settle || at > index,
+        let is_last = !others.any(|(at, other)| {
+            if other.role == Role::Settle { is_settle && at > index } else { is_settle || at > index }
         });
         if charge.role == Role::Shadow || !is_last || !charge.has_announcement() {
             continue;

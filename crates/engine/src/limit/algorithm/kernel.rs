@@ -407,16 +407,18 @@ impl Kernel {
         Some(match self {
             Self::FixedWindow(k) => {
                 let state = k.advanced_to(old.and_then(State::window), now_us);
-                State::Window(match state.index == undo.grant.id {
-                    true => k.record(state, Cost::refund(undo.units)),
-                    false => state,
+                State::Window(if state.index == undo.grant.id {
+                    k.record(state, Cost::refund(undo.units))
+                } else {
+                    state
                 })
             }
             Self::CalendarWindow(k) => {
                 let state = k.advanced_to(old.and_then(State::calendar), now_us);
-                State::Calendar(match state.start_us == undo.grant.id {
-                    true => k.record(state, Cost::refund(undo.units)),
-                    false => state,
+                State::Calendar(if state.start_us == undo.grant.id {
+                    k.record(state, Cost::refund(undo.units))
+                } else {
+                    state
                 })
             }
             Self::SlidingWindow(k) => {

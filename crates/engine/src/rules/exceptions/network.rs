@@ -134,10 +134,11 @@ impl FromStr for Network {
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Address { bits, is_v4 } = self.first;
-        match is_v4 {
+        if is_v4 {
             // Exact: an IPv4 address has its bits in the upper 32.
-            true => write!(f, "{}/{}", Ipv4Addr::from_bits((bits >> 96) as u32), self.prefix_len),
-            false => write!(f, "{}/{}", Ipv6Addr::from_bits(bits), self.prefix_len),
+            write!(f, "{}/{}", Ipv4Addr::from_bits((bits >> 96) as u32), self.prefix_len)
+        } else {
+            write!(f, "{}/{}", Ipv6Addr::from_bits(bits), self.prefix_len)
         }
     }
 }

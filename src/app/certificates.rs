@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use super::bounds::PortBounds;
 use super::load_status::LoadStatus;
 use crate::net::ConnectionBounds;
-use crate::net::tls::{HandshakeBounds, HandshakeThread, HandshakeThreadError, PortTls};
+use crate::net::tls_port::{HandshakeBounds, HandshakeThread, HandshakeThreadError, PortTls};
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::certificates;
 use super::draft::Draft;
-use super::tls;
 
 const DIRECTORY: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
 const WATCH_ROOT: &str = "RUNTIME_WATCH_ROOT";
@@ -68,7 +68,7 @@ fn translate_xds(draft: &mut Draft) {
     draft.copy_text("rules.xds.headers", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS");
     let metadata = metadata(draft);
     draft.set_if_given("rules.xds.node_metadata", metadata, METADATA);
-    tls::translate_xds(draft);
+    certificates::translate_xds(draft);
     translate_backoff(draft);
     let max_size = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
     draft.set_if_given("rules.xds.max_message_bytes", draft.whole(max_size).to_string(), max_size);

@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
     use crate::net::socket::LINGER;
-    use crate::net::tls::testing::TestPort;
+    use crate::net::tls_port::testing::TestPort;
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const BOUNDS: HandshakeBounds = HandshakeBounds { total: 4, per_address: 4 };
