@@ -174,6 +174,39 @@ fn every_dependency_is_allowed_and_used() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// What only `ratelimitctl` needs: the terminal, archives, the reader of logs, man pages and completions.
+const NOT_IN_THE_SERVICE: [&str; 8] = [
+    "clap_complete",
+    "clap_mangen",
+    "crossterm",
+    "flate2",
+    "indicatif",
+    "ratatui",
+    "ratelimitd-simulate",
+    "ruzstd",
+];
+
+#[test]
+fn the_service_does_not_link_what_only_people_need() {
+    let crates_with = |features: &[&str]| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
+            .args(features)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo runs");
+        assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let has = |crates: &str, name: &str| {
+        crates.lines().any(|line| line.split_once(' ').is_some_and(|(found, _)| found == name))
+    };
+    let (service, both) = (crates_with(&["--no-default-features"]), crates_with(&[]));
+    for name in NOT_IN_THE_SERVICE {
+        assert!(has(&both, name) && !has(&service, name), "{name}");
+    }
+}
+
 #[test]
 fn licence_expressions_follow_spdx_precedence() {
     let table = [

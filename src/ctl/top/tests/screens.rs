@@ -28,7 +28,7 @@ fn one() -> View {
 #[test]
 fn sixty_columns() {
     let expected = "\
-ratelimitctl top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready…
+ratelimitctl top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  rea…
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 %
 of the denials are by edge.tenant.path_/search; 97 % of
 these are of one key, tenant=ac…#3f9a path=/search. Redis
@@ -61,7 +61,7 @@ fn a_hundred_columns() {
     let selected = Some(view.rules[0].name.clone());
     let screen = Screen { chosen_rule: selected.clone(), selected, is_paused: true, ..Screen::default() };
     let expected = "\
-ratelimitctl top  14:04:31 UTC  PAUSED  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h 7m  this proce…
+ratelimitctl top  14:04:31 UTC  PAUSED  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h 7m  this pro…
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are by
 edge.tenant.path_/search; 97 % of these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. G…
@@ -123,7 +123,7 @@ filter: search_  Enter keeps it, Esc clears it";
 #[test]
 fn a_text_has_whole_notices_and_as_many_rows_as_are_wanted() {
     let expected = "\
-ratelimitctl top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h 7m…
+ratelimitctl top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h …
 371 of 5,479 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are
 by edge.tenant.path_/search; 97 % of these are of one key, tenant=ac…#3f9a
 path=/search. Redis answers.
