@@ -12,17 +12,20 @@ LISTEN ?= 127.0.0.1
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
-.PHONY: help run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions outage soak \
-	stories fuzz tools dist image check-dist toolchain
+.PHONY: help doctor run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions \
+	outage soak stories fuzz mutants tools dist image check-dist toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
+
+doctor: ## list the programs that the make targets need, and how to install the missing ones
+	@scripts/doctor
 
 run: toolchain ## build the service, optimized, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
 	RATELIMITD__SERVER__GRPC__ADDRESS=$(LISTEN):8081 RATELIMITD__SERVER__HTTP__ADDRESS=$(LISTEN):8080 \
 	$(CARGO) run --release --locked --no-default-features --bin ratelimitd -- serve --config config/ratelimitd.yaml
 
-test: toolchain tools ## install the missing test tools, run every test, print a closing count
+test: doctor tools ## install the missing test tools, run every test, print a closing count
 	@scripts/run-tests
 
 test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no nginx and no Chromium
@@ -70,6 +73,9 @@ stories: toolchain tools ## check STORIES=20000 random stories on memory, a fort
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)
 
+mutants: toolchain ## change the engine in small ways, and name the changes that no test of the engine sees (SHARD=0/8)
+	@scripts/mutants $(if $(SHARD),--shard $(SHARD))
+
 dist: toolchain ## make a release in target/dist/: static binaries, Debian packages, bill of materials (TARGETS: only these)
 	@scripts/dist $(TARGETS)
 
@@ -83,4 +89,4 @@ tools: ## install the missing test tools: redis-server, nginx, nss_wrapper, Chro
 	@scripts/install-test-tools
 
 toolchain:
-	@scripts/check-toolchain
+	@scripts/doctor run

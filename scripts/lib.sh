@@ -1,7 +1,8 @@
 # Sourced by the scripts beside it: messages, privileged commands and the project's own Python environment.
 
-tools_dir="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.tools"
-requirements_dir="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/requirements"
+scripts_dir="$(cd "${BASH_SOURCE[0]%/*}" && pwd)"
+tools_dir="${scripts_dir%/*}/.tools"
+requirements_dir="$scripts_dir/requirements"
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
@@ -14,7 +15,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # Runs a command as root. Without a terminal sudo must not prompt: the password could not be entered.
 as_root() {
-  if [ "$(id -u)" -eq 0 ]; then
+  if [ "$EUID" -eq 0 ]; then
     "$@"
   elif ! have sudo; then
     die "neither root nor sudo: run as root: $*"
@@ -25,21 +26,34 @@ as_root() {
   fi
 }
 
-apt_install() {
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+# Asks before packages are installed with sudo. Without a terminal there is nobody to ask: continuous integration.
+ask_for_sudo() {
+  local answer
+  [ "$EUID" -ne 0 ] && [ -t 0 ] || return 0
+  read -r -p "${0##*/}: install with sudo: $*? [y/N] " answer || answer=""
+  [[ "$answer" == [yY]* ]] || die "not installed: $*"
+}
+
+# Installs packages of this system.
+install_packages() {
+  if have apt-get; then
+    ask_for_sudo "$@"
+    as_root "$scripts_dir/apt-install" "$@"
+  elif have dnf; then
+    ask_for_sudo "$@"
+    as_root dnf install -q -y "$@"
+  elif have brew; then
+    brew install "$@"
+  else
+    die "apt-get, dnf and brew are missing: install $* and run again"
+  fi
 }
 
 # Makes .tools/venv, so that nothing is installed outside this folder.
 ensure_venv() {
   "$tools_dir/venv/bin/python" -m pip --version >/dev/null 2>&1 && return
-  have python3 || { have apt-get && apt_install python3 python3-venv; } || die "python3 is missing: install it"
   rm -rf "$tools_dir/venv"
-  if ! python3 -m venv "$tools_dir/venv"; then
-    have apt-get || die "python3 -m venv failed: install Python's venv module"
-    apt_install python3-venv
-    python3 -m venv --clear "$tools_dir/venv"
-  fi
+  python3 -m venv "$tools_dir/venv" || die "python3 with its module venv is missing: make tools"
 }
 
 # pip_install NAME: installs the wheels that scripts/requirements/NAME.txt names, if each has one of the hashes there,

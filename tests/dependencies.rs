@@ -284,7 +284,7 @@ fn actions_are_pinned_by_commit() {
     let mut actions = 0;
     for entry in std::fs::read_dir(folder).expect("a readable folder") {
         let text = std::fs::read_to_string(entry.expect("a readable entry").path()).expect("UTF-8");
-        for action in values_after(&text, "- uses:") {
+        for action in ["- uses:", "uses:"].iter().flat_map(|start| values_after(&text, start)) {
             let commit = action.split_once('@').and_then(|(_, rest)| rest.split_whitespace().next());
             let is_commit = commit.is_some_and(|c| c.len() == 40 && c.bytes().all(|b| b.is_ascii_hexdigit()));
             assert!(is_commit, "`{action}` is not pinned by a commit");

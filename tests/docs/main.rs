@@ -5,6 +5,7 @@
 mod budgets;
 mod chart;
 mod decisions;
+mod doctor;
 mod markup;
 mod pages;
 mod pictures;
