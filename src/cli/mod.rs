@@ -17,6 +17,7 @@ mod migrate;
 mod output;
 mod replay;
 mod rule_options;
+mod scripts;
 mod serve;
 mod service_connection;
 mod settings;
@@ -40,6 +41,7 @@ use health::HealthArgs;
 use install_help::InstallHelpArgs;
 use migrate::MigrateArgs;
 use replay::ReplayArgs;
+use scripts::ScriptsArgs;
 use serve::ServeArgs;
 use settings::SettingsArgs;
 use simulate::SimulateArgs;
@@ -86,6 +88,7 @@ enum Command {
     Replay(ReplayArgs),
     Simulate(Box<SimulateArgs>),
     Settings(SettingsArgs),
+    Scripts(ScriptsArgs),
     Migrate(MigrateArgs),
     InstallHelp(InstallHelpArgs),
 }
@@ -120,6 +123,7 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Settings(args) => settings::run(&args),
+        Command::Scripts(args) => scripts::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::InstallHelp(args) => install_help::run(&args, Cli::command()),
     }
