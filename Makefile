@@ -85,7 +85,7 @@ image: toolchain ## make dist, and build the image with Docker, Podman or Builda
 check-dist: ## install what make dist has made in bare root directories, and run it there; needs root and Debian's tools
 	@scripts/check-dist
 
-tools: ## install the missing test tools: redis-server, nginx, nss_wrapper, Chromium, Valkey and Envoy
+tools: ## install the missing test tools: redis-server, nginx, nss_wrapper, luacheck, Chromium, Valkey and Envoy
 	@scripts/install-test-tools
 
 toolchain:

@@ -19,6 +19,8 @@ every_program() {
   "$1" redis-server        "test bench stories soak"         7      redis-server            "$redis"    redis      tools
   "$1" nginx               "test check-deploy"               ""     nginx                   nginx       nginx      tools
   "$1" nss_wrapper         test                              ""     libnss-wrapper          nss_wrapper ""         tools
+  "$1" luac                test                              ""     lua5.1                  lua         lua        tools
+  "$1" luacheck            test                              ""     lua-check               ""          luacheck   tools
   "$1" Chromium            test                              ""     chromium                chromium    ""         tools
   "$1" Valkey              test                              ""     ""                      ""          ""         tools
   "$1" Envoy               "test check-deploy"               ""     ""                      ""          ""         tools
@@ -46,7 +48,7 @@ locate() {
   case "$1" in
     "C compiler") read -ra command <<<"${CC:-cc} --version" ;;
     go | openssl | caddy) command=("$1" version) ;;
-    nginx | haproxy) command=("$1" -v) ;;
+    nginx | haproxy | luac) command=("$1" -v) ;;
     alertmanager) command=(prometheus-alertmanager --version) ;;
     python3) command=(python3 -c 'import ensurepip, platform, venv; print(platform.python_version())') ;;
     redis-server) command=("${RATELIMITD_TEST_REDIS:-redis-server}" --version) ;;

@@ -80,6 +80,7 @@ pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
         "token",
         "replay",
         "simulate",
+        "scripts",
         "migrate",
         "install-help",
     ],

@@ -14,6 +14,7 @@ mod install_help;
 mod migrate;
 mod progress_bar;
 mod replay;
+mod scripts;
 mod simulate;
 mod token;
 mod top;
@@ -29,6 +30,7 @@ use explain::ExplainArgs;
 use install_help::InstallHelpArgs;
 use migrate::MigrateArgs;
 use replay::ReplayArgs;
+use scripts::ScriptsArgs;
 use simulate::SimulateArgs;
 use token::TokenArgs;
 use top::TopArgs;
@@ -66,6 +68,7 @@ enum Command {
     Token(TokenArgs),
     Replay(ReplayArgs),
     Simulate(Box<SimulateArgs>),
+    Scripts(ScriptsArgs),
     Migrate(MigrateArgs),
     InstallHelp(InstallHelpArgs),
 }
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Scripts(args) => scripts::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::InstallHelp(args) => install_help::run(&args, [cli::command(), Cli::command()]),
     }

@@ -1,8 +1,5 @@
 //! Rules for the code: names, sizes, words and forbidden calls. Cargo keeps the borders between the crates.
 
-use std::fs;
-use std::path::Path;
-
 use source::{production, report, sources};
 
 mod definitions;
@@ -55,20 +52,6 @@ fn tests_do_not_sleep_to_let_time_pass() {
             if text.contains("thread::sleep") || text.contains("time::sleep(") {
                 problems.push(format!("{}:{line}: sleeps", source.name()));
             }
-        }
-    }
-    report(&problems);
-}
-
-#[test]
-fn lua_files_say_what_they_read_and_return() {
-    let folder = Path::new("crates/store/src/redis/script/lua");
-    let mut problems = Vec::new();
-    for entry in fs::read_dir(folder).expect("the scripts") {
-        let path = entry.expect("a readable entry").path();
-        let text = fs::read_to_string(&path).expect("UTF-8");
-        if !text.starts_with("--") {
-            problems.push(format!("{}: no header", path.display()));
         }
     }
     report(&problems);

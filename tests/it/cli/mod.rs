@@ -12,5 +12,6 @@ mod output;
 mod reference;
 pub(crate) mod replay;
 mod rules;
+mod scripts;
 mod secrets;
 mod terminal;

@@ -46,7 +46,7 @@ pub use backends::{BackendStatus, StoreFailure};
 pub use error::OptionsError;
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
-pub use script::script_sha1;
+pub use script::{Script, script_sha1, scripts};
 pub use server_info::{ServerDescription, ServerReport};
 pub use tasks::TaskError;
 pub use tls::ClientTls;

@@ -1,5 +1,5 @@
-//! A request as bytes and keys for a script, and outcomes from the integers that the script returns. lua/plain.lua
-//! describes both for a single charge, lua/batch.lua for other requests. Knows nothing of connections.
+//! A request as bytes and keys for a script, and outcomes from the integers that the script returns. The
+//! file of its kernel in lua/ describes both for a single charge, lua/batch.lua for other requests. Knows nothing of connections.
 
 use engine::algorithm::{
     Attempt, BucketState, CalendarState, CounterReading, Gcra, Kernel, LogReading, Tat, TokenState, Verdict,
@@ -14,7 +14,7 @@ use super::layout::{
     ChargeMode, GRANT, KernelLayout, LogUse, RESET, ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, RepeatRule,
     SEVERAL, SLIDING_LOG,
 };
-use super::text::{self, ScriptText};
+use super::text::{self, Script};
 
 /// A request as the script reads it.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +106,7 @@ impl EncodedRequest {
 
     /// The plain script that decides the request, and its argument after the time: the mode and the parameters. `None`
     /// unless the request is a single charge to a counter, and no undo.
-    pub(super) fn plain_charge(&self) -> Option<(&'static ScriptText, &[u8])> {
+    pub(super) fn plain_charge(&self) -> Option<(&'static Script, &[u8])> {
         let (&number, charge) = self.bytes.split_first()?;
         Some((text::plain(KernelLayout::by_number(number)?)?, charge))
     }

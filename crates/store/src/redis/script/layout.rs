@@ -1,22 +1,21 @@
-//! The facts that Rust and Lua share: one row for each kernel, and the marks, modes and roles in a request. text.rs
-//! writes all of them into the texts of the scripts. lua/plain.lua and lua/batch.lua describe how a request is laid
-//! out.
+//! The facts that Rust and Lua share: one row for each kernel, and the marks, modes and roles in a request. The scripts
+//! in lua/ have the same names with the same numbers, and describe how a request is laid out.
 
 use engine::algorithm::Kernel;
 
 /// A kernel of the script. The engine's `Kernel::Gcra` is two of these, because fractions cost extra.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KernelLayout {
-    /// The name of the Lua constant with the number.
+    /// The name of the Lua constant with the number. In small letters it is the name of the script.
     pub(super) name: &'static str,
     /// The number of the kernel in a request, from 1.
     pub(super) number: u8,
-    /// The text of its file.
-    pub(super) lua: &'static str,
+    /// The script that decides one charge; `None` for a kernel without a counter.
+    pub(super) lua: Option<&'static str>,
     /// The Lua names of the parameters, which follow the mode in a request as doubles.
     pub(super) parameters: &'static [&'static str],
     pub(super) counter: CounterFormat,
-    /// `None` if equal charges are sent one by one. A kernel with a rule has a branch in lua/room.lua.
+    /// `None` if equal charges are sent one by one. A kernel with a rule has its room in lua/batch.lua.
     pub(super) repeat: Option<RepeatRule>,
 }
 
@@ -51,7 +50,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "GCRA_WHOLE",
         number: 1,
-        lua: include_str!("lua/gcra_whole.lua"),
+        lua: Some(include_str!("lua/gcra_whole.lua")),
         parameters: &["cost", "burst"],
         counter: CounterFormat::Numbers(&["arrival"]),
         repeat: Some(RepeatRule::Time),
@@ -59,7 +58,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "FIXED_WINDOW",
         number: 2,
-        lua: include_str!("lua/fixed_window.lua"),
+        lua: Some(include_str!("lua/fixed_window.lua")),
         parameters: &["units", "limit", "window"],
         counter: CounterFormat::Numbers(&["index", "count"]),
         repeat: Some(RepeatRule::Units),
@@ -67,7 +66,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "GCRA",
         number: 3,
-        lua: include_str!("lua/gcra.lua"),
+        lua: Some(include_str!("lua/gcra.lua")),
         parameters: &["cost", "cost_part", "burst", "burst_part", "denominator"],
         counter: CounterFormat::Numbers(&["arrival", "part"]),
         repeat: Some(RepeatRule::TimeAndFraction),
@@ -75,7 +74,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "SLIDING_WINDOW",
         number: 4,
-        lua: include_str!("lua/sliding_window.lua"),
+        lua: Some(include_str!("lua/sliding_window.lua")),
         parameters: &["units", "limit", "window"],
         counter: CounterFormat::Numbers(&["index", "current", "previous"]),
         repeat: Some(RepeatRule::Units),
@@ -83,7 +82,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "INTERVAL_BUCKET",
         number: 5,
-        lua: include_str!("lua/interval_bucket.lua"),
+        lua: Some(include_str!("lua/interval_bucket.lua")),
         parameters: &["units", "capacity", "refill", "interval"],
         counter: CounterFormat::Numbers(&["last", "tokens"]),
         repeat: Some(RepeatRule::Tokens),
@@ -91,7 +90,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "SLIDING_LOG",
         number: 6,
-        lua: include_str!("lua/sliding_log.lua"),
+        lua: Some(include_str!("lua/sliding_log.lua")),
         parameters: &["units", "limit", "window"],
         counter: CounterFormat::Log,
         repeat: None,
@@ -99,7 +98,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "BLOCKED",
         number: 7,
-        lua: "",
+        lua: None,
         parameters: &[],
         counter: CounterFormat::Nothing,
         repeat: None,
@@ -107,7 +106,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "CALENDAR_WINDOW",
         number: 8,
-        lua: include_str!("lua/calendar_window.lua"),
+        lua: Some(include_str!("lua/calendar_window.lua")),
         parameters: &["units", "limit", "first", "middle", "last"],
         counter: CounterFormat::Numbers(&["start", "count"]),
         repeat: Some(RepeatRule::Units),
@@ -125,7 +124,7 @@ const BLOCKED: &KernelLayout = &KERNELS[6];
 const CALENDAR_WINDOW: &KernelLayout = &KERNELS[7];
 
 /// The parameters of a kernel are `one` to `five` in the batch script.
-pub(super) const MOST_PARAMETERS: usize = 5;
+const MOST_PARAMETERS: usize = 5;
 /// The numbers of a counter are `a`, `b` and `c` in the batch script.
 const MOST_NUMBERS: usize = 3;
 
@@ -139,7 +138,7 @@ const _: () = {
             CounterFormat::Numbers(numbers) => {
                 assert!(!numbers.is_empty() && numbers.len() <= MOST_NUMBERS, "lua/batch.lua has a, b and c");
             }
-            _ => assert!(repeat.is_none(), "lua/equal.lua adds to the numbers of a counter"),
+            _ => assert!(repeat.is_none(), "equal charges add to the numbers of a counter"),
         }
         index += 1;
     }

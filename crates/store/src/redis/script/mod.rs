@@ -1,9 +1,9 @@
 //! A call of a script: requests as one command, and the reply to it as an answer for each request.
 //!
-//! The usual call has one request with one charge, and a plain script decides it (lua/plain.lua). Another call has the
-//! batch script (lua/batch.lua): `bundles` finds what its requests can share; without it a batch costs Redis more, and
-//! is decided the same. `encoding` makes a request of charges and outcomes of its answer, `layout` has the facts that
-//! Rust and Lua share, and `text` puts the scripts together.
+//! The usual call has one request with one charge, and the plain script of its kernel decides it (lua/gcra_whole.lua,
+//! ...). Another call has the batch script (lua/batch.lua): `bundles` finds what its requests can share; without it a
+//! batch costs Redis more, and is decided the same. `encoding` makes a request of charges and outcomes of its answer,
+//! `layout` has the facts that Rust and Lua share, and `text` has the scripts.
 
 mod bundles;
 mod encoding;
@@ -17,14 +17,14 @@ use redis::Cmd;
 
 use self::bundles::RequestBundles;
 use self::layout::{EQUAL, LogUse};
-use self::text::{BATCH, ScriptText};
+use self::text::BATCH;
 
 #[cfg(test)]
 pub(crate) use self::encoding::outcome;
 pub(crate) use self::encoding::{EncodedRequest, RequestReply, undone};
 pub(crate) use self::layout::When;
 pub(crate) use self::text::load;
-pub use self::text::script_sha1;
+pub use self::text::{Script, script_sha1, scripts};
 
 /// How a call names its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ impl BatchPlan {
     ) -> Cmd {
         let mut all = requests.clone();
         if let (Some(request), None) = (all.next(), all.next())
-            && let Some((script_text, charge)) = request.plain_charge()
+            && let Some((plain, charge)) = request.plain_charge()
         {
-            let mut command = start_command(script_text, script, request.keys(), request.size());
+            let mut command = start_command(plain, script, request.keys(), request.size());
             command.arg([when.bytes().as_flattened(), charge].concat());
             return command;
         }
@@ -124,16 +124,16 @@ impl BatchPlan {
 
 /// A command up to its keys. `bytes`: about how many bytes follow.
 fn start_command<'a>(
-    text: &ScriptText,
-    script: ScriptRef,
+    script: &Script,
+    named_by: ScriptRef,
     keys: impl Iterator<Item = &'a str> + Clone,
     bytes: usize,
 ) -> Cmd {
     let count = keys.clone().count();
     let mut command = Cmd::with_capacity(count + 4, bytes + 96);
-    match script {
-        ScriptRef::Sha1 => command.arg("EVALSHA").arg(&text.sha1),
-        ScriptRef::Text => command.arg("EVAL").arg(&text.lua),
+    match named_by {
+        ScriptRef::Sha1 => command.arg("EVALSHA").arg(script.sha1()),
+        ScriptRef::Text => command.arg("EVAL").arg(script.text()),
     };
     command.arg(count);
     for key in keys {

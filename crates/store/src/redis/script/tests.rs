@@ -324,14 +324,14 @@ fn one_charge_is_a_call_of_the_plain_script_of_its_kernel() {
             let request = EncodedRequest::new(&charges([charge]), "p:");
             let argument =
                 [&5_f64.to_le_bytes()[..], &3.6e6_f64.to_le_bytes(), &request.bytes()[1..]].concat();
-            let expected = [b"EVALSHA".as_slice(), script.sha1.as_bytes(), b"1", b"p:k0", &argument];
+            let expected = [b"EVALSHA".as_slice(), script.sha1().as_bytes(), b"1", b"p:k0", &argument];
             assert_eq!(
                 words(slice::from_ref(&request), When::At(5), ScriptRef::Sha1),
                 expected,
                 "{kernel:?}"
             );
             let text = words(slice::from_ref(&request), When::Now, ScriptRef::Text);
-            assert_eq!(text[..2], [b"EVAL".as_slice(), script.lua.as_bytes()]);
+            assert_eq!(text[..2], [b"EVAL".as_slice(), script.text().as_bytes()]);
             assert_eq!(text[4][..16], [-1.0, 1e3].map(f64::to_le_bytes).concat());
         }
     }
@@ -369,6 +369,6 @@ fn a_batch_is_one_command() {
     };
     assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &[&argument(-1.0, 1e3)]].concat());
     let timed = words(When::At(5), ScriptRef::Text);
-    assert_eq!(timed[..2], [b"EVAL".as_slice(), BATCH.lua.as_bytes()]);
+    assert_eq!(timed[..2], [b"EVAL".as_slice(), BATCH.text().as_bytes()]);
     assert_eq!(timed[5..], [argument(5.0, 3.6e6)]);
 }

@@ -69,7 +69,7 @@ async fn each_round_trip_of_a_new_connection_has_the_timeout_of_a_decision() {
     let slow = |command: &[String]| match command[0].as_str() {
         "PING" => Some(Reply::After(400 * MS, Box::new(Reply::Status("PONG")))),
         // The scripts are sent together.
-        "SCRIPT" if command[2].contains("FEATURES") => {
+        "SCRIPT" if command[2].contains("a batch of requests") => {
             Some(Reply::After(400 * MS, Box::new(Reply::Bulk("hash".to_owned()))))
         }
         _ => None,

@@ -5,7 +5,7 @@
 //! counter.
 //!
 //! The reply to equal charges has runs: some charges that each add the same to the counter, then some that leave it the
-//! same. lua/equal.lua describes the numbers. They become an answer for each request here, so the reply is as short for
+//! same. lua/batch.lua describes the numbers. They become an answer for each request here, so the reply is as short for
 //! a thousand requests as for two.
 
 #[cfg(test)]

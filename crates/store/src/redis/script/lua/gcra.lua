@@ -1,12 +1,35 @@
--- GCRA with emission intervals that have a fraction: a kernel, see plain.lua.
--- Numbers  us of the theoretical arrival time, its fraction in units of 1/denominator us
--- cost     time in us in which the units drain; cost_part its fraction
--- burst    time in us in which a full burst drains; burst_part its fraction
+-- Decides one charge to a GCRA, token bucket or leaky bucket whose emission interval has a part of a microsecond. It is
+-- the time in which one unit drains.
+--
+-- KEYS[1]  the counter: two doubles: the theoretical arrival time (TAT) in us, its fraction in 1/denominator us
+-- ARGV[1]  little endian:
+--            double   time in us since the epoch, or -1 for the server's clock
+--            double   time in ms for which the counter is kept after it is unused
+--            u8       mode: 0 asks, 1 takes units if they fit, 2 takes them in any case, 3 and 4 give units back
+--            doubles  cost, cost_part: time in us in which the units drain, and its fraction; burst, burst_part: the
+--                     same for a full burst; denominator of the fractions
+-- Returns  integers: the time in us, then the counter after the decision: its TAT in us, the fraction. If the charge
+--          does not fit, its first number x is returned as -1 - x.
+local PEEK, TAKE, REFUND, UNDO = 0, 1, 3, 5
+local GRANT_ID = nil -- the grant to undo: only batch.lua undoes grants
+local call, pack, unpack_from = redis.call, struct.pack, struct.unpack
+local NOW, GRACE_MS, mode, cost, cost_part, burst, burst_part, denominator = unpack_from('<ddBddddd', ARGV[1])
+if NOW < 0 then
+  local time = call('TIME')
+  NOW = time[1] * 1000000 + time[2]
+end
+local key = KEYS[1]
+local text = call('MGET', key)[1] -- GET would be an error for a list
+
+local fits = true
+local arrival, part = nil, nil -- in batch.lua an equal charge may have set them
+local stored_unused_from, unused_from, new_arrival, new_part
+-- BEGIN kernel
 if not arrival then
   if text and #text == 16 then
     arrival, part = unpack_from('<dd', text)
   end
-  if arrival and arrival >= 0 and arrival < EXACT and arrival % 1 == 0
+  if arrival and arrival >= 0 and arrival < 2^53 and arrival % 1 == 0
     and part >= 0 and part < denominator and part % 1 == 0 then
     stored_unused_from = part > 0 and arrival + 1 or arrival
   elseif text then
@@ -16,8 +39,8 @@ if not arrival then
     if is_whole then
       arrival, part = unpack_from('<d', text), 0
     end
-    if arrival and arrival >= 0 and arrival < EXACT and arrival % 1 == 0
-      and part >= 0 and part < 4294967296 and part % 1 == 0 then
+    if arrival and arrival >= 0 and arrival < 2^53 and arrival % 1 == 0
+      and part >= 0 and part < 2^32 and part % 1 == 0 then
       if part > 0 then
         arrival, part = arrival + 1, 0
       end
@@ -73,3 +96,24 @@ end
 if after then
   unused_from, new_arrival, new_part = after_part > 0 and after + 1 or after, after, after_part
 end
+-- END kernel
+
+if unused_from then
+  local new_text = unused_from > NOW and pack('<dd', new_arrival, new_part)
+  -- COPY gcra_whole.lua write
+  local expires = unused_from + -unused_from % 1000000
+  if not new_text then
+    if text then
+      call('DEL', key)
+    end
+  elseif stored_unused_from and stored_unused_from <= expires and stored_unused_from > expires - 1000000 then
+    call('SETRANGE', key, '0', new_text)
+  else
+    local ttl_ms = (expires - NOW + (NOW - expires) % 1000) / 1000 + GRACE_MS
+    ttl_ms = string.format(ttl_ms < 2147483648 and '%d' or '%.0f', ttl_ms)
+    call('PSETEX', key, ttl_ms, new_text)
+  end
+  -- END write
+  arrival, part = new_arrival, new_part
+end
+return { NOW, fits and arrival or -1 - arrival, part }

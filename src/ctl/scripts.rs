@@ -1,0 +1,41 @@
+//! `scripts`: the Lua scripts that the service executes in Redis, for whoever reviews them.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use store::redis::{Script, scripts};
+
+use ratelimitd::cli::output::{end, print};
+
+/// Print the Lua scripts that the service executes in Redis.
+///
+/// Without a name: a line for each script, with its name, its SHA1 and what it decides. Redis knows a script by its
+/// SHA1, so `redis-cli SCRIPT EXISTS SHA1` tells whether a server has loaded it. With a name: the text of the script, as
+/// Redis gets it.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ratelimitctl scripts
+  ratelimitctl scripts gcra_whole | sha1sum")]
+pub struct ScriptsArgs {
+    /// The script whose text is printed
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(scripts().map(Script::name)))]
+    name: Option<String>,
+}
+
+/// Prints the list or the text.
+#[must_use]
+pub fn run(args: &ScriptsArgs) -> ExitCode {
+    let named = args.name.as_ref().and_then(|name| scripts().find(|script| script.name() == name));
+    let printed = named.map_or_else(|| print(&list()), |script| print(script.text()));
+    end(printed, ExitCode::SUCCESS)
+}
+
+fn list() -> String {
+    scripts().fold(String::new(), |mut lines, script| {
+        // A String takes every line.
+        let _ = writeln!(lines, "{:<16} {}  {}", script.name(), script.sha1(), script.purpose());
+        lines
+    })
+}
