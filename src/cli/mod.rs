@@ -96,17 +96,18 @@ pub fn command() -> clap::Command {
 /// line is malformed. Names the other program if the command is one of `others`.
 #[must_use]
 pub fn end_without_command(error: &clap::Error, others: &CommandsOf) -> ExitCode {
-    let code = u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+    let code = u8::try_from(error.exit_code()).unwrap_or(1);
     let unknown = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
     match unknown.filter(|unknown| others.commands.contains(&unknown.as_str())) {
         Some(command) => {
-            let CommandsOf { program, .. } = others;
-            output::print_error(format_args!(
-                "error: {command} is a command of {program}, not of this program: run {program} {command}"
-            ));
-            code
+            let program = others.program;
+            output::fail(
+                "error",
+                format_args!("{command} is a command of {program}: run {program} {command}"),
+                code,
+            )
         }
-        None => output::end(error.print(), code),
+        None => output::end(error.print(), ExitCode::from(code)),
     }
 }
 

@@ -19,9 +19,9 @@ const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.
 ///
-/// Reads its variables and those of ratelimitd from the environment, whatever this program is called, and the rules
-/// that they name: files, or those of an xDS server. Prints a settings file that means the same, with what will be
-/// different as comments. Passwords are left out.
+/// Reads its variables and those of ratelimitd from the environment, and the rules that they name: files, or those of
+/// an xDS server. Prints a settings file that means the same, with what will be different as comments. Passwords are
+/// left out.
 ///
 /// Exit code 0: the environment and the rules can be used. 1: they cannot; the reasons are on standard error. 2: the
 /// output cannot be written.

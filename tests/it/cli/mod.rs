@@ -1,4 +1,4 @@
-//! The commands of the binary other than `serve`: arguments, output, exit codes.
+//! The commands of the two programs other than `serve`: arguments, output, exit codes.
 
 mod check;
 pub(crate) mod counters;
@@ -9,6 +9,7 @@ mod install_help;
 mod json_names;
 mod migrate;
 mod output;
+mod programs;
 mod reference;
 pub(crate) mod replay;
 mod rules;

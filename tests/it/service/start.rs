@@ -84,6 +84,13 @@ fn the_image_does_not_start_without_rules_of_its_own() {
 }
 
 #[test]
+fn the_image_has_the_program_for_people() {
+    let image = Image::new();
+    let printed = Command::new(image.program("usr/local/bin/ratelimitctl")).arg("--version").output();
+    assert!(printed.expect("the binary runs").stdout.starts_with(b"ratelimitctl "));
+}
+
+#[test]
 fn the_process_refuses_huge_pages() {
     let service = Plan::new(RULES).start();
     assert_eq!(service.proc_field("status", "THP_enabled"), 0);
