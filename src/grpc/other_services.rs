@@ -12,6 +12,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::pb::FILE_DESCRIPTOR_SET;
 use crate::decide::Readiness;
+use crate::telemetry::metrics::RequestMeter;
 
 /// The longest request for health or reflection.
 const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
@@ -20,6 +21,7 @@ const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
 /// A watch of health ends at the stop.
 pub(super) fn other_services(
     readiness: Readiness,
+    meter: RequestMeter,
     stop: CancellationToken,
 ) -> Result<Routes, tonic_reflection::server::Error> {
     let reflection = || {
@@ -27,7 +29,7 @@ pub(super) fn other_services(
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let health = HealthServer::new(HealthService { readiness, stop });
+    let health = HealthServer::new(HealthService { readiness, meter, stop });
     let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
     let v1 = reflection().build_v1()?;
     let v1alpha = reflection().build_v1alpha()?;
@@ -47,6 +49,7 @@ const SERVICE_NAMES: [&str; 2] = ["", "ratelimit"];
 #[derive(Debug)]
 struct HealthService {
     readiness: Readiness,
+    meter: RequestMeter,
     stop: CancellationToken,
 }
 
@@ -58,6 +61,7 @@ impl Health for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
+        let _timer = self.meter.start_health_check();
         if is_known(request.get_ref()) {
             Ok(Response::new(response(status(self.readiness.is_ready()))))
         } else {
@@ -117,6 +121,13 @@ mod tests {
 
     use super::*;
     use crate::decide::NotReadyReason;
+    use crate::telemetry::metrics::{Metrics, Transport};
+
+    fn health(readiness: &Readiness) -> HealthService {
+        let metrics = Metrics::new(800_000).expect("different names");
+        let meter = metrics.requests(Transport::Grpc);
+        HealthService { readiness: readiness.clone(), meter, stop: CancellationToken::new() }
+    }
 
     fn asked(service: &str) -> Request<HealthCheckRequest> {
         Request::new(HealthCheckRequest { service: service.to_owned() })
@@ -125,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn a_watch_sends_each_change_once() {
         let readiness = Readiness::not_ready(&[NotReadyReason::Starting]);
-        let health = HealthService { readiness: readiness.clone(), stop: CancellationToken::new() };
+        let health = health(&readiness);
         let mut watch = health.watch(asked("ratelimit")).await.expect("a stream").into_inner();
         let mut next =
             || watch.next().now_or_never().map(|sent| sent.expect("no end").expect("no error").status());
@@ -141,7 +152,7 @@ mod tests {
     #[tokio::test]
     async fn a_watch_of_an_unknown_service_stays_open() {
         let readiness = Readiness::not_ready(&[]);
-        let health = HealthService { readiness: readiness.clone(), stop: CancellationToken::new() };
+        let health = health(&readiness);
         let mut watch = health.watch(asked("another")).await.expect("a stream").into_inner();
         let first = watch.next().await.expect("a message").expect("no error");
         assert_eq!(first.status(), ServingStatus::ServiceUnknown);

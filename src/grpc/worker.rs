@@ -279,7 +279,7 @@ impl<S: Store + 'static> Worker<S> {
             options,
             unfinished: service.unfinished.clone(),
             streams: self.streams,
-            others: other_services(service.readiness.clone(), self.stop.clone())
+            others: other_services(service.readiness.clone(), handler.meter.clone(), self.stop.clone())
                 .map_err(WorkerError::Reflection)?,
             stop: self.stop,
         };

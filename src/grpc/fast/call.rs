@@ -64,7 +64,7 @@ impl CallStarter {
         if request.uri().path() == PATH {
             return self.start_decision(request);
         }
-        let routed = self.routed.start(request, &self.server.routes, &self.counts);
+        let routed = self.routed.start(request, &self.server.routes);
         routed.map_or_else(|| self.many_calls(), StartedCall::Routed)
     }
 

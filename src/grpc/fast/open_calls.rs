@@ -42,7 +42,7 @@ pub(super) struct WorkerCounts {
     /// Told of each call that is held: one worker has too little time for the calls of its connections.
     pub(super) burst: Arc<Notify>,
     failures: Failures,
-    pub(super) meter: RequestMeter,
+    meter: RequestMeter,
 }
 
 /// The number of a worker's calls of one kind.

@@ -20,10 +20,9 @@ use tonic::service::Routes;
 
 use super::answering::{UNTAKEN, in_time, send_data, send_head, spawn_call, unless_reset};
 use super::message::RequestBody;
-use super::open_calls::{ConnectionCounts, OpenCall};
+use super::open_calls::OpenCall;
 use crate::grpc::head::CALL_TIMEOUT;
 
-const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
@@ -58,21 +57,13 @@ impl RoutedCalls {
     }
 
     /// `None` if the call would be one stream too many.
-    pub(super) fn start(
-        &self,
-        request: Request<RequestBody>,
-        routes: &Routes,
-        counts: &Arc<ConnectionCounts>,
-    ) -> Option<RoutedCall> {
+    pub(super) fn start(&self, request: Request<RequestBody>, routes: &Routes) -> Option<RoutedCall> {
         let stream = match self.streams.at_path(request.uri().path()) {
             Some(places) => Some(self.open_stream(places)?),
             None => None,
         };
-        let is_health_check = request.uri().path() == HEALTH_CHECK;
         let answered = routes.clone().call(with_short_head(request));
-        let counts = Arc::clone(counts);
         let response = Box::pin(async move {
-            let _timer = is_health_check.then(|| counts.worker.meter.start_health_check());
             let Ok(response) = answered.await;
             response
         });
@@ -231,6 +222,8 @@ impl StreamPlaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
     #[test]
     fn a_call_of_another_service_keeps_little_of_its_head() {

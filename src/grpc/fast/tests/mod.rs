@@ -130,9 +130,9 @@ fn server_of<S: Store + 'static>(
     let calls = CallServer {
         counts: Arc::new(counts),
         bounds,
-        decisions: Decisions::new(handler),
-        routes: other_services(Readiness::not_ready(&[]), CancellationToken::new())
+        routes: other_services(Readiness::not_ready(&[]), handler.meter.clone(), stop.clone())
             .expect("a valid description of the services"),
+        decisions: Decisions::new(handler),
     };
     Arc::new(ConnectionServer {
         calls: Arc::new(calls),

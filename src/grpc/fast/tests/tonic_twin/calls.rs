@@ -292,7 +292,7 @@ fn other_callers() -> Vec<TwinCaller> {
                 "a watch of health",
                 WATCH,
                 vec![framed(0, b"")],
-                differs("no answer: Some(CANCEL)", "nothing", STREAM_IN_TIME),
+                differs("no answer: Some(CANCEL)", TIMEOUT, STREAM_IN_TIME),
             )
         },
     ]

@@ -77,7 +77,11 @@ impl Twin {
             }
             Self::Tonic => {
                 let connections = stream::iter([Ok(theirs)]).chain(stream::pending());
-                let others = other_services(Readiness::not_ready(&[]), CancellationToken::new());
+                let others = other_services(
+                    Readiness::not_ready(&[]),
+                    handler.meter.clone(),
+                    CancellationToken::new(),
+                );
                 let others = others.expect("valid services");
                 spawn(tonic_server::serve(handler, others, options(), connections, CancellationToken::new()));
             }
