@@ -52,11 +52,11 @@ pub fn play_all(counters: Counters<'_>) {
 
 /// What is wrong with a case: it differs, or it does not although the list says so.
 fn problem(case: &Case, counters: Counters<'_>) -> Option<String> {
-    let listed = DIFFERENCES.iter().find(|difference| difference.case == case.name);
-    match (play::play(case, counters), listed) {
-        (None, None) | (Some(_), Some(_)) => None,
-        (Some(difference), None) => Some(format!("{}: {difference}", case.name)),
-        (None, Some(_)) => Some(format!("{}: is listed as different, but it is the same", case.name)),
+    let is_listed = DIFFERENCES.contains(&case.name.as_str());
+    match (play::play(case, counters), is_listed) {
+        (None, false) | (Some(_), true) => None,
+        (Some(difference), false) => Some(format!("{}: {difference}", case.name)),
+        (None, true) => Some(format!("{}: is listed as different, but it is the same", case.name)),
     }
 }
 
