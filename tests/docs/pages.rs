@@ -1,11 +1,10 @@
-//! All pages of the documentation: their links, the files that they name, and their size.
+//! All pages of the documentation: their links, and the files that they name.
 
 use std::path::{Path, PathBuf};
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Pages that stay short, with their longest length: depth goes to `docs/`.
 const MAX_LINES: [(&str, usize); 2] = [("README.md", 110), ("CONTRIBUTING.md", 150)];
-const MAX_LINE_WIDTH: usize = 120;
 
 fn pages(folder: &Path, below: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -70,39 +69,6 @@ fn every_source_file_that_a_page_names_exists() {
         problems.extend(gone.map(|name| format!("{}: there is no {name}", page.display())));
     }
     assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
-}
-
-/// Lines that are too long: number and width. Tables, code and lines that are only a link cannot be wrapped.
-fn wide_lines(text: &str) -> Vec<(usize, usize)> {
-    let mut is_code = false;
-    let mut found = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let trimmed = line.trim_start();
-        is_code ^= trimmed.starts_with("```");
-        let is_link = trimmed.trim_start_matches("- ").starts_with(['[', '!']) && line.ends_with(')');
-        let width = line.chars().count();
-        if width > MAX_LINE_WIDTH && !is_code && !is_link && !trimmed.starts_with('|') {
-            found.push((at + 1, width));
-        }
-    }
-    found
-}
-
-#[test]
-fn lines_of_text_are_wrapped() {
-    let mut problems = Vec::new();
-    for (page, text) in all_pages() {
-        let wide = wide_lines(&text).into_iter();
-        problems.extend(wide.map(|(line, width)| format!("{}:{line}: {width} characters", page.display())));
-    }
-    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
-}
-
-#[test]
-fn tables_code_and_links_need_no_wrapping() {
-    let (fits, wide) = ("é".repeat(MAX_LINE_WIDTH), "x".repeat(MAX_LINE_WIDTH + 1));
-    let text = format!("{fits}\n{wide}\n| {wide} |\n```sh\n{wide}\n```\n- [{wide}](page.md)\n{wide}\n");
-    assert_eq!(wide_lines(&text), [(2, MAX_LINE_WIDTH + 1), (8, MAX_LINE_WIDTH + 1)]);
 }
 
 #[test]

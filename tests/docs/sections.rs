@@ -1,23 +1,9 @@
-//! The sections of pages: every link to a section finds it, and pages that begin with their contents list all of them.
+//! The sections of pages: every link to a section finds it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::pages::{ROOT, all_pages, files_below};
-
-/// The pages that begin with links to all of their sections.
-const PAGES_WITH_CONTENTS: [&str; 10] = [
-    "docs/compatibility.md",
-    "docs/console.md",
-    "docs/kubernetes.md",
-    "docs/metrics.md",
-    "docs/operations.md",
-    "docs/redis.md",
-    "docs/reload.md",
-    "docs/runbook.md",
-    "docs/security.md",
-    "docs/sizing.md",
-];
 
 /// A heading: the number of its `#` and its text.
 fn headings(text: &str) -> Vec<(usize, &str)> {
@@ -99,22 +85,6 @@ fn every_page_that_a_file_names_exists() {
                 problems.push(format!("{}: there is no docs/{name}#{wanted}", file.display()));
             }
         }
-    }
-    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
-}
-
-#[test]
-fn contents_list_every_section() {
-    let mut problems = Vec::new();
-    for page in PAGES_WITH_CONTENTS {
-        let text = fs::read_to_string(Path::new(ROOT).join(page)).expect("a page");
-        let contents = text.split("\n## ").next().unwrap_or_default();
-        let listed: Vec<_> = links_to_sections(contents)
-            .filter_map(|(file, anchor)| file.is_empty().then_some(anchor))
-            .collect();
-        let sections = headings(&text).into_iter().filter(|(level, _)| *level == 2);
-        let missing = sections.filter(|(_, heading)| !listed.contains(&anchor(heading).as_str()));
-        problems.extend(missing.map(|(_, heading)| format!("{page}: the contents do not have {heading:?}")));
     }
     assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
 }

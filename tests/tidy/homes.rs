@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
-use syn::{Item, ItemImpl, ItemMod, Type};
+use syn::{Attribute, Ident, Item, ItemImpl, ItemMod, Type};
 
-use crate::definitions::is_for_tests;
 use crate::source::{Source, production, report};
 
-/// The types and the inherent `impl` blocks of a file, each with its line. Those of tests are left out.
+/// The types and the inherent `impl` blocks of a file. Those of tests are left out.
 #[derive(Default)]
 struct FileTypes {
     types: Vec<String>,
-    impls: Vec<(String, usize)>,
+    impls: Vec<String>,
+}
+
+/// Whether an item is there only for tests.
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg") && attribute.parse_args::<Ident>().is_ok_and(|ident| ident == "test")
+    })
 }
 
 impl<'ast> Visit<'ast> for FileTypes {
@@ -37,7 +43,7 @@ impl<'ast> Visit<'ast> for FileTypes {
         if let (None, Type::Path(path)) = (&block.trait_, &*block.self_ty)
             && let Some(last) = path.path.segments.last()
         {
-            self.impls.push((last.ident.to_string(), last.ident.span().start().line));
+            self.impls.push(last.ident.to_string());
         }
     }
 }
@@ -65,17 +71,17 @@ fn away_from_home(sources: &[Source]) -> Vec<String> {
         for name in found.types {
             homes.entry((crate_of(&source.path), name)).or_default().push(&source.path);
         }
-        impls.extend(found.impls.into_iter().map(|(name, line)| (&source.path, name, line)));
+        impls.extend(found.impls.into_iter().map(|name| (&source.path, name)));
     }
     let mut away = Vec::new();
-    for (path, name, line) in impls {
+    for (path, name) in impls {
         let homes = homes.get(&(crate_of(path), name.clone())).map_or(&[][..], Vec::as_slice);
         let is_home = |home: &&Path| {
             *home == path.as_path() || children_of(home).is_some_and(|folder| path.starts_with(folder))
         };
         if !homes.iter().any(is_home) {
             let homes: Vec<_> = homes.iter().map(|home| home.display().to_string()).collect();
-            away.push(format!("{}:{line}: impl {name}, whose home is {}", path.display(), homes.join(", ")));
+            away.push(format!("{}: impl {name}, whose home is {}", path.display(), homes.join(", ")));
         }
     }
     away
@@ -98,8 +104,8 @@ fn a_method_away_from_home_is_found() {
         ("crates/a/src/x/tests.rs", "impl X {}"),
     ];
     let expected = [
-        "crates/a/src/x.rs:1: impl Y, whose home is crates/a/src/y/mod.rs",
-        "crates/a/src/z.rs:1: impl X, whose home is crates/a/src/x.rs",
+        "crates/a/src/x.rs: impl Y, whose home is crates/a/src/y/mod.rs",
+        "crates/a/src/z.rs: impl X, whose home is crates/a/src/x.rs",
     ];
     assert_eq!(away_from_home(&files.map(source)), expected);
 }

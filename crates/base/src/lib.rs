@@ -1,5 +1,7 @@
 //! What several rooms need and no room owns. Knows nothing of rate limits.
 
+#![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+
 pub mod clock;
 mod duration;
 mod file;

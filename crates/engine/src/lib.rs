@@ -7,7 +7,7 @@
 //! [`Decision::merge`].
 //!
 //! The way of a rule: [`LimitSpec`] -> [`Limit::new`], which checks it -> [`DomainSpec`] -> [`RuleSet::compile`].
-#![warn(clippy::print_stdout, clippy::print_stderr)]
+#![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod limit;
 mod request;

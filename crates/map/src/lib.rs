@@ -7,7 +7,7 @@
 //!
 //! Knows fields by name and YAML, and no format of logs. Mirrors Envoy's `rate_limits.actions`: a list of entries is a
 //! descriptor, and a descriptor is left out if one of its entries has no value.
-#![warn(clippy::print_stdout, clippy::print_stderr)]
+#![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod entry;
 mod expression;

@@ -11,7 +11,7 @@
 //!
 //! [`Reloader`] repeats this when the files change; [`changed_limits()`] tells what a change does to counters.
 //! `problem` has the errors and warnings of all steps, `show` explains rules and requests.
-#![warn(clippy::print_stdout, clippy::print_stderr)]
+#![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod calendar;
 mod changed_limits;

@@ -4,7 +4,7 @@
 //! `page` its HTML page. `variants` makes the judged rules as every algorithm, `bounds` checks a report against the
 //! bounds of the caller, and `explain` shows what one line becomes. Decisions are made by the engine on counters in
 //! memory, at the times of the log, as `replay` makes them. Knows nothing of the command line.
-#![warn(clippy::print_stdout, clippy::print_stderr)]
+#![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 pub mod bounds;
 pub mod explain;

@@ -3,7 +3,7 @@
 //! Every store implements [`engine::Store`]. It knows nothing of Envoy's requests, and nothing of rules, transports or
 //! telemetry. The service chooses the store and stacks the layers. A request to Redis passes [`fallback`],
 //! [`deny_cache`], [`observer`] and then [`redis`].
-#![warn(clippy::print_stdout, clippy::print_stderr)]
+#![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 pub mod availability;
 pub mod breaker;

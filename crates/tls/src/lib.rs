@@ -12,7 +12,7 @@
 //! | `dial` | connects a client to a server by TCP, TLS or a Unix socket |
 //!
 //! Knows the names of the settings of a port's files, and no other setting. Logs nothing.
-#![warn(clippy::print_stdout, clippy::print_stderr)]
+#![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod client;
 mod client_verifier;

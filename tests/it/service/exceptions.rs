@@ -211,7 +211,6 @@ async fn many_rows_are_loaded_while_requests_are_decided() {
     let served = Served::start(&[]);
     let mut rls = Rls::connect(served.service.grpc_port()).await;
     rls.send_one("llm", &[("tenant", "t99999")]).await;
-    let before = served.service.proc_field("status", "VmRSS");
     let port = served.service.grpc_port();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -241,7 +240,4 @@ async fn many_rows_are_loaded_while_requests_are_decided() {
     assert_eq!(different, [60, 600, 60, 600]);
     let table = served.page()["table_bytes"].as_u64().expect("a number");
     assert!((1_060_000..1_100_000).contains(&table), "{table}");
-    // The old table, the new one and the hashes of the rows, at the same time.
-    let peak = served.service.peak_memory_kib() - before;
-    assert!(peak < 16 * 1024, "{peak} KiB");
 }

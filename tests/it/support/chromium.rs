@@ -186,13 +186,6 @@ impl Chromium {
         self.call("Input.dispatchKeyEvent", event("keyUp"));
     }
 
-    /// A PNG in base64 of the page from `top` to `bottom`.
-    pub fn screenshot(&mut self, top: u32, bottom: u32, width: u32) -> String {
-        let clip = json!({"x": 0, "y": top, "width": width, "height": bottom - top, "scale": 1});
-        let params = json!({"format": "png", "clip": clip, "captureBeyondViewport": true});
-        self.call("Page.captureScreenshot", params)["data"].as_str().expect("a picture").to_owned()
-    }
-
     /// Everything that the page complained about: errors and warnings of the console, exceptions, violations of the
     /// Content-Security-Policy.
     pub fn complaints(&self) -> Vec<&Value> {

@@ -15,7 +15,6 @@ pub mod hosts;
 pub mod http;
 pub mod image;
 pub mod json_schema;
-pub mod png;
 pub mod ports;
 pub mod process;
 pub mod program;

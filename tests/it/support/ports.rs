@@ -8,18 +8,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 20_000;
+/// Parts of the ports, one for each test that cargo-nextest runs at the same time: a server that a test stops finds its
+/// port free when it starts again.
+const SLOTS: u32 = 64;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A port on which no server listens, on any address. No port is returned twice in a process.
+/// The first port of this process, and how many it has.
+fn ports_of_process() -> (u32, u32) {
+    #[expect(clippy::disallowed_methods, reason = "set by the test runner")]
+    let slot = std::env::var("NEXTEST_TEST_GLOBAL_SLOT").ok();
+    let slot = slot.and_then(|slot| slot.parse::<u32>().ok());
+    slot.map_or((FIRST, COUNT), |slot| (FIRST + slot % SLOTS * (COUNT / SLOTS), COUNT / SLOTS))
+}
+
+/// A port on which no server listens, on any address. The next 300 calls in this process return others.
 pub fn free() -> u16 {
+    let (first, count) = ports_of_process();
     // Concurrent processes start with different ports: consecutive process ids are 97 ports apart.
     let start = std::process::id().wrapping_mul(97);
-    (0..COUNT)
-        .map(|_| start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT + FIRST)
+    (0..count)
+        .map(|_| first + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count)
         .filter_map(|port| u16::try_from(port).ok())
         .find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok())
-        .expect("one port of twenty thousand is free")
+        .expect("a free port")
 }
 
 #[test]

@@ -21,6 +21,19 @@ fn open(scene: &Scene, colors: Colors) -> Chromium {
     browser
 }
 
+#[test]
+fn the_page_is_operated_with_keyboard_pointer_and_screen_reader() {
+    let scene = Scene::start(Story::Incident, SHORT);
+    let mut browser = open(&scene, Colors::Light);
+    a_screen_reader_gets_a_name_for_everything(&mut browser);
+    the_focus_stays_and_keys_do_what_they_say(&mut browser);
+    the_pointer_is_told_what_it_points_at(&mut browser);
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+    // It pauses the page.
+    let mut browser = open(&scene, Colors::Light);
+    the_tab_key_reaches_every_control_in_the_order_of_the_page(&mut browser);
+}
+
 /// What has the focus: its place among all elements, whether its outline shows, and what it is.
 const FOCUS: &str = "(() => {
     const focused = document.activeElement;
@@ -32,10 +45,7 @@ const FOCUS: &str = "(() => {
     ];
 })()";
 
-#[test]
-fn the_tab_key_reaches_every_control_in_the_order_of_the_page() {
-    let scene = Scene::start(Story::Incident, SHORT);
-    let mut browser = open(&scene, Colors::Light);
+fn the_tab_key_reaches_every_control_in_the_order_of_the_page(browser: &mut Chromium) {
     // What is drawn anew each second must not move while the test counts.
     browser.press("p", 80);
     browser.wait_until(&has_text("#live", "paused"));
@@ -57,10 +67,7 @@ fn the_tab_key_reaches_every_control_in_the_order_of_the_page() {
     assert_eq!(json!(reached), expected);
 }
 
-#[test]
-fn a_screen_reader_gets_a_name_for_everything() {
-    let scene = Scene::start(Story::Incident, SHORT);
-    let mut browser = open(&scene, Colors::Light);
+fn a_screen_reader_gets_a_name_for_everything(browser: &mut Chromium) {
     browser.evaluate("document.querySelector('[data-do=except]').click()");
     browser.wait_until("document.querySelector('dialog').open");
     for has_dialog in [true, false] {
@@ -97,10 +104,7 @@ fn a_screen_reader_gets_a_name_for_everything() {
     }
 }
 
-#[test]
-fn the_focus_stays_and_keys_do_what_they_say() {
-    let scene = Scene::start(Story::Incident, SHORT);
-    let mut browser = open(&scene, Colors::Light);
+fn the_focus_stays_and_keys_do_what_they_say(browser: &mut Chromium) {
     let focused = "[document.activeElement.dataset.do, document.activeElement.closest('tr')?.dataset.key]";
     browser.evaluate("document.querySelectorAll('#key-table [data-do=look]')[1].focus()");
     let before = browser.evaluate(focused);
@@ -126,13 +130,9 @@ fn the_focus_stays_and_keys_do_what_they_say() {
     browser.press("c", 67);
     let copied = browser.wait_until("window.copied");
     assert!(copied.as_str().is_some_and(|text| text.contains("are denied")), "{copied}");
-    assert_eq!(browser.complaints(), [&Value::Null; 0]);
 }
 
-#[test]
-fn the_pointer_is_told_what_it_points_at() {
-    let scene = Scene::start(Story::Incident, SHORT);
-    let mut browser = open(&scene, Colors::Light);
+fn the_pointer_is_told_what_it_points_at(browser: &mut Chromium) {
     let place = browser.evaluate(
         "(() => { const box = document.querySelector('#chart').getBoundingClientRect(); return [box.left + box.width / 2, box.top + 40]; })()",
     );

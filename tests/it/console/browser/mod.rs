@@ -5,7 +5,6 @@ mod act;
 mod first_screen;
 mod layout;
 mod live;
-mod pictures;
 mod scene;
 mod states;
 mod values;

@@ -4,12 +4,9 @@ mod access;
 mod drawing;
 
 use std::process::Command;
-use std::sync::OnceLock;
 
 use ::simulate::page;
 use ::simulate::report::{Report, WhatIfPoint, share_ppm};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -22,30 +19,24 @@ const END: u32 = 35;
 const HOME: u32 = 36;
 const RIGHT: u32 = 39;
 
-/// The page and the JSON of the example, written by the program once for all tests.
-fn example() -> &'static (String, Value) {
-    static EXAMPLE: OnceLock<(String, Value)> = OnceLock::new();
-    EXAMPLE.get_or_init(|| {
-        let folder = TempDir::new().expect("a temporary directory");
-        let (html, json) = (folder.path().join("report.html"), folder.path().join("report.json"));
-        let arguments =
-            "simulate --rules rules.yaml --compare rules-in-force.yaml --map map.yaml --recommend";
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
-        command
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/simulate"))
-            .args(arguments.split(' '));
-        command.arg("--report").arg(&html).arg("--report-json").arg(&json).arg("access.log.gz");
-        let output = command.output().expect("the binary runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = |path| std::fs::read_to_string(path).expect("a report");
-        (text(&html), serde_json::from_str(&text(&json)).expect("JSON"))
-    })
+/// The page and the JSON of the example, written by the program.
+fn example() -> (String, Value) {
+    let folder = TempDir::new().expect("a temporary directory");
+    let (html, json) = (folder.path().join("report.html"), folder.path().join("report.json"));
+    let arguments = "simulate --rules rules.yaml --compare rules-in-force.yaml --map map.yaml --recommend";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/simulate")).args(arguments.split(' '));
+    command.arg("--report").arg(&html).arg("--report-json").arg(&json).arg("access.log.gz");
+    let output = command.output().expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = |path| std::fs::read_to_string(path).expect("a report");
+    (text(&html), serde_json::from_str(&text(&json)).expect("JSON"))
 }
 
 #[test]
 fn the_program_writes_the_same_numbers_to_page_and_json() {
     let (page, report) = example();
-    let mut browser = Chromium::open(page, Colors::Light);
+    let mut browser = Chromium::open(&page, Colors::Light);
     let rules = report["rules"].as_array().expect("rules");
     for (place, rule) in rules.iter().enumerate() {
         let cells = browser.texts(&format!("#rule-table tbody tr:nth-child({}) > *", place + 1));
@@ -314,32 +305,17 @@ const CONTRAST: &str = "(() => {
 
 #[test]
 fn the_page_is_readable_in_light_and_dark() {
-    let (page, _) = example();
+    let page = page::html(&report());
     let mut grounds = Vec::new();
     for (colors, name) in [(Colors::Light, "light"), (Colors::Dark, "dark")] {
-        let mut browser = Chromium::open(page, colors);
+        let mut browser = Chromium::open(&page, colors);
         assert_eq!(browser.evaluate(CONTRAST), json!([]), "{name}: texts with too little contrast");
         grounds.push(browser.evaluate("getComputedStyle(document.body).backgroundColor"));
         let wide = "document.documentElement.scrollWidth > innerWidth";
         assert_eq!(browser.evaluate(wide), false, "the page does not scroll to the side");
-        save_pictures(&mut browser, name);
         browser.set_size(400, 800);
         assert_eq!(browser.evaluate(wide), false, "nor on a telephone");
         assert_eq!(browser.complaints(), [&Value::Null; 0]);
     }
     assert_eq!(grounds, ["rgb(255, 255, 255)", "rgb(13, 17, 23)"]);
-}
-
-/// Writes the pictures of the documentation if `UPDATE_DOCS` is set. They depend on the fonts of the machine, so they
-/// are not compared.
-fn save_pictures(browser: &mut Chromium, name: &str) {
-    #[expect(clippy::disallowed_methods, reason = "a switch of this test, not a setting of the program")]
-    if std::env::var("UPDATE_DOCS").is_err() {
-        return;
-    }
-    let bottom =
-        browser.evaluate("Math.round(document.getElementById('rule-1').getBoundingClientRect().top)");
-    let bottom = u32::try_from(bottom.as_u64().expect("a place")).expect("a page of some thousand pixels");
-    let picture = STANDARD.decode(browser.screenshot(0, bottom, 1_200)).expect("base64");
-    std::fs::write(format!("docs/pictures/report-{name}.png"), picture).expect("a writable folder");
 }

@@ -162,7 +162,7 @@ impl Process {
     /// Decides the requests of a second, and observes it. `seconds`: those before the end of the story.
     async fn second(&mut self, seconds: u64) {
         let now = (self.end + 1).saturating_sub(T_END - seconds) as f64 / seconds as f64;
-        if self.story.has_row(now) && self.limiter.rulebook.rules().exceptions().is_none() {
+        if Story::has_row(now) && self.limiter.rulebook.rules().exceptions().is_none() {
             drop(self.limiter.rulebook.replace_exceptions(Arc::new(blocked_address())));
         }
         let requests = self.story.requests(now, &mut self.random);

@@ -35,8 +35,6 @@ type Asked = (String, Vec<(String, String)>);
 pub enum Story {
     /// One tenant sends too much; before that Redis was away and newer rules were rejected.
     Incident,
-    /// Nothing is denied.
-    Quiet,
     /// As the incident, and Redis is away at the end.
     Outage,
     /// 5,000 rules, of which 1,600 deny.
@@ -69,15 +67,14 @@ impl Story {
 
     pub(super) fn is_away(self, now: f64) -> bool {
         match self {
-            Self::Quiet => false,
             Self::Outage if now >= AWAY_AGAIN => true,
             _ => (AWAY..BACK).contains(&now),
         }
     }
 
     /// Whether a row of the exceptions is in force.
-    pub(super) fn has_row(self, now: f64) -> bool {
-        self != Self::Quiet && now >= BLOCKED
+    pub(super) fn has_row(now: f64) -> bool {
+        now >= BLOCKED
     }
 
     /// The requests of a second.
@@ -102,9 +99,6 @@ impl Story {
         add("edge", 18.0 * wave, &|_| vec![("partner", "northwind".to_owned())]);
         add("edge", 16.0, &|_| vec![("generic_key", "status".to_owned())]);
         add("accounts", 3.0, &|random| vec![("login", format!("user{}@example.org", random.u16(..60_000)))]);
-        if self == Self::Quiet {
-            return requests;
-        }
         if now >= ATTACK {
             let force = ((now - ATTACK) * 40.0).min(1.0);
             add("edge", 70.0 * force * wave, &|_| {
@@ -139,7 +133,7 @@ impl Story {
         let time = |part: f64| T_END - seconds + (part * seconds as f64) as u64;
         let is_reloaded = now >= RELOADED;
         let problem = "rules/edge.yaml:41: requests_per_unit must be a whole number, not \"6OO\"";
-        let rejected = (self != Self::Quiet && now >= REJECTED)
+        let rejected = (now >= REJECTED)
             .then(|| RejectedRules { at: time(REJECTED), problems: vec![problem.to_owned()] });
         RulesObserved {
             generation: if is_reloaded { 17 } else { 16 },
@@ -155,7 +149,7 @@ impl Story {
         let time = |part: f64| T_END - seconds + (part * seconds as f64) as u64;
         let is_away = self.is_away(now);
         let began = if self == Self::Outage && now >= AWAY_AGAIN { AWAY_AGAIN } else { AWAY };
-        let outage = (self != Self::Quiet && now >= AWAY).then(|| LastOutage {
+        let outage = (now >= AWAY).then(|| LastOutage {
             at: time(began),
             error: "cannot be reached".to_owned(),
             is_over: !is_away,
@@ -166,8 +160,8 @@ impl Story {
             answers: !is_away,
             breakers: 8,
             breakers_open: if is_away { 8 } else { 0 },
-            deny_hits: if self == Self::Quiet { 0 } else { since_attack * 61 },
-            deny_keys: if self == Self::Quiet { 0 } else { 14 },
+            deny_hits: since_attack * 61,
+            deny_keys: 14,
             server: Some("Redis 7.0.15, standalone".to_owned()),
             last_outage: outage,
             ..StoreObserved::default()
