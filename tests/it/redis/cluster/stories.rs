@@ -1,10 +1,10 @@
 //! Random stories on a cluster: the relations, and the answers of the model.
 //!
 //! A request whose counters are in several slots has the answer of one store here, since only one caller plays a story:
-//! what decision 10 and docs/redis.md ("Several slots in one request") allow beside that needs other requests at the
-//! same time, an undo that is lost, or the microseconds between a grant and its undo, which are in no number that is
-//! compared. So the calls are those of every story, over any number of slots. The servers have their own clock, so the
-//! stories are lasting ones, and no time of an answer is compared.
+//! what decision 10 and docs/redis-cluster.md ("Several slots in one request") allow beside that needs other requests
+//! at the same time, an undo that is lost, or the microseconds between a grant and its undo, which are in no number
+//! that is compared. So the calls are those of every story, over any number of slots. The servers have their own clock,
+//! so the stories are lasting ones, and no time of an answer is compared.
 
 use std::collections::HashSet;
 
