@@ -1,5 +1,5 @@
-//! Standard output and standard error of the sub-commands of both programs. `println!` and `eprintln!` panic when the reader has gone,
-//! and when the device is full.
+//! Standard output and standard error of the sub-commands of both programs. `println!` and `eprintln!` panic when the
+//! reader has gone, and when the device is full.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};

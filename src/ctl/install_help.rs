@@ -18,7 +18,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 ];
 const MAN_PAGES: &str = "share/man/man1";
 
-/// Write a man page for each command of ratelimitd and ratelimitctl, and completions for bash, zsh and fish.
+/// Write a man page for each command of both programs, and completions for bash, zsh and fish.
 ///
 /// Exit code 0: all files are written. 1: a file cannot be written; the reason is on standard error.
 #[derive(Clone, Debug, Args)]

@@ -1,4 +1,5 @@
-//! `ratelimitctl counters`: shows and resets the counters of a descriptor through the admin port, in memory and in Redis.
+//! `ratelimitctl counters`: shows and resets the counters of a descriptor through the admin port, in memory and in
+//! Redis.
 
 use std::process::{Command, Output};
 
