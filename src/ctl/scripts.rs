@@ -12,8 +12,8 @@ use ratelimitd::cli::output::{end, print};
 /// Print the Lua scripts that the service executes in Redis.
 ///
 /// Without a name: a line for each script, with its name, its SHA1 and what it decides. Redis knows a script by its
-/// SHA1, so `redis-cli SCRIPT EXISTS SHA1` tells whether a server has loaded it. With a name: the text of the script, as
-/// Redis gets it.
+/// SHA1, so `redis-cli SCRIPT EXISTS SHA1` tells whether a server has loaded it. With a name: the text of the script,
+/// as Redis gets it.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitctl scripts

@@ -1,5 +1,6 @@
 //! A request as bytes and keys for a script, and outcomes from the integers that the script returns. The
-//! file of its kernel in lua/ describes both for a single charge, lua/batch.lua for other requests. Knows nothing of connections.
+//! file of its kernel in lua/ describes both for a single charge, lua/batch.lua for other requests. Knows nothing of
+//! connections.
 
 use engine::algorithm::{
     Attempt, BucketState, CalendarState, CounterReading, Gcra, Kernel, LogReading, Tat, TokenState, Verdict,

@@ -136,7 +136,8 @@ fn shared_numbers() -> BTreeMap<&'static str, u64> {
     numbers.into_iter().chain(kernels).collect()
 }
 
-/// The names in capitals and their numbers in a line such as `local PEEK, TAKE = 0, 1`, or `if kernel == 3 then -- GCRA`.
+/// The names in capitals and their numbers in a line such as `local PEEK, TAKE = 0, 1`, or
+/// `if kernel == 3 then -- GCRA`.
 fn numbers_in(line: &str) -> Vec<(&str, &str)> {
     let declared = code(line).trim_start().strip_prefix("local ").and_then(|rest| rest.split_once(" = "));
     let compared = line.split_once(" then -- ").map(|(condition, names)| (names, condition));

@@ -26,7 +26,7 @@ pub struct Script {
 
 /// Decides any call.
 pub(super) static BATCH: LazyLock<Script> =
-    LazyLock::new(|| Script::new("batch".to_owned(), include_str!("lua/batch.lua")));
+    LazyLock::new(|| Script::new("batch".to_owned(), include_str!("../lua/batch.lua")));
 
 /// The script of each kernel in the order of [`KERNELS`]; `None` for a kernel without a counter.
 static PLAIN: LazyLock<Vec<Option<Script>>> = LazyLock::new(|| {
