@@ -19,9 +19,10 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ratelimitd");
 const ATTEMPTS: u32 = 5;
 
 /// The pages whose sessions are run. Each page gets its own service.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 14] = [
     "README.md",
     "docs/console.md",
+    "docs/exceptions.md",
     "docs/kubernetes.md",
     "docs/metrics.md",
     "docs/migrating.md",

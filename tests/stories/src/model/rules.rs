@@ -1,5 +1,5 @@
-//! Which limits a descriptor meets, and with which numbers: docs/rules.md ("How a request meets a limit", "Keys"),
-//! and docs/configuration.md ("Tiers", "Exceptions").
+//! Which limits a descriptor meets, and with which numbers: docs/rules.md ("How a request matches a limit",
+//! "Keys", "Tiers") and docs/exceptions.md.
 
 use std::collections::HashSet;
 use std::rc::Rc;
