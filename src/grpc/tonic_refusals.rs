@@ -1,7 +1,7 @@
-//! Refusals before the service is called, on tonic's server. tonic has no place for the first: calls whose head the port
-//! does not serve (`head`), those of web pages among them. The others are tonic's own, of messages that it cannot read.
-//! They are counted, and may be denials, as every other invalid request; INVALID_ARGUMENT then says that the mistake is
-//! the client's, where tonic says INTERNAL.
+//! Refusals before the service is called, on tonic's server. tonic has no place for the first: calls whose head the
+//! port does not serve (`head`), those of web pages among them. The others are tonic's own, of messages that it cannot
+//! read. They are counted, and may be denials, as every other invalid request; INVALID_ARGUMENT then says that the
+//! mistake is the client's, where tonic says INTERNAL.
 
 use std::future::ready;
 use std::sync::Arc;

@@ -260,9 +260,9 @@ const MAX_LEAKED_AFTER_GOAWAY: usize = 2 * 1_024;
 /// Counts the streams of one connection that h2 has leaked.
 ///
 /// When the client's window of the connection is used up, h2 queues each stream that has data to send. If the client
-/// resets such a stream, h2 never releases it, not even when it leaves the queue. The stream takes some 300 bytes until
-/// the connection ends (0.4.20; `grpc/fast/tests/h2_leak.rs` shows it). Without a bound, one client that takes no answers
-/// could fill the memory in seconds.
+/// resets such a stream, h2 never releases it, not even when it leaves the queue. The stream takes some 300 bytes
+/// until the connection ends (0.4.20; `grpc/fast/tests/h2_leak.rs` shows it). Without a bound, one client that takes
+/// no answers could fill the memory in seconds.
 #[derive(Default)]
 struct LeakedStreams {
     /// As last counted.
