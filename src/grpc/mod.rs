@@ -26,6 +26,7 @@ mod tonic_server;
 mod worker;
 mod worker_link;
 
+#[expect(clippy::allow_attributes, reason = "generated")]
 pub mod pb {
     //! The wire contract as generated from `proto/`, one module per package.
 
