@@ -357,3 +357,6 @@ fn has_less_left(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
     };
     scaled(a, b) < scaled(b, a)
 }
+
+#[cfg(test)]
+mod tests;

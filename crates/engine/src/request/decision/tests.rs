@@ -1,0 +1,189 @@
+//! Known answers of whole requests, decided by their kernels on counters in a map.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::limit::algorithm::State;
+use crate::{
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, OnOver, Period, Request,
+    RuleSet, RuleSpec, Share, Unit, ValueHashing,
+};
+
+/// Ten seconds before the end of a minute.
+const NOW_US: u64 = 1_700_000_030_000_000;
+const TEN_S: RetryAfter = RetryAfter::In(10_000_000);
+
+/// The rules of one domain with their counters, at one instant.
+struct Service {
+    rules: RuleSet,
+    counters: BTreeMap<String, State>,
+}
+
+impl Service {
+    /// A rule per key, which applies to a descriptor with this key.
+    fn new(rules: Vec<(&str, RuleSpec)>) -> Self {
+        let node = |(key, rule): (&str, RuleSpec)| NodeSpec {
+            key: key.to_owned(),
+            rule: Some(rule),
+            ..NodeSpec::default()
+        };
+        let descriptors = rules.into_iter().map(node).collect();
+        let domain = DomainSpec { domain: "d".to_owned(), descriptors, ..DomainSpec::default() };
+        let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE);
+        Self { rules: rules.expect("valid rules"), counters: BTreeMap::new() }
+    }
+
+    /// Decides a request of so many hits, with a descriptor of one entry for each key.
+    fn decide(&mut self, keys: &[&str], hits: u32) -> Decision {
+        let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
+        let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };
+        let descriptors = keys.iter().map(descriptor).collect();
+        let request =
+            Request { domain: "d".to_owned(), hits_addend: hits, descriptors, caller: Caller::default() };
+        let plan = Plan::new(&self.rules, &request, NOW_US).expect("a plan");
+        let attempt = |charge: &Charge| Attempt { now_us: NOW_US, cost: charge.cost };
+        let verdict =
+            |(key, charge): (&str, &Charge)| charge.kernel.verdict(self.counters.get(key), attempt(charge));
+        let verdicts: Vec<_> = plan.charges.iter().map(verdict).collect();
+        let is_denied = plan.charges.is_denied(|index| verdicts[index] == Verdict::Over);
+        let mut outcomes = Outcomes::default();
+        for ((key, charge), verdict) in plan.charges.iter().zip(verdicts) {
+            let (kernel, attempt) = (charge.kernel, attempt(charge));
+            if charge.is_recorded(verdict, is_denied) {
+                let state = kernel.recorded(self.counters.remove(key), attempt);
+                self.counters.extend(state.map(|state| (key.to_owned(), state)));
+            }
+            let reading = kernel.reading(self.counters.get(key), attempt);
+            let report = kernel.report(&reading, attempt, verdict);
+            let decided_by = DecidedBy::Store(CounterSnapshot { now_us: NOW_US, reading });
+            outcomes.by_charge.push(Outcome { verdict, report, decided_by });
+        }
+        Decision::merge(plan, outcomes, Enforcement::Enforce)
+    }
+}
+
+fn spec(units: u64) -> LimitSpec {
+    LimitSpec::new(Algorithm::FixedWindow, units, Period::one(Unit::Minute))
+}
+
+fn rule(specs: Vec<LimitSpec>) -> RuleSpec {
+    let limits = specs.into_iter().map(|spec| Limit::new(spec).expect("a valid limit")).collect();
+    RuleSpec { limits, ..RuleSpec::default() }
+}
+
+/// The units of the limits that the statuses report, with the codes of the descriptors.
+fn reported(decision: &Decision) -> Vec<(Code, Option<u64>)> {
+    let status = |status: Status<'_>| match status.applied {
+        Applied::Limited(result) => (status.code, Some(result.limit.spec.requests_per_unit)),
+        Applied::Nothing | Applied::Unlimited(_) => (status.code, None),
+    };
+    decision.statuses().map(status).collect()
+}
+
+#[test]
+fn one_descriptor_over_its_limit_denies_the_request_until_the_window_ends() {
+    let mut service = Service::new(vec![("user", rule(vec![spec(1)])), ("path", rule(vec![spec(9)]))]);
+    let first = service.decide(&["user", "path", "unknown"], 1);
+    assert_eq!((first.overall, first.retry_after()), (Code::Ok, RetryAfter::Now));
+    assert_eq!(reported(&first), [(Code::Ok, Some(1)), (Code::Ok, Some(9)), (Code::Ok, None)]);
+    let second = service.decide(&["user", "path"], 1);
+    assert_eq!((second.overall, second.retry_after()), (Code::OverLimit, TEN_S));
+    assert_eq!(reported(&second), [(Code::OverLimit, Some(1)), (Code::Ok, Some(9))]);
+    let within: Vec<_> = second.rules_within_limit().collect();
+    assert_eq!(within.len(), 1, "{within:?}");
+    assert_eq!(second.limit_results().count(), 2);
+}
+
+#[test]
+fn a_status_reports_the_limit_that_decides() {
+    let shares = |limits: Vec<LimitSpec>, hits| {
+        let mut service = Service::new(vec![("user", rule(limits))]);
+        reported(&service.decide(&["user"], hits))[0]
+    };
+    let per_hour = |units| LimitSpec { period: Period::one(Unit::Hour), ..spec(units) };
+    // The smallest share left, and of equal shares the first.
+    assert_eq!(shares(vec![spec(10), spec(5)], 1), (Code::Ok, Some(5)));
+    assert_eq!(shares(vec![spec(5), spec(10)], 1), (Code::Ok, Some(5)));
+    assert_eq!(shares(vec![spec(2), per_hour(2)], 2), (Code::Ok, Some(2)));
+    // A limit that is over, before one that is within.
+    assert_eq!(shares(vec![spec(10), spec(5)], 6), (Code::OverLimit, Some(5)));
+    assert_eq!(shares(vec![spec(5), spec(10)], 6), (Code::OverLimit, Some(5)));
+}
+
+#[test]
+fn of_two_limits_that_are_over_the_longer_wait_is_reported() {
+    let per_hour = LimitSpec { period: Period::one(Unit::Hour), ..spec(3) };
+    for limits in [vec![spec(2), per_hour.clone()], vec![per_hour, spec(2)]] {
+        let mut service = Service::new(vec![("user", rule(limits))]);
+        assert_eq!(service.decide(&["user"], 2).retry_after(), RetryAfter::Now);
+        let denied = service.decide(&["user"], 2);
+        assert_eq!(reported(&denied), [(Code::OverLimit, Some(3))]);
+        assert_eq!(denied.retry_after(), RetryAfter::In(2_770_000_000));
+    }
+}
+
+#[test]
+fn a_shadow_rule_is_reported_and_denies_nothing() {
+    let shadow = RuleSpec { shadow: true, ..rule(vec![spec(1)]) };
+    let mut service = Service::new(vec![("user", shadow)]);
+    let decision = service.decide(&["user"], 5);
+    assert_eq!((decision.overall, decision.shadowed), (Code::Ok, false));
+    assert_eq!(reported(&decision), [(Code::Ok, Some(1))]);
+    let (_, result) = decision.charges().next().expect("a charge");
+    assert!(result.never_denies() && result.outcome.verdict == Verdict::Over);
+    assert_eq!(result.announced(), None);
+    assert!(!decision.tells_caller());
+}
+
+#[test]
+fn a_limit_that_announces_is_reported_only_if_no_other_can_deny() {
+    let announces = LimitSpec { on_over: OnOver::Announce, ..spec(2) };
+    let mut service = Service::new(vec![("user", rule(vec![announces, spec(9)]))]);
+    let decision = service.decide(&["user"], 3);
+    assert_eq!(decision.overall, Code::Ok);
+    assert_eq!(reported(&decision), [(Code::Ok, Some(9))]);
+    assert!(decision.tells_caller() && decision.has_announced_limits());
+    let announced: Vec<_> = decision.charges().map(|(_, result)| result.announced()).collect();
+    assert_eq!(announced, [Some(Announced::Over), None]);
+}
+
+#[test]
+fn a_limit_is_near_when_more_than_its_share_is_used() {
+    let near = LimitSpec { near: Share::parse("0.8"), ..spec(10) };
+    let mut service = Service::new(vec![("user", rule(vec![near]))]);
+    let mut announced = |hits| {
+        let decision = service.decide(&["user"], hits);
+        let (_, result) = decision.charges().next().expect("a charge");
+        result.announced()
+    };
+    assert_eq!(announced(8), None);
+    assert_eq!(announced(1), Some(Announced::Near));
+    assert_eq!(announced(2), None, "the status tells of a limit that denies");
+}
+
+#[test]
+fn an_admitted_request_has_a_receipt_for_each_limit_with_settle() {
+    let settles = LimitSpec { settle: true, ..spec(5) };
+    let mut service =
+        Service::new(vec![("user", rule(vec![settles, spec(9)])), ("path", rule(vec![spec(9)]))]);
+    let receipt = |decision: &Decision| decision.receipt(|| 7).map(|receipt| receipt.to_string());
+    let admitted = service.decide(&["user"], 3);
+    assert!(admitted.tells_caller());
+    let one = receipt(&admitted).expect("a receipt");
+    let other = receipt(&service.decide(&["user"], 2)).expect("a receipt");
+    assert_ne!(one, other, "the units are part of it");
+    assert_eq!(receipt(&service.decide(&["user"], 1)), None, "a denied request owes nothing");
+    assert_eq!(receipt(&service.decide(&["path"], 1)), None);
+}
+
+#[test]
+fn a_request_that_no_quota_has_room_for_waits_for_the_first() {
+    let per_hour = LimitSpec { period: Period::one(Unit::Hour), ..spec(1) };
+    let quota = |spec| RuleSpec { quota: true, ..rule(vec![spec]) };
+    let mut service = Service::new(vec![("user", quota(spec(1))), ("path", quota(per_hour))]);
+    assert_eq!(service.decide(&["user", "path"], 1).overall, Code::Ok);
+    let denied = service.decide(&["user", "path"], 1);
+    assert_eq!((denied.overall, denied.retry_after()), (Code::OverLimit, TEN_S));
+    let (_, result) = denied.charges().next().expect("a charge");
+    assert!(result.is_quota());
+}
