@@ -80,10 +80,18 @@ impl Health for HealthService {
         } else {
             once(ready(ServingStatus::ServiceUnknown)).chain(once(pending())).boxed()
         };
-        let stopped = self.stop.clone().cancelled_owned();
-        let end = once(ready(Err(Status::unavailable("the server closes this connection"))));
-        let statuses = statuses.map(|status| Ok(response(status))).take_until(stopped);
-        Ok(Response::new(statuses.chain(end).boxed()))
+        let until_stop = unfold(Some((statuses, self.stop.clone())), async |open| {
+            let (mut statuses, stop) = open?;
+            tokio::select! {
+                // A status that is there at the stop is still sent.
+                biased;
+                Some(status) = statuses.next() => Some((Ok(response(status)), Some((statuses, stop)))),
+                () = stop.cancelled() => {
+                    Some((Err(Status::unavailable("the server closes this connection")), None))
+                }
+            }
+        });
+        Ok(Response::new(until_stop.boxed()))
     }
 }
 

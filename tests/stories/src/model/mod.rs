@@ -1,5 +1,6 @@
 //! The answers to a story, computed without the engine: by docs/rules.md, docs/algorithms.md, docs/exceptions.md,
-//! docs/configuration.md and the decisions that they name. It has no type of the engine, and reads the story's own data.
+//! docs/configuration.md and the decisions that they name. It has no type of the engine, and reads the story's own
+//! data.
 //!
 //! `rules` says which limits a descriptor meets, `calendar` and `counter` what each limit makes of its counter, and
 //! this module how the limits of a call are decided together: docs/algorithms.md, "Several limits, one request",
