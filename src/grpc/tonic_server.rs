@@ -74,7 +74,8 @@ pub(super) async fn serve<S, C>(
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
     if let Some(age) = options.max_connection_age {
-        server = server.max_connection_age(age).max_connection_age_grace(options.finish_within);
+        // Without `max_connection_age_grace`, with which tonic closes the connection and sends no GOAWAY.
+        server = server.max_connection_age(age);
     }
     let served = server
         .layer(layer_fn(move |next| TonicRefusals { handler: Arc::clone(&handler), next }))
