@@ -73,7 +73,7 @@ stories: toolchain tools ## check STORIES=20000 random stories on memory, a fort
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)
 
-mutants: toolchain ## change the engine in small ways, and name the changes that no test of the engine sees (SHARD=0/8)
+mutants: toolchain ## change the engine in small ways, and name the changes that no test of the engine sees (SHARD=0/20)
 	@scripts/mutants $(if $(SHARD),--shard $(SHARD))
 
 dist: toolchain ## make a release in target/dist/: static binaries, Debian packages, bill of materials (TARGETS: only these)
