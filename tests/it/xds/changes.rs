@@ -90,6 +90,7 @@ async fn no_call_fails_while_the_rules_change_under_load() {
     let calls = calls.load(Ordering::Relaxed);
     println!("{number} versions in {length:?}, {accepted} taken over, {calls} calls");
     // A slow machine takes over several versions at once.
-    assert!(accepted > 1.0 && calls > 0, "{accepted} of {number} versions, {calls} calls");
+    assert!(accepted > f64::from(number) / 4.0, "{accepted} of {number} versions");
+    assert!(calls > 1_000, "{calls} calls");
     assert_eq!(metric(&service, r#"ratelimitd_rule_loads_total{result="failure"}"#), 0.0);
 }

@@ -48,8 +48,8 @@ async fn a_server_that_sends_a_refused_answer_again_at_once_is_slowed_down() {
         .await
         .expect("refusals");
     let times: Vec<_> = refusals().map(|received| received.at).collect();
-    // Half of the pauses of pace.rs: a refusal may arrive late, so that the next one seems to come early.
-    for (pair, least_ms) in times.windows(2).zip([250, 500, 1_000]) {
+    // The pauses of pace.rs, less the time that a refusal takes to arrive.
+    for (pair, least_ms) in times.windows(2).zip([450, 900, 1_800]) {
         assert!(pair[1] - pair[0] > Duration::from_millis(least_ms), "{times:?}");
     }
     // It is checked and logged once.
@@ -152,7 +152,6 @@ async fn answers_that_do_not_wait_for_requests_are_read_ten_a_second() {
         server.expect_ack(&version.to_string()).await;
     }
     let last = server.expect_ack("11").await.at;
-    // A second, less the time that the first acknowledgement takes to arrive.
-    assert!(last - first > Duration::from_millis(500), "{:?}", last - first);
+    assert!(last - first > Duration::from_millis(900), "{:?}", last - first);
     assert_eq!(limits(&service), ["d.user: unit=YEAR n=11"]);
 }

@@ -52,7 +52,7 @@ async fn store_behind(proxy: &Proxy) -> RedisStore {
 
 /// Sends bursts, each when the one before is decided.
 async fn decides_bursts(store: &RedisStore, when: &str) {
-    for size in [300, 600] {
+    for size in [300, 1_000, 2_000, 300] {
         let charges = charges();
         let answers = join_all((0..size).map(|_| store.decide(&charges))).await;
         let failed: Vec<_> = answers.into_iter().filter_map(Result::err).collect();

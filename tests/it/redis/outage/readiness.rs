@@ -66,12 +66,12 @@ fn readyz(fixture: &Fixture) -> http::Response {
 /// One answer of twenty is late, for several seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn single_late_answers_are_no_outage() {
-    const TIMEOUT: Duration = Duration::from_secs(1);
-    const ROUNDS: usize = 6;
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    const ROUNDS: usize = 40;
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let plan = unready_in_outage(&format!("redis://{}/", proxy.address()));
-    let mut fixture = Fixture::start_with(plan.set("store.redis.timeout", "1s")).await;
+    let mut fixture = Fixture::start_with(plan.set("store.redis.timeout", "200ms")).await;
     let (mut late, mut unready) = (0, 0);
     for _ in 0..ROUNDS {
         for _ in 0..20 {
