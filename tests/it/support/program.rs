@@ -4,8 +4,9 @@ use ratelimitd::cli::OF_RATELIMITD;
 
 /// The program of a command line that begins with a command.
 pub fn program_of(line: &[&str]) -> &'static str {
-    match OF_RATELIMITD.commands.contains(&line[0]) {
-        true => env!("CARGO_BIN_EXE_ratelimitd"),
-        false => env!("CARGO_BIN_EXE_ratelimitctl"),
+    if OF_RATELIMITD.commands.contains(&line[0]) {
+        env!("CARGO_BIN_EXE_ratelimitd")
+    } else {
+        env!("CARGO_BIN_EXE_ratelimitctl")
     }
 }
