@@ -17,8 +17,7 @@ use crate::telemetry::metrics::RequestMeter;
 /// The longest request for health or reflection.
 const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
 
-/// The router of these services.
-/// A watch of health ends at the stop.
+/// The router of these services. A watch of health ends when `stop` is cancelled, after a last status.
 pub(super) fn other_services(
     readiness: Readiness,
     meter: RequestMeter,

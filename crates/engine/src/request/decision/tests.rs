@@ -33,7 +33,7 @@ impl Service {
         Self { rules: rules.expect("valid rules"), counters: BTreeMap::new() }
     }
 
-    /// Decides a request of so many hits, with a descriptor of one entry for each key.
+    /// Decides a request with a descriptor of one entry for each key. `hits`: the `hits_addend` of the request.
     fn decide(&mut self, keys: &[&str], hits: u32) -> Decision {
         let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
         let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };

@@ -1,6 +1,5 @@
-//! A request as bytes and keys for a script, and outcomes from the integers that the script returns. The
-//! file of its kernel in lua/ describes both for a single charge, lua/batch.lua for other requests. Knows nothing of
-//! connections.
+//! Encodes a request as keys and bytes for a script, and makes outcomes of the integers that the script returns. Each
+//! script in lua/ describes its own format: that of a kernel for a single charge, batch.lua for all other requests.
 
 use engine::algorithm::{
     Attempt, BucketState, CalendarState, CounterReading, Gcra, Kernel, LogReading, Tat, TokenState, Verdict,

@@ -1,6 +1,5 @@
-//! The scripts: the files in lua/, which are sent as they are. Each kernel with a counter has a script for a call with
-//! one charge, and batch.lua decides all other calls. lua/README.md says what a kernel is, and how its text comes into
-//! batch.lua.
+//! The scripts: the files in lua/, sent as they are. A call with one charge runs the script of its kernel; batch.lua
+//! decides all other calls. lua/README.md explains kernels, and how their text is copied into batch.lua.
 //!
 //! Lua in Redis keeps nothing between two calls, so each call pays for what its script defines, used or not. A function
 //! costs a call 2,000 to 4,000 instructions, which is 5 to 10 % of the decision of one charge, because each variable of
