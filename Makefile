@@ -25,7 +25,7 @@ run: toolchain ## build the service, optimized, and serve config/ratelimitd.yaml
 test: doctor tools ## install the missing test tools, run every test, print a closing count
 	@scripts/run-tests
 
-test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no nginx and no Chromium
+test-fast: toolchain ## run the tests that need no redis-server, Envoy, nginx or Chromium, and little time
 	@scripts/install-cargo-tools
 	@scripts/run-tests fast
 

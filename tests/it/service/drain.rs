@@ -1,5 +1,6 @@
 //! The shutdown of a process: every accepted call is answered, and the log has the reason of the exit.
 
+use std::io::Read as _;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,7 +77,11 @@ fn an_idle_connection_does_not_delay_the_exit() {
     let mut service = plan().set("server.drain", "0s").start();
     // One open connection without data on each port.
     let ports = [service.grpc_port(), service.http_port(), service.admin_port()];
-    let silent = ports.map(|port| std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection"));
+    let mut silent =
+        ports.map(|port| std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection"));
+    // The server's SETTINGS: from now on a worker serves the connection.
+    silent[0].set_read_timeout(Some(wait::PATIENCE)).expect("a socket");
+    silent[0].read_exact(&mut [0; 9]).expect("a frame");
     service.terminate();
     let status = service.wait_exit();
     assert!(status.success(), "{status}");
