@@ -8,6 +8,7 @@ mod layout;
 mod rooms;
 mod sizes;
 mod source;
+mod words;
 
 #[test]
 fn every_module_says_what_it_is() {
