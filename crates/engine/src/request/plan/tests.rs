@@ -2,15 +2,18 @@
 
 use super::explanation::{Explanation, LimitUse};
 use super::*;
-use crate::request::receipt::Receipt;
+use crate::request::receipt::{Receipt, UnreadableReceipt};
 use crate::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, RuleSpec, Unit,
-    ValueHashing,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Grant, LimitSpec, NodeSpec, Period, RuleSpec,
+    Unit, ValueHashing,
 };
 
+fn spec(units: u64) -> LimitSpec {
+    LimitSpec::new(Algorithm::FixedWindow, units, Period::one(Unit::Minute))
+}
+
 fn limit(units: u64, settle: bool) -> Limit {
-    let spec = LimitSpec::new(Algorithm::FixedWindow, units, Period::one(Unit::Minute));
-    Limit::new(LimitSpec { settle, ..spec }).expect("a valid limit")
+    Limit::new(LimitSpec { settle, ..spec(units) }).expect("a valid limit")
 }
 
 fn node(key: &str, limits: Vec<Limit>) -> NodeSpec {
@@ -19,8 +22,13 @@ fn node(key: &str, limits: Vec<Limit>) -> NodeSpec {
 }
 
 fn compiled(descriptors: Vec<NodeSpec>) -> RuleSet {
+    compiled_with(descriptors, Defaults::ENVOY_RATELIMIT.used_up_check)
+}
+
+fn compiled_with(descriptors: Vec<NodeSpec>, used_up_check: Verdict) -> RuleSet {
     let domain = DomainSpec { domain: "d".to_owned(), descriptors, ..DomainSpec::default() };
-    RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules")
+    let defaults = Defaults { used_up_check, ..Defaults::ENVOY_RATELIMIT };
+    RuleSet::compile(&[domain], defaults, ValueHashing::NONE).expect("valid rules")
 }
 
 /// A request with a descriptor of one entry for each key and value.
@@ -107,4 +115,76 @@ fn a_quota_denies_beside_a_descriptor_that_is_no_quota_and_never_denies() {
     };
     assert_eq!(roles(false), [Role::Quota(0), Role::Shadow]);
     assert_eq!(roles(true), [Role::IdleQuota, Role::Shadow]);
+}
+
+#[test]
+fn a_check_reserves_units_and_a_charge_books_the_difference() {
+    let limit = |units| Limit::new(LimitSpec { reserve: Some(4), ..spec(units) }).expect("a valid limit");
+    let row = |units, hits, is_refund, is_whole_cost| {
+        let rules = compiled(vec![node("user", vec![limit(units)])]);
+        let mut request = request("d", &[("user", "a")]);
+        let descriptor = &mut request.descriptors[0];
+        (descriptor.hits, descriptor.is_refund, descriptor.is_whole_cost) = (hits, is_refund, is_whole_cost);
+        let plan = Plan::new(&rules, &request, 0).expect("a plan");
+        let charged = plan.charged().next().expect("a charge");
+        let Charge { cost, charging, role, .. } = *plan.charges.charge(0);
+        (cost, charging, role, charged.reserve.map(ReserveKind::name))
+    };
+    let usual = |cost| (cost, Charging::Prepaid, Role::Enforce, None);
+    assert_eq!(row(9, None, false, false), usual(Cost::take(1)));
+    assert_eq!(row(9, Some(7), true, false), usual(Cost::refund(7)));
+    assert_eq!(row(9, Some(7), false, true), usual(Cost::take(7)));
+    let check = |units| (Cost::take(units), Charging::Prepaid, Role::Enforce, Some("check"));
+    assert_eq!(row(9, Some(0), false, false), check(4));
+    assert_eq!(row(3, Some(0), false, false), check(3), "no more than ever fits");
+    let charge = |cost| (cost, Charging::Postpaid, Role::Booked, Some("charge"));
+    assert_eq!(row(9, Some(7), false, false), charge(Cost::take(3)));
+    assert_eq!(row(9, Some(4), false, false), charge(Cost::refund(0)));
+    assert_eq!(row(9, Some(1), false, false), charge(Cost::refund(3)));
+}
+
+#[test]
+fn only_a_check_of_a_postpaid_window_may_fit_when_the_limit_is_used_up() {
+    let gcra = LimitSpec::new(Algorithm::Gcra, 5, Period::one(Unit::Minute));
+    let cost = |charging, spec: &LimitSpec, hits, used_up_check| {
+        let limit = Limit::new(LimitSpec { charging, ..spec.clone() }).expect("a valid limit");
+        let rules = compiled_with(vec![node("user", vec![limit])], used_up_check);
+        let mut request = request("d", &[("user", "a")]);
+        request.descriptors[0].hits = Some(hits);
+        Plan::new(&rules, &request, 0).expect("a plan").charges.charge(0).cost
+    };
+    let (postpaid, fits) = (Charging::Postpaid, Verdict::Fits);
+    assert_eq!(cost(postpaid, &spec(5), 0, fits), Cost::DEBT_PEEK);
+    assert_eq!(cost(postpaid, &spec(0), 0, fits), Cost::refund(0), "a limit of 0");
+    assert_eq!(cost(postpaid, &gcra, 0, fits), Cost::PEEK);
+    assert_eq!(cost(postpaid, &spec(5), 2, fits), Cost::take(2));
+    assert_eq!(cost(Charging::Prepaid, &spec(5), 0, fits), Cost::PEEK);
+    assert_eq!(cost(postpaid, &spec(5), 0, Verdict::Over), Cost::PEEK);
+}
+
+#[test]
+fn a_settle_books_what_differs_from_the_estimate() {
+    let rules = compiled(vec![node("user", vec![limit(9, true)])]);
+    let grant = Grant { id: 28, limit: None };
+    let mut receipt = Receipt::new(7);
+    receipt.add("{d|user=a}#fw:60000000", 5, grant);
+    let settle = |receipts: &[&Result<Receipt, UnreadableReceipt>], actual: &[u64]| {
+        let mut request = request("d", &vec![("user", "a"); receipts.len()]);
+        for (descriptor, (receipt, hits)) in request.descriptors.iter_mut().zip(receipts.iter().zip(actual)) {
+            (descriptor.receipt, descriptor.hits) = (Some(Box::new(Result::clone(receipt))), Some(*hits));
+        }
+        let plan = Plan::new(&rules, &request, 0).expect("a plan");
+        plan.charges.values().map(|charge| charge.cost).collect::<Vec<_>>()
+    };
+    let mut other = receipt.clone();
+    other.nonce = 8;
+    let (receipt, other, none) = (Ok(receipt), Ok(other), Ok(Receipt::new(7)));
+    let unreadable = Err(UnreadableReceipt);
+    assert_eq!(settle(&[&receipt], &[2]), [Cost::undo(3, grant)]);
+    assert_eq!(settle(&[&receipt], &[5]), [Cost::refund(0)]);
+    assert_eq!(settle(&[&receipt], &[7]), [Cost::take(2)]);
+    assert_eq!(settle(&[&none], &[7]), [Cost::take(7)], "the estimate recorded nothing");
+    assert_eq!(settle(&[&receipt, &receipt], &[2, 7]), [Cost::take(2)], "the larger cost of one receipt");
+    assert_eq!(settle(&[&receipt, &other], &[6, 7]), [Cost::take(1), Cost::take(2)]);
+    assert_eq!(settle(&[&unreadable, &unreadable], &[6, 7]), [Cost::take(6), Cost::take(7)]);
 }
