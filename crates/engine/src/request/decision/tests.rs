@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::limit::algorithm::State;
 use crate::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, OnOver, Period, Request,
-    RuleSet, RuleSpec, Share, Unit, ValueHashing,
+    Algorithm, Caller, Charging, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, OnOver,
+    Period, Request, RuleSet, RuleSpec, Share, Unit, ValueHashing,
 };
 
 /// Ten seconds before the end of a minute.
@@ -34,12 +34,14 @@ impl Service {
     }
 
     /// Decides a request with a descriptor of one entry for each key. `hits`: the `hits_addend` of the request.
-    fn decide(&mut self, keys: &[&str], hits: u32) -> Decision {
-        let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
-        let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };
-        let descriptors = keys.iter().map(descriptor).collect();
+    fn decide(&mut self, keys: &[&str], hits: u64) -> Decision {
+        self.decide_all(keys.iter().map(|key| descriptor(key, hits)).collect())
+    }
+
+    /// Decides a request with these descriptors.
+    fn decide_all(&mut self, descriptors: Vec<Descriptor>) -> Decision {
         let request =
-            Request { domain: "d".to_owned(), hits_addend: hits, descriptors, caller: Caller::default() };
+            Request { domain: "d".to_owned(), hits_addend: 0, descriptors, caller: Caller::default() };
         let plan = Plan::new(&self.rules, &request, NOW_US).expect("a plan");
         let attempt = |charge: &Charge| Attempt { now_us: NOW_US, cost: charge.cost };
         let verdict =
@@ -60,6 +62,11 @@ impl Service {
         }
         Decision::merge(plan, outcomes, Enforcement::Enforce)
     }
+}
+
+fn descriptor(key: &str, hits: u64) -> Descriptor {
+    let entry = Entry { key: key.to_owned(), value: "a".to_owned() };
+    Descriptor { entries: vec![entry], hits: Some(hits), ..Descriptor::default() }
 }
 
 fn spec(units: u64) -> LimitSpec {
@@ -104,7 +111,12 @@ fn a_status_reports_the_limit_that_decides() {
     // The smallest share left, and of equal shares the first.
     assert_eq!(shares(vec![spec(10), spec(5)], 1), (Code::Ok, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 1), (Code::Ok, Some(5)));
-    assert_eq!(shares(vec![spec(2), per_hour(2)], 2), (Code::Ok, Some(2)));
+    let mut service = Service::new(vec![("user", rule(vec![spec(2), per_hour(2)]))]);
+    let decision = service.decide(&["user"], 2);
+    let Applied::Limited(first) = decision.statuses().next().expect("a status").applied else {
+        panic!("a limit that counts")
+    };
+    assert_eq!(first.limit.spec.period, Period::one(Unit::Minute));
     // A limit that is over, before one that is within.
     assert_eq!(shares(vec![spec(10), spec(5)], 6), (Code::OverLimit, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 6), (Code::OverLimit, Some(5)));
@@ -162,6 +174,27 @@ fn a_limit_is_near_when_more_than_its_share_is_used() {
 }
 
 #[test]
+fn nothing_is_told_of_a_shadow_limit_that_is_near() {
+    let near = LimitSpec { near: Share::parse("0.8"), ..spec(10) };
+    let shadow = RuleSpec { shadow: true, ..rule(vec![near]) };
+    let decision = Service::new(vec![("user", shadow)]).decide(&["user"], 9);
+    let (_, result) = decision.charges().next().expect("a charge");
+    assert_eq!(result.announced(), None);
+}
+
+/// One unit per 12 seconds. The request records 3 units although it is denied, and its check needs one more than they
+/// take: 8 units are used, and 4 of 5 are to be free.
+#[test]
+fn a_check_after_a_hit_waits_until_both_fit() {
+    let bucket = LimitSpec::new(Algorithm::Gcra, 5, Period::one(Unit::Minute));
+    let bucket = LimitSpec { charging: Charging::Postpaid, ..bucket };
+    let mut service = Service::new(vec![("user", rule(vec![bucket]))]);
+    assert_eq!(service.decide(&["user"], 5).overall, Code::Ok);
+    let denied = service.decide_all(vec![descriptor("user", 3), descriptor("user", 0)]);
+    assert_eq!(denied.retry_after(), RetryAfter::In(7 * 12_000_000));
+}
+
+#[test]
 fn an_admitted_request_has_a_receipt_for_each_limit_with_settle() {
     let settles = LimitSpec { settle: true, ..spec(5) };
     let mut service =
@@ -174,6 +207,26 @@ fn an_admitted_request_has_a_receipt_for_each_limit_with_settle() {
     assert_ne!(one, other, "the units are part of it");
     assert_eq!(receipt(&service.decide(&["user"], 1)), None, "a denied request owes nothing");
     assert_eq!(receipt(&service.decide(&["path"], 1)), None);
+}
+
+#[test]
+fn a_settle_books_the_difference_and_gives_no_receipt() {
+    let settles = LimitSpec { settle: true, ..spec(9) };
+    let mut service =
+        Service::new(vec![("user", rule(vec![settles.clone()])), ("path", rule(vec![settles]))]);
+    let receipt = service.decide(&["user"], 3).receipt(|| 7).expect("a receipt");
+    let settle = |actual| {
+        let receipt = Some(Box::new(Ok(receipt.clone())));
+        Descriptor { receipt, ..descriptor("user", actual) }
+    };
+    let decision = service.decide_all(vec![settle(5), descriptor("path", 1)]);
+    let settled = decision.settle(0).expect("a settle");
+    assert_eq!((settled.estimated, settled.actual, settled.result), (Some(3), 5, SettleResult::Charged));
+    let new = decision.receipt(|| 8).expect("a receipt");
+    let items = decision.charges().map(|(charged, _)| new.item(decision.charged_counter(charged.index).0));
+    assert_eq!(items.map(|item| item.map(|item| item.units)).collect::<Vec<_>>(), [None, Some(1)]);
+    let decision = service.decide_all(vec![settle(1)]);
+    assert_eq!(decision.settle(0).map(|settle| settle.result), Some(SettleResult::Returned));
 }
 
 #[test]

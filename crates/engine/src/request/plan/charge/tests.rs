@@ -126,3 +126,40 @@ fn a_settle_does_not_leave_the_counter_as_it_is_after_the_request() {
     let last: Vec<_> = (0..charges.len()).map(|index| charges.last_on_counter(index)).collect();
     assert_eq!(last, [1, 1, 1, 4, 4]);
 }
+
+#[test]
+fn a_store_gets_each_settle_alone_and_then_the_other_charges() {
+    let mut charges = Charges::default();
+    let take = charge(five(), Cost::take(1), Role::Enforce);
+    let settle = Charge { charging: Charging::Postpaid, ..charge(five(), Cost::refund(0), Role::Settle) };
+    for (charge, key) in [(&take, "k"), (&settle, "k"), (&take, "l"), (&settle, "l")] {
+        charges.push(charge.clone(), |text| text.push_str(key));
+    }
+    let parts = charges.parts().into_iter().map(|ChargesPart { indices, charges }| {
+        let all = charges.iter().map(|(key, charge)| (key.to_owned(), charge.role)).collect::<Vec<_>>();
+        (indices, charges.has_settles(), all)
+    });
+    let part = |indices: &[usize], has_settles, all: &[(&str, Role)]| {
+        let all = all.iter().map(|&(key, role)| (key.to_owned(), role)).collect();
+        (indices.to_vec(), has_settles, all)
+    };
+    let expected = [
+        part(&[1], true, &[("k", Role::Settle)]),
+        part(&[3], true, &[("l", Role::Settle)]),
+        part(&[0, 2], false, &[("k", Role::Enforce), ("l", Role::Enforce)]),
+    ];
+    assert_eq!(parts.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_charge_is_recorded_as_its_charging_says() {
+    let prepaid = charge(five(), Cost::take(1), Role::Enforce);
+    let postpaid = Charge { charging: Charging::Postpaid, ..prepaid.clone() };
+    let peek = charge(five(), Cost::PEEK, Role::Enforce);
+    let table =
+        [(Verdict::Fits, false), (Verdict::Fits, true), (Verdict::Over, false), (Verdict::Over, true)];
+    let recorded = |charge: &Charge| table.map(|(verdict, denied)| charge.is_recorded(verdict, denied));
+    assert_eq!((recorded(&prepaid), prepaid.is_independent()), ([true, false, false, false], false));
+    assert_eq!((recorded(&postpaid), postpaid.is_independent()), ([true; 4], true));
+    assert_eq!((recorded(&peek), peek.is_independent()), ([false; 4], true));
+}
