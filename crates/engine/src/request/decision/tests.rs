@@ -33,7 +33,7 @@ impl Service {
         Self { rules: rules.expect("valid rules"), counters: BTreeMap::new() }
     }
 
-    /// Decides a request with a descriptor of one entry for each key. `hits`: the `hits_addend` of the request.
+    /// Decides a request with one descriptor of one entry per key. `hits`: the `hits_addend` of the request.
     fn decide(&mut self, keys: &[&str], hits: u32) -> Decision {
         let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
         let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };
@@ -101,11 +101,11 @@ fn a_status_reports_the_limit_that_decides() {
         reported(&service.decide(&["user"], hits))[0]
     };
     let per_hour = |units| LimitSpec { period: Period::one(Unit::Hour), ..spec(units) };
-    // The smallest share left, and of equal shares the first.
+    // The smallest share left; of equal shares, the first.
     assert_eq!(shares(vec![spec(10), spec(5)], 1), (Code::Ok, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 1), (Code::Ok, Some(5)));
     assert_eq!(shares(vec![spec(2), per_hour(2)], 2), (Code::Ok, Some(2)));
-    // A limit that is over, before one that is within.
+    // A limit that is over comes before one that is within.
     assert_eq!(shares(vec![spec(10), spec(5)], 6), (Code::OverLimit, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 6), (Code::OverLimit, Some(5)));
 }
