@@ -10,6 +10,7 @@ use super::CalendarProblem;
 /// The first day of each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Starts {
+    /// Every day.
     Day,
     /// This day of each week.
     Week(Weekday),
