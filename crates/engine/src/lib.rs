@@ -1,9 +1,8 @@
 //! Rules, matching, counter keys, rate-limit algorithms and decisions, as pure functions.
 //!
-//! No I/O, no logging, no clock: time is always an argument (`now_us`), and only [`Store::decide`] awaits.
-//!
-//! Request: [`Request`] -> [`Plan::new`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] -> [`Decision::merge`].
-//! Rule: [`LimitSpec`] -> [`Limit::new`] -> [`DomainSpec`] -> [`RuleSet::compile`].
+//! No I/O, no logging, no clock: time is always an argument (`now_us`), and only [`Store::decide`] awaits. Request:
+//! [`Request`] -> [`Plan::new`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] -> [`Decision::merge`]. Rule:
+//! [`LimitSpec`] -> [`Limit::new`] -> [`DomainSpec`] -> [`RuleSet::compile`].
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod limit;

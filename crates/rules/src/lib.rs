@@ -1,8 +1,8 @@
 //! Loads rule files and resources into the engine's rules, with file, line and reason for each problem.
 //!
-//! The steps of a load: find files, decode, parse YAML, read drafts by the table of `keys`, lint each domain, apply
-//! upgrades, compile in the engine. Entry points: [`load`], [`load_resources`] for rules in messages, [`Reloader`] for
-//! changing files. [`changed_limits()`] says what a change does to counters.
+//! Steps of a load: find files, decode, parse YAML, read drafts by the table of `keys`, lint each domain, apply
+//! upgrades, compile in the engine. Entry points: [`load()`], [`load_resources`] for rules in messages, [`Reloader`]
+//! for changing files. [`changed_limits()`] says what a change does to counters.
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod calendar;

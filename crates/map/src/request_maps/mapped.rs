@@ -58,8 +58,8 @@ pub(crate) struct Spelled<'l> {
 
 impl Spelled<'_> {
     /// `true` if `condition` may hold when each comparison uses either spelling. A client that respells an exempt path
-    /// then gets a limit, and never loses one. If the whole condition used one spelling, a path could fail a required
-    /// part in one spelling and an excluded part in the other.
+    /// then gets a limit, and never loses one. If the whole condition used one spelling, a path could miss a required
+    /// part in one spelling and hit an excluded one in the other.
     pub fn meets(&self, condition: &Expression) -> bool {
         match &self.as_written {
             None => condition.holds(&self.values),

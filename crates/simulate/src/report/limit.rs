@@ -23,7 +23,7 @@ pub struct LimitReport {
     /// `true` if the limit has `on_over: announce`: it denies nothing, and `over` counts what it would announce.
     pub announces: bool,
     /// Units that a check takes of a limit with `reserve`; `None` without `reserve`. The simulation takes the whole
-    /// cost of a request immediately.
+    /// cost of a request in one step.
     pub reserve: Option<u64>,
     /// `true` if the period has at least ten ticks of the log's clock. Otherwise the limit's counts are unreliable.
     pub is_resolved: bool,

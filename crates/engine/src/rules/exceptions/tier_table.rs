@@ -1,9 +1,7 @@
-//! Maps values to tiers, a million values in 11 MB: nearly every look-up reads one cache line.
+//! Maps values to tiers, a million values in 11 MB: nearly every look-up reads one cache line (`Bucket`).
 //!
-//! The table stores hashes (SipHash-1-3 with a random key, so nobody can choose values that fill one bucket). A bucket
-//! is a cache line of eight slots, with 48 bits of hash and a [`TierMark`] each; overflow goes to the next bucket.
-//! For a million values, 17 bits select the bucket, so a slot holds all the other bits. A false match, with a
-//! probability of 5e-14 per look-up, gives a tier to a value that has none.
+//! Stores hashes instead of values. A false match, with a probability of 5e-14 per look-up, gives a tier to a value
+//! that has none. Hashes are SipHash-1-3 with a random key, so nobody can choose values that fill one bucket.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,7 +20,9 @@ const CHUNK: usize = 65_536;
 /// The number stored for a value, 1 to 65,535. The owner of the table gives it a meaning.
 pub type TierMark = NonZeroU16;
 
-/// One cache line. Slots fill from the first on; an empty one is 0.
+/// One cache line of slots, each with 48 bits of a value's hash and its [`TierMark`]. Slots fill from the first on; an
+/// empty one is 0. Overflow goes to the next bucket. For a million values, 17 bits of the hash select the bucket, so a
+/// slot holds all the others.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Bucket([u64; SLOTS]);

@@ -2,8 +2,7 @@
 //! set.
 //!
 //! The walk is `GetLimit` of `envoyproxy/ratelimit`: each level takes the exact `key_value`, else the first matching
-//! wildcard in file order, else the bare key. It never backtracks, and a rule applies only to descriptors that end at
-//! its node.
+//! wildcard in file order, else the bare key. It never backtracks, and must end at the node of a rule.
 
 mod compile;
 mod stat_path;
