@@ -54,7 +54,6 @@ pub trait FindFiles {
     }
 }
 
-/// One file.
 impl FindFiles for PathBuf {
     type Notes = ();
 

@@ -7,7 +7,6 @@ use super::expression::Expression;
 use super::expression::FieldIndex;
 use crate::values::Selected;
 
-/// A descriptor as the map describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorRule {
     /// Only requests that meet this condition have the descriptor.
@@ -15,7 +14,6 @@ pub(crate) struct DescriptorRule {
     pub entries: Vec<EntryRule>,
 }
 
-/// An entry as the map describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryRule {
     pub key: String,
@@ -38,7 +36,6 @@ pub(crate) enum Step {
     First,
     /// Removes everything from `?` or `#` on.
     StripQuery,
-    /// Removes the port of an address.
     StripPort,
     /// The network of a client address without port and zone: this many bits of IPv6, all of IPv4. Anything else gives
     /// no value.

@@ -11,7 +11,6 @@ use engine::{Limit, Quantity, Rule, RuleSet};
 pub struct ChangedLimit {
     /// Its name, or the path of its rule.
     pub limit: String,
-    /// The path of its rule.
     pub path: String,
     /// Algorithm and parameters of the old limit, for an operator.
     pub before: String,

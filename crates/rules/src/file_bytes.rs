@@ -11,7 +11,6 @@ use super::problem::Problem;
 /// Maximum size of a rule file. `yaml` bounds its number of keys and values.
 pub(super) const MAX_RULE_BYTES: u64 = 8 << 20;
 
-/// The bytes of all files of a source.
 #[derive(Debug, Default)]
 pub(super) struct SourceFiles {
     pub files: Vec<SourceFile>,
@@ -28,7 +27,6 @@ pub(super) struct SourceFile {
 }
 
 impl SourceFiles {
-    /// One file from a stream.
     pub fn from_stream(name: &str, stream: impl Read) -> Self {
         let file = SourceFile::new(name.into(), true, read_stream(stream, MAX_RULE_BYTES));
         Self { files: vec![file], problems: Vec::new() }

@@ -45,7 +45,6 @@ pub struct LoadedRules {
     pub warnings: Problems,
     /// Number of files with rules, or of resources.
     pub files: usize,
-    /// The names of these files or resources.
     pub(super) names: Vec<Arc<str>>,
     /// The domains of `specs` with their files or resources.
     pub documents: Vec<DomainDocuments>,

@@ -33,7 +33,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// A file as a whole.
     #[must_use]
     pub fn file(file: Arc<str>) -> Self {
         Self { file, line: None, path: String::new() }

@@ -63,7 +63,6 @@ impl UpgradeColumn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradedLimit {
     pub limit: LimitId,
-    /// The index of the row.
     pub row: usize,
     /// For an operator: which of the upgradable fields come from the row, which from the rule, and which are defaults.
     pub sources: String,

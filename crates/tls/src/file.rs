@@ -46,7 +46,6 @@ pub enum FileFault {
 }
 
 impl FileError {
-    /// An error in the content of a file.
     #[must_use]
     pub fn unusable(path: &Path, reason: impl ToString) -> Self {
         Self { path: path.to_owned(), fault: FileFault::Unusable(reason.to_string()) }
@@ -72,7 +71,6 @@ impl PemFile {
         &self.path
     }
 
-    /// An error in the content of this file.
     pub(super) fn unusable(&self, reason: impl ToString) -> FileError {
         FileError::unusable(&self.path, reason)
     }

@@ -27,7 +27,6 @@ pub use file::{FileError, FileFault, MAX_SECRET_BYTES, read_secret};
 pub use port::{LoadedTls, ServerTls, TlsFileError, TlsFileSetting};
 pub use server_trust::{ClientTlsError, ServerCheck};
 
-/// The ALPN protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http1,

@@ -13,7 +13,6 @@ use super::facts::CertificateFacts;
 use super::file::{FileError, PemFile};
 use super::{Protocol, crypto_provider, pair_error};
 
-/// The TLS settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
     pub cert_file: PathBuf,
@@ -36,7 +35,6 @@ pub enum TlsFileSetting {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause}")]
 pub struct TlsFileError {
-    /// The setting that names the file.
     pub setting: TlsFileSetting,
     pub cause: FileError,
 }

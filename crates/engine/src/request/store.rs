@@ -139,7 +139,6 @@ pub enum StoreError {
     /// The request queue is full, or the request would miss its deadline in the queue.
     #[error("too many requests wait for the store")]
     Overloaded,
-    /// The store answered with an error.
     #[error("the store refused: {0}")]
     Refused(String),
     /// The store is a replica, which accepts no writes.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::limit::Limit;
 use crate::limit::key::ShardBy;
 
-/// All rules of one domain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainSpec {
     /// Not empty.
@@ -16,7 +15,6 @@ pub struct DomainSpec {
     pub descriptors: Vec<NodeSpec>,
 }
 
-/// One node of the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSpec {
     /// Not empty.

@@ -49,7 +49,6 @@ pub enum Became {
     NoDescriptor,
 }
 
-/// The values of a line.
 pub(crate) struct Spelled<'l> {
     pub values: Selected<'l>,
     /// With the path as the client wrote it, if that is not the normalized spelling.

@@ -31,10 +31,8 @@ pub struct Map {
     fields: FieldUses,
 }
 
-/// A field with a time, and its format.
 pub type TimeField = (FieldIndex, TimeFormat);
 
-/// The units of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CostRule {
     Constant(u64),

@@ -35,7 +35,6 @@ impl Zones {
         Self { folders, copy: TimeZoneDatabase::bundled() }
     }
 
-    /// Only the copy in the binary.
     #[cfg(test)]
     pub(super) fn bundled() -> Self {
         Self { folders: Vec::new(), copy: TimeZoneDatabase::bundled() }

@@ -121,7 +121,6 @@ impl<'p> ChangeCounts<'p> {
         self.files.push(FileSummary { name: Arc::clone(name), ..FileSummary::default() });
     }
 
-    /// Counts a row of a YAML file.
     pub fn add_row(&mut self, row: &ExceptionRow, identity: u64) {
         let Some(file) = self.files.last_mut() else { return };
         file.rows += 1;

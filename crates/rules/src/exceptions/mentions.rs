@@ -30,7 +30,6 @@ pub(super) struct Mentions {
 #[derive(Debug)]
 struct Mention {
     row: ExceptionRow,
-    /// Number of rows with this mention.
     rows: u64,
 }
 

@@ -14,7 +14,6 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct ExceptionReloader {
     files: Watched<Source>,
-    /// The active exceptions.
     in_force: Arc<LoadedExceptions>,
 }
 

@@ -14,7 +14,6 @@ use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_an
 use crate::text::decode;
 use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
 
-/// Largest limit.
 const MAX_LIMIT: i128 = 1 << 52;
 /// An error, because a file truncated by a full disk must not lift blocks.
 const NO_LIST: &str = "the file is empty; one without rows is `[]`";

@@ -34,7 +34,6 @@ impl Section {
     }
 }
 
-/// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ValueType {
     /// A string; numbers and booleans are taken as written.
@@ -138,7 +137,6 @@ impl<'t> PlainValue<'t> {
     }
 }
 
-/// One key of rule files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     pub section: Section,

@@ -12,7 +12,6 @@ pub(crate) use self::limit_fields::{
     Explain, LIMIT_FIELDS, LimitField, Rlconfig, Upgradable, WrittenFields, tiers,
 };
 
-/// The key that an error of a limit is about.
 pub(crate) fn key_of(error: &LimitError) -> &'static str {
     match error {
         LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",

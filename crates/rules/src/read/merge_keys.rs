@@ -12,7 +12,6 @@ use crate::yaml::{Content, Node};
 /// A key of the resolved map, with its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<'n> {
-    /// The line of the key.
     pub line: u32,
     /// `None` for a key that is not a string.
     pub name: Option<&'n str>,

@@ -76,7 +76,6 @@ impl Position {
         Self { line, path }
     }
 
-    /// An element of the list at this position.
     pub fn element(&self, index: usize, line: u32) -> Self {
         let path = format!("{}[{index}]", self.path);
         Self { line, path }

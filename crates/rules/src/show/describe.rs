@@ -98,7 +98,6 @@ struct ShownDescriptor<'d, 'r> {
     /// The entries as shown.
     entries: Vec<String>,
     explained: &'d ExplainedDescriptor<'r>,
-    /// The plan of the request.
     plan: &'d Plan,
     now_us: u64,
 }

@@ -29,7 +29,6 @@ pub enum Content {
     Map(Rc<[(Node, Node)]>),
 }
 
-/// A scalar as written.
 #[derive(Clone, Debug)]
 pub struct Scalar {
     pub text: Rc<str>,

@@ -11,9 +11,7 @@ use super::text_layout::{ENVOY, ISTIO, NGINX};
 pub enum Format {
     /// Recorded requests, as for `replay`. Needs no map.
     Jsonl,
-    /// Envoy's default text.
     Envoy,
-    /// Istio's default text.
     Istio,
     /// One JSON object per line with the keys of Envoy Gateway's default.
     EnvoyJson,

@@ -5,7 +5,6 @@ use smallvec::SmallVec;
 
 use super::fault::LineFault;
 
-/// One column of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Column {
     Bare(&'static str),
@@ -17,7 +16,6 @@ pub(super) enum Column {
     Optional(&'static str),
 }
 
-/// The columns of a text format.
 #[derive(Debug)]
 pub(super) struct TextLayout {
     pub name: &'static str,

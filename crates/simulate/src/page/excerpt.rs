@@ -145,7 +145,6 @@ fn thinned<T: Copy>(points: &[T], most: usize, is_kept: impl Fn(&T) -> bool) -> 
 /// The steps of all lists, joined to columns of a round length.
 struct JoinedSteps {
     step_s: u64,
-    /// Steps per column.
     steps: usize,
 }
 

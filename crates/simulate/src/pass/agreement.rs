@@ -49,10 +49,8 @@ pub(super) fn earlier_denial(counters: &Counters, plan: &RequestPlan, t_us: u64)
     shifts.find_map(|(shift, us)| Some(EarlierDenial { shift, keys: over_at(t_us.saturating_sub(*us))? }))
 }
 
-/// A counter of a request.
 #[derive(Clone, Copy, Debug)]
 struct ShiftedCounter {
-    /// Hash of its key.
     key: u64,
     period_us: u64,
     /// A larger shift explains nothing: it would make any request fit.

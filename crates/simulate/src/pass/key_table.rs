@@ -13,7 +13,6 @@ use crate::variants::MAX_VARIANTS;
 /// Most keys, in about 120 MB: a table with 2^20 slots holds a few more.
 const MAX_KEYS: usize = 900_000;
 
-/// Statistics of one key of one limit.
 #[derive(Debug, Default)]
 pub(super) struct KeyStatistics {
     /// Index of the limit.
@@ -123,7 +122,6 @@ impl KeyTable {
 }
 
 impl KeyStatistics {
-    /// Counts a verdict on the key at a time.
     pub fn count_verdict(&mut self, is_over: bool, is_good: bool, t_us: u64, key: &str) {
         match (is_over, &mut self.denials) {
             (true, _) => {

@@ -107,7 +107,6 @@ impl Sample {
     }
 }
 
-/// The entry by which requests are sampled.
 pub(super) fn sampled_entry(request: &Request) -> Option<&Entry> {
     request.descriptors.first().and_then(|descriptor| descriptor.entries.first())
 }

@@ -23,7 +23,6 @@ const WAITING_BLOCKS: usize = 2;
 pub enum PassError {
     #[error(transparent)]
     Mapping(#[from] MappingError),
-    /// Unsupported compression.
     #[error("{name}: {cause}")]
     Compression { name: String, cause: std::io::Error },
     /// A thread panicked. Its message is on standard error.

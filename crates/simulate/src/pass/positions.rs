@@ -23,7 +23,6 @@ fn bucket(number: u64) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
-/// The largest number of a bucket.
 fn largest(bucket: usize) -> u64 {
     let index = bucket as u64;
     if index < EXACT {

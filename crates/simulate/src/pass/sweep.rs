@@ -32,7 +32,6 @@ pub(super) struct Sweep {
 
 #[derive(Debug)]
 struct SweptKey {
-    /// Index of the limit.
     limit: u32,
     counters: TriedCounters,
 }

@@ -17,7 +17,6 @@ use super::sweep::Sweep;
 /// Keys per limit whose denials are counted once not every key has a slot.
 const HEAVY_KEYS: usize = 1_024;
 
-/// The counts of one limit.
 #[derive(Debug, Default)]
 pub(super) struct Row {
     /// Period of the candidate limit, or of the current one if only the current rules have the limit.
@@ -32,7 +31,6 @@ pub(super) struct Row {
     /// Counts of the current limit with the same label.
     pub in_force_asked: u64,
     pub in_force_over: MinuteCounts,
-    /// By algorithm.
     pub variants: Vec<VariantCounts>,
     /// Requests by the units of their key in the window of the limit's period, including their own: those above a value
     /// would be over a limit of that value.

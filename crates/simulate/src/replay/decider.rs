@@ -35,7 +35,6 @@ pub enum ReplayStoreError {
     Runtime(#[from] std::io::Error),
 }
 
-/// Replays on counters in memory.
 #[derive(Debug)]
 pub struct MemoryReplay {
     store: MemoryStore<SystemClock>,

@@ -24,7 +24,6 @@ pub enum ReplayError {
     /// `number` counts from 1.
     #[error("line {number}: {cause}")]
     Line { number: u64, cause: LineError },
-    /// The input cannot be read.
     #[error("cannot read the requests: {0}")]
     Read(#[source] std::io::Error),
     /// The output cannot be written.

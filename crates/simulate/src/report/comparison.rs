@@ -73,7 +73,6 @@ pub struct AlgorithmCounts {
     pub over_by_step: Vec<u64>,
 }
 
-/// One key, with its limit as each algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KeyByAlgorithm {
     /// The label of the limit.

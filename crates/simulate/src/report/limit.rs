@@ -104,7 +104,6 @@ pub struct Timeline {
     pub in_force_over: Vec<u64>,
 }
 
-/// One point of the curve of keys by demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DemandPoint {
     /// From 1; an estimate if keys are sampled.

@@ -90,7 +90,6 @@ pub struct RequestSample {
 }
 
 impl Default for RequestSample {
-    /// All requests.
     fn default() -> Self {
         Self { one_in: 1, left_out: 0 }
     }

@@ -44,7 +44,6 @@ pub enum Enforcement {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// One code for all descriptors.
     pub overall: Code,
     /// `true` if only [`Enforcement::Shadow`] kept the overall code from being over limit.
     pub shadowed: bool,

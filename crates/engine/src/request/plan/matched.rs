@@ -19,7 +19,7 @@ pub enum PlanError {
     /// An override is out of range.
     #[error("descriptor {index}: {cause}")]
     Override {
-        /// The index of the descriptor.
+        /// Of the descriptor, from 0.
         index: usize,
         cause: LimitError,
     },
@@ -127,7 +127,6 @@ struct Changing<'m, 'r> {
     matching: &'m Matching<'r, 'm>,
     exceptions: Option<DomainLookUp<'r>>,
     descriptor: &'m Descriptor,
-    /// The index of the descriptor.
     index: usize,
 }
 
@@ -193,7 +192,6 @@ impl Changing<'_, '_> {
 }
 
 struct Changes<'p> {
-    /// The index of the descriptor.
     index: usize,
     limits: SmallVec<[Arc<Limit>; 2]>,
     derivations: &'p mut Vec<Derivation>,

@@ -60,7 +60,6 @@ impl PlannedLimit {
     }
 }
 
-/// A limit that a descriptor is charged to.
 #[derive(Clone, Copy, Debug)]
 pub struct ChargedLimit<'p> {
     /// `None` for an override.
@@ -72,7 +71,6 @@ pub struct ChargedLimit<'p> {
     pub reserve: Option<ReserveKind>,
     /// Path with request values under which the hits are counted; `None` if it is the rule's path.
     pub stat_path: Option<&'p str>,
-    /// The index of the charge.
     pub index: usize,
 }
 
@@ -383,7 +381,6 @@ impl<'m> Replacements<'m> {
 /// What the charges of one descriptor have in common.
 struct DescriptorContext<'a> {
     domain: &'a DomainRules,
-    /// The index of the descriptor.
     index: usize,
     descriptor: &'a Descriptor,
     cost: Cost,

@@ -12,10 +12,8 @@ use crate::limit::spec::Charging;
 use crate::request::plan::charge::{Charge, Charges};
 use crate::request::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
 
-/// A settle of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// The index of its charge.
     pub(crate) charge: usize,
     /// `None` for an unreadable receipt.
     nonce: Option<u64>,
@@ -130,7 +128,6 @@ fn write_settled_key(
     }
 }
 
-/// The cost that has to be booked.
 fn difference(item: Option<&ReceiptItem>, actual: u64) -> Cost {
     let estimated = item.map_or(0, |item| item.units);
     match item {

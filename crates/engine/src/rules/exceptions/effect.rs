@@ -17,7 +17,6 @@ pub(crate) struct Changed {
     pub(crate) steps: SmallVec<[DerivationStep; 2]>,
 }
 
-/// A block of a limit.
 pub(super) struct Block<'x> {
     row: &'x Arc<ExceptionRow>,
     /// End of the block, which other exceptions may extend beyond that of `row`; `None` if one of them has no end.
@@ -25,7 +24,6 @@ pub(super) struct Block<'x> {
 }
 
 impl Block<'_> {
-    /// The limit, blocked.
     pub(super) fn apply_to(&self, limit: &Limit) -> Changed {
         let until_us = self.until_us;
         Changed::whole(limit.as_blocked(until_us), Change::Blocked { until_us }, self.row)

@@ -35,7 +35,6 @@ pub struct ExceptionRow {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSource {
-    /// The name of the file.
     pub file: Arc<str>,
     /// The first line of the row.
     pub line: u32,
@@ -70,7 +69,6 @@ pub struct Effect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, EnumIter, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ExceptionKind {
-    /// Every hit is denied.
     Block,
     /// Every hit is admitted and none is counted.
     Exempt,
@@ -87,7 +85,6 @@ pub enum ExceptionKind {
 /// A row of a file that only assigns tiers, such as a CSV file of a million rows.
 #[derive(Clone, Copy, Debug)]
 pub struct TierRow<'r> {
-    /// The name of the file.
     pub file: &'r Arc<str>,
     /// The name of a domain, or `*` for every domain.
     pub domain: &'r str,
@@ -100,10 +97,8 @@ pub struct TierRow<'r> {
 /// A tier that rows of one file assign to values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileTier {
-    /// The name of the file.
     pub file: Arc<str>,
     pub tier: Arc<str>,
-    /// The position of the file.
     pub(super) rank: u32,
 }
 
@@ -150,7 +145,6 @@ pub(super) enum AnyRow<'x> {
 impl ExceptionKind {
     pub const COUNT: usize = <Self as EnumCount>::COUNT;
 
-    /// The name of the column.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()

@@ -56,7 +56,6 @@ pub struct TierTableBuilder {
 #[derive(Clone, Copy, Debug)]
 struct AddedRow {
     hash: u64,
-    /// The index of its space.
     space: u32,
     mark: TierMark,
 }

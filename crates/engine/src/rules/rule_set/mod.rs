@@ -142,7 +142,6 @@ pub(crate) struct CompiledRules {
     pub(crate) month_calendar: Option<Arc<Calendar>>,
 }
 
-/// The tree of one domain.
 #[derive(Clone, Debug)]
 pub struct DomainRules {
     pub name: Arc<str>,

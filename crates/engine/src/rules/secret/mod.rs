@@ -68,7 +68,6 @@ pub struct ValueHashing {
 }
 
 impl ValueHashing {
-    /// No value is hashed.
     pub const NONE: Self = Self { key: None, all_values: false };
 }
 
