@@ -282,7 +282,7 @@ mod tests {
             ("k_a*", "k_a*b*c", true),
             ("k_a*c", "k_a*b", false),
             ("k_*", "k_**", true),
-            ("k_**", "k_*", true), // both cover the same texts
+            ("k_**", "k_*", true), // both cover the same strings
             ("*", "k_*", true),
         ];
         for (pattern, other, covers) in table {

@@ -263,7 +263,7 @@ mod tests {
     fn patterns_match_the_whole_text() {
         let table = [
             // pattern, candidate, matches
-            ("foo*", "foo", true), // a star matches the empty text
+            ("foo*", "foo", true), // a star matches the empty string
             ("foo*", "foobar", true),
             ("foo*", "xfoo", false),
             ("*", "", true),

@@ -124,7 +124,7 @@ mod tests {
             ("-7", ScalarValue::Int(-7)),
             ("1_000", ScalarValue::Int(1000)),
             ("010", ScalarValue::Int(8)),    // octal
-            ("08", ScalarValue::Float(8.0)), // no octal number
+            ("08", ScalarValue::Float(8.0)), // not an octal number
             ("0x1F", ScalarValue::Int(31)),
             ("0b101", ScalarValue::Int(5)),
             ("0x", ScalarValue::Text),

@@ -258,7 +258,7 @@ mod tests {
         let kept = [
             ("a: !!binary aGVsbG8=\n", r#"{a: "hello"}"#),
             ("a: !!binary |\n  aGVs\n  bG8=\n", r#"{a: "hello"}"#),
-            ("a: !!binary NQ==\n", r#"{a: "5"}"#), // text, not a number
+            ("a: !!binary NQ==\n", r#"{a: "5"}"#), // a string, not a number
             ("a: !!binary ''\n", r#"{a: ""}"#),
         ];
         for (text, expected) in kept {
