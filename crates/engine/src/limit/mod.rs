@@ -38,6 +38,7 @@ pub enum Quantity {
     Limited(Kernel),
 }
 
+/// A validated [`LimitSpec`] with its kernel and its position among the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Position in the rule set. All overrides share the position after the last limit.

@@ -2,6 +2,7 @@
 
 use strum::EnumCount;
 
+/// What a denial of the charge means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount)]
 pub enum Role {
     Enforce,

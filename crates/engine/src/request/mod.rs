@@ -13,6 +13,7 @@ use crate::limit::cost::Cost;
 use crate::limit::key::Entry;
 use crate::limit::period::Period;
 
+/// Asks if an action may proceed. The answer has a status per descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Selects the rules.
@@ -43,6 +44,7 @@ impl Request {
     }
 }
 
+/// What to limit, as in Envoy: entries such as `user=alice`, from general to specific.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// Matched in order from the root of the rule tree. Without entries no rule matches.
@@ -61,6 +63,7 @@ pub struct Descriptor {
     pub receipt: Option<Box<Result<Receipt, UnreadableReceipt>>>,
 }
 
+/// A limit sent with a request. It never shares a counter with a rule's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverride {
     /// Units per period; 0 blocks.

@@ -30,6 +30,7 @@ const BASE: u64 = 36;
 /// Numbers of an item are below this, so that every store holds them exactly.
 const EXACT: u64 = 1 << 53;
 
+/// Records what an admitted request charged. `Display` and `FromStr` are its wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// Distinguishes receipts with the same items.

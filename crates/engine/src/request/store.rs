@@ -67,6 +67,7 @@ pub struct CounterSnapshot {
     pub reading: CounterReading,
 }
 
+/// The store's answer for one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub verdict: Verdict,
@@ -121,6 +122,7 @@ pub trait Reset: Send + Sync {
     fn reset(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 }
 
+/// Why a store did not answer. The failure policies of the limits then decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The deadline of the decision passed.

@@ -7,6 +7,7 @@ use crate::limit::cost::Cost;
 /// Latest time for which decisions are exact, in the year 2112.
 pub const MAX_TIME_US: u64 = (1 << 52) - 1;
 
+/// A cost at one time, for a kernel to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The store's time, microseconds since the epoch, at most [`MAX_TIME_US`].

@@ -10,6 +10,7 @@ use super::sliding_window::BucketState;
 /// This many log entries take as much memory as a counter with its key.
 const GRANTS_PER_COUNTER: usize = 16;
 
+/// What a kernel stores for one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Window(WindowState),

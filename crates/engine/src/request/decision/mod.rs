@@ -42,6 +42,7 @@ pub enum Enforcement {
     Shadow,
 }
 
+/// A decided request: its plan with the outcomes of all charges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     pub overall: Code,

@@ -43,6 +43,7 @@ pub struct ExplainedLimit {
     pub planned: LimitUse,
 }
 
+/// How a plan uses a limit of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitUse {
     /// It applies: the index of its charge.

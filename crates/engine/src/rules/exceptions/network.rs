@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 /// The precision of a value that is not a network: above any prefix length.
 pub(super) const EXACT: u8 = u8::MAX;
 
+/// A range of IPv4 or IPv6 addresses, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     first: Address,

@@ -155,6 +155,7 @@ pub struct DomainRules {
     pub(crate) secrets: Option<SecretValues>,
 }
 
+/// One node of a domain's tree, matched by [`Node::composite`].
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     /// `key_value` or `key`, as in the rule file; with a hash instead of a secret value.
