@@ -1,11 +1,11 @@
-//! Rules for the code that no lint has: sizes of files, places of files and methods, circles, and sleeping tests. Cargo
-//! keeps the borders between the crates.
+//! Code rules that no lint covers: file sizes, where files and methods belong, circular dependencies, and tests that
+//! sleep. Cargo enforces the dependencies between crates.
 
 use source::{production, report, sources};
 
+mod circles;
 mod homes;
 mod layout;
-mod rooms;
 mod sizes;
 mod source;
 mod words;

@@ -1,17 +1,15 @@
-//! The only module that reads the clocks of `std`. All other code gets the time, or a [`Clock`], as an argument; tasks
-//! with deadlines read tokio's clock, which tests can pause.
+//! The only module that reads the clocks of `std`. All other code gets the time or a [`Clock`] as an argument; tasks
+//! with deadlines use tokio's clock, which tests can pause.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// A source of time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch, unless the clock documents another start.
     fn now_us(&self) -> u64;
 }
 
-/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -45,13 +43,13 @@ impl Clock for MonotonicClock {
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// A clock that shows this time, microseconds since the epoch.
+    /// `now_us`: microseconds since the epoch.
     #[must_use]
     pub fn at(now_us: u64) -> Self {
         Self(AtomicU64::new(now_us))
     }
 
-    /// Sets the clock, forward or back.
+    /// Forward or back.
     pub fn set(&self, now_us: u64) {
         self.0.store(now_us, Ordering::Relaxed);
     }
@@ -69,7 +67,6 @@ impl<C: Clock> Clock for std::sync::Arc<C> {
     }
 }
 
-/// The current reading of the monotonic clock.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks of std")]
 pub fn monotonic() -> Instant {

@@ -1,9 +1,9 @@
-//! Lengths of time for people.
+//! Formats durations for people.
 
 use std::time::Duration;
 
-/// The three largest units of a duration from a minute on, rounded down; a shorter one in its own unit with decimals.
-/// The units are those of the settings: `8d 21h 31m`, `15m`, `1.5s`, `250ms`, `500us`.
+/// Formats a duration of a minute or more with its three largest units, rounded down, and a shorter one in its own unit
+/// with decimals. Units are those of the settings: `8d 21h 31m`, `15m`, `1.5s`, `250ms`, `500us`.
 #[must_use]
 pub fn readable_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -22,13 +22,13 @@ pub fn readable_duration(duration: Duration) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// A duration in seconds with as many decimals as it needs: `60`, `1.5`, `0.000001`.
+/// Formats seconds with as many decimals as needed: `60`, `1.5`, `0.000001`.
 #[must_use]
 pub fn decimal_seconds(duration: Duration) -> String {
     decimal(duration, 9)
 }
 
-/// The nanoseconds with a point before the last `digits`, without zeros at the end.
+/// Nanoseconds with a point before the last `digits`, without trailing zeros.
 fn decimal(duration: Duration, digits: usize) -> String {
     let nanos = format!("{:0width$}", duration.as_nanos(), width = digits + 1);
     let (whole, fraction) = nanos.split_at(nanos.len() - digits);

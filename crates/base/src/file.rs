@@ -1,7 +1,7 @@
-//! The one way to read a file that a setting or a command names. Only a log may be a pipe, and is opened elsewhere.
+//! The only way to read a file that a setting or a command names, except for logs, which may be pipes.
 //!
-//! Somebody may have put something else in its place: a pipe, whose opening waits for a writer; a device that never
-//! ends; a file that fills the memory. So only regular files of a bounded size are read, and opening one never waits.
+//! The path may hold something else: a pipe, which blocks until a writer opens it; an endless device; a file that fills
+//! the memory. So only regular files of bounded size are read, and opening never blocks.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -10,32 +10,32 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file of at most `max_bytes`. It may grow later: bound what is read of it, too.
+/// Opens a regular file of at most `max_bytes`. It may grow later: limit what you read, too.
 ///
 /// # Errors
-/// When it cannot be opened, is larger, or is a directory, a pipe, a socket or a device.
+/// If the file cannot be opened, is larger, or is a directory, pipe, socket or device.
 pub fn open_file(path: &Path, max_bytes: u64) -> io::Result<File> {
-    // To open a device can have an effect of its own, so what is known not to be a file is not opened.
+    // Opening a device can have side effects, so known non-files are not opened.
     check(&fs::metadata(path)?, max_bytes)?;
-    // A pipe that takes the place of the file meanwhile is opened without waiting for its writer.
+    // If a pipe has replaced the file since, opening it does not wait for a writer.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     check(&file.metadata()?, max_bytes)?;
     Ok(file)
 }
 
-/// The bytes of a regular file of at most `max_bytes`.
+/// Reads a regular file of at most `max_bytes`.
 ///
 /// # Errors
-/// When it cannot be read, is larger, or is a directory, a pipe, a socket or a device.
+/// If the file cannot be read, is larger, or is a directory, pipe, socket or device.
 pub fn read_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     read_stream(open_file(path, max_bytes)?, max_bytes)
 }
 
-/// The bytes of a stream that has at most `max_bytes`.
+/// Reads a stream of at most `max_bytes`.
 ///
 /// # Errors
-/// When it cannot be read, or has more.
+/// If the stream cannot be read, or is longer.
 pub fn read_stream(stream: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! What several rooms need and no room owns. Knows nothing of rate limits.
+//! Code that several modules share and that is not about rate limits: clocks, files, text and file watching.
 
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 

@@ -1,4 +1,5 @@
-//! Limits the log lines about an event that a client can repeat at will: one line at once, then at most one a minute.
+//! Throttles log lines about events that a client can repeat at will: the first line immediately, then at most one a
+//! minute.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,6 @@ use parking_lot::Mutex;
 
 use crate::clock::monotonic;
 
-/// The shortest time between two lines.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Counts the events of one kind and says when to log them.
@@ -20,7 +20,7 @@ struct ThrottleState {
 }
 
 impl LogThrottle {
-    /// Counts an event. Returns the number of events since the last line, this one included, if a line is due.
+    /// Counts an event. Returns the number of events since the last line, including this one, if a line is due.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
         self.add(1)

@@ -1,5 +1,5 @@
-//! Says in the log that a load takes long, while it does: files with many thousands of rules or rows, or a file system
-//! that hangs while files are read, otherwise look like a change that nobody has noticed.
+//! Logs a slow load while it is still running. Thousands of rules or exceptions, or a hanging file system, would
+//! otherwise look like a change that went unnoticed.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -9,10 +9,9 @@ use std::time::Duration;
 use crate::text::escaped;
 
 const SLOW: Duration = Duration::from_secs(10);
-/// Names of files in the line.
 const MOST_NAMES: usize = 3;
 
-/// Does the work of a load of these files, or directories.
+/// Runs `load` on these files or directories, and logs if it is slow.
 pub fn told_if_slow<T>(paths: &[impl AsRef<Path> + Sync], load: impl FnOnce() -> T) -> T {
     let tell = || {
         let shown = paths.iter().take(MOST_NAMES).map(|path| path.as_ref().display().to_string());
@@ -36,7 +35,7 @@ fn told_after<T>(after: Duration, tell: impl FnOnce() + Send, work: impl FnOnce(
                 tell();
             }
         };
-        // Without a thread nothing is told, and the work is done.
+        // If the thread cannot start, `work` still runs and nothing is logged.
         let _watcher = thread::Builder::new().name("slow-load".to_owned()).spawn_scoped(scope, watch);
         let result = work();
         drop(done);
@@ -51,7 +50,7 @@ mod tests {
     #[test]
     fn slow_work_is_told_while_it_is_done_and_quick_work_is_not() {
         let (tell, told) = channel();
-        // The work ends when it has been told.
+        // The work ends once it has been reported.
         let result =
             told_after(Duration::ZERO, move || tell.send(()).expect("the work waits"), || told.recv());
         assert_eq!(result, Ok(()));

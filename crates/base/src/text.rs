@@ -1,22 +1,22 @@
-//! Texts for people that have what others wrote: values of clients, reasons of rows, names of files.
+//! Makes strings from outside safe to show: client values, reasons of exceptions, file names.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Characters that move the cursor of a terminal, break a line, or turn its direction.
+/// `true` for characters that move the cursor of a terminal, break a line, or change the text direction.
 #[must_use]
 pub fn is_hostile(letter: char) -> bool {
     let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')
 }
 
-/// Bytes as hexadecimal digits, two for each.
+/// Lower-case, two digits per byte.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number with a comma before each three digits: `12,345`.
+/// Groups digits by three: `12,345`.
 #[must_use]
 pub fn with_commas(number: u64) -> String {
     let digits = number.to_string();
@@ -30,7 +30,7 @@ pub fn with_commas(number: u64) -> String {
     text
 }
 
-/// A text on one line, with `\n` or `\u{202e}` in place of a hostile character.
+/// Replaces hostile characters by escapes such as `\n` or `\u{202e}`; the result is one line.
 #[must_use]
 pub fn escaped(text: String) -> String {
     if text.contains(is_hostile) {
@@ -43,7 +43,7 @@ pub fn escaped(text: String) -> String {
     }
 }
 
-/// Like [`escaped`], but a text may have lines and tabs.
+/// Like [`escaped`], but keeps line breaks and tabs.
 #[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     let is_hostile = |letter: char| is_hostile(letter) && !matches!(letter, '\n' | '\t');
@@ -54,14 +54,14 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// JSON that means the same, with the number of a hostile character in its place. Between the strings JSON has none but
-/// line breaks.
+/// Replaces hostile characters in JSON by `\u` escapes, which keeps its meaning: outside strings, JSON only has line
+/// breaks of them.
 #[must_use]
 pub fn escaped_json(json: String) -> String {
     let is_hostile = |letter: char| is_hostile(letter) && letter != '\n';
     if json.contains(is_hostile) {
         replaced(&json, is_hostile, |out, letter| {
-            // None of them has more than four digits. Writing to a String cannot fail.
+            // All of them fit four digits. Writing to a String cannot fail.
             let _ = write!(out, "\\u{:04x}", u32::from(letter));
         })
     } else {

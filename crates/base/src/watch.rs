@@ -1,9 +1,8 @@
-//! Files that are loaded again when they change: rules, exceptions, maps and certificates.
+//! Reloads files when they change: rules, exceptions, maps and certificates. Call [`Watched::check`] at intervals.
 //!
-//! The owner of a [`Watched`] calls [`Watched::check`] at intervals, as long as changes should take effect.
-//! Notifications (inotify) would be faster on a local disk, but they behave differently for renames, swapped links,
-//! overlays and network file systems. Names, inodes and times show a change on all of them. A check that finds no
-//! change starts no thread, but for the first one, which compares the content.
+//! Compares names, inodes and times instead of using inotify, which would be faster on a local disk but behaves
+//! differently for renames, swapped links, overlays and network file systems. A check that finds no change starts no
+//! thread, except the first one, which compares contents.
 
 use std::collections::hash_map::DefaultHasher;
 use std::convert::Infallible;
@@ -22,40 +21,39 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::file::open_file;
 use crate::slow_load::told_if_slow;
 
-/// A change takes effect with the second check after it: within half a second and the time to load the files.
+/// A change takes effect with the second check after it: within half a second, plus the time to load the files.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// Files that keep changing for this long are reported once. They are still not loaded: half of a rule file is valid
-/// YAML in most cases, and would put some rules in force without the others.
+/// Files that keep changing for this long are reported once. They are still not loaded: half a rule file is usually
+/// valid YAML, and would activate some rules without the others.
 const REPORT_AFTER: Duration = Duration::from_secs(5);
 
-/// The result of one check of the files.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<T> {
     /// The files are those loaded last.
     Unchanged,
-    /// The files changed since the last check, so a writer may not have finished. They are loaded by the first check
-    /// that finds no further change, however long that takes. `is_overdue` is true once: when the files have kept
-    /// changing for five seconds.
+    /// The files changed since the last check, so a writer may not have finished. The first check without a further
+    /// change loads them, however long that takes. `is_overdue` is `true` once: when they have kept changing for five
+    /// seconds.
     Unsettled { is_overdue: bool },
-    /// The files changed and were loaded. A state of the files is loaded once, also if it has errors.
+    /// The files changed and were loaded. Each state is loaded once, even if it has errors.
     Loaded(T),
 }
 
 /// Which files belong together.
 pub trait FindFiles {
-    /// What the search tells beside the paths. A change of it is a change of the files.
+    /// What the search finds besides paths. If it changes, the files count as changed.
     type Notes: Clone + fmt::Debug + PartialEq;
 
     fn find_files(&self) -> (Vec<PathBuf>, Self::Notes);
 
-    /// The bound of the size of a file. What is beyond it is an error of the file.
+    /// Maximum size of a file; a larger one is an error of that file.
     fn max_file_bytes(&self) -> u64 {
         1 << 20
     }
 }
 
-/// One file.
 impl FindFiles for PathBuf {
     type Notes = ();
 
@@ -64,24 +62,22 @@ impl FindFiles for PathBuf {
     }
 }
 
-/// Files that are watched.
 #[derive(Debug)]
 pub struct Watched<F: FindFiles> {
     files: F,
-    /// The state of the last check.
+    /// As of the last check.
     last_seen: FileStates<F::Notes>,
     /// `None` if the last check found no change.
     unsettled: Option<Unsettled>,
-    /// The state that was loaded last. `None` after the start: a change within the same tick of the file system's clock
-    /// leaves the state as it was, so the first check compares the content.
+    /// The state last loaded. `None` at startup: a change within one tick of the file system's clock does not show in
+    /// the state, so the first check compares contents.
     last_loaded: Option<FileStates<F::Notes>>,
-    /// The content that was loaded last.
+    /// The content last loaded.
     content: ContentPrint<F::Notes>,
 }
 
-/// The state of files as far as the file system shows it without reading them: the paths, and for each file its
-/// resolved path, inode, length and times. It changes when a symbolic link is swapped, when a file is replaced by a
-/// rename or written in place, and when a file is added or removed.
+/// What the file system shows without reading the files: paths, and for each its resolved path, inode, length and
+/// times. Changes if a symbolic link is swapped, a file is replaced by a rename, written in place, added or removed.
 #[derive(Debug, PartialEq)]
 struct FileStates<N> {
     files: Vec<(PathBuf, Result<FileStamp, String>)>,
@@ -98,15 +94,14 @@ struct FileStamp {
     changed_ns: (i64, i64),
 }
 
-/// The files and a hash of the bytes of each, by which a change is recognised. The text of an error stands for a file
-/// that cannot be read.
+/// The files, each with a hash of its bytes or, if it cannot be read, the error message.
 #[derive(Debug, PartialEq)]
 struct ContentPrint<N> {
     files: Vec<(PathBuf, Result<u64, String>)>,
     notes: N,
 }
 
-/// A series of checks of which each found a change.
+/// A series of checks that each found a change.
 #[derive(Clone, Copy, Debug)]
 struct Unsettled {
     since: Instant,
@@ -114,9 +109,9 @@ struct Unsettled {
 }
 
 impl<F: FindFiles> Watched<F> {
-    /// Loads the files for the first time, whatever comes of it. Blocks on the file system.
+    /// Loads the files for the first time, whatever the result. Blocks on the file system.
     pub fn start<T>(files: F, load: impl FnOnce(&F) -> T) -> (Self, T) {
-        // Before the files are loaded, so that a change meanwhile is one.
+        // Taken before the files are loaded, so that a change during the load is noticed.
         let last_seen = FileStates::of_files(&files);
         let (content, loaded) = told_if_slow(&last_seen.paths(), || {
             let content = last_seen.read_content(files.max_file_bytes());
@@ -125,8 +120,8 @@ impl<F: FindFiles> Watched<F> {
         (Self { files, last_seen, unsettled: None, last_loaded: None, content }, loaded)
     }
 
-    /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the
-    /// file system. What was loaded while the files changed once more is dropped.
+    /// Checks the files at `now`, and loads them if they changed before the last check and not since. Drops the result
+    /// if the files changed during the load. Blocks on the file system.
     pub fn check<T>(&mut self, now: Instant, load: impl FnOnce(&F) -> T) -> Change<T> {
         let state = FileStates::of_files(&self.files);
         if state != self.last_seen {
@@ -198,7 +193,7 @@ impl FileStamp {
 }
 
 fn hash_file(path: &Path, max_bytes: u64) -> io::Result<u64> {
-    // It may grow while it is read.
+    // The file may grow while it is read.
     let mut stream = open_file(path, max_bytes)?.take(max_bytes);
     let mut hasher = DefaultHasher::new();
     let mut chunk = vec![0; 256 << 10];
@@ -212,7 +207,7 @@ fn hash_file(path: &Path, max_bytes: u64) -> io::Result<u64> {
     }
 }
 
-/// Runs `check` at once and then four times a second, on a thread that may block: a file system may hang.
+/// Runs `check` immediately and then four times a second, on a thread that may block: a file system may hang.
 pub async fn check_forever(mut check: impl FnMut() + Send + 'static) -> Infallible {
     check_until(move || {
         check();
@@ -221,7 +216,7 @@ pub async fn check_forever(mut check: impl FnMut() + Send + 'static) -> Infallib
     .await
 }
 
-/// Like [`check_forever`], until `check` finds something.
+/// Like [`check_forever`], until `check` returns a result.
 pub async fn check_until<T, C>(mut check: C) -> T
 where
     T: Send + 'static,
@@ -243,7 +238,7 @@ where
     }
 }
 
-/// Does `work` on a thread that may block. A panic of the work is one of the caller.
+/// Runs `work` on a thread that may block. If it panics, the caller panics.
 pub async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -279,7 +274,7 @@ mod tests {
         }
     }
 
-    /// The texts of the files; `-` for a file that cannot be read.
+    /// Contents of the files; `-` for an unreadable one.
     fn read(pair: &Pair) -> Vec<String> {
         pair.0.iter().map(|path| fs::read_to_string(path).unwrap_or("-".to_owned())).collect()
     }
@@ -366,7 +361,7 @@ mod tests {
         fs::remove_file(&key).expect("a file");
         folder.check();
         assert_eq!(folder.check().expect("a change")[1], "-");
-        // As in a Secret of Kubernetes.
+        // Like a Kubernetes Secret.
         for (version, text) in [("..1", "first"), ("..2", "second")] {
             let target = folder.folder.path().join(version);
             fs::create_dir(&target).expect("a folder");

@@ -1,12 +1,8 @@
-//! The pure core: rules, matching, keys, algorithms in integer microseconds, combining outcomes into a decision.
+//! Rules, matching, counter keys, rate-limit algorithms and decisions, as pure functions.
 //!
-//! Knows what a request asks, the limits that apply to it, and what the state of each counter allows. Knows nothing of
-//! gRPC, Redis, YAML, metrics or logs; awaits nothing and reads no clock (`now_us` is always an argument).
-//!
-//! The way of a request: [`Request`] -> [`Plan::new`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] ->
-//! [`Decision::merge`].
-//!
-//! The way of a rule: [`LimitSpec`] -> [`Limit::new`], which checks it -> [`DomainSpec`] -> [`RuleSet::compile`].
+//! No I/O, no logging, no clock: time is always an argument (`now_us`), and only [`Store::decide`] awaits. Request:
+//! [`Request`] -> [`Plan::new`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] -> [`Decision::merge`]. Rule:
+//! [`LimitSpec`] -> [`Limit::new`] -> [`DomainSpec`] -> [`RuleSet::compile`].
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod limit;

@@ -1,4 +1,4 @@
-//! One entry of a descriptor: from the value of a field to the value of the entry.
+//! Builds one entry of a descriptor from the value of a field.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,45 +7,41 @@ use super::expression::Expression;
 use super::expression::FieldIndex;
 use crate::values::Selected;
 
-/// A descriptor as the map describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorRule {
-    /// Only requests for which this holds have the descriptor.
+    /// Only requests that meet this condition have the descriptor.
     pub when: Option<Expression>,
     pub entries: Vec<EntryRule>,
 }
 
-/// An entry as the map describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryRule {
     pub key: String,
     pub source: EntrySource,
 }
 
-/// Where the value of an entry comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntrySource {
     Constant(String),
     Field { field: FieldIndex, steps: Vec<Step>, default: Option<String> },
 }
 
-/// A change of a value, in the order of the map.
+/// A transformation of the value, in map order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The address that the N-th trusted proxy from the end has added to a list such as `x-forwarded-for`; 1 is the
-    /// last. A shorter list has no value: a client may have written all of it.
+    /// The address that the N-th trusted proxy from the end appended to a list such as `x-forwarded-for`; 1 is the
+    /// last. A shorter list gives no value: a client may have written all of it.
     TrustedHop(usize),
     /// The first value of a list.
     First,
-    /// Everything from `?` or `#` on goes.
+    /// Removes everything from `?` or `#` on.
     StripQuery,
-    /// The port of an address goes.
     StripPort,
-    /// The address of a client, without a port and a zone: its network of this many bits in IPv6, all of it in IPv4. No
-    /// address, no value.
+    /// The network of a client address without port and zone: this many bits of IPv6, all of IPv4. Anything else gives
+    /// no value.
     Network(u8),
     Lowercase,
-    /// The first pattern that matches takes the place of the value.
+    /// Replaces the value by the first matching pattern.
     Templates(Vec<PathTemplate>),
 }
 
@@ -56,7 +52,7 @@ pub(crate) struct PathTemplate {
 }
 
 impl EntryRule {
-    /// The value; `None` if the line has none.
+    /// `None` if the line has no value.
     pub fn value<'v>(&'v self, line: &'v Selected<'_>) -> Option<Cow<'v, str>> {
         match &self.source {
             EntrySource::Constant(text) => Some(Cow::Borrowed(text)),
@@ -71,7 +67,7 @@ impl EntryRule {
 }
 
 impl Step {
-    /// Whether a value that is there may be none after the step.
+    /// `true` if the step may turn a value into none.
     pub fn may_have_none(&self) -> bool {
         matches!(self, Self::TrustedHop(_) | Self::Network(_))
     }
@@ -104,7 +100,7 @@ impl Step {
     }
 }
 
-/// A part of a value, borrowed where the value is.
+/// A part of a value, borrowed if the value is.
 fn part<'v>(value: Cow<'v, str>, take: impl Fn(&str) -> Option<&str>) -> Option<Cow<'v, str>> {
     match value {
         Cow::Borrowed(value) => take(value).map(Cow::Borrowed),
@@ -112,7 +108,7 @@ fn part<'v>(value: Cow<'v, str>, take: impl Fn(&str) -> Option<&str>) -> Option<
     }
 }
 
-/// `192.0.2.1:80` and `[2001:db8::1]:80` without the port; `2001:db8::1` as it is.
+/// `192.0.2.1:80` and `[2001:db8::1]:80` without the port; `2001:db8::1` unchanged.
 fn without_port(value: &str) -> &str {
     if let Some((address, _)) = value.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
         return address;
@@ -123,7 +119,7 @@ fn without_port(value: &str) -> &str {
     }
 }
 
-/// An IPv4 address that is written as one of IPv6 is the IPv4 address.
+/// Treats an IPv4-mapped IPv6 address as IPv4.
 fn network_of(address: IpAddr, bits: u8) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -166,7 +162,7 @@ mod tests {
         let table = [
             (&Step::TrustedHop(1), "10.0.0.1, 192.0.2.7", Some("192.0.2.7")),
             (&Step::TrustedHop(2), "10.0.0.1, 192.0.2.7", Some("10.0.0.1")),
-            // Fewer addresses than proxies: nothing can be trusted.
+            // Fewer addresses than proxies: none can be trusted.
             (&Step::TrustedHop(3), "10.0.0.1, 192.0.2.7", None),
             (&Step::TrustedHop(1), "192.0.2.7", Some("192.0.2.7")),
             (&Step::TrustedHop(1), "192.0.2.7,", None),

@@ -4,11 +4,11 @@ use std::ops::{Bound, RangeBounds as _};
 
 use crate::values::Selected;
 
-/// A field of the log, by its position among those that a map uses.
+/// The index of a field among those that a map uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldIndex(pub usize);
 
-/// The names of the fields that a map uses, each with the line of the map on which it is first used.
+/// Names of the fields that a map uses, each with the line of the map that first uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldUses(Vec<(String, u32)>);
 
@@ -21,7 +21,6 @@ impl FieldUses {
         }))
     }
 
-    /// A field that is used.
     pub fn find(&self, name: &str) -> Option<FieldIndex> {
         self.0.iter().position(|(known, _)| known == name).map(FieldIndex)
     }
@@ -30,43 +29,41 @@ impl FieldUses {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The name of the field at this position, and the line of its first use.
+    /// Name of the field, and the line of its first use.
     pub fn get(&self, index: usize) -> Option<(&str, u32)> {
         self.0.get(index).map(|(name, line)| (name.as_str(), *line))
     }
 }
 
-/// A condition. A comparison with a field that the line does not have is false; `!=` is `Not` an equality, and then
-/// true.
+/// A comparison with a missing field is false. `!=` is `Not` an equality, so it is then true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expression {
     Or(Vec<Self>),
     And(Vec<Self>),
     Not(Box<Self>),
-    /// The text of the field passes the test with this text.
+    /// The field passes the test with this string.
     Text(FieldIndex, TextTest, String),
-    /// The field is a whole number between these bounds, or begins with one.
+    /// The field is a whole number within these bounds, or begins with one.
     Number(FieldIndex, NumberBounds),
     /// The line has the field.
     Present(FieldIndex),
 }
 
-/// The least and the greatest number for which a comparison holds.
+/// The lowest and highest number for which a comparison holds.
 pub(crate) type NumberBounds = (Bound<u64>, Bound<u64>);
 
-/// How a text is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextTest {
     Equal,
     StartsWith,
     EndsWith,
     Contains,
-    /// One of the values of a list that commas separate.
+    /// One of the values of a comma-separated list.
     Has,
 }
 
 impl Expression {
-    /// Adds the fields that the condition asks for.
+    /// Adds the fields that the condition uses.
     pub fn add_fields(&self, found: &mut Vec<FieldIndex>) {
         match self {
             Self::Or(parts) | Self::And(parts) => parts.iter().for_each(|part| part.add_fields(found)),
@@ -79,7 +76,7 @@ impl Expression {
         self.may_be(true, &[line])
     }
 
-    /// Whether it may be `wanted` if each of its comparisons is free to see any of these readings of a line.
+    /// `true` if the condition may be `wanted` when each of its comparisons may use any of these readings of a line.
     pub fn may_be(&self, wanted: bool, readings: &[&Selected<'_>]) -> bool {
         match self {
             Self::Or(parts) | Self::And(parts) => {
@@ -103,7 +100,7 @@ impl Expression {
         }
     }
 
-    /// Whether it holds only for lines that have this field.
+    /// `true` if the condition holds only for lines that have this field.
     pub fn needs(&self, field: FieldIndex) -> bool {
         match self {
             Self::Or(parts) => parts.iter().all(|part| part.needs(field)),
@@ -163,7 +160,7 @@ mod tests {
         })
     }
 
-    /// Whether the condition holds if its n-th comparison sees the reading that the n-th bit of `choice` names.
+    /// Evaluates the condition; the n-th comparison uses the reading chosen by the n-th bit of `choice`.
     fn holds_by(condition: &Expression, choice: &mut u64, readings: [&Selected<'_>; 2]) -> bool {
         let mut of_parts = |parts: &[Expression]| -> Vec<bool> {
             parts.iter().map(|part| holds_by(part, choice, readings)).collect()
@@ -189,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// No choice of readings, comparison by comparison, can make it another one.
+        /// No choice of readings, comparison by comparison, gives another result.
         #[test]
         fn a_condition_may_be_what_some_choice_of_readings_makes_it(
             condition in conditions(),

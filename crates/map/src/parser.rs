@@ -1,6 +1,4 @@
-//! Parses the conditions of a map.
-//!
-//! `or` binds weakest, then `and`, then `not`; parentheses group.
+//! Parses the conditions of a map. `or` binds weakest, then `and`, then `not`; parentheses group.
 
 use std::iter::Peekable;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -8,7 +6,7 @@ use std::vec;
 
 use super::expression::{Expression, FieldUses, NumberBounds, TextTest};
 
-/// Deeper nesting is a mistake, and each level takes stack.
+/// Deeper nesting is a mistake, and each level uses stack.
 const MAX_DEPTH: usize = 50;
 
 /// Parses `text`, written on `line` of a map, and adds the fields that it uses to `fields`.
@@ -100,7 +98,7 @@ impl Parser<'_> {
             Token::Number(number) => number.to_string(),
             Token::Operator(_) => return Err(format!("{} follows '{name} {test}'", shown(&value))),
         };
-        // `!=` holds where `==` does not, also without the field.
+        // `!=` holds if `==` does not, so also without the field.
         let (compared, is_negated) = if test == "!=" { ("==", true) } else { (test.as_str(), false) };
         let comparison = match number_bounds(compared, &value) {
             Some(bounds) => Expression::Number(field, bounds),
@@ -141,7 +139,6 @@ fn text_test(operator: &str, value: &Token) -> Result<TextTest, String> {
     })
 }
 
-/// One token of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     /// A field, or a word such as `and`.
@@ -151,10 +148,10 @@ enum Token {
     Operator(&'static str),
 }
 
-/// The longer ones first: `<=` is not `<` and `=`.
+/// Longer ones first: `<=` is not `<` and `=`.
 const OPERATORS: [&str; 8] = ["==", "!=", "<=", ">=", "<", ">", "(", ")"];
 
-/// The tokens of `text`, or why it has none.
+/// Splits `text` into tokens, or says why it cannot.
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut found = Vec::new();
     let mut rest = text.trim_start();

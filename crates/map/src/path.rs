@@ -1,14 +1,14 @@
-//! Paths that clients can spell in many ways, in one spelling (RFC 3986, 6.2.2).
+//! Normalizes paths, which clients can spell in many ways (RFC 3986, 6.2.2).
 //!
-//! Services do not read all paths in the same way, and who spells a path chooses which reading its limits see. So the
-//! one spelling merges what can only add a limit, and a path whose meaning changes with its reader has none.
+//! Services read some paths differently, and a client chooses the spelling and thereby the limits. So normalization
+//! only merges spellings if that can only add a limit; a path whose meaning depends on the service is rejected.
 
 use std::borrow::Cow;
 
-/// Characters that have a meaning where they are not written as `%XX`.
+/// Characters whose meaning changes if they are not written as `%XX`.
 const DELIMITERS: &[u8] = b"/?#\\";
 
-/// The path of a path with query, or of a URL, as the client wrote it; `None` for a value that is no path.
+/// The path in a path with query or a URL, as the client wrote it; `None` for a value that is not a path.
 pub(crate) fn path_of(value: &str) -> Option<&str> {
     let path = value.split(['?', '#']).next().unwrap_or_default();
     let path = match path.split_once("://") {
@@ -18,9 +18,8 @@ pub(crate) fn path_of(value: &str) -> Option<&str> {
     path.starts_with('/').then_some(path)
 }
 
-/// The path in one spelling: without `%XX` for a character of ASCII that needs none, also where it is written as
-/// `%25XX`, and without empty segments and what follows `;` in a segment. A `/` at the end stays. `None` if a segment
-/// is `.` or `..`.
+/// Normalizes a path: decodes `%XX` (also written `%25XX`) for ASCII characters that need no escape, and drops empty
+/// segments and whatever follows `;` in a segment. Keeps a trailing `/`. `None` if a segment is `.` or `..`.
 pub(crate) fn one_spelling(path: &str) -> Option<Cow<'_, str>> {
     let path = decoded(path);
     let mut parts =
@@ -49,7 +48,7 @@ fn decoded(path: &str) -> Cow<'_, str> {
     let mut decoded = String::with_capacity(path.len());
     for character in path.chars() {
         decoded.push(character);
-        // What is decoded may complete another `%XX`: `%2541` is `%41`, and that is `A`.
+        // A decoded character may complete another `%XX`: `%2541` is `%41`, which is `A`.
         while let Some(byte) = escaped_at_end(&decoded) {
             decoded.truncate(decoded.len() - 3);
             if !byte.is_ascii_graphic() || DELIMITERS.contains(&byte) {
@@ -62,7 +61,7 @@ fn decoded(path: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// The byte of the `%XX` with which a text ends.
+/// The byte of a trailing `%XX`.
 fn escaped_at_end(text: &str) -> Option<u8> {
     let [.., b'%', high, low] = text.as_bytes() else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16);
@@ -93,7 +92,7 @@ mod tests {
             ("http://shop.example/users/1?a", "/users/1"),
             ("https://shop.example", "/"),
             ("http://shop.example?a", "/"),
-            // What has another meaning without %XX, or is no character of ASCII, keeps it.
+            // Characters with another meaning without %XX, and non-ASCII ones, stay escaped.
             ("/a%2fb%3f%23%5c", "/a%2Fb%3F%23%5C"),
             ("/caf%c3%a9%20x", "/caf%C3%A9%20x"),
             // Services that decode twice.

@@ -1,6 +1,6 @@
-//! What a request itself has of the fields of its log line, so that the map which simulated a log decides requests.
+//! Finds the fields of a log line in a request, so that the map that simulated a log can decide requests.
 
-/// The place of a field in a request that a proxy describes.
+/// Where a proxy's description of a request holds a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestField {
     Method,
@@ -11,14 +11,14 @@ pub enum RequestField {
     HostWithoutPort,
     /// The address of the proxy's client.
     ClientAddress,
-    /// `X-Forwarded-For` as the proxy has received it: without the address that it adds itself. This is what nginx,
-    /// Caddy and Traefik write to their logs; Envoy writes the header with its own addition.
+    /// `X-Forwarded-For` as the proxy received it, without the address that the proxy adds. nginx, Caddy and Traefik
+    /// log this; Envoy logs the header with its own addition.
     ReceivedForwardedFor,
-    /// The header with this name, in lower case.
+    /// Name in lower case.
     Header(String),
 }
 
-/// The names that the formats have for what is no header: Envoy's text and JSON, nginx, Caddy, Traefik, HAProxy.
+/// What the log formats call fields that are not headers: Envoy's text and JSON, nginx, Caddy, Traefik, HAProxy.
 const NAMES: [(&[&str], RequestField); 5] = [
     (&["method", ":method", "request_method", "request.method", "RequestMethod"], RequestField::Method),
     (
@@ -33,8 +33,8 @@ const NAMES: [(&[&str], RequestField); 5] = [
     ),
 ];
 
-/// Fields of answers, connections and times whose names could be those of request headers. Names with `_` or `.` are
-/// none, because proxies drop headers with `_`.
+/// Fields of answers, connections and times whose names could be request headers. Names with `_` or `.` are never
+/// headers, because proxies drop headers with `_`.
 const NO_HEADERS: [&str; 38] = [
     "backend",
     "ClientAddr",
@@ -77,7 +77,7 @@ const NO_HEADERS: [&str; 38] = [
 ];
 
 impl RequestField {
-    /// The field of this name in any format; `None` if a request does not have it.
+    /// Maps a field name of any format; `None` if requests do not have the field.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         if let Some((_, field)) = NAMES.iter().find(|(names, _)| names.contains(&name)) {
@@ -86,7 +86,7 @@ impl RequestField {
         if let Some(header) = name.strip_prefix("request.headers.") {
             return Self::received_header(header);
         }
-        // Traefik keeps the capitals of a header, so `request_time` of nginx is not the header `time`.
+        // Traefik keeps a header's capitals, so nginx's `request_time` is not the header `time`.
         let capital = |header: &&str| header.starts_with(|first: char| first.is_ascii_uppercase());
         if let Some(header) = name.strip_prefix("request_").filter(capital) {
             return Self::received_header(header);
@@ -94,7 +94,7 @@ impl RequestField {
         if let Some(header) = name.strip_prefix("http_") {
             return Self::received_header(&header.replace('_', "-"));
         }
-        // nginx has it from the header `Authorization`; a request has it only where the proxy sends it.
+        // nginx takes it from the header `Authorization`; a request has it only if the proxy sends it.
         if name == "remote_user" {
             return Some(Self::Header("remote-user".to_owned()));
         }
@@ -134,7 +134,7 @@ mod tests {
             ("RequestHost", Some(RequestField::HostWithoutPort)),
             ("request.client_ip", Some(RequestField::ClientAddress)),
             ("client", Some(RequestField::ClientAddress)),
-            // Envoy's log has the address that Envoy adds; the others have not.
+            // Envoy's log includes the address that Envoy adds; the other logs do not.
             ("x-forwarded-for", header("x-forwarded-for")),
             ("http_x_forwarded_for", Some(RequestField::ReceivedForwardedFor)),
             ("request.headers.X-Forwarded-For", Some(RequestField::ReceivedForwardedFor)),

@@ -1,4 +1,4 @@
-//! Times as access logs write them, to microseconds since the epoch.
+//! Parses times of access logs to microseconds since the epoch.
 
 use engine::algorithm::MAX_TIME_US;
 use jiff::Timestamp;
@@ -11,9 +11,9 @@ use super::values::ValueFault;
 pub enum TimeFormat {
     /// `2026-04-15T20:17:00.310Z`, with up to nine decimals, or with an offset instead of `Z`.
     Rfc3339,
-    /// `15/Apr/2026:20:17:00 +0200`; with decimals and without an offset in HAProxy, which means UTC.
+    /// `15/Apr/2026:20:17:00 +0200`; in HAProxy with decimals and without an offset, which means UTC.
     CommonLog,
-    /// A number since the epoch, which may have decimals, in units of this many nanoseconds.
+    /// A number of units since the epoch, which may have decimals; `unit_ns`: nanoseconds per unit.
     Epoch { unit_ns: u64 },
 }
 
@@ -42,7 +42,7 @@ impl TimeFormat {
     }
 }
 
-/// The beginning of a text for a message.
+/// The beginning of a string, for a message.
 fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
 }
@@ -69,7 +69,7 @@ fn since_epoch(time: Timestamp) -> Option<u64> {
     u64::try_from(time.as_microsecond()).ok()
 }
 
-/// A decimal number of units since the epoch. Nanoseconds are exact until the year 2554.
+/// Parses a decimal number of units since the epoch. Nanoseconds are exact until the year 2554.
 fn epoch(text: &str, unit_ns: u64) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     if whole.is_empty() || whole.len() > 20 {

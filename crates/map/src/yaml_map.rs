@@ -1,4 +1,4 @@
-//! Access to the keys of a YAML map whose keys are all known, and mistakes in it.
+//! Access to a YAML map with a fixed set of keys, and mistakes in it.
 
 use rules::nearest_name;
 use rules::yaml::{Content, Node};
@@ -12,7 +12,6 @@ pub struct MapError {
     pub reason: String,
 }
 
-/// A mistake on a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reason {
     pub line: u32,
@@ -25,7 +24,6 @@ impl Reason {
     }
 }
 
-/// The pairs of a map.
 pub(crate) struct YamlMap<'n> {
     line: u32,
     name: &'static str,
@@ -33,10 +31,10 @@ pub(crate) struct YamlMap<'n> {
 }
 
 impl<'n> YamlMap<'n> {
-    /// The pairs of `node`, which messages call `name`.
+    /// Checks the keys of `node`, which messages call `name`.
     ///
     /// # Errors
-    /// [`Reason`] if it is no map, or a key is unknown or given twice.
+    /// [`Reason`] if `node` is not a map, or a key is unknown or repeated.
     pub fn new(node: &'n Node, name: &'static str, known: &[&str]) -> Result<Self, Reason> {
         let Content::Map(pairs) = &node.content else {
             return Err(Reason::new(node.line, format!("{name} must be a map of keys and values")));
@@ -63,12 +61,12 @@ impl<'n> YamlMap<'n> {
         self.pairs.iter().find(|(name, _)| *name == key).map(|(_, node)| *node)
     }
 
-    /// The text of a key, and its line.
+    /// The value of a key, and its line.
     pub fn text(&self, key: &str) -> Result<Option<(&'n str, u32)>, Reason> {
         self.get(key).map(|node| scalar(node, key).map(|text| (text, node.line))).transpose()
     }
 
-    /// The value that `parse` makes of the text of a key; the text must be `expected`.
+    /// Parses the value of a key; if that fails, the message asks for `expected`.
     pub fn parsed<T>(
         &self,
         key: &str,
@@ -85,7 +83,7 @@ impl<'n> YamlMap<'n> {
     }
 }
 
-/// The text of a scalar; messages call it `name`.
+/// The string of a scalar; messages call it `name`.
 pub(crate) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, Reason> {
     match &node.content {
         Content::Scalar(scalar) => Ok(&scalar.text),

@@ -1,5 +1,5 @@
-//! Which limits of new rules count in another way than those of the rules before, and what happens to their counters:
-//! for the log and the admin page.
+//! Compares new rules with old ones: which limits count differently, and what happens to their counters. For the log
+//! and the admin page.
 
 use std::collections::HashMap;
 
@@ -9,26 +9,25 @@ use engine::{Limit, Quantity, Rule, RuleSet};
 /// A limit of a rule that both rule sets have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedLimit {
-    /// The label of the limit: its name, or the path of its rule.
+    /// Its name, or the path of its rule.
     pub limit: String,
-    /// The path of its rule.
     pub path: String,
-    /// Algorithm and numbers of the limit before the change, for an operator.
+    /// Algorithm and parameters of the old limit, for an operator.
     pub before: String,
     pub after: String,
     pub counters: KeptCounters,
 }
 
-/// What becomes of the counters of a changed limit.
+/// What happens to the counters of a changed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptCounters {
-    /// The units that were used stay used.
+    /// Used units stay used.
     Units,
     /// The same share of the burst stays used.
     Share,
-    /// Every counter is a new one: at most one further limit is admitted, once.
+    /// Every counter is new: at most one more limit is admitted, once.
     Nothing,
-    /// A limit of 0 has no counters. Those of the limit before stay until they expire.
+    /// A limit of 0 has no counters. Those of the old limit stay until they expire.
     Unused,
 }
 
@@ -45,9 +44,8 @@ impl KeptCounters {
     }
 }
 
-/// The limits of `after` that count in another way than in `before`, in the order of the rules. A limit is found again
-/// by the path of its rule and its name. Without a name it is found by its kind and period, or by its place among the
-/// limits of the rule.
+/// Returns the limits of `after` that count differently from `before`, in rule order. A limit is identified by the path
+/// of its rule and its name. Without a name it is identified by kind and period, or by its index in the rule.
 pub fn changed_limits<'r>(
     before: &'r RuleSet,
     after: &'r RuleSet,
@@ -62,7 +60,7 @@ pub fn changed_limits<'r>(
     })
 }
 
-/// The limit of the rule before that is this one with other numbers.
+/// The old version of `limit`: equal but for its values.
 fn same_limit<'r>(old_rule: &'r Rule, place: usize, limit: &Limit) -> Option<&'r Limit> {
     let same_name = || old_rule.limits.iter().filter(|old_limit| old_limit.spec.name == limit.spec.name);
     if limit.spec.name.is_some() {
@@ -89,7 +87,7 @@ fn change((old_rule, old): (&Rule, &Limit), (rule, new): (&Rule, &Limit)) -> Opt
     if old.counts_like(new) && old.fingerprint == new.fingerprint {
         return None;
     }
-    // A limit of 0 has left the counters of the limit before it.
+    // A limit of 0 left the counters of its predecessor alone.
     let was_blocked = matches!(old_kernel, Kernel::Blocked(_)) && old.spec.period == new.spec.period;
     let same_key = (was_blocked || old.fingerprint == new.fingerprint) && old_rule.shard_by == rule.shard_by;
     let counters = match kernel {
@@ -139,7 +137,7 @@ mod tests {
         crate::load_stream("rules", text.as_bytes(), options).expect("valid rules").into_rules()
     }
 
-    /// Each changed limit: its label, its numbers before and after, and its counters.
+    /// Each changed limit: its label, its values before and after, and its counters.
     fn changes(before: &str, after: &str) -> Vec<String> {
         let (before, after) = (rules(before), rules(after));
         let text = |change: ChangedLimit| {
@@ -212,7 +210,7 @@ mod tests {
                 "a: fixed_window, 5 per minute -> fixed_window, 6 per minute: keep the used units",
             ]
         );
-        // A limit that gets a second one of its kind keeps its numbers in the key from then on.
+        // Once a limit has a second one of its kind, its parameters are in its key.
         let one = several(&["requests_per_unit: 5, algorithm: gcra"]);
         let two = several(&[
             "requests_per_unit: 9, algorithm: gcra, burst: 2",

@@ -1,7 +1,7 @@
-//! Values of rules that are credentials or look like ones. A value of a rule file is public unless the rule says
-//! `secret: true`: it is in metrics, on the admin pages and in counter keys.
+//! Finds rule values that look like credentials. Rule values are public, in metrics, admin pages and counter keys,
+//! unless the rule sets `secret: true`.
 
-/// Keys whose values are credentials, without case, `-` and `_`.
+/// Keys whose values are credentials, compared without case, `-` and `_`.
 const SECRET_KEYS: [&str; 12] = [
     "apikey",
     "xapikey",
@@ -17,14 +17,14 @@ const SECRET_KEYS: [&str; 12] = [
     "bearer",
 ];
 
-/// How tokens of well-known issuers begin.
+/// Prefixes of well-known tokens.
 const TOKEN_PREFIXES: [&str; 10] =
     ["sk-", "sk_live_", "sk_test_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "AKIA", "eyJ"];
 
-/// A value of fewer characters than this is a name, such as `anonymous` or `v2`, rather than a credential.
+/// Shorter values are names such as `anonymous` or `v2`, rather than credentials.
 const SHORTEST_SECRET: usize = 12;
 
-/// Whether an entry looks like a credential. A wildcard is none: it does not have the whole value.
+/// `true` if an entry looks like a credential. A wildcard does not: it lacks part of the value.
 pub fn is_like_credential(key: &str, value: &str) -> bool {
     if value.contains('*') {
         return false;
@@ -37,7 +37,7 @@ pub fn is_like_credential(key: &str, value: &str) -> bool {
     let key: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
     let is_secret_key = SECRET_KEYS.contains(&key.to_ascii_lowercase().as_str());
     let has = |kind: fn(&char) -> bool| value.chars().any(|c| kind(&c));
-    // Words are no credentials, digits alone are numbers of clients.
+    // Words are not credentials, and digits alone are client numbers.
     let is_mixed = has(char::is_ascii_digit) && has(char::is_ascii_alphabetic);
     is_mixed && (is_token || is_secret_key)
 }

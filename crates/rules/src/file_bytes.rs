@@ -8,14 +8,13 @@ use base::{read_file, read_stream};
 
 use super::problem::Problem;
 
-/// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
+/// Maximum size of a rule file. `yaml` bounds its number of keys and values.
 pub(super) const MAX_RULE_BYTES: u64 = 8 << 20;
 
-/// The bytes of all files of a source.
 #[derive(Debug, Default)]
 pub(super) struct SourceFiles {
     pub files: Vec<SourceFile>,
-    /// Problems with paths and directories. A file that cannot be read is in `files`.
+    /// Problems with paths and directories. An unreadable file is in `files`.
     pub problems: Vec<Problem>,
 }
 
@@ -23,12 +22,11 @@ pub(super) struct SourceFiles {
 pub(super) struct SourceFile {
     pub name: Arc<str>,
     pub bytes: Result<Vec<u8>, String>,
-    /// Whether the file must hold rules: its path was given, or its name ends in `.yaml` or `.yml`.
+    /// `true` if the file must hold rules: its path was given, or its name ends in `.yaml` or `.yml`.
     pub is_rules: bool,
 }
 
 impl SourceFiles {
-    /// One file from a stream.
     pub fn from_stream(name: &str, stream: impl Read) -> Self {
         let file = SourceFile::new(name.into(), true, read_stream(stream, MAX_RULE_BYTES));
         Self { files: vec![file], problems: Vec::new() }

@@ -1,16 +1,8 @@
-//! Rule files and resources: to the engine's rules, with file, line and reason for each problem.
+//! Loads rule files and resources into the engine's rules, with file, line and reason for each problem.
 //!
-//! Knows YAML, the file system, time zones, and which keys a rule file may contain. Decides nothing: matching, limits
-//! and counter keys belong to the engine.
-//!
-//! `load` takes the steps: `source` finds the files and reads their bytes, `text` decodes them, `yaml` parses the text
-//! to a tree, `read` turns the tree into drafts by the table of `keys` (the limits of a draft are those of the engine,
-//! built once), `lint` checks each domain as a whole, `upgrade` changes limits as the settings say, and the
-//! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
-//! and the other steps are the same.
-//!
-//! [`Reloader`] repeats this when the files change; [`changed_limits()`] tells what a change does to counters.
-//! `problem` has the errors and warnings of all steps, `show` explains rules and requests.
+//! Steps of a load: find files, decode, parse YAML, read drafts by the table of `keys`, lint each domain, apply
+//! upgrades, compile in the engine. Entry points: [`load()`], [`load_resources`] for rules in messages, [`Reloader`]
+//! for changing files. [`changed_limits()`] says what a change does to counters.
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod calendar;

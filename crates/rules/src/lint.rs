@@ -1,5 +1,4 @@
-//! Checks of a whole domain: repeated and unreachable nodes, names of limits, values that look like credentials, and
-//! bounds of its size.
+//! Checks a whole domain: repeated and unreachable nodes, limit names, values that look like credentials, and size.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,17 +9,17 @@ use super::mistyped::mistyped_reason;
 use super::problem::{Location, Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
-/// A node is compared with at most this many wildcards of its level. That is enough for files written by hand, and
-/// keeps the check linear for generated files.
+/// A node is compared with at most this many wildcards of its level. That is enough for hand-written files, and keeps
+/// the check linear for generated ones.
 const MAX_WILDCARDS_COMPARED: usize = 256;
 
-/// The paths of a domain's descriptors together. Each rule keeps its path as its name, and every path repeats the
-/// domain and the levels above it, so that a file of a few MiB could have gigabytes of names.
+/// Total bytes of a domain's paths. Each rule stores its path, and every path repeats the domain and the levels above
+/// it, so a file of a few MiB could have gigabytes of paths.
 const MAX_PATH_BYTES: usize = 32 << 20;
 
-/// A piece is the text between two stars of a wildcard. Where a text has the piece of `*/v1*` it has that of `*1*` too,
-/// and matching looks at each, so the time for a value would grow with the number of pieces that end with each other.
-/// At most this many pieces of one level may do so. Different words never do.
+/// A piece is the string between two stars of a wildcard. Text that contains the piece of `*/v1*` also contains that of
+/// `*1*`, and matching visits each, so the time per value would grow with the number of pieces that are suffixes of
+/// each other. At most this many pieces of one level may be. Different words never are.
 const MAX_NESTED_PIECES: usize = 16;
 
 const CREDENTIAL_REASON: &str = "the value looks like a credential, and values of rules are public: in metrics, on the \
@@ -30,10 +29,10 @@ const OPEN_WILDCARD: &str = "each value that this wildcard matches has its own c
     value, such as /a?x=1 and /a?x=2, gets the whole limit each time; write 'share_threshold: true' for one counter of \
     all these values, or 'share_threshold: false' if each value shall have its own";
 
-/// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
+/// Replaces a `*` as an example of any string: a noncharacter of Unicode, which no real pattern contains.
 const ANY_TEXT: &str = "\u{10FFFF}";
 
-/// Reports the problems of a domain that only show when all its descriptors are known.
+/// Reports problems that only show once all descriptors of a domain are known.
 pub(super) fn check_domain(domain: &DomainDraft, problems: &mut ProblemCollector) {
     let mut secret_keys = HashSet::new();
     collect_secret_keys(&domain.nodes, &mut secret_keys);
@@ -54,13 +53,13 @@ fn collect_secret_keys<'n>(nodes: &'n [NodeDraft], keys: &mut HashSet<&'n str>) 
 
 struct LevelCheck<'p, 'n> {
     problems: &'p mut ProblemCollector,
-    /// Keys whose values no problem may quote.
+    /// Keys whose values problems must not quote.
     secret_keys: HashSet<&'n str>,
-    /// The paths of the nodes that were checked.
+    /// Total bytes of the paths checked so far.
     path_bytes: usize,
 }
 
-/// The paths are too long together: reported, and not checked further.
+/// The paths are too long: reported, and not checked further.
 struct LongPaths;
 
 impl LevelCheck<'_, '_> {
@@ -96,7 +95,7 @@ impl LevelCheck<'_, '_> {
         Ok(())
     }
 
-    /// The value of a secret key is any text, and no problem quotes it.
+    /// The value of a secret key may be any string, and no problem quotes it.
     fn check_value(&mut self, node: &NodeDraft) {
         let NodeSpec { key, value, .. } = &node.spec;
         let is_secret = self.secret_keys.contains(key.as_str());
@@ -142,20 +141,20 @@ impl LevelCheck<'_, '_> {
     }
 }
 
-/// Whether the node, or one below it, has a limit with counters.
+/// `true` if the node, or one below it, has a limit with counters.
 fn counts(node: &NodeDraft) -> bool {
     node.limits.iter().any(|draft| draft.limit.has_counter()) || node.nodes.iter().any(counts)
 }
 
-/// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries
-/// that it matches; a secret node says that the values of its key are secret.
+/// `true` if the node can be removed without effect. A node with a value, or with a star in its key, exempts the
+/// entries that it matches; a secret node makes the values of its key secret.
 fn has_no_effect(node: &NodeDraft, composite: &str) -> bool {
     let is_empty = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
     is_empty && !node.spec.secret && !composite.contains('*') && !node.has_errors
 }
 
 fn has_tiers(node: &NodeDraft) -> bool {
-    // A limit with an error may have some.
+    // A limit with an error may have tiers.
     let here = node.has_errors || node.limits.iter().any(|draft| !draft.limit.spec.tiers.is_empty());
     here || node.nodes.iter().any(has_tiers)
 }
@@ -173,7 +172,7 @@ fn same_label(limits: &[LimitDraft]) -> Option<Problem> {
     Some(Problem::warning(second.location.clone(), reason))
 }
 
-/// The wildcards of one level in order, each with the index of its node.
+/// The wildcards of one level in order, each with its node's index.
 fn wildcards_of(nodes: &[NodeDraft]) -> Vec<(usize, Pattern)> {
     let pattern = |(index, node): (usize, &NodeDraft)| Some((index, Pattern::new(&node.spec.composite())?));
     nodes.iter().enumerate().filter_map(pattern).collect()
@@ -229,8 +228,8 @@ fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
     }
 }
 
-/// Whether the file has the limit once and uses it in several places through an anchor: the same limit on the same
-/// line. A limit that changes a part of an anchor with a merge key is on a line of its own.
+/// `true` if a file defines the limit once and reuses it through an anchor: the same limit on the same line. A limit
+/// that changes part of an anchor with a merge key has its own line.
 fn is_same_definition(one: &LimitDraft, other: &LimitDraft) -> bool {
     let (first, second) = (&one.location, &other.location);
     let is_same_line = first.line.is_some() && first.line == second.line && first.file == second.file;
@@ -244,14 +243,15 @@ fn collect_limits<'n>(nodes: &'n [NodeDraft], limits: &mut Vec<&'n LimitDraft>) 
     }
 }
 
-/// The index of a pattern with a piece that ends with too many other pieces of the level; `None` if there is none.
+/// The index of a pattern with a piece that has too many other pieces of the level as suffixes; `None` if there is
+/// none.
 fn too_deep(patterns: &[(usize, Pattern)]) -> Option<usize> {
     let reversed = |piece: &str| piece.bytes().rev().collect::<Vec<u8>>();
     let mut pieces: Vec<(Vec<u8>, usize)> = patterns
         .iter()
         .flat_map(|(index, pattern)| pattern.pieces().map(move |piece| (reversed(piece), *index)))
         .collect();
-    // Read backwards, a piece starts with the pieces that it ends with, and comes after them.
+    // Reversed, a piece starts with its suffixes and sorts after them.
     pieces.sort_unstable();
     pieces.dedup_by(|later, earlier| later.0 == earlier.0);
     let mut nested: Vec<&[u8]> = Vec::new();
@@ -282,7 +282,7 @@ mod tests {
             ("k_a*", "k_a*b*c", true),
             ("k_a*c", "k_a*b", false),
             ("k_*", "k_**", true),
-            ("k_**", "k_*", true), // both cover the same texts
+            ("k_**", "k_*", true), // both cover the same strings
             ("*", "k_*", true),
         ];
         for (pattern, other, covers) in table {
@@ -306,7 +306,7 @@ mod tests {
         // The same pieces in several patterns, or in one.
         assert_eq!(too_deep_in(&[at_bound.clone(), at_bound.clone()].concat()), None);
         assert!(too_deep_in(&[above.concat()]).is_some());
-        // Pieces that begin with each other do not end together.
+        // Pieces with common prefixes do not end together.
         let prefixes: Vec<_> = (1..100).map(|length| format!("k_*b{}*", "a".repeat(length))).collect();
         assert_eq!(too_deep_in(&prefixes), None);
     }

@@ -23,13 +23,13 @@ use crate::yaml;
 /// Settings that change the meaning of rule files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Whether several files may have the same domain. Their descriptors are then joined in the order of the files.
+    /// `true` if several files may have the same domain. Their descriptors are joined in file order.
     pub merge_domains: bool,
-    /// Defaults for limits that do not set a key.
+    /// For limits that do not set a key.
     pub defaults: Defaults,
-    /// Fields for limits that do not set them, or in place of those that they set.
+    /// Fields for limits that do not set them, or that override what they set.
     pub upgrades: Vec<Upgrade>,
-    /// The key of the hashes of secret values.
+    /// How secret values are hashed.
     pub hashing: ValueHashing,
     pub directory: RuleDirectory,
     pub calendars: CalendarOptions,
@@ -39,29 +39,27 @@ pub struct LoadOptions {
 #[derive(Clone, Debug)]
 pub struct LoadedRules {
     pub rules: RuleSet,
-    /// The input of the compilation, in the order of the files.
+    /// The input of the compilation, in file order.
     pub specs: Vec<DomainSpec>,
     /// Probable mistakes in the files.
     pub warnings: Problems,
-    /// The number of files with rules, or of resources.
+    /// Number of files with rules, or of resources.
     pub files: usize,
-    /// The names of these files or resources.
     pub(super) names: Vec<Arc<str>>,
     /// The domains of `specs` with their files or resources.
     pub documents: Vec<DomainDocuments>,
     pub upgrades: AppliedUpgrades,
 }
 
-/// What the table of upgrades has changed.
+/// The effect of the table of upgrades.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliedUpgrades {
     pub rows: usize,
-    /// The limits that rows have changed, in the order of their ids.
+    /// In the order of their ids.
     pub limits: Vec<UpgradedLimit>,
 }
 
 impl AppliedUpgrades {
-    /// How a row has changed this limit.
     #[must_use]
     pub fn of_limit(&self, limit: LimitId) -> Option<&UpgradedLimit> {
         let index = self.limits.binary_search_by_key(&limit, |upgraded| upgraded.limit).ok()?;
@@ -69,7 +67,7 @@ impl AppliedUpgrades {
     }
 }
 
-/// A domain, and the files or resources that have its rules.
+/// A domain, and the files or resources with its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainDocuments {
     pub name: String,
@@ -77,22 +75,22 @@ pub struct DomainDocuments {
 }
 
 impl LoadedRules {
-    /// The rules. Frees the rest: the specs alone need as much memory as the rules.
+    /// Drops everything else: the specs alone take as much memory as the rules.
     #[must_use]
     pub fn into_rules(self) -> RuleSet {
         self.rules
     }
 }
 
-/// Loads the rules at `paths`: files, or directories of which `options.directory` says which files are read.
+/// Loads the rules at `paths`: files, or directories from which `options.directory` selects files.
 ///
 /// # Errors
-/// All problems of all files, warnings included, if at least one is an error.
+/// All problems of all files, including warnings, if at least one is an error.
 pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Problems> {
     told_if_slow(paths, || compile(&Source::new(paths, options.directory).read_files(), &options, &[]))
 }
 
-/// Loads the rules of one file that is read from `stream`; messages call it `name`.
+/// Loads one rule file from `stream`; messages call it `name`.
 ///
 /// # Errors
 /// Like [`load`].
@@ -100,8 +98,8 @@ pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Resul
     told_if_slow(&[name], || compile(&SourceFiles::from_stream(name, stream), &options, &[]))
 }
 
-/// Loads the rules of `resources`, one domain each, in the order of their names: the first of several wildcards counts,
-/// and a server may send the resources in any order.
+/// Loads the rules of `resources`, one domain each, in the order of their names: the first of several wildcards wins,
+/// and a server may send resources in any order.
 ///
 /// # Errors
 /// All problems of all resources, if there is one.
@@ -130,8 +128,8 @@ pub fn load_resources(
     compile_finished(finished, options)
 }
 
-/// `in_force`: the names of the files whose rules are in force. Each of them is read as a rule file, whatever its text:
-/// otherwise a mistake in it would remove its limits without an error.
+/// `in_force`: names of the files whose rules are active. Each is read as a rule file, whatever its content: otherwise
+/// a mistake in it would remove its limits without an error.
 pub(super) fn compile(
     sources: &SourceFiles,
     options: &LoadOptions,
@@ -145,11 +143,11 @@ pub(super) fn compile(
     compile_finished(finished, options)
 }
 
-/// Runs `work`, which needs many times the memory of the rules, on a thread that ends with it, and waits for it.
+/// Runs `work`, which needs many times the memory of the rules, on a temporary thread, and waits for it.
 ///
-/// The allocator has a heap for each thread. A page that holds both rules and the YAML trees of their files stays in
-/// use after the trees were freed, and memory that another thread frees stays in the heap of its thread until that
-/// thread allocates again. The heap of a thread that has ended gives its free pages back.
+/// The allocator has a heap per thread. A page with both rules and the YAML trees of their files stays in use after the
+/// trees are freed, and memory freed by another thread stays in its thread's heap until that thread allocates again.
+/// The heap of a finished thread returns its free pages.
 pub(super) fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let mut run = || work.take().map(|work| work());
@@ -176,21 +174,21 @@ fn compile_finished(finished: FinishedDrafts, options: &LoadOptions) -> Result<L
 struct Drafts {
     domains: Vec<DomainDraft>,
     problems: ProblemCollector,
-    /// The names of all files or resources, in the order in which problems are listed.
+    /// All files or resources, in the order in which problems are listed.
     listed: Vec<Arc<str>>,
-    /// The names of the files or resources with rules.
+    /// The files or resources with rules.
     names: Vec<Arc<str>>,
 }
 
-/// Rules without errors, before they are compiled.
+/// Rules without errors, before compilation.
 struct FinishedDrafts {
     specs: Vec<DomainSpec>,
     documents: Vec<DomainDocuments>,
     upgrades: AppliedUpgrades,
-    /// The calendar of months without one, if the settings have it.
+    /// For months without a calendar, if the settings define one.
     month_calendar: Option<Arc<Calendar>>,
     warnings: Problems,
-    /// The names of the files or resources with rules.
+    /// The files or resources with rules.
     names: Vec<Arc<str>>,
 }
 
@@ -235,17 +233,17 @@ fn read_drafts(
     Drafts { domains, problems, listed, names }
 }
 
-/// Whether the file is to be read as rules, so that its mistakes are errors.
+/// `true` if the file is to be read as rules, so that its mistakes are errors.
 fn holds_rules(file: &SourceFile, directory: RuleDirectory) -> bool {
     match &file.bytes {
         Ok(bytes) => file.is_rules || looks_like_rules(bytes),
-        // Like envoyproxy/ratelimit, which leaves out a dangling link.
+        // envoyproxy/ratelimit also ignores a dangling link.
         Err(_) => !directory.reads_any_name(),
     }
 }
 
-/// Joins the drafts of each domain, checks the domains, applies the upgrades, and makes the specs of the engine.
-/// Reports the problems of all steps, sorted.
+/// Joins the drafts of each domain, checks the domains, applies the upgrades, and builds the engine's specs. Reports
+/// the problems of all steps, sorted.
 fn finish_drafts(
     drafts: Drafts,
     options: &LoadOptions,

@@ -1,9 +1,9 @@
-//! Values of rules that are valid, but were probably meant in another language: regular expressions, templates of
-//! paths, and networks. A value is compared as text, and only `*` has a meaning.
+//! Finds rule values that are valid but were probably meant as regular expressions, path templates or networks. Values
+//! are compared as plain strings, in which only `*` is special.
 
 use std::net::IpAddr;
 
-/// What a value looks like, and what to write instead. `None` for usual text.
+/// What a value looks like, and what to write instead; `None` for ordinary values.
 pub(super) fn mistyped_reason(value: &str) -> Option<String> {
     network_reason(value).or_else(|| expression_reason(value)).or_else(|| template_reason(value))
 }
@@ -23,7 +23,7 @@ fn network_reason(value: &str) -> Option<String> {
     ))
 }
 
-/// The wildcard with the same addresses, which exists where an IPv4 network ends between two numbers.
+/// The wildcard with the same addresses, which exists if an IPv4 network ends between two numbers.
 fn wildcard_of(address: IpAddr, bits: u8) -> Option<String> {
     let IpAddr::V4(address) = address else { return None };
     let numbers = address.octets();
@@ -49,14 +49,14 @@ fn expression_reason(value: &str) -> Option<String> {
     ))
 }
 
-/// Whether the value has a sign of a regular expression that is rare in paths, names, addresses and user agents.
+/// `true` if the value shows a regular expression by a sign that is rare in paths, names, addresses and user agents.
 fn is_like_expression(value: &str) -> bool {
     let has_anchor = value.len() > 1
         && (value.starts_with('^') || value.ends_with('$') && value.starts_with(['/', '.', '(', '[']));
     has_anchor || has_any_text(value) || has_escape(value) || has_class(value) || has_group(value)
 }
 
-/// `.*` or `.+` where a name cannot have them: alone, after `/`, or `.+` at the end or before `/`.
+/// `.*` or `.+` where names cannot have them: alone, after `/`, or `.+` at the end or before `/`.
 fn has_any_text(value: &str) -> bool {
     let repeats = |text: &str| text.starts_with(".*") || text.starts_with(".+");
     let after_slash = value.match_indices('/').any(|(at, _)| repeats(&value[at + 1..]));
@@ -66,7 +66,7 @@ fn has_any_text(value: &str) -> bool {
         || value.contains(".+/")
 }
 
-/// `\.`, `\/`, `\d+`: a backslash before a sign, or before the letter of a class that no further letter follows.
+/// `\.`, `\/`, `\d+`: a backslash before a sign, or before a class letter without another letter after it.
 fn has_escape(value: &str) -> bool {
     value.match_indices('\\').any(|(at, _)| {
         let mut after = value[at + 1..].chars();
@@ -80,7 +80,7 @@ fn has_escape(value: &str) -> bool {
     })
 }
 
-/// `[a-z]`, `[0-9]` or `[^/]`. An address of IPv6 in brackets has no `-`.
+/// `[a-z]`, `[0-9]` or `[^/]`. An IPv6 address in brackets has no `-`.
 fn has_class(value: &str) -> bool {
     value.match_indices('[').any(|(at, _)| {
         let Some((class, _)) = value[at + 1..].split_once(']') else { return false };
@@ -92,7 +92,7 @@ fn has_class(value: &str) -> bool {
     })
 }
 
-/// `(a|b)`, or `(?` with which options and groups start.
+/// `(a|b)`, or `(?`, which starts options and groups.
 fn has_group(value: &str) -> bool {
     value.match_indices('(').any(|(at, _)| {
         let Some((group, _)) = value[at + 1..].split_once(')') else { return false };
@@ -100,7 +100,7 @@ fn has_group(value: &str) -> bool {
     })
 }
 
-/// The expression as a wildcard, if it has no other signs than those that a wildcard can say.
+/// The expression as a wildcard, if a wildcard can express all its signs.
 fn as_wildcard(value: &str) -> Option<String> {
     let inner = value.strip_prefix('^').unwrap_or(value);
     let inner = inner.strip_suffix('$').unwrap_or(inner);

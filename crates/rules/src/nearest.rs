@@ -1,9 +1,9 @@
-//! The known name that a misspelt one was probably meant to be.
+//! Finds the known name that a misspelled one was probably meant to be.
 
 use strsim::osa_distance;
 
-/// The known name that differs least from `text`, by at most a third of its letters. Case, `_`, `-` and spaces do not
-/// count. If several names differ by the same number of letters, the first of them is taken.
+/// Returns the known name closest to `text`, differing by at most a third of its letters. Ignores case, `_`, `-` and
+/// spaces. The first of several equally close names wins.
 #[must_use]
 pub fn nearest_name<'n>(text: &str, known: &[&'n str]) -> Option<&'n str> {
     if text.len() > MAX_BYTES {
@@ -14,7 +14,8 @@ pub fn nearest_name<'n>(text: &str, known: &[&'n str]) -> Option<&'n str> {
     let most = (length(&text) / 3).max(1).min(length(&text).saturating_sub(1));
     let near = known.iter().filter_map(|name| {
         let letters = letters(name);
-        // Names of another length need no comparison: a large file may have as many unknown keys as lines.
+        // Skipped without a comparison if the lengths differ too much: a large file may have as many unknown keys as
+        // lines.
         let may_be_near = length(&letters).abs_diff(length(&text)) <= most;
         let edits = may_be_near.then(|| osa_distance(&text, &letters)).filter(|edits| *edits <= most)?;
         Some((edits, *name))
@@ -25,7 +26,7 @@ pub fn nearest_name<'n>(text: &str, known: &[&'n str]) -> Option<&'n str> {
 /// No known name is longer.
 const MAX_BYTES: usize = 64;
 
-/// The letters that different spellings of one name have in common.
+/// The letters that all spellings of one name share.
 pub(crate) fn letters(text: &str) -> String {
     text.chars().filter(|letter| !matches!(letter, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }

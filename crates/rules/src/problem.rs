@@ -1,7 +1,7 @@
 //! Problems of rule files: severity, file, line, path in the document, reason.
 //!
-//! A file of the wrong kind has as many problems as it has lines, and each may quote a part of the file. So the number
-//! of problems that are kept for each file is bounded, and so is the length of a reason.
+//! A file of the wrong kind has as many problems as lines, and each may quote the file. So both the number of problems
+//! kept per file and the length of a reason are bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use base::escaped;
 
-/// The problems of each file that are listed. Further problems are only counted.
+/// Problems listed per file. Further ones are only counted.
 const MAX_LISTED: usize = 100;
-/// Characters of a reason: enough for every message that quotes names of a usual length.
+/// Characters of a reason: enough for any message that quotes names of ordinary length.
 const MAX_REASON_CHARS: usize = 1_000;
 
-/// Whether a problem prevents the rules from being used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// The rules cannot be used.
@@ -23,10 +22,9 @@ pub enum Severity {
     Warning,
 }
 
-/// A location in the rule files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The path of the file as given or found.
+    /// As given or found.
     pub file: Arc<str>,
     /// From 1; `None` for the file as a whole.
     pub line: Option<u32>,
@@ -35,13 +33,11 @@ pub struct Location {
 }
 
 impl Location {
-    /// A file as a whole.
     #[must_use]
     pub fn file(file: Arc<str>) -> Self {
         Self { file, line: None, path: String::new() }
     }
 
-    /// A line of a file.
     #[must_use]
     pub fn line(file: Arc<str>, line: u32) -> Self {
         Self { file, line: Some(line), path: String::new() }
@@ -82,7 +78,6 @@ impl Problem {
         Self { severity, location, reason: shortened(escaped(reason)) }
     }
 
-    /// Whether it prevents the rules from being used.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
@@ -116,7 +111,7 @@ fn shortened(mut reason: String) -> String {
     reason
 }
 
-/// Collects problems in any order. Equal problems are kept once.
+/// Collects problems in any order, and equal ones once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProblemCollector {
     files: Vec<FileProblems>,
@@ -163,7 +158,6 @@ impl ProblemCollector {
         }
     }
 
-    /// Adds the problems of `other`.
     pub fn append(&mut self, other: Self) {
         for FileProblems { file, errors, warnings } in other.files {
             let into = self.file_mut(&file);
@@ -189,8 +183,8 @@ impl ProblemCollector {
 }
 
 impl FileProblems {
-    /// The problems by line; if not all can be listed, warnings are left out first. The last one says how many are left
-    /// out.
+    /// The problems by line, with errors before warnings if not all can be listed. The last one says how many are
+    /// omitted.
     fn listed(self) -> impl Iterator<Item = Problem> {
         let room = MAX_LISTED - self.errors.first.len();
         let (errors, warnings) = (self.errors.further, self.warnings.count().saturating_sub(room));
@@ -206,8 +200,8 @@ impl FileProblems {
     }
 }
 
-/// The problems of a set of rule files, in the order of files and lines: at most `MAX_LISTED` of each file, and then
-/// one that says how many more there are. Displayed one per line.
+/// The problems of a set of rule files by file and line: at most `MAX_LISTED` per file, then one that says how many
+/// more there are. Displayed one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     listed: Vec<Problem>,
@@ -232,32 +226,30 @@ impl Problems {
         Self { listed: vec![Problem::error(location, reason)], errors: 1, warnings: 0 }
     }
 
-    /// The listed problems in order.
+    /// In order.
     #[must_use]
     pub fn all(&self) -> &[Problem] {
         &self.listed
     }
 
-    /// The first error as text.
     #[must_use]
     pub fn first_error(&self) -> Option<String> {
         let first = self.listed.iter().find(|problem| problem.severity == Severity::Error);
         first.map(ToString::to_string)
     }
 
-    /// The number of errors, listed or not.
+    /// Number of errors, listed or not.
     #[must_use]
     pub fn errors(&self) -> usize {
         self.errors
     }
 
-    /// The number of warnings, listed or not.
+    /// Number of warnings, listed or not.
     #[must_use]
     pub fn warnings(&self) -> usize {
         self.warnings
     }
 
-    /// Whether at least one is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.errors > 0

@@ -1,4 +1,4 @@
-//! Loads rule files again after a change.
+//! Reloads rule files after a change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use super::load::{LoadOptions, LoadedRules, compile};
 use super::problem::Problems;
 use super::source::Source;
 
-/// Loads rules, and loads them again after a change.
+/// Loads rules, and reloads them after a change.
 #[derive(Debug)]
 pub struct Reloader {
     files: Watched<Source>,
     options: LoadOptions,
-    /// The names of the files whose rules are in force.
+    /// The files whose rules are active.
     in_force: Vec<Arc<str>>,
 }
 
 impl Reloader {
-    /// Loads the rules at `paths` for the first time. The result is that of [`load`](super::load()); whatever it is,
-    /// the files can be checked for changes.
+    /// Loads the rules at `paths` for the first time, like [`load`](super::load()). The files can be checked for
+    /// changes even if this fails.
     pub fn start(paths: &[PathBuf], options: LoadOptions) -> (Self, Result<LoadedRules, Problems>) {
         let source = Source::new(paths, options.directory);
         let (files, loaded) = Watched::start(source, |source| compile(&source.read_files(), &options, &[]));

@@ -1,12 +1,8 @@
-//! Finds rule files and files of exceptions. Knows file systems, not YAML.
+//! Finds rule files and exception files. A path is a file with any name, or a directory tree of `*.yaml` and `*.yml`
+//! files (for exceptions also `*.csv`), read in the order of names.
 //!
-//! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read (for
-//! exceptions also every `*.csv` file), in the order of names. Entries whose name starts with a dot are skipped: the
-//! `..data` link of a Kubernetes ConfigMap volume would load every file twice, and editors keep hidden copies. Each
-//! other file that is not read is a warning: it may be a rule file with a misspelt name. Symbolic links are followed.
-//!
-//! [`RuleDirectory`] can relax this to what `envoyproxy/ratelimit` reads: every file, whatever its name, unless it
-//! starts with a dot.
+//! Follows symbolic links. Skips names that start with a dot: the `..data` link of a Kubernetes ConfigMap would load
+//! every file twice, and editors keep hidden copies. Warns about other files: they may be misspelled rule files.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -20,17 +16,16 @@ use strum::{EnumString, VariantNames};
 use super::file_bytes::{MAX_RULE_BYTES, SourceFile, SourceFiles};
 use super::problem::{Location, Problem};
 
-/// The size limit of a file of exceptions: more than three million rows of a CSV file.
+/// Maximum size of an exception file: more than three million CSV rows.
 pub(super) const MAX_EXCEPTION_BYTES: u64 = 128 << 20;
 
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
 
-/// Warnings about single files that are not read. Further files are counted in one warning.
+/// Warnings about single unread files. One more warning counts the rest.
 const MAX_UNREAD_LISTED: usize = 100;
 
-/// The paths of rule files and of directories with rule files; or the path of a file of exceptions or of a directory
-/// with files of exceptions.
+/// Paths of rule files or directories of them; or the path of an exception file or a directory of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     paths: Vec<PathBuf>,
@@ -38,34 +33,33 @@ pub struct Source {
     purpose: Purpose,
 }
 
-/// What the files of a source have.
+/// What the files of a source contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Purpose {
     #[default]
     Rules,
-    /// Rows of exceptions. A directory without files is valid: it has no rows.
+    /// A directory without files is valid: there are no exceptions.
     Exceptions,
 }
 
-/// Which files of a directory are read, and what a service does without usable rules: `rules.directory` of the
-/// settings.
+/// Which files of a directory are read, and what a service does without usable rules: the setting `rules.directory`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum RuleDirectory {
-    /// `*.yaml` and `*.yml`. There must be one. The process ends if the first rules are not valid.
+    /// `*.yaml` and `*.yml`, at least one. The process exits if the first rules are invalid.
     #[default]
     YamlFiles,
-    /// Every file that looks like rules. The process starts without rules, not ready, if the first rules are not valid;
-    /// an empty directory is a valid one.
+    /// Every file that looks like rules. If the first rules are invalid, the process starts without rules and not
+    /// ready; an empty directory is valid.
     AnyFiles,
-    /// Like [`AnyFiles`](Self::AnyFiles), and files `NAME.*` beside the directory `NAME`.
+    /// Like [`AnyFiles`](Self::AnyFiles), and files `NAME.*` next to the directory `NAME`.
     AnyFilesAndBeside,
-    /// Like [`AnyFilesAndBeside`](Self::AnyFilesAndBeside), and a missing directory is an empty one.
+    /// Like [`AnyFilesAndBeside`](Self::AnyFilesAndBeside), and a missing directory counts as empty.
     Optional,
 }
 
 impl RuleDirectory {
-    /// Whether a service starts without rules, not ready, when its first rules are not valid.
+    /// `true` if a service starts without rules, not ready, if its first rules are invalid.
     #[must_use]
     pub fn may_start_without_rules(self) -> bool {
         self.reads_any_name()
@@ -87,7 +81,6 @@ impl Source {
         Self { paths: paths.to_vec(), directory, purpose: Purpose::Rules }
     }
 
-    /// The files of exceptions at `path`.
     pub(super) fn of_exceptions(path: &Path) -> Self {
         let directory = RuleDirectory::YamlFiles;
         Self { paths: vec![path.to_path_buf()], directory, purpose: Purpose::Exceptions }
@@ -117,7 +110,7 @@ impl Source {
 }
 
 impl FindFiles for Source {
-    /// The problems of looking for the files.
+    /// Problems found while looking for files.
     type Notes = Vec<Problem>;
 
     fn find_files(&self) -> (Vec<PathBuf>, Vec<Problem>) {
@@ -138,7 +131,7 @@ struct FileSearch {
     directory: RuleDirectory,
     purpose: Purpose,
     files: Vec<PathBuf>,
-    /// The resolved paths found so far. A file with several names is read once, and a circle of links ends.
+    /// The resolved paths found so far. A file with several names is read once, and a loop of links ends.
     resolved: HashSet<PathBuf>,
     /// Visible files in directories that are not rule files, each with the reason.
     unread: Vec<(PathBuf, &'static str)>,
@@ -160,7 +153,7 @@ impl FileSearch {
                 }
             }
             Ok(metadata) if metadata.is_dir() => {}
-            // To open a pipe would wait for its writer, and a device may never end.
+            // Opening a pipe would wait for its writer, and a device may never end.
             Ok(metadata) if !metadata.is_file() => self.error(path, "neither a regular file nor a directory"),
             Ok(_) => self.add_file(path.to_path_buf()),
             Err(error)
@@ -175,7 +168,7 @@ impl FileSearch {
     }
 
     fn add_directory(&mut self, directory: &Path, depth: usize) {
-        // Some programs make a directory where a file is missing.
+        // Some programs create a directory if a file is missing.
         let is_csv = self.purpose == Purpose::Exceptions && is_csv(directory);
         if !self.directory.reads_any_name() && (has_rule_name(directory) || is_csv) {
             self.error(directory, "a directory with the name of a file");
@@ -210,11 +203,11 @@ impl FileSearch {
         }
     }
 
-    /// Adds the files `config.x.yaml` beside the directory `config`.
+    /// Adds the files `config.x.yaml` next to the directory `config`.
     fn add_files_beside(&mut self, directory: &Path) {
         let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return };
         let prefix = [name.as_encoded_bytes(), b"."].concat();
-        // A parent that cannot be listed has no files beside the directory, which was listed.
+        // A parent that cannot be listed contributes no files; the directory itself was listed.
         for path in sorted_entries(parent, self.directory).unwrap_or_default() {
             let is_beside = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(&prefix));
             if is_beside && fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
@@ -234,8 +227,8 @@ impl FileSearch {
         }
     }
 
-    /// Why an entry of a directory is not read; `None` for a file to read. A dangling link (without metadata) is judged
-    /// by its name alone, so that it is reported like an unreadable file.
+    /// Why a directory entry is not read; `None` for a file to read. A dangling link (without metadata) counts by its
+    /// name, so that it is reported like an unreadable file.
     fn unread_reason(&self, path: &Path, metadata: Option<&Metadata>) -> Option<&'static str> {
         let any_name = self.directory.reads_any_name();
         match self.purpose {
@@ -251,7 +244,8 @@ impl FileSearch {
             }
             Purpose::Rules | Purpose::Exceptions => {}
         }
-        // What stands in the place of a file is read, which is an error: its rules or rows would be lifted.
+        // Anything else under a file's name is read, which is an error: otherwise its rules or exceptions would be
+        // dropped.
         let is_read = metadata.is_none_or(Metadata::is_file) || !any_name;
         (!is_read).then_some("not read, because it is not a regular file")
     }
@@ -277,8 +271,8 @@ impl FileSearch {
     }
 }
 
-/// The entries of a directory. Where any name is read, a name that begins with one dot may be that of a rule file, so
-/// it is told; two dots begin the names that Kubernetes gives to the inside of a ConfigMap volume.
+/// The entries of a directory. If any name is read, a name that begins with one dot may be a rule file, so it is
+/// reported; Kubernetes uses two dots for the internals of a ConfigMap volume.
 fn sorted_entries(directory: &Path, read: RuleDirectory) -> io::Result<Vec<PathBuf>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -301,16 +295,16 @@ fn has_rule_name(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// Whether the file has comma-separated values; others have YAML.
+/// `true` for CSV; other files are YAML.
 pub(super) fn is_csv(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "csv")
 }
 
-/// A copy beside the file would make its domain a duplicate as long as the editor is open.
+/// An editor's copy next to the file would make its domain a duplicate while the editor is open.
 fn is_left_by_an_editor(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let ends = |end: &[u8]| name.ends_with(end);
-    // vim tests with the last name whether it may create files.
+    // vim creates the last one to test if it may create files.
     ends(b"~")
         || name.starts_with(b"#") && ends(b"#")
         || name.starts_with(b".#")

@@ -1,17 +1,16 @@
-//! The text of a rule file: UTF-8, or UTF-16 with a byte order mark, as the parser of `envoyproxy/ratelimit` reads it;
-//! and whether a text looks like rules.
+//! Decodes rule files as envoyproxy/ratelimit's parser does, from UTF-8 or from UTF-16 with a byte order mark, and
+//! guesses whether a file contains rules.
 
 use std::borrow::Cow;
 
-/// Why bytes are no text.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotText {
-    /// The line of the first bytes that are no text, from 1.
+    /// The line of the first invalid bytes, from 1.
     pub line: u32,
     pub reason: &'static str,
 }
 
-/// The text of a file.
 pub(super) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, NotText> {
     match bytes {
         [0xFF, 0xFE, units @ ..] => decode_utf16(units, u16::from_le_bytes).map(Cow::Owned),
@@ -50,11 +49,11 @@ fn line_after(newlines: usize) -> u32 {
     u32::try_from(newlines + 1).unwrap_or(u32::MAX)
 }
 
-/// Whether a text of a file without the name of a rule file looks like rules. Mistakes in such a file are errors, not a
-/// reason to pass over its limits.
+/// `true` if a file without a rule file's name looks like rules, so that its mistakes are errors instead of its limits
+/// being ignored.
 ///
-/// A line has one of the keys of a rule file before a colon, at its start or after an opening brace, quoted or not.
-/// Prose has none, and YAML of another kind seldom.
+/// A line must have a key of rule files before a colon, at its start or after an opening brace, quoted or not. Prose
+/// never does, and other YAML rarely.
 pub(super) fn looks_like_rules(bytes: &[u8]) -> bool {
     let text = decode(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes));
     text.trim_start_matches('\u{feff}').lines().any(|line| {

@@ -1,5 +1,5 @@
-//! Upgrades: a table in the settings that changes limits whose source has no keys for it, such as those of an xDS
-//! server. The first row that matches a limit counts.
+//! Upgrades: a table in the settings that changes limits whose source has no keys for it, such as an xDS server. The
+//! first matching row applies.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -12,16 +12,16 @@ use super::keys::{LIMIT_FIELDS, LimitField, PlainValue, Upgradable, ValueType, W
 use super::problem::{Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
-/// One row of the table: which limits it is for, and the fields that it sets.
+/// One row of the table: the limits that it applies to, and the fields that it sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upgrade {
-    /// Compared with the domain.
+    /// Matched against the domain.
     pub domain: Glob,
-    /// Compared with the keys and values of the rule, joined by dots: `key_value.key`.
+    /// Matched against the keys and values of the rule, joined by dots: `key_value.key`.
     pub path: Glob,
-    /// Compared with the name of the limit, which may be empty.
+    /// Matched against the limit's name, which may be empty.
     pub limit_name: Glob,
-    /// The name of each column of [`UpgradeColumn::all`] that the row has, with a text that the column accepts.
+    /// The row's cells by the name of a column of [`UpgradeColumn::all`], each with a string that the column accepts.
     pub fields: BTreeMap<&'static str, String>,
 }
 
@@ -36,14 +36,14 @@ pub struct UpgradeColumn {
 const SHADOW_MODE: &str = "shadow_mode";
 
 impl UpgradeColumn {
-    /// The columns in the order of the documentation.
+    /// In the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> {
         let of_limit = LIMIT_FIELDS.iter().filter(|field| !matches!(field.upgrade, Upgradable::Never));
         let column = |field: &LimitField| Self { name: field.name, value_type: field.value_type };
         of_limit.map(column).chain([Self { name: SHADOW_MODE, value_type: ValueType::Flag }])
     }
 
-    /// The texts that the column accepts, for messages.
+    /// What the column accepts, for messages.
     #[must_use]
     pub fn expected(self) -> String {
         match self.value_type {
@@ -53,26 +53,23 @@ impl UpgradeColumn {
         }
     }
 
-    /// Whether the column accepts `text`.
     #[must_use]
     pub fn accepts(self, text: &str) -> bool {
         self.value_type.of_cell(text).is_some()
     }
 }
 
-/// A limit that a row has changed.
+/// A limit that a row changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradedLimit {
     pub limit: LimitId,
-    /// The index of the row.
     pub row: usize,
-    /// For an operator: which of the fields that a row may set come from the row, which from the rule, and which have
-    /// their default.
+    /// For an operator: which of the upgradable fields come from the row, which from the rule, and which are defaults.
     pub sources: String,
 }
 
-/// Changes the limits that rows match. A row that would make a limit invalid leaves it as it is, with a warning: rules
-/// of another source must not be refused because of it. Returns the changed limits in their order.
+/// Applies the rows to matching limits and returns the changed limits in order. A row that would make a limit invalid
+/// leaves it unchanged, with a warning: rules of another source must not be rejected because of it.
 pub(super) fn apply(
     domains: &mut [DomainDraft],
     rows: &[Upgrade],
@@ -185,20 +182,19 @@ impl Upgrade {
             (spec.refill, spec.pacing) = (Refill::default(), Pacing::default());
         }
         if !self.sets("charging") && !written.charging {
-            // Like a rule, a row that names an algorithm makes a limit prepaid.
+            // As in a rule, naming an algorithm makes the limit prepaid.
             let names_algorithm = self.sets("algorithm") || written.algorithm;
             spec.charging = defaults.charging_of(spec.on_over, names_algorithm);
         }
         Ok(spec)
     }
 
-    /// Whether the row has the column.
     #[must_use]
     pub fn sets(&self, column: &str) -> bool {
         self.fields.contains_key(column)
     }
 
-    /// The value of a column with names; `None` if the row does not have the column.
+    /// Parses a cell whose column has names; `None` without the cell.
     #[must_use]
     pub fn parsed<T: FromStr>(&self, column: &str) -> Option<T> {
         self.fields.get(column)?.parse().ok()
@@ -218,7 +214,7 @@ impl Upgrade {
                 Upgradable::Optional(_) => {}
             }
         }
-        // No kind of source can leave it out.
+        // Every kind of source has it.
         fields.push((SHADOW_MODE, true));
         fields.append(&mut optional);
         let names = |is_wanted: fn(bool, bool) -> bool| {

@@ -1,4 +1,4 @@
-//! The threads that checks of rule files start. Alone in its process: it counts the threads of the process.
+//! Counts the threads that checks of rule files start. Alone in its process, because it counts the process's threads.
 
 use std::fs;
 use std::thread;
@@ -19,8 +19,8 @@ const OPTIONS: LoadOptions = LoadOptions {
 const RULES: &str =
     "domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: minute, requests_per_unit: 5 }\n";
 
-/// The number of threads that this process has started so far, with the one that this function starts: threads are
-/// numbered in the order of their start, also those that have ended.
+/// The number of threads that this process has started, including the one started here: threads are numbered in the
+/// order of their start, and finished ones keep their number.
 fn threads_started() -> u64 {
     let id = thread::spawn(|| thread::current().id()).join().expect("a thread");
     let digits: String = format!("{id:?}").chars().filter(char::is_ascii_digit).collect();
@@ -47,7 +47,7 @@ fn checks_without_a_change_start_no_thread() {
         let change = reloader.check_files(start + check * Duration::from_millis(250));
         assert!(matches!(change, Change::Unchanged), "{change:?}");
     }
-    // Counting starts one. The main thread of the test harness has its number from the first time that it waits.
+    // Counting starts one. The main thread of the test harness gets its number when it first waits.
     let started = threads_started() - before;
     assert!(started <= 2, "{started} threads for 200 checks");
 }

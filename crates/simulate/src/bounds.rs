@@ -1,15 +1,14 @@
-//! Bounds that a rule change has to keep: the test of a pull request.
+//! Bounds that a rule change must stay within: a check for pull requests.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::report::{BoundCheck, LimitReport, Report, percent, share_ppm};
 
-/// A share of requests in parts per million.
+/// Parts per million of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(pub u64);
 
-/// Not a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a share: write percent with at most four decimals, such as 0.5%")]
 pub struct ShareError;
@@ -43,25 +42,25 @@ impl fmt::Display for Share {
     }
 }
 
-/// The most that each rule may do.
+/// Bounds on the effect of each rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The share of the requests over a limit among those that meet its rule.
+    /// Share of the requests over a limit among those that its rule applies to.
     pub max_denied: Option<Share>,
-    /// The share of the requests over the limit of a rule among all good requests.
+    /// Share of the requests over the limit of a rule among all good requests.
     pub max_good_denied: Option<Share>,
     /// Keys over the limit of a rule.
     pub max_keys_hit: Option<u64>,
 }
 
 impl Bounds {
-    /// Whether no bound is set.
+    /// `true` if no bound is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether the log has requests, but none that [`Bounds::max_good_denied`] is about.
+    /// `true` if the log has requests, but none that [`Bounds::max_good_denied`] applies to.
     #[must_use]
     pub fn lacks_good_requests(&self, report: &Report) -> bool {
         self.max_good_denied.is_some() && report.totals.requests > 0 && report.totals.good == Some(0)
@@ -70,7 +69,7 @@ impl Bounds {
     /// Compares each rule with the bounds that are set.
     #[must_use]
     pub fn check(&self, report: &Report) -> Vec<BoundCheck> {
-        // `broken` has the sentence about a rule that breaks the bound.
+        // `broken` returns a sentence about a rule that exceeds the bound.
         let check = |bound: String, broken: &dyn Fn(&LimitReport) -> Option<String>| {
             let broken = |rule: &LimitReport| Some(format!("{}: {}", rule.rule, broken(rule)?));
             let broken_by: Vec<String> = report.limits.iter().filter_map(broken).collect();
@@ -105,7 +104,7 @@ impl Bounds {
     }
 }
 
-/// Whether a part is a larger share of the whole; compared without rounding.
+/// `true` if `part` is a larger share of `whole` than `most`; compares without rounding.
 fn is_above(part: u64, whole: u64, most: Share) -> bool {
     u128::from(part) * 1_000_000 > u128::from(whole) * u128::from(most.0)
 }

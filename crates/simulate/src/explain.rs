@@ -1,4 +1,4 @@
-//! What one line of a log becomes.
+//! Explains what becomes of one line of a log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use map::{Became, Map, MappedLine};
 use super::log::{BlockReader, Format, Input, InputError, lines};
 use super::mapping::{FileMapping, Mapping, MappingError};
 
-/// Why a line cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     #[error(transparent)]
@@ -20,21 +19,21 @@ pub enum ExplainError {
     Read(String),
 }
 
-/// A line, its fields, and the request that it becomes.
+/// A line, its fields, and the resulting request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainedLine {
     pub text: String,
     pub format: Format,
     /// The fields that the map uses.
     pub fields: Vec<(String, Option<String>)>,
-    /// The request with its time, or why there is none.
+    /// The request with its time (microseconds since the epoch), or why there is none.
     pub request: Result<(u64, Request), String>,
     /// `good` and `was_limited` of the map.
     pub is_good: bool,
     pub was_limited: bool,
 }
 
-/// Explains the line of this number in a file.
+/// Explains the line with this number in a file.
 ///
 /// # Errors
 /// [`ExplainError`] if the file, the map or the line cannot be read.

@@ -1,4 +1,4 @@
-//! From a line of a log to a request, by the format of its file and a map.
+//! Turns a line of a log into a request, by the format of its file and a map.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rules::nearest_name;
 use crate::log::{Block, Format, LineFault, LineReader, lines, recognize};
 use crate::replay::Recorded;
 
-/// The first lines of a file, from which its format is recognized.
+/// Lines of a file from which its format is recognized.
 const FIRST_LINES: usize = 100;
 
 /// Why the lines of a file cannot become requests.
@@ -22,7 +22,7 @@ pub enum MappingError {
     NoMap { name: String, format: &'static str },
 }
 
-/// Where the time of a request is.
+/// Where the time of a request comes from.
 #[derive(Clone, Debug)]
 enum TimeSource {
     /// The first of these fields that the line has.
@@ -39,21 +39,21 @@ pub(crate) struct Mapping {
     map: Option<(Map, TimeSource)>,
 }
 
-/// The mapping of one file, which the first block with lines decides.
+/// The mapping of one file, determined by its first block with lines.
 pub(crate) struct FileMapping<'a> {
     pub name: &'a str,
-    /// `None`: the format is to be recognized.
+    /// `None`: to be recognized.
     pub format: Option<Format>,
     pub map: Option<&'a Map>,
     pub decided: Option<Arc<Mapping>>,
 }
 
 impl FileMapping<'_> {
-    /// How the lines of the next block are mapped; `None` while the file has had only blank lines. Removes the header
-    /// from the first block.
+    /// Returns the mapping for the next block; `None` while the file has had only blank lines. Removes the header from
+    /// the first block.
     ///
     /// # Errors
-    /// [`MappingError`] if the format is not known, or the map does not fit it.
+    /// [`MappingError`] if the format is unknown, or the map does not fit it.
     pub fn of_block(&mut self, block: &mut Block) -> Result<Option<Arc<Mapping>>, MappingError> {
         if self.decided.is_none() {
             let made = Mapping::of_first_block(block, self.name, self.format, self.map)?;
@@ -86,10 +86,10 @@ impl Mapping {
         }
     }
 
-    /// Maps lines of `format` by `map`. `header` is the first line of a CSV file.
+    /// Maps lines of `format` by `map`. `header`: the first line of a CSV file.
     ///
     /// # Errors
-    /// [`MapError`] if the map names a field that the format does not have, or the format has no time.
+    /// [`MapError`] if the map uses a field that the format does not have, or the format has no time.
     fn new(map: &Map, format: Format, header: &str) -> Result<Self, MapError> {
         let mut map = map.clone();
         let source = match (format, format.time_field()) {
@@ -124,7 +124,7 @@ impl Mapping {
         Ok(Self { reader, map: Some((map, source)) })
     }
 
-    /// Lines are recorded requests, as `replay` reads them.
+    /// For lines that are recorded requests, as in `replay`.
     fn of_recorded_requests() -> Self {
         let reader = LineReader::new(Format::Jsonl, std::iter::empty(), "");
         let reader = reader.expect("no field is wanted, so none is unknown");
@@ -141,7 +141,7 @@ impl Mapping {
         map.used_fields(self.reader.read_line(line).unwrap_or_default())
     }
 
-    /// Reads the request of one line into `mapped`. Without a request `mapped` has nothing of meaning.
+    /// Reads the request of one line into `mapped`, which is meaningless unless a request is returned.
     ///
     /// # Errors
     /// [`LineFault`] if the line cannot be read.

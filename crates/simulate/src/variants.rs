@@ -7,18 +7,18 @@ use engine::{
     RuleSet, ValueHashing,
 };
 
-/// A rule set in which every limit is of one algorithm.
+/// A rule set in which every limit has one algorithm.
 #[derive(Clone, Debug)]
 pub struct Variant {
     pub algorithm: Algorithm,
-    /// The part of the limit that an unused counter admits at once: the whole for 1, a tenth for 10.
+    /// What an unused counter admits at one instant, as a divisor of the limit: 1 for all of it, 10 for a tenth.
     pub burst_divisor: u32,
     pub rules: RuleSet,
 }
 
 impl Variant {
-    /// What a limit is called as this variant. Two variants of one limit may have the same burst, and yet other counts:
-    /// those of the other limits differ.
+    /// The label of a limit in this variant. Two variants of one limit may have the same burst but different counts,
+    /// because the other limits' counts differ.
     #[must_use]
     pub fn label(&self, limit: &LimitSpec) -> String {
         let part = match (self.algorithm.has_burst(), self.burst_divisor) {
@@ -31,7 +31,7 @@ impl Variant {
     }
 }
 
-/// What a limit is called as the rule file has it.
+/// The label of a limit as the rule file has it.
 #[must_use]
 pub fn own_label(limit: &LimitSpec) -> String {
     let burst =
@@ -52,9 +52,9 @@ const VARIANTS: [(Algorithm, u32); MAX_VARIANTS] = [
     (Algorithm::Gcra, 10),
 ];
 
-/// The rules of `specs`, which `judged` are, with each limit as every algorithm. The limits keep their ids. Two limits
-/// that are different in `judged` do not share a counter, although they may be equal as another algorithm. A limit that
-/// cannot be of an algorithm, because its log would be too long, stays as it is.
+/// Compiles `specs`, the specs of `judged`, with each limit as every algorithm. Limits keep their ids. Limits that
+/// differ in `judged` do not share a counter, even if they are equal as another algorithm. A limit that cannot have an
+/// algorithm, because its log would be too long, stays unchanged.
 ///
 /// # Errors
 /// [`CompileError`] if `specs` are not the specs of a rule set.

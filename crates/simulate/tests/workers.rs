@@ -1,4 +1,4 @@
-//! Workers that share the queue of examples/callers/rules.yaml, on a virtual clock: each asks for a job, waits until its
+//! Workers that share the queue of examples/callers/rules.yaml, on a virtual clock: each requests a job, waits for its
 //! turn, does the job in no time, and takes the next one.
 
 use std::cmp::Reverse;
@@ -36,14 +36,14 @@ fn example(burst: &str) -> RuleSet {
     load(&[file], OPTIONS).expect("good rules").rules
 }
 
-/// How often the workers ask for all their jobs, and when each job starts.
+/// How often the workers request all their jobs, and when each job starts.
 fn work(rules: &RuleSet) -> (usize, Vec<u64>) {
     let entry = Entry { key: "third_party_queue".to_owned(), value: "maps".to_owned() };
     let descriptors = vec![Descriptor { entries: vec![entry], ..Descriptor::default() }];
     let domain = "callers".to_owned();
     let request = Request { domain, hits_addend: 0, descriptors, caller: Caller::default() };
     let mut store = MemoryReplay::new();
-    // The time at which each worker asks, and the jobs that it has left.
+    // The time of each worker's next request, and its remaining jobs.
     let mut asking: BinaryHeap<_> =
         (0..WORKERS).map(|worker| Reverse((START_US, worker, JOBS_EACH))).collect();
     let (mut asks, mut starts) = (0, Vec::new());
@@ -78,7 +78,7 @@ fn each_worker_of_the_queue_asks_once_for_a_job() {
 
 #[test]
 fn a_burst_above_the_number_of_workers_is_enough() {
-    // The job that has just begun takes a place, too.
+    // The job that has just begun occupies a slot, too.
     let (enough, too_few) = (work(&example("41")).0, work(&example("20")).0);
     assert_eq!(enough, JOBS);
     assert!(too_few > 2 * JOBS, "{too_few} asks");

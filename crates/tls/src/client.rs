@@ -1,4 +1,4 @@
-//! TLS of a client: from its settings and its files to a connector.
+//! TLS of a client: from its settings and files to a connector.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,21 +15,21 @@ use super::file::PemFile;
 use super::server_trust::{Authorities, ClientTlsError, ServerCheck, ServerTrust};
 use super::{Protocol, crypto_provider, pair_error};
 
-/// Which servers a client trusts, and what it shows them. The default trusts the authorities of the system.
+/// Which servers a client trusts, and what it presents to them. The default trusts the system's CAs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientTls {
-    /// PEM file of the trusted authorities; `None` for those of the system.
+    /// PEM file of trusted CAs; `None`: the system's CAs.
     pub ca_file: Option<PathBuf>,
-    /// Whether the authorities of the system are trusted beside those of `ca_file`.
+    /// `true`: also trust the system's CAs in addition to `ca_file`.
     pub trust_system: bool,
-    /// PEM files of the client's certificate and its key, for servers that require one.
+    /// PEM files of the client's certificate and key, for servers that require one.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must have; `None` for the host of the address.
+    /// The name that the server's certificate must have; `None`: the host of the address.
     pub server_name: Option<ServerName<'static>>,
     pub check: ServerCheck,
 }
 
-/// Does the TLS handshakes of a client. Its files have been read.
+/// Performs a client's TLS handshakes. Its files are already loaded.
 #[derive(Clone)]
 pub struct ClientConnector {
     connector: TlsConnector,
@@ -46,11 +46,10 @@ impl FindFiles for ClientTls {
 }
 
 impl ClientTls {
-    /// Reads the files. Connections speak `protocol`; `None`: they do not ask for one by ALPN. Blocks as long as the
-    /// file system does.
+    /// Reads the files. Connections offer `protocol` by ALPN; `None`: no ALPN. Blocks on the file system.
     ///
     /// # Errors
-    /// [`ClientTlsError`]: the first file that cannot be used, or that the system has no authorities.
+    /// [`ClientTlsError`] for the first file that cannot be used, or if the system has no CAs.
     pub fn read_files(&self, protocol: Option<Protocol>) -> Result<ClientConnector, ClientTlsError> {
         let authorities = match self.authorities_file() {
             _ if self.check == ServerCheck::Nothing => None,
@@ -79,7 +78,7 @@ impl ClientTls {
                     .map_err(|error| pair_error(&certificate, &key, &error))?
             }
         };
-        // Servers in Go refuse a client that does not ask for their protocol.
+        // Servers written in Go reject a client that does not offer their protocol.
         config.alpn_protocols = protocol.iter().map(|protocol| protocol.name().to_vec()).collect();
         let connector = TlsConnector::from(Arc::new(config));
         Ok(ClientConnector { connector, server_name: self.server_name.clone() })
@@ -91,10 +90,10 @@ impl ClientTls {
 }
 
 impl ClientConnector {
-    /// Does the handshake with a server whose certificate must have the name of the settings, or else `host`.
+    /// Performs the handshake. The server's certificate must have the configured name, or else `host`.
     ///
     /// # Errors
-    /// When `host` is no name of a host, the connection fails, or one side does not accept the other.
+    /// If `host` is not a valid name, the connection fails, or one side rejects the other.
     pub async fn handshake<S>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

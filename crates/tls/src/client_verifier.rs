@@ -1,4 +1,4 @@
-//! Verifies the certificates of clients: by the authorities in a file, and by their names.
+//! Verifies client certificates: by the CAs in a file, and by their names.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,19 +15,19 @@ use tokio_rustls::rustls::{
 use super::crypto_provider;
 use super::facts::CertificateFacts;
 
-/// One of the names of `client_san`. A certificate fits if one of its subject alternative names does; its common name
-/// counts for nothing.
+/// One of the names of `client_san`. A certificate matches by one of its subject alternative names; its common name is
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientName {
-    /// Without regard to case. A `*` as first label in the certificate stands for one label.
+    /// Case-insensitive. A `*` as the first label in the certificate matches one label.
     Dns(String),
     Ip(IpAddr),
-    /// Equal byte for byte, such as a SPIFFE ID.
+    /// Compared byte for byte, such as a SPIFFE ID.
     Uri(String),
 }
 
 impl ClientName {
-    /// A text with `://` is a URI; an address may be in brackets; everything else is a DNS name.
+    /// Anything with `://` is a URI; an address may be in brackets; everything else is a DNS name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -61,8 +61,8 @@ impl fmt::Display for ClientName {
     }
 }
 
-/// Label by label: only the first label of `presented` may be `*`, and it stands for exactly one label. A `*` in
-/// `wanted` is an ordinary character: it equals itself.
+/// Compares label by label: only the first label of `presented` may be `*`, and it matches exactly one label. A `*` in
+/// `wanted` is an ordinary character that only equals itself.
 fn dns_name_fits(wanted: &str, presented: &str) -> bool {
     let wanted = wanted.strip_suffix('.').unwrap_or(wanted);
     if wanted.eq_ignore_ascii_case(presented) {
@@ -73,11 +73,11 @@ fn dns_name_fits(wanted: &str, presented: &str) -> bool {
     star == "*" && !first.is_empty() && !first.contains('*') && rest.eq_ignore_ascii_case(presented_rest)
 }
 
-/// Requires a certificate of every client.
+/// Requires a certificate from every client.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     chains: Arc<dyn ClientCertVerifier>,
-    /// The certificates of the file of authorities.
+    /// The certificates in the CA file.
     trusted: Vec<CertificateDer<'static>>,
     /// Empty: any name.
     names: Vec<ClientName>,
@@ -85,7 +85,7 @@ pub(super) struct ClientVerifier {
 
 impl ClientVerifier {
     /// # Errors
-    /// The reason why one of `trusted` cannot be an authority.
+    /// The reason why one of `trusted` cannot be a CA.
     pub(super) fn new(trusted: Vec<CertificateDer<'static>>, names: Vec<ClientName>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         for authority in &trusted {
@@ -99,7 +99,7 @@ impl ClientVerifier {
         if self.names.is_empty() || self.names.iter().any(|name| name.fits(certificate)) {
             return Ok(());
         }
-        // rustls derives the alert (bad_certificate) from this error; `expected` is for names of servers only.
+        // rustls derives the alert (bad_certificate) from this error; `expected` only holds server names.
         let expected = ServerName::try_from("client").map_err(|_| CertificateError::NotValidForName)?;
         let presented = vec![certificate.names()];
         Err(CertificateError::NotValidForNameContext { expected, presented }.into())
@@ -118,8 +118,8 @@ impl ClientCertVerifier for ClientVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let facts = || CertificateFacts::of_der(end_entity).map_err(|_| CertificateError::BadEncoding);
-        // A certificate that is itself in the file is trusted, as in Go. webpki would refuse a self-signed one, which
-        // is an authority, as the certificate of a client.
+        // A certificate that is itself in the file is trusted, as in Go. webpki would reject a self-signed CA
+        // certificate as a client certificate.
         if self.trusted.contains(end_entity) {
             if !facts()?.is_valid_at(now.as_secs()) {
                 return Err(CertificateError::Expired.into());
@@ -155,8 +155,8 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// An authority that was made anew has its old name and another key. The signatures of the other one do not fit then,
-/// which is no fault of the encryption.
+/// A recreated CA keeps its name but has another key, so signatures of the old one do not verify. That is an unknown
+/// issuer, not a fault of the encryption.
 fn of_another_authority(error: Error) -> Error {
     match error {
         Error::InvalidCertificate(CertificateError::BadSignature) => CertificateError::UnknownIssuer.into(),
@@ -191,7 +191,7 @@ mod tests {
     fn names_fit_as_in_envoyproxy_ratelimit_and_uris_too() {
         let spiffe = "spiffe://cluster.local/ns/default/sa/envoy";
         let spiffe_name = format!("URI:{spiffe}");
-        // The setting, the names of the certificate, whether it is admitted.
+        // The setting, the names of the certificate, whether it is accepted.
         let table: [(&str, &[&str], bool); 23] = [
             ("client.local", &["DNS:client.local"], true),
             ("CLIENT.local", &["DNS:client.local"], true),

@@ -1,4 +1,4 @@
-//! The connections of clients: TCP with or without TLS, and Unix sockets.
+//! Client connections: TCP with or without TLS, and Unix sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,21 +12,21 @@ use tokio::time::timeout;
 
 use super::client::ClientConnector;
 
-/// TCP asks an idle server whether it is still there after `KEEPALIVE_IDLE`, then every `KEEPALIVE_INTERVAL`, and gives
-/// up when `KEEPALIVE_PROBES` were not answered.
+/// TCP probes an idle server after `KEEPALIVE_IDLE`, then every `KEEPALIVE_INTERVAL`, and gives up after
+/// `KEEPALIVE_PROBES` unanswered probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// A connection to a server, in clear text or by TLS.
+/// A connection to a server, plain or with TLS.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// How long the steps of a connection may take. Without it only the caller's deadline counts.
+/// Timeouts of the steps of a connection. Without them only the caller's deadline applies.
 #[derive(Clone, Copy, Debug)]
 pub struct DialTimeouts {
-    /// For one of several addresses; the next one is tried after it.
+    /// For one of several addresses, before trying the next.
     pub address: Duration,
     /// For the only address, or the last one.
     pub last_address: Duration,
@@ -47,7 +47,7 @@ pub enum DialError {
     Timeout,
 }
 
-/// Connects to a host, by TLS if there is a connector. Has no deadline of its own.
+/// Connects to a host, with TLS if there is a connector. Has no deadline of its own.
 ///
 /// # Errors
 /// [`DialError`], of the last address if the host has several.
@@ -60,10 +60,10 @@ pub async fn dial(
     dial_addresses(host, addresses.collect(), tls, None).await
 }
 
-/// Connects to the first address of `host` that answers, by TLS if there is a connector.
+/// Connects to the first address of `host` that answers, with TLS if there is a connector.
 ///
 /// # Errors
-/// [`DialError`], of the last address.
+/// [`DialError`] of the last address.
 pub async fn dial_addresses(
     host: &str,
     addresses: Vec<SocketAddr>,
@@ -80,7 +80,7 @@ pub async fn dial_addresses(
 /// Connects to a Unix socket.
 ///
 /// # Errors
-/// When there is no socket, or the server does not accept the connection.
+/// If there is no socket, or the server does not accept the connection.
 pub async fn dial_unix(path: &Path) -> io::Result<Box<dyn ByteStream>> {
     Ok(Box::new(UnixStream::connect(path).await?))
 }

@@ -1,7 +1,7 @@
-//! The facts about a certificate that rustls does not report: its names and its period of validity.
+//! Reads what rustls does not report about a certificate: its names and its validity period.
 //!
-//! The names are not left to webpki, which ignores names such as `*.gateway`: it wants two labels after the star. The
-//! certificates of Envoy Gateway have no other names.
+//! webpki does not read the names, because it ignores names such as `*.gateway`: it requires two labels after the star.
+//! Envoy Gateway's certificates have no other names.
 
 use std::net::IpAddr;
 
@@ -10,29 +10,27 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-/// The names and the period of validity of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// The distinguished name, `CN=envoy, O=example`.
     pub subject: String,
-    /// The first second at which it is valid, since the Unix epoch; negative before 1970.
+    /// The first second of validity since the Unix epoch; negative before 1970.
     pub not_before_s: i64,
-    /// The last second at which it is valid, since the Unix epoch.
+    /// The last second of validity since the Unix epoch.
     pub not_after_s: i64,
-    /// The DNS names of the subject alternative names, as written; `*` may be the first label.
+    /// The DNS names among the subject alternative names, as written; `*` may be the first label.
     pub dns_names: Vec<String>,
     pub ip_addresses: Vec<IpAddr>,
     pub uris: Vec<String>,
 }
 
-/// Not an X.509 certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an X.509 certificate")]
 pub struct UnreadableCertificate;
 
 impl CertificateFacts {
     /// # Errors
-    /// When `certificate` is not the DER of an X.509 certificate.
+    /// If `certificate` is not the DER of an X.509 certificate.
     pub fn of_der(certificate: &CertificateDer<'_>) -> Result<Self, UnreadableCertificate> {
         let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| UnreadableCertificate)?;
         let names = certificate.subject_alternative_name().map_err(|_| UnreadableCertificate)?;
@@ -56,20 +54,20 @@ impl CertificateFacts {
         Ok(facts)
     }
 
-    /// Whether it is valid at `now_s`, seconds since the Unix epoch.
+    /// `now_s`: seconds since the Unix epoch.
     #[must_use]
     pub fn is_valid_at(&self, now_s: u64) -> bool {
         let now_s = i64::try_from(now_s).unwrap_or(i64::MAX);
         (self.not_before_s..=self.not_after_s).contains(&now_s)
     }
 
-    /// Whether its period of validity is over at `now_s`, seconds since the Unix epoch.
+    /// `now_s`: seconds since the Unix epoch.
     #[must_use]
     pub fn has_expired_at(&self, now_s: u64) -> bool {
         i64::try_from(now_s).unwrap_or(i64::MAX) > self.not_after_s
     }
 
-    /// The alternative names as in the output of openssl: `DNS:envoy, IP Address:10.0.0.7`; `no names` without any.
+    /// The alternative names as openssl prints them: `DNS:envoy, IP Address:10.0.0.7`; `no names` if there are none.
     #[must_use]
     pub fn names(&self) -> String {
         let dns = self.dns_names.iter().map(|name| format!("DNS:{name}"));
@@ -80,7 +78,7 @@ impl CertificateFacts {
     }
 }
 
-/// The address, unless its length is wrong.
+/// `None` if the length is wrong.
 fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),

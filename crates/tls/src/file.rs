@@ -1,5 +1,4 @@
-//! The files of TLS and of secrets: reads PEM files and finds certificates or a private key in them, and reads the
-//! first line of a file with a secret.
+//! Reads PEM files with certificates or a private key, and files whose first line is a secret.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,12 +7,11 @@ use base::read_file;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The authorities of a whole operating system take about a quarter of this.
+/// The CAs of a whole operating system take about a quarter of this.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Far above the length of a password, token or key, and below the bound of a request's headers.
+/// Far above the length of a password, token or key, and below the limit for request headers.
 pub const MAX_SECRET_BYTES: usize = 4_096;
 
-/// A PEM file that was read.
 #[derive(Clone)]
 pub struct PemFile {
     path: PathBuf,
@@ -30,7 +28,7 @@ pub struct FileError {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileFault {
-    /// The text of the system, such as `No such file or directory`, or that it is no regular file or too large.
+    /// The system's message, such as `No such file or directory`, or that the file is too large or not a regular file.
     #[error("{0}")]
     Unreadable(String),
     #[error("not valid PEM: {0}")]
@@ -39,16 +37,15 @@ pub enum FileFault {
     NoCertificate,
     #[error("it contains no private key (BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC PRIVATE KEY)")]
     NoKey,
-    /// There is no place to enter a pass phrase.
+    /// There is nowhere to enter a passphrase.
     #[error("its private key is encrypted: decrypt it with `openssl pkey`")]
     EncryptedKey,
-    /// The content is not what is needed: what rustls says about a certificate or a key, or the length of a secret.
+    /// The content is unusable: what rustls says about a certificate or key, or the length of a secret.
     #[error("{0}")]
     Unusable(String),
 }
 
 impl FileError {
-    /// An error about the content of a file.
     #[must_use]
     pub fn unusable(path: &Path, reason: impl ToString) -> Self {
         Self { path: path.to_owned(), fault: FileFault::Unusable(reason.to_string()) }
@@ -62,10 +59,10 @@ impl fmt::Debug for PemFile {
 }
 
 impl PemFile {
-    /// Reads the file. Blocks as long as the file system does.
+    /// Reads the file. Blocks on the file system.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or is not a regular file.
+    /// If the file cannot be read, is too large, or is not a regular file.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         Ok(Self { path: path.to_owned(), bytes: read_bytes(path)? })
     }
@@ -74,7 +71,6 @@ impl PemFile {
         &self.path
     }
 
-    /// An error about the content of this file.
     pub(super) fn unusable(&self, reason: impl ToString) -> FileError {
         FileError::unusable(&self.path, reason)
     }
@@ -86,7 +82,7 @@ impl PemFile {
     /// All certificates, at least one.
     ///
     /// # Errors
-    /// When there is none, or the PEM is malformed.
+    /// If there is none, or the PEM is malformed.
     pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, FileError> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
         match read {
@@ -98,7 +94,7 @@ impl PemFile {
     /// The first private key: PKCS#8, PKCS#1 (RSA) or SEC1 (EC).
     ///
     /// # Errors
-    /// When there is none, it is encrypted, or the PEM is malformed.
+    /// If there is none, it is encrypted, or the PEM is malformed.
     pub(super) fn private_key(&self) -> Result<PrivateKeyDer<'static>, FileError> {
         let has = |text: &[u8]| self.bytes.windows(text.len()).any(|part| part == text);
         // The second is a header of the older format.
@@ -112,11 +108,11 @@ impl PemFile {
     }
 }
 
-/// Reads a password, token or key: the first line of a file, of at most [`MAX_SECRET_BYTES`]. Blocks as long as the
-/// file system does.
+/// Reads a password, token or key: the first line of a file, at most [`MAX_SECRET_BYTES`]. Blocks on the file system.
 ///
 /// # Errors
-/// When the file cannot be read or is not a regular file, or `parse` does not accept the line: it must have `expected`.
+/// If the file cannot be read or is not a regular file, or if `parse` rejects the line; the message then asks for
+/// `expected`.
 pub fn read_secret<T>(
     path: &Path,
     expected: &str,
@@ -135,7 +131,7 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     read_file(path, MAX_FILE_BYTES).map_err(|error| FileError { path: path.to_owned(), fault: fault(error) })
 }
 
-/// The parser quotes lines as lists of bytes, and lines of a key file must not be shown at all.
+/// Never shows the content: the parser's own message quotes lines as byte lists, and lines of a key file are secret.
 fn malformed(error: &pem::Error) -> FileFault {
     let reason = match error {
         pem::Error::MissingSectionEnd { .. } => "a BEGIN line without its END line",

@@ -1,17 +1,7 @@
-//! Everything about TLS that needs no port and no metric: its files, its configurations, and the connections of
-//! clients.
+//! TLS without ports or metrics: certificate and secret files, rustls configurations, and client connections.
 //!
-//! | Module | Contents |
-//! |---|---|
-//! | `file` | reads PEM files, and the first line of a file with a secret; [`FileError`] has the file and the reason |
-//! | `facts` | what a certificate says about itself, for logs, metrics and pages |
-//! | `port` | [`ServerTls`]: the settings of a port and what is loaded from its files |
-//! | `client_verifier` | which certificates of clients a port accepts |
-//! | `client` | [`ClientTls`]: the settings of a client and the [`ClientConnector`] that is loaded from its files |
-//! | `server_trust` | which certificates of servers a client accepts |
-//! | `dial` | connects a client to a server by TCP, TLS or a Unix socket |
-//!
-//! Knows the names of the settings of a port's files, and no other setting. Logs nothing.
+//! Logs nothing: errors name the file and the reason ([`FileError`]). Entry points: [`ServerTls`] for ports,
+//! [`ClientTls`] and `dial` for clients.
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod client;
@@ -37,7 +27,6 @@ pub use file::{FileError, FileFault, MAX_SECRET_BYTES, read_secret};
 pub use port::{LoadedTls, ServerTls, TlsFileError, TlsFileSetting};
 pub use server_trust::{ClientTlsError, ServerCheck};
 
-/// What is spoken over TLS (ALPN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http1,
@@ -45,7 +34,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The identifier of ALPN.
+    /// The ALPN identifier.
     fn name(self) -> &'static [u8] {
         match self {
             Self::Http1 => b"http/1.1",
@@ -54,12 +43,12 @@ impl Protocol {
     }
 }
 
-/// An explicit provider: with two providers among the dependencies, the process-wide default panics.
+/// Explicit, because the process-wide default panics with two providers among the dependencies.
 fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Why a certificate and a key cannot be used together. Names the file that is to blame.
+/// Why a certificate and a key do not work together, blaming the right file.
 fn pair_error(certificate: &PemFile, key: &PemFile, error: &TlsError) -> FileError {
     match error {
         TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {

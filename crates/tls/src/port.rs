@@ -1,4 +1,4 @@
-//! TLS of a port: from its settings and its files to the configuration of rustls.
+//! TLS of a port: from its settings and files to a rustls configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,18 +13,17 @@ use super::facts::CertificateFacts;
 use super::file::{FileError, PemFile};
 use super::{Protocol, crypto_provider, pair_error};
 
-/// The TLS settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
-    /// If set, every client must have a certificate of one of its authorities.
+    /// If set, every client needs a certificate signed by one of these CAs.
     pub client_ca_file: Option<PathBuf>,
-    /// If not empty, the certificate of a client must have one of these names. No effect without `client_ca_file`.
+    /// If not empty, a client certificate must have one of these names. No effect without `client_ca_file`.
     pub client_names: Vec<ClientName>,
 }
 
-/// The last part of the name of a setting.
+/// The last part of the setting's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFileSetting {
     CertFile,
@@ -36,12 +35,11 @@ pub enum TlsFileSetting {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause}")]
 pub struct TlsFileError {
-    /// The setting that names the file.
     pub setting: TlsFileSetting,
     pub cause: FileError,
 }
 
-/// Files that were read and fit together.
+/// Files that were loaded and belong together.
 #[derive(Clone, Debug)]
 pub struct LoadedTls {
     pub config: Arc<ServerConfig>,
@@ -61,7 +59,7 @@ impl TlsFileSetting {
         }
     }
 
-    /// Names this setting in an error of its file.
+    /// Adds this setting to an error of its file.
     fn fault(self) -> impl Fn(FileError) -> TlsFileError {
         move |cause| TlsFileError { setting: self, cause }
     }
@@ -77,10 +75,10 @@ impl FindFiles for ServerTls {
 }
 
 impl ServerTls {
-    /// Reads the files, and makes the configuration of a port of them. Blocks as long as the file system does.
+    /// Reads the files and builds the port's configuration. Blocks on the file system.
     ///
     /// # Errors
-    /// The first file that cannot be used.
+    /// For the first file that cannot be used.
     pub fn load(&self, protocol: Protocol) -> Result<LoadedTls, TlsFileError> {
         use TlsFileSetting::{CertFile, ClientCaFile, KeyFile};
         let open = |setting: TlsFileSetting, path| PemFile::open(path).map_err(setting.fault());
@@ -112,8 +110,8 @@ impl ServerTls {
             TlsFileError { setting, cause }
         })?;
         config.alpn_protocols = vec![protocol.name().to_vec()];
-        // No session is resumed: clients keep their connections, and a certificate of a client that was once accepted
-        // would stay accepted after it or its authority has expired or was replaced.
+        // No session resumption: clients keep their connections, and resumption would keep accepting a client
+        // certificate after it or its CA has expired or been replaced.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_tls13_tickets = 0;
@@ -122,7 +120,7 @@ impl ServerTls {
 }
 
 impl LoadedTls {
-    /// When the first of the authorities expires, in seconds since the Unix epoch.
+    /// When the first CA expires, in seconds since the Unix epoch.
     #[must_use]
     pub fn authorities_not_after_s(&self) -> Option<i64> {
         self.authorities.iter().map(|authority| authority.not_after_s).min()

@@ -1,4 +1,4 @@
-//! Which certificate of a server a client accepts.
+//! Which server certificates a client accepts.
 
 use std::sync::Arc;
 
@@ -15,15 +15,14 @@ use tokio_rustls::rustls::{
 
 use super::file::{FileError, PemFile};
 
-/// How much of a server's certificate is checked. The server must have the key of its certificate in every case.
+/// How much of a server's certificate is checked. The server must always have its certificate's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerCheck {
     #[default]
     ChainAndName,
     /// The certificate may have any name.
     Chain,
-    /// Every certificate is accepted, as by the probes of Kubernetes: for a call to this host that sends nothing
-    /// secret.
+    /// Any certificate is accepted, as in Kubernetes probes: for calls to this host that send nothing secret.
     Nothing,
 }
 
@@ -38,7 +37,7 @@ pub enum ClientTlsError {
     Setup(String),
 }
 
-/// The authorities of a file, of the operating system, or both.
+/// The CAs of a file, of the operating system, or both.
 #[derive(Debug)]
 pub(super) struct Authorities {
     trusted: RootCertStore,
@@ -48,7 +47,7 @@ pub(super) struct Authorities {
 
 impl Authorities {
     /// # Errors
-    /// When the file has no certificates, or one that cannot be that of an authority.
+    /// If the file has no certificates, or one that cannot be a CA.
     pub(super) fn of_file(file: &PemFile) -> Result<Self, FileError> {
         let in_file = file.certificates()?;
         let mut trusted = RootCertStore::empty();
@@ -59,17 +58,17 @@ impl Authorities {
     }
 
     /// # Errors
-    /// When the operating system has none.
+    /// If the operating system has no CAs.
     pub(super) fn of_system() -> Result<Self, ClientTlsError> {
         let mut authorities = Self { trusted: RootCertStore::empty(), in_file: Vec::new() };
         authorities.add_system()?;
         Ok(authorities)
     }
 
-    /// Adds the authorities of the operating system.
+    /// Adds the operating system's CAs.
     ///
     /// # Errors
-    /// When it has none.
+    /// If it has none.
     pub(super) fn add_system(&mut self) -> Result<(), ClientTlsError> {
         let system = rustls_native_certs::load_native_certs();
         let (added, _) = self.trusted.add_parsable_certificates(system.certs);
@@ -81,9 +80,8 @@ impl Authorities {
     }
 }
 
-/// Checks as much of the server's certificate as the client asks for. A certificate that is in the file of authorities
-/// itself is trusted as the certificate of a server, too: many servers have a self-signed one that is marked as an
-/// authority, which rustls accepts only as an authority.
+/// Checks as much of the server's certificate as the client asks for. A certificate in the CA file is trusted as a
+/// server certificate, too: many servers have a self-signed one marked as CA, which rustls accepts only as a CA.
 #[derive(Debug)]
 pub(super) struct ServerTrust {
     /// `None`: every certificate is accepted.
@@ -97,7 +95,7 @@ impl ServerTrust {
     /// `authorities` is `None` if nothing is checked.
     ///
     /// # Errors
-    /// When there are no authorities.
+    /// If there are no CAs.
     pub(super) fn new(
         authorities: Option<Authorities>,
         check: ServerCheck,
@@ -112,8 +110,8 @@ impl ServerTrust {
         Ok(Self { chain: Some(chain), in_file, check, algorithms })
     }
 
-    /// Whether the chain was refused only because the server shows an authority, and that is in the file. rustls checks
-    /// the time of validity first; the name is checked here.
+    /// `true` if the chain was rejected only because the server presents a CA certificate, and that is in the file.
+    /// rustls checks the validity period first; the name is checked here.
     fn accepts_authority(
         &self,
         shown: &CertificateDer<'_>,
@@ -121,7 +119,7 @@ impl ServerTrust {
         error: &CertificateError,
     ) -> Result<bool, TlsError> {
         let CertificateError::Other(reason) = error else { return Ok(false) };
-        // The type of the reason belongs to a crate that rustls does not show.
+        // The type of the reason belongs to a crate that rustls does not expose.
         let is_authority = format!("{reason:?}").contains("CaUsedAsEndEntity");
         if !is_authority || !self.in_file.iter().any(|trusted| trusted == shown) {
             return Ok(false);
@@ -149,7 +147,7 @@ impl ServerCertVerifier for ServerTrust {
             error,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
         );
-        // The name is checked last: the chain is good.
+        // rustls checks the name last: the chain is good.
         let is_name_unchecked = is_name && self.check == ServerCheck::Chain;
         if is_name_unchecked || self.accepts_authority(end_entity, server_name, error)? {
             return Ok(ServerCertVerified::assertion());

@@ -1,20 +1,20 @@
-//! Soft limits: what a limit does when it is over (`on_over`), and what an answer tells of a limit that is nearly used
-//! up, or that is over and denies nothing.
+//! Soft limits: the effect of a limit that is over (`on_over`), and what answers announce about limits that are nearly
+//! exhausted, or over without denying.
 //!
-//! A share is a whole number of millionths, read from its decimal digits, so that no threshold is rounded.
+//! A share is read from decimal digits into whole millionths, so no threshold is rounded.
 
 use std::fmt;
 
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-/// What a limit does with a hit that does not fit.
+/// What happens to a hit that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum OnOver {
-    /// The hit is denied, as the mode of the rule says.
+    /// Denied, subject to the rule's mode.
     #[default]
     Deny,
-    /// The hit is admitted and recorded, and the answer announces it.
+    /// Admitted and recorded; the answer announces it.
     Announce,
 }
 
@@ -31,20 +31,19 @@ impl OnOver {
 pub struct Share(u32);
 
 impl Share {
-    /// All of it.
     pub const WHOLE: Self = Self(1_000_000);
 
     /// What [`Share::parse`] accepts, for messages.
     pub const EXPECTED: &'static str = "a number from 0 to 1 with at most six decimals";
 
-    /// Reads decimal digits such as `0.8`, `1` or `0.999999`; `None` for all other texts.
+    /// Parses decimal digits such as `0.8`, `1` or `0.999999`; `None` for any other string.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let millionths = u32::try_from(parse_millionths(text)?).ok()?;
         (millionths <= Self::WHOLE.0).then_some(Self(millionths))
     }
 
-    /// The share in millionths, 0 to 1,000,000.
+    /// 0 to 1,000,000.
     #[must_use]
     pub fn millionths(self) -> u32 {
         self.0
@@ -59,14 +58,14 @@ impl Share {
     }
 }
 
-/// With the fewest decimals that have the value.
+/// With the fewest decimals that keep the value.
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_millionths(f, self.0)
     }
 }
 
-/// The millionths of a number in decimal digits, with at most six decimals; `None` for all other texts. Saturates.
+/// Parses a decimal number with at most six decimals into millionths; `None` for any other string. Saturates.
 pub(crate) fn parse_millionths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let are_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -74,7 +73,7 @@ pub(crate) fn parse_millionths(text: &str) -> Option<u64> {
     is_number.then(|| format!("{whole}{decimals:0<6}").parse().unwrap_or(u64::MAX))
 }
 
-/// Writes the number with the fewest decimals that have the value.
+/// Writes the number with the fewest decimals that keep the value.
 pub(crate) fn write_millionths(f: &mut fmt::Formatter<'_>, millionths: u32) -> fmt::Result {
     let (whole, decimals) = (millionths / Share::WHOLE.0, millionths % Share::WHOLE.0);
     write!(f, "{whole}")?;
@@ -84,18 +83,17 @@ pub(crate) fn write_millionths(f: &mut fmt::Formatter<'_>, millionths: u32) -> f
     Ok(())
 }
 
-/// What an answer tells of a limit. A limit that is over is also above its share: it is announced as over.
+/// What an answer announces about a limit. A limit that is over is also above its share, and announced as over only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, Display, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Announced {
-    /// More units are used than the share `near` of the limit.
+    /// Usage is above the share `near` of the limit.
     Near,
-    /// The limit is over, and denies nothing (`on_over: announce`).
+    /// The limit is over, but denies nothing (`on_over: announce`).
     Over,
 }
 
 impl Announced {
-    /// Every announcement.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in answers and metrics.

@@ -1,9 +1,8 @@
-//! The boundaries between the windows of a calendar, as numbers. Knows no dates and no time zones: whoever reads the
-//! rules computes the boundaries.
+//! Boundaries between calendar windows, as numbers. The crate `rules` computes them from dates and time zones.
 
 use std::fmt;
 
-/// A calendar of a time zone: when its days, weeks, months or years start.
+/// When the days, weeks, months or years of a time zone start.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Calendar {
     zone: Box<str>,
@@ -12,7 +11,6 @@ pub struct Calendar {
     boundaries: Box<[u64]>,
 }
 
-/// Why numbers are not the boundaries of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalendarError {
     #[error("a calendar needs at least two boundaries")]
@@ -22,11 +20,11 @@ pub enum CalendarError {
 }
 
 impl Calendar {
-    /// The calendar of `zone` (`Europe/Berlin`) with these windows (`month/15`). `boundaries`: the starts of its
-    /// windows in microseconds since the epoch.
+    /// `zone`: such as `Europe/Berlin`; `windows`: such as `month/15`; `boundaries`: window starts in microseconds
+    /// since the epoch.
     ///
     /// # Errors
-    /// [`CalendarError`] unless there are two boundaries or more, each after the one before it.
+    /// [`CalendarError`] unless there are at least two boundaries in strictly ascending order.
     pub fn new(zone: &str, windows: &str, boundaries: Vec<u64>) -> Result<Self, CalendarError> {
         if boundaries.len() < 2 {
             return Err(CalendarError::TooFew);
@@ -37,20 +35,19 @@ impl Calendar {
         }
     }
 
-    /// The time zone: `Europe/Berlin`.
     #[must_use]
     pub fn zone(&self) -> &str {
         &self.zone
     }
 
-    /// The last boundary that is known, microseconds since the epoch. Later windows are as long as the last known one.
+    /// Last known boundary, microseconds since the epoch. Later windows are as long as the last known one.
     #[must_use]
     pub fn known_until_us(&self) -> u64 {
         self.boundaries[self.boundaries.len() - 1]
     }
 
-    /// The start and the end of the window at `now_us`, microseconds since the epoch. Before the first and after the
-    /// last boundary the windows are as long as the nearest known one.
+    /// Returns start and end of the window at `now_us`, microseconds since the epoch. Outside the boundaries, windows
+    /// are as long as the nearest known one.
     #[must_use]
     pub fn window(&self, now_us: u64) -> (u64, u64) {
         let next = self.boundaries.partition_point(|&boundary| boundary <= now_us);
@@ -70,7 +67,7 @@ impl Calendar {
         (start_us, start_us + length_us)
     }
 
-    /// The three boundaries around `now_us`, the nearest one in the middle.
+    /// Returns the three boundaries around `now_us`, with the nearest in the middle.
     #[must_use]
     pub fn around(&self, now_us: u64) -> [u64; 3] {
         let (start_us, end_us) = self.window(now_us);
@@ -82,14 +79,14 @@ impl Calendar {
     }
 }
 
-/// The part of a counter's key that names the calendar: `Europe/Berlin/month/15`.
+/// Names the calendar in counter keys: `Europe/Berlin/month/15`.
 impl fmt::Display for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.zone, self.windows)
     }
 }
 
-/// Without the boundaries, which are thousands of numbers.
+/// Omits the boundaries, of which there are thousands.
 impl fmt::Debug for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Calendar({self}, {} boundaries)", self.boundaries.len())

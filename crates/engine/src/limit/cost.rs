@@ -1,92 +1,89 @@
-//! What a request takes from a counter, gives back to it, or asks of it.
+//! What a request takes from a counter, returns to it, or asks about it.
 
 use std::num::NonZeroU32;
 
-/// The most units of a cost and of a count: the largest number up to which every whole number is a double, as Redis
-/// has them. It is above every limit, so that a saturated cost never fits.
+/// Most units of a cost or count: up to this number, the doubles that Redis uses hold every whole number. It is above
+/// every limit, so a saturated cost never fits.
 pub(crate) const MAX_UNITS: u64 = (1 << 53) - 1;
 
-/// Units to take (positive), units to give back (negative), or a peek, which asks and changes nothing.
+/// Units to take (positive), units to return (negative), or a peek, which changes nothing.
 ///
-/// At most 2^53 - 1 units. Larger amounts saturate; since no limit exceeds 2^52, a saturated cost is denied exactly
-/// when the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
-/// nothing.
+/// At most 2^53 - 1 units; larger amounts saturate. No limit exceeds 2^52, so a saturated cost is denied exactly when
+/// the true cost would be. A refund of 0 (a cost plus a refund of the same size) always fits and changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     units: i64,
     question: Question,
 }
 
-/// What a peek asks, or which grant gives its units back.
+/// What a peek asks, or which grant an undo returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
-    /// The cost is no peek, and not of one grant.
+    /// Neither a peek nor an undo.
     None,
-    /// The cost gives units of one grant back: the fields of [`Grant`], which would be larger as a field.
+    /// Returns units of one grant: the fields of [`Grant`], which would be larger as a field.
     Undo { id: u64, limit: Option<NonZeroU32> },
-    /// Whether one unit would fit.
+    /// Does one unit fit?
     OneUnit,
-    /// Whether no more units are recorded than the limit admits.
+    /// Is the counter within its limit?
     NoDebt,
 }
 
-/// Recorded units, as their undo names them.
+/// Recorded units, as an undo identifies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Which grant of its counter it is, see [`Kernel::grant`](crate::algorithm::Kernel::grant).
+    /// Identifies the grant in its counter; see [`Kernel::grant`](crate::algorithm::Kernel::grant).
     pub id: u64,
-    /// The limit of the kernel that recorded the units, if it says how long they last: the units of GCRA drain at its
-    /// rate. `None` for another kernel, and where the limit is not known; the limit in force then counts.
+    /// The limit of the kernel that recorded the units, if it determines how long they last: GCRA units drain at its
+    /// rate. `None` for other kernels, and if the limit is unknown; the current limit then applies.
     pub limit: Option<NonZeroU32>,
 }
 
 impl Cost {
-    /// Asks whether one unit would fit; changes nothing.
+    /// Asks if one unit would fit; changes nothing.
     pub const PEEK: Self = Self { units: 0, question: Question::OneUnit };
 
-    /// Asks whether the counter is within its limit, and so fits also when the limit is exactly used up; changes
-    /// nothing. Only for fixed windows.
+    /// Asks if the counter is within its limit, so it fits even if the limit is exactly exhausted; changes nothing.
+    /// Only for fixed windows.
     pub const DEBT_PEEK: Self = Self { units: 0, question: Question::NoDebt };
 
-    /// A cost of `units`; 0 is [`Cost::PEEK`].
+    /// 0 units make a [`Cost::PEEK`].
     #[must_use]
     pub fn take(units: u64) -> Self {
         let question = if units == 0 { Question::OneUnit } else { Question::None };
         Self { units: units.min(MAX_UNITS).cast_signed(), question }
     }
 
-    /// A cost that gives `units` back.
     #[must_use]
     pub fn refund(units: u64) -> Self {
         Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
     }
 
-    /// A cost that gives `units` of one grant back. Units that time has given back since the grant are not given back
-    /// again.
+    /// Returns `units` of one grant, minus those that have come back with time since the grant.
     #[must_use]
     pub fn undo(units: u64, Grant { id, limit }: Grant) -> Self {
         Self { question: Question::Undo { id, limit }, ..Self::refund(units) }
     }
 
-    /// The grant whose units are given back; `None` unless this is [`Cost::undo`].
+    /// The grant to undo; `None` unless this is a [`Cost::undo`].
     #[must_use]
     pub fn grant(self) -> Option<Grant> {
         if let Question::Undo { id, limit } = self.question { Some(Grant { id, limit }) } else { None }
     }
 
-    /// Units: positive to take, negative to give back.
+    /// Positive to take, negative to return.
     #[must_use]
     pub fn units(self) -> i64 {
         self.units
     }
 
-    /// Units taken; 0 for a refund and a peek.
+    /// Units taken; 0 for a refund or peek.
     #[must_use]
     pub fn taken(self) -> u64 {
         self.units.max(0).unsigned_abs()
     }
 
-    /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund and [`Cost::DEBT_PEEK`].
+    /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund or [`Cost::DEBT_PEEK`].
     #[must_use]
     pub fn needed(self) -> u64 {
         match self.question {
@@ -96,36 +93,35 @@ impl Cost {
         }
     }
 
-    /// Units given back; 0 unless this is a refund.
+    /// Units returned; 0 unless this is a refund.
     #[must_use]
     pub fn refunded(self) -> u64 {
         self.units.min(0).unsigned_abs()
     }
 
-    /// Whether the cost asks and changes nothing.
     #[must_use]
     pub fn is_peek(self) -> bool {
         matches!(self.question, Question::OneUnit | Question::NoDebt)
     }
 
-    /// Whether units are given back, possibly 0: a refund always fits.
+    /// `true` if the cost returns units, possibly 0. A refund always fits.
     #[must_use]
     pub fn is_refund(self) -> bool {
         self.units <= 0 && !self.is_peek()
     }
 
-    /// Whether recording the cost changes a counter.
+    /// `true` if recording the cost changes a counter.
     #[must_use]
     pub fn changes_counter(self) -> bool {
         self.units != 0
     }
 
-    /// The sum of two costs: two descriptors of one request that share a counter.
+    /// Adds two costs: two descriptors of one request may share a counter.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let most = MAX_UNITS.cast_signed();
         let units = (self.units + other.units).clamp(-most, most);
-        // The sum of a peek and a change is the change.
+        // A peek plus a change is the change.
         let question = match (units, self.question) {
             (0, Question::None | Question::Undo { .. }) => other.question,
             (0, question) => question,

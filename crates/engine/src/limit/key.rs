@@ -1,24 +1,21 @@
-//! The only place that writes counter keys: injective, bounded, readable.
+//! Writes counter keys, injective and bounded: `{domain|key=value}|key=value#fingerprint`.
 //!
-//! `{domain|key=value}|key=value#fingerprint`. The part in braces decides the slot in a Redis Cluster: by default
-//! domain and first entry, so that all counters of one tenant, user or address are on one node ([`ShardBy`]).
-//! Characters with a meaning are escaped as `%XX`, so different descriptors never share a key. A long part is replaced
-//! by a hash of the unescaped text: `%h` and hexadecimal digits. A secret value is replaced by a keyed hash: `%k` and
-//! hexadecimal digits (`secret/`).
+//! The part in braces selects the Redis Cluster slot ([`ShardBy`]). Reserved characters are escaped as `%XX`, so
+//! different descriptors never share a key. A long part becomes `%h` and a hash of its unescaped form; a secret value
+//! becomes `%k` and a keyed hash.
 
 use sha2::{Digest, Sha256};
 use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-/// A key and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key, which may be empty: only a wildcard without a key matches it.
+    /// May be empty: only a wildcard without a key matches an empty key.
     pub key: String,
-    /// The value, which may be empty.
+    /// May be empty.
     pub value: String,
 }
 
-/// The part of a descriptor that decides the slot of its counters. Counters in one slot are decided in one script call.
+/// The part of a descriptor that selects the slot of its counters. One script call decides all counters in a slot.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames,
 )]
@@ -27,7 +24,7 @@ pub enum ShardBy {
     /// Domain and first entry: all counters of one tenant, user or address share a slot.
     #[default]
     FirstEntry,
-    /// The domain: all of its counters share a slot, and so a node.
+    /// The domain: all its counters share a slot, and so a node.
     Domain,
     /// The whole descriptor: its slot is independent of other descriptors.
     Descriptor,
@@ -41,26 +38,26 @@ impl ShardBy {
     }
 }
 
-/// A domain, key or value is replaced by its hash if its escaped text would be longer than this many bytes.
+/// Bytes of an escaped domain, key or value above which its hash is written instead.
 const MAX_PART_LEN: usize = 64;
-/// The entries after the first are hashed together if they take more bytes than this.
+/// Bytes of all entries after the first above which their common hash is written instead.
 const MAX_TAIL_LEN: usize = 192;
 
-/// One entry of a counter's key.
+/// One entry of a counter key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyPart<'a> {
     /// Key and value of the request.
     Request(&'a str, &'a str),
     /// Key and value of the rule file: a wildcard whose values share the counter.
     Rule(&'a str, &'a str),
-    /// Key of the request, and the pattern of a wildcard that matches it although its own key is another one: the
-    /// values of the request's key share the counter.
+    /// Key of the request, and the wildcard pattern that matches it but has another key. The values of the request's
+    /// key share the counter.
     Pattern(&'a str, &'a str),
     /// Key of the request, and the hash of a secret value.
     Hidden(&'a str, &'a str),
 }
 
-/// The rest of a counter's key.
+/// The rest of a counter key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyContext<'a> {
     pub(crate) domain: &'a str,
@@ -68,7 +65,7 @@ pub(crate) struct KeyContext<'a> {
     pub(crate) fingerprint: &'a str,
 }
 
-/// Appends the key of a counter to `out`: at most about 500 bytes, whatever the length of the entries.
+/// Appends a counter key to `out`: at most about 500 bytes, whatever the length of the entries.
 pub(crate) fn write_key<'a>(
     out: &mut String,
     context: &KeyContext<'_>,
@@ -99,11 +96,11 @@ pub(crate) fn write_key<'a>(
     out.push_str(context.fingerprint);
 }
 
-/// The parts of a counter's key that do not depend on the values of a request: the domain, the keys of the entries and
-/// the fingerprint. They are equal for all counters of a limit. Entries that are hashed together are left out.
+/// Returns the parts of a counter key that request values do not change: domain, entry keys and fingerprint. They are
+/// equal for all counters of a limit. Entries hashed together are left out.
 pub fn without_values(key: &str) -> impl Iterator<Item = &[u8]> {
     let parts = key.as_bytes().split(|byte| matches!(byte, b'|' | b'#'));
-    // After `=` there is a value; after `}` there is nothing, or the hash of the further entries.
+    // A value follows `=`. Nothing follows `}`, or the hash of the further entries.
     parts.filter_map(|part| part.split(|byte| matches!(byte, b'=' | b'}')).next())
 }
 
@@ -115,7 +112,7 @@ fn write_part(out: &mut String, part: KeyPart<'_>) {
     out.push('|');
     write_text(out, key);
     out.push('=');
-    // `%*` is not an escape, so no entry of a request produces it.
+    // `%*` is not an escape, so no request entry produces it.
     match part {
         KeyPart::Request(_, value) => write_text(out, value),
         KeyPart::Rule(_, value) => {
@@ -132,8 +129,7 @@ fn write_part(out: &mut String, part: KeyPart<'_>) {
 
 fn write_text(out: &mut String, text: &str) {
     let start = out.len();
-    // Escaping does not shorten a text, so a long one is hashed without being escaped: a crafted value of 16 KiB costs
-    // one pass, whatever its characters.
+    // Escaping never shortens a string, so a long one is hashed unescaped: a crafted value of 16 KiB costs one pass.
     if text.len() <= MAX_PART_LEN {
         write_escaped(out, text);
         if out.len() - start <= MAX_PART_LEN {
@@ -155,7 +151,7 @@ fn write_escaped(out: &mut String, text: &str) {
     out.push_str(rest);
 }
 
-/// Appends two digits for a byte.
+/// Appends two upper-case hex digits.
 pub(crate) fn push_byte(out: &mut String, byte: u8) {
     let byte = usize::from(byte);
     out.extend([UPPER_HEX[byte >> 4], UPPER_HEX[byte & 15]]);
@@ -166,8 +162,8 @@ const UPPER_HEX: [char; 16] =
 const LOWER_HEX: [char; 16] =
     ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
 
-/// Whether a byte is escaped, because it has a meaning in keys or is not printable. Every escaped byte is ASCII, so
-/// none is part of a longer UTF-8 character.
+/// `true` for bytes that have a meaning in keys or are not printable. All are ASCII, so none is part of a multi-byte
+/// UTF-8 character.
 const IS_ESCAPED: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -178,14 +174,14 @@ const IS_ESCAPED: [bool; 256] = {
     table
 };
 
-/// Appends 128 bits of the text's SHA-256. `%h` is not an escape, so no escaped text contains it.
+/// Appends 128 bits of the SHA-256. `%h` is not an escape, so no escaped string contains it.
 pub(crate) fn write_hash(out: &mut String, text: &[u8]) {
     let digest = Sha256::digest(text);
     out.push_str("%h");
     push_hex(out, &digest[..16]);
 }
 
-/// Appends two digits for each byte.
+/// Appends two lower-case hex digits per byte.
 pub(crate) fn push_hex(out: &mut String, bytes: &[u8]) {
     for byte in bytes {
         out.extend([LOWER_HEX[usize::from(byte >> 4)], LOWER_HEX[usize::from(byte & 15)]]);
@@ -265,7 +261,7 @@ mod tests {
             out
         };
         let table = [
-            // value, its text in the key
+            // value, and its form in the key
             ("a".repeat(64), "a".repeat(64)),
             ("a".repeat(65), hash(&"a".repeat(65))),
             ("%".repeat(21), "%25".repeat(21)),

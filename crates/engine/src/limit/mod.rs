@@ -1,7 +1,7 @@
-//! One limit of a rule: its spec, checked, with its kernel. The files below know neither rules nor requests.
+//! One limit of a rule: its validated spec with its kernel.
 //!
-//! A tier has the numbers of a limit for customers of one plan. It is compiled with its limit, and has the limit's
-//! place, name, options and, where its kernel allows it, counter.
+//! A tier holds the values of a limit for customers of one plan. It is compiled with its limit and shares the limit's
+//! position, name and options and, if its kernel allows, its counter.
 
 pub mod algorithm;
 pub(crate) mod announce;
@@ -34,37 +34,37 @@ pub struct LimitId(pub u32);
 pub enum Quantity {
     /// Not counted, always admitted.
     Unlimited,
-    /// The kernel of a calendar has no windows of its own: [`Limit::kernel_at`] has those around a time.
+    /// A calendar kernel has no windows yet: [`Limit::kernel_at`] adds those around a time.
     Limited(Kernel),
 }
 
-/// A checked limit with its kernel.
+/// A validated [`LimitSpec`] with its kernel and its position among the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The position of the limit in the rule set. All overrides share the position after the last limit.
+    /// Position in the rule set. All overrides share the position after the last limit.
     pub id: LimitId,
-    /// The limit as the rule file or the request describes it, defaults filled in.
+    /// As in the rule file or the request, with defaults filled in.
     pub spec: LimitSpec,
-    /// The kernel, computed from `spec`.
+    /// Computed from `spec`.
     pub quantity: Quantity,
-    /// Whether the limit is counted and reported, but denies nothing: its rule is in shadow mode.
+    /// `true` if the limit is counted and reported but denies nothing, because its rule is in shadow mode.
     pub shadow: bool,
-    /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
+    /// `rate_limit.name`, else the rule's path: the `rule` label of metrics and answers.
     pub label: Arc<str>,
-    /// [`Kernel::fingerprint`]; empty if unlimited. With the kernel's numbers if another limit of the rule would have
-    /// the same one. It ends the counter's key.
+    /// End of the counter key: [`Kernel::fingerprint`]; empty if unlimited. Includes [`Kernel::numbers`] if another
+    /// limit of the rule would have the same fingerprint.
     pub fingerprint: Box<str>,
-    /// Ends the fingerprint of another number of this limit that cannot have this fingerprint: empty, or the place of
-    /// the limit in its rule if another limit of the rule could have the same counter.
+    /// Suffix for the fingerprint of a variant of this limit (a tier or exception) that cannot share this fingerprint.
+    /// Empty, or the index of the limit in its rule if another limit of the rule could get the same counter.
     pub(crate) place: Box<str>,
-    /// Whether a row of the exceptions denies every hit. No other limit replaces this one, and no mode of its rule
-    /// weakens the denial.
+    /// `true` if an exception denies every hit. No other limit replaces this one, and no mode of its rule weakens the
+    /// denial.
     pub blocked: bool,
-    /// The limit for each tier, sorted by name.
+    /// Sorted by name.
     pub tiers: Box<[TierLimit]>,
 }
 
-/// A limit with the numbers of a tier. Its place, its name and its options are those of the limit of the rule.
+/// A limit with the values of a tier; position, name and options are those of the rule's limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierLimit {
     pub name: Arc<str>,
@@ -72,11 +72,11 @@ pub struct TierLimit {
 }
 
 impl Limit {
-    /// Checks `spec` and computes the kernel. [`RuleSet::compile`](crate::RuleSet::compile) gives the limit its place
-    /// in a rule set; until then its id is 0, and without a name it has no label.
+    /// Validates `spec` and computes the kernel. [`RuleSet::compile`](crate::RuleSet::compile) sets the id, which is 0
+    /// until then, and the label of a limit without a name.
     ///
     /// # Errors
-    /// [`LimitError`] where the numbers leave the range in which decisions are exact.
+    /// [`LimitError`] if the values leave the range in which decisions are exact.
     pub fn new(spec: LimitSpec) -> Result<Self, LimitError> {
         if spec.settle && spec.algorithm == Algorithm::LeakyBucket && spec.pacing == Pacing::Queue {
             return Err(LimitError::SettledQueue);
@@ -99,13 +99,13 @@ impl Limit {
         Ok(Self { id, spec, quantity, shadow, label, fingerprint, place: "".into(), blocked, tiers })
     }
 
-    /// The name of the limit; empty if it has none.
+    /// Empty if the limit has no name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.spec.name.as_deref().unwrap_or_default()
     }
 
-    /// Whether two limits of one rule would have one counter: their kernels have the same numbers.
+    /// `true` if two limits of one rule would share a counter, because their kernels are equal.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         match (self.quantity, other.quantity) {
@@ -116,19 +116,19 @@ impl Limit {
         }
     }
 
-    /// The limit with its numbers in the fingerprint: a limit of another number then has another counter.
+    /// Adds [`Kernel::numbers`] to the fingerprint, so that limits with other values have other counters.
     pub(crate) fn with_numbers(self) -> Self {
         let Quantity::Limited(kernel) = self.quantity else { return self };
         Self { fingerprint: format!("{}{}", self.fingerprint, kernel.numbers()).into(), ..self }
     }
 
-    /// The limit with its place in a rule set: `path` is the path of its rule.
+    /// Sets the id and, if the limit has no name, `path` (the path of its rule) as label.
     pub(crate) fn placed(self, id: LimitId, path: impl Into<Arc<str>>) -> Self {
         let label = if self.spec.name.is_some() { self.label } else { path.into() };
         Self { id, label, ..self }
     }
 
-    /// The kernel of charges that are planned at `now_us` (microseconds since the epoch); `None` if unlimited.
+    /// Returns the kernel for charges planned at `now_us` (microseconds since the epoch); `None` if unlimited.
     #[must_use]
     pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
         let Quantity::Limited(kernel) = self.quantity else { return None };
@@ -140,22 +140,22 @@ impl Limit {
         })
     }
 
-    /// Whether the limit is counted and reported, but never denies: its rule is in shadow mode, or it only announces.
+    /// `true` if the limit is counted and reported but never denies: its rule is in shadow mode, or it only announces.
     #[must_use]
     pub fn never_denies(&self) -> bool {
         self.shadow || self.spec.on_over == OnOver::Announce
     }
 
-    /// Whether a store counts for the limit: it does not for an unlimited one and for one that admits nothing.
+    /// `true` if a store counts for the limit. An unlimited limit and one that admits nothing have no counter.
     #[must_use]
     pub fn has_counter(&self) -> bool {
         matches!(self.quantity, Quantity::Limited(kernel) if kernel.has_counter())
     }
 
-    /// The role of a charge to this limit, where a charge to a limit that can deny has the role `denying`.
+    /// Role of a charge to this limit; `denying` is the role that a limit able to deny would get.
     pub(crate) fn role(&self, denying: Role) -> Role {
         match self.spec.on_over {
-            // A row that blocks denies whatever the mode of the rule.
+            // A blocking exception denies whatever the mode of the rule.
             _ if self.blocked => Role::Enforce,
             _ if self.shadow => Role::Shadow,
             OnOver::Deny => denying,
@@ -163,7 +163,7 @@ impl Limit {
         }
     }
 
-    /// The limit, with tiers that are in its place and on its counter: the last step of compiling it.
+    /// Moves the tiers to the limit's position and counter: the last step of compiling it.
     pub(crate) fn with_placed_tiers(mut self) -> Self {
         for index in 0..self.tiers.len() {
             let limit = Self::clone(&self.tiers[index].limit).in_place_of(&self);
@@ -172,8 +172,8 @@ impl Limit {
         self
     }
 
-    /// The limit with another number per period, and a burst in the same proportion. It keeps the counter of `rule`,
-    /// the limit of the rule, if the counter means the same for both.
+    /// Returns the limit with another value per period and a burst in the same proportion. It keeps the counter of
+    /// `rule`, the rule's own limit, if the state means the same for both.
     ///
     /// # Errors
     /// [`LimitError`].
@@ -184,7 +184,7 @@ impl Limit {
         Ok(Self { shadow: self.shadow, ..Self::new(spec)?.in_place_of(rule) })
     }
 
-    /// A limit that denies every hit in place of this one. `until_us`: the end of that.
+    /// Returns a limit that denies every hit, until `until_us`.
     pub(crate) fn as_blocked(&self, until_us: Option<u64>) -> Self {
         let mut spec = self.spec.without_tiers();
         (spec.requests_per_unit, spec.unlimited, spec.burst) = (0, false, None);
@@ -199,18 +199,18 @@ impl Limit {
         }
     }
 
-    /// A limit that admits every hit in place of this one.
+    /// Returns a limit that admits every hit.
     pub(crate) fn as_exempt(&self) -> Self {
         let spec = LimitSpec { unlimited: true, ..self.spec.without_tiers() };
         Self { quantity: Quantity::Unlimited, fingerprint: "".into(), blocked: false, ..self.with_spec(spec) }
     }
 
-    /// The limit in shadow mode or not, without tiers.
+    /// Sets shadow mode and drops the tiers.
     pub(crate) fn with_shadow(&self, shadow: bool) -> Self {
         Self { shadow, ..self.with_spec(self.spec.without_tiers()) }
     }
 
-    /// The limit with another spec, without tiers.
+    /// Replaces the spec and drops the tiers.
     fn with_spec(&self, spec: LimitSpec) -> Self {
         Self {
             spec,
@@ -222,10 +222,10 @@ impl Limit {
         }
     }
 
-    /// The limit in the place of `rule`. The counter of most kernels means the same for another number, so that what is
-    /// used stays used. The tokens of an interval bucket are those that are left: they depend on its numbers, so
-    /// another number has another counter, and so has a limit of 0. [`Limit::place`] keeps it apart from the counters
-    /// of the other limits of the rule.
+    /// Moves the limit to the position of `rule`. The counter of most kernels means the same for another limit, so
+    /// usage carries over. The tokens left in an interval bucket depend on its parameters, so another value means
+    /// another counter, as does a limit of 0. [`Limit::place`] keeps that counter apart from those of the rule's other
+    /// limits.
     fn in_place_of(self, rule: &Self) -> Self {
         let has_same_counter = |own: Kernel| match (own, rule.quantity) {
             (Kernel::IntervalBucket(own), Quantity::Limited(Kernel::IntervalBucket(of_rule))) => {
@@ -244,14 +244,12 @@ impl Limit {
         Self { id: rule.id, label: Arc::clone(&rule.label), shadow: rule.shadow, fingerprint, ..self }
     }
 
-    /// The fingerprint of the limit if its number were 1: equal for limits of a rule that could have the same counter
-    /// with other numbers.
+    /// The fingerprint as if the limit were 1: equal for limits of a rule that could share a counter with other values.
     pub(crate) fn kind(&self) -> Box<str> {
         let one = self.spec.of_tier(Tier::Limited { requests_per_unit: 1, burst: Some(1) });
         Self::new(one).map_or_else(|_| self.fingerprint.clone(), |one| one.fingerprint)
     }
 
-    /// The tier with this name; `None` if the limit does not have it.
     #[must_use]
     pub fn tier(&self, name: &str) -> Option<&TierLimit> {
         let found = self.tiers.binary_search_by(|tier| (*tier.name).cmp(name)).ok()?;

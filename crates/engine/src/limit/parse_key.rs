@@ -1,43 +1,39 @@
-//! Reads a counter key, the inverse of what `key.rs` writes: its domain, its entries and its fingerprint. Hashes stay
-//! hashes.
+//! Parses counter keys, the inverse of `key.rs`. Hashes stay hashes.
 
-/// The parts of a counter key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedKey {
-    /// The domain of the request.
     pub domain: KeyText,
-    /// The entries, in order. Entries that are hashed together are in `tail` instead.
+    /// Excludes entries that are hashed together, which are in `tail`.
     pub entries: Vec<(KeyText, KeyValue)>,
-    /// The hash of all entries after the first, where they are too long to be in the key: `%h` and digits.
+    /// `%h` and digits: the hash of all entries after the first, if they are too long for the key.
     pub tail: Option<String>,
-    /// Kernel and numbers of the limit.
+    /// Kernel and parameters of the limit.
     pub fingerprint: String,
 }
 
 /// A domain or the key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyText {
-    /// As the request has it.
+    /// As in the request.
     Plain(String),
-    /// A text that is too long for the key: `%h` and digits.
+    /// `%h` and digits: too long for the key.
     Hashed(String),
 }
 
-/// The value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyValue {
-    /// As the request has it.
+    /// As in the request.
     Plain(String),
-    /// A value that is too long for the key: `%h` and digits.
+    /// `%h` and digits: too long for the key.
     Hashed(String),
-    /// A secret value: `%k` and digits.
+    /// `%k` and digits.
     Secret(String),
-    /// The wildcard of a rule, whose values share the counter.
+    /// A wildcard of a rule whose values share the counter.
     Shared(KeyText),
 }
 
 impl KeyText {
-    /// The text, or its hash.
+    /// The string, or its hash.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -46,10 +42,10 @@ impl KeyText {
     }
 }
 
-/// Reads a counter key without the prefix of its store; `None` for a text that [`crate::Plan::new`] does not write.
+/// Parses a counter key without the store's prefix; `None` for a string that [`crate::Plan::new`] does not write.
 #[must_use]
 pub fn parse_key(key: &str) -> Option<ParsedKey> {
-    // The fingerprint has no `#`, and neither have the parts.
+    // Neither the fingerprint nor the parts contain `#`.
     let (parts, fingerprint) = key.strip_prefix('{')?.split_once('#')?;
     let has_braces = parts.matches('}').count() == 1 && !parts.contains('{');
     if !has_braces {
@@ -69,14 +65,14 @@ pub fn parse_key(key: &str) -> Option<ParsedKey> {
     Some(ParsedKey { domain, entries, tail, fingerprint: fingerprint.to_owned() })
 }
 
-/// A hash that is written behind an entry, whose value is complete before it.
+/// Splits off a hash that follows an entry with a complete value.
 fn split_tail(text: &str) -> (&str, Option<&str>) {
     let entry = text.rfind('|').map_or(0, |at| at + 1);
     let value = text[entry..].find('=').map(|at| entry + at + 1);
     let Some(value) = value else { return (text, None) };
     let at = text[value..].rfind("%h").map(|at| value + at);
     match at {
-        // A value that is itself a hash begins there.
+        // Here the value itself is a hash.
         Some(at) if at > value => (&text[..at], Some(&text[at..])),
         Some(_) | None => (text, None),
     }

@@ -1,16 +1,16 @@
-//! Units of time and periods, as rules and requests name them, and the only table of the units in Envoy's protocol.
+//! Units of time and periods, and the only table of the units in Envoy's protocol.
 //!
-//! `envoy.type.v3.RateLimitUnit` of requests and `RateLimitResponse.RateLimit.Unit` of answers have the same numbers
-//! and names, except that only answers have a week.
+//! `envoy.type.v3.RateLimitUnit` of requests and `RateLimitResponse.RateLimit.Unit` of answers share numbers and names,
+//! except that only answers have a week.
 
 use std::fmt;
 
 use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-/// The longest window, interval or period: 366 days, below 2^45 us.
+/// Longest window, interval or period: 366 days, below 2^45 us.
 pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 
-/// A unit of time, like those of `envoyproxy/ratelimit`: a month has 30 days, a year 365.
+/// As in `envoyproxy/ratelimit`, a month has 30 days and a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames)]
 #[strum(serialize_all = "snake_case", ascii_case_insensitive)]
 pub enum Unit {
@@ -24,10 +24,9 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Every unit, shortest first.
+    /// Shortest first.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Length in seconds.
     #[must_use]
     pub fn seconds(self) -> u64 {
         match self {
@@ -41,14 +40,14 @@ impl Unit {
         }
     }
 
-    /// The name in rule files, lower case. A file may write it in any case.
+    /// The lower-case name. Rule files may use any case.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// The period of a limit, as a multiple of a unit. At least 1 s, at most 366 days.
+/// A multiple of a unit, from 1 s to 366 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Period {
     unit: Unit,
@@ -56,38 +55,34 @@ pub struct Period {
 }
 
 impl Period {
-    /// `multiplier` times `unit`; `None` if the result is zero or longer than 366 days.
+    /// `None` if the period is zero or longer than 366 days.
     #[must_use]
     pub fn new(unit: Unit, multiplier: u32) -> Option<Self> {
         let us = unit.seconds().checked_mul(u64::from(multiplier))?.checked_mul(1_000_000)?;
         (1..=MAX_PERIOD_US).contains(&us).then_some(Self { unit, multiplier })
     }
 
-    /// One `unit`.
     #[must_use]
     pub fn one(unit: Unit) -> Self {
         Self { unit, multiplier: 1 }
     }
 
-    /// The unit that the multiplier counts.
     #[must_use]
     pub fn unit(self) -> Unit {
         self.unit
     }
 
-    /// Number of units.
     #[must_use]
     pub fn multiplier(self) -> u32 {
         self.multiplier
     }
 
-    /// Length in seconds.
     #[must_use]
     pub fn seconds(self) -> u64 {
         self.unit.seconds() * u64::from(self.multiplier)
     }
 
-    /// Length in microseconds, below 2^45.
+    /// Below 2^45.
     #[must_use]
     pub fn us(self) -> u64 {
         self.seconds() * 1_000_000
@@ -103,7 +98,7 @@ impl fmt::Display for Period {
     }
 }
 
-/// The number and the name of a unit in both enums.
+/// Number and name of a unit in both enums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireUnit {
     pub number: i32,
@@ -115,7 +110,7 @@ impl WireUnit {
     pub const UNKNOWN: Self = Self { number: 0, name: "UNKNOWN" };
 }
 
-/// The units of requests, in the order of their numbers.
+/// In the order of their numbers.
 const REQUEST_UNITS: [Unit; 6] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year];
 
 impl From<Unit> for WireUnit {
@@ -133,24 +128,23 @@ impl From<Unit> for WireUnit {
     }
 }
 
-/// The unit with this number in a request. Like in envoyproxy/ratelimit, the week has the number that it has in
-/// answers.
+/// Returns the unit with this number in a request. As in envoyproxy/ratelimit, the week has its number from answers.
 #[must_use]
 pub fn request_unit(number: i32) -> Option<Unit> {
     Unit::ALL.iter().copied().find(|&unit| WireUnit::from(unit).number == number)
 }
 
-/// The number of the unit with this name in a request, [`WireUnit::UNKNOWN`] included.
+/// Returns the number of a request unit by name, including [`WireUnit::UNKNOWN`].
 pub(crate) fn request_number(name: &str) -> Option<i32> {
     request_units().find(|unit| unit.name == name).map(|unit| unit.number)
 }
 
-/// The names of the units of requests, [`WireUnit::UNKNOWN`] included.
+/// Includes [`WireUnit::UNKNOWN`].
 pub(crate) fn request_names() -> Vec<&'static str> {
     request_units().map(|unit| unit.name).collect()
 }
 
-/// The units of requests, [`WireUnit::UNKNOWN`] included.
+/// Includes [`WireUnit::UNKNOWN`].
 pub fn request_units() -> impl Iterator<Item = WireUnit> {
     [WireUnit::UNKNOWN].into_iter().chain(REQUEST_UNITS.map(WireUnit::from))
 }

@@ -1,34 +1,33 @@
-//! The keys with most hits in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005).
+//! Finds the keys with the most hits in bounded memory: Space-Saving (Metwally, Agrawal, El Abbadi 2005).
 //!
-//! With K places and N hits every key with more than N / K hits has a place; its count is too high by at most its
-//! error, so its count without the error is never above the truth.
+//! With K slots and N hits, every key with more than N / K hits has a slot. A count exceeds the truth by at most its
+//! error, so count minus error never does.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// A key with a place, and the value that it got with the place.
+/// A key in a slot, with the value that it got on entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeavyKey<V = ()> {
-    /// The key.
     pub key: String,
-    /// Hits, perhaps too many.
+    /// Hits, possibly overestimated.
     pub count: u64,
-    /// How much too high the count may be.
+    /// How much `count` may be too high.
     pub error: u64,
-    /// What the caller keeps with the key.
+    /// Kept for the caller.
     pub value: V,
 }
 
-/// Counts hits of keys in a fixed number of places. Takes memory only for the keys that come.
+/// Counts hits per key in a fixed number of slots, which are allocated as keys arrive.
 #[derive(Clone, Debug)]
 pub struct SpaceSaving<const PLACES: usize, V = ()> {
     keys: Vec<HeavyKey<V>>,
-    /// The hash of each key.
+    /// Hash of each key, in the order of `keys`.
     hashes: Vec<u64>,
     places: HashTable<usize>,
     hasher: DefaultHashBuilder,
-    /// Not above the smallest count; places from the cursor on may have it.
+    /// At most the smallest count. Only slots from the cursor on can still have it.
     smallest: u64,
     cursor: usize,
 }
@@ -47,7 +46,7 @@ impl<const PLACES: usize, V> Default for SpaceSaving<PLACES, V> {
 }
 
 impl<const PLACES: usize, V> SpaceSaving<PLACES, V> {
-    /// Counts a hit of `key`. `value` is called if the key gets a place.
+    /// Counts a hit of `key`. Calls `value` if the key gets a new slot.
     pub fn count(&mut self, key: &str, value: impl FnOnce() -> V) {
         let hash = self.hasher.hash_one(key);
         if let Some(place) = self.places.find(hash, |place| self.keys[*place].key == key) {
@@ -64,7 +63,7 @@ impl<const PLACES: usize, V> SpaceSaving<PLACES, V> {
         self.places.insert_unique(hash, place, |place| self.hashes[*place]);
     }
 
-    /// Gives the place of a key with the smallest count to `key`, whose count begins with that count.
+    /// Gives the slot with the smallest count to `key`, which starts from that count.
     fn replace_smallest(&mut self, key: &str, hash: u64, value: V) -> usize {
         let place = self.smallest_place();
         let old_hash = std::mem::replace(&mut self.hashes[place], hash);
@@ -78,8 +77,8 @@ impl<const PLACES: usize, V> SpaceSaving<PLACES, V> {
         place
     }
 
-    /// A place with the smallest count. Counts only grow, so one round over all places finds the next smallest count,
-    /// and each place is looked at once per count: constant time on average.
+    /// Returns a slot with the smallest count. Counts only grow, so one pass over all slots finds the next smallest
+    /// count, and each slot is visited once per count: constant time on average.
     fn smallest_place(&mut self) -> usize {
         loop {
             while self.cursor < self.keys.len() {
@@ -93,13 +92,12 @@ impl<const PLACES: usize, V> SpaceSaving<PLACES, V> {
         }
     }
 
-    /// The keys with a place, in no order.
+    /// In no particular order.
     #[must_use]
     pub fn keys(&self) -> &[HeavyKey<V>] {
         &self.keys
     }
 
-    /// The same keys, to keep.
     #[must_use]
     pub fn into_keys(self) -> Vec<HeavyKey<V>> {
         self.keys
@@ -145,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// Workers count apart, and their counts are read and begun anew many times.
+        /// Workers count separately, and their counts are read and reset many times.
         #[test]
         fn lower_bounds_of_several_counters_add_up_to_at_most_the_truth(
             hits in proptest::collection::vec((0..2_usize, 0..12_u8, any::<bool>()), 0..400),

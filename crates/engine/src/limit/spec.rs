@@ -1,5 +1,4 @@
-//! A limit as a rule file or a request describes it, unchecked: how much, over what period, by which algorithm, the
-//! options beside these, and the numbers of its tiers.
+//! A limit as a rule file or request describes it, before validation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use super::announce::{OnOver, Share};
 use super::calendar::Calendar;
 use super::period::{Period, Unit};
 
-/// The largest limit of any algorithm: sums of two limits are exact where numbers are doubles, as in Redis.
+/// Largest limit of any algorithm: the sum of two limits is still exact as a double, which Redis uses.
 pub const MAX_LIMIT: u64 = 1 << 52;
 
 /// An algorithm as rule files name it.
@@ -34,20 +33,20 @@ pub enum Algorithm {
     /// Windows aligned to the epoch.
     #[default]
     FixedWindow,
-    /// Two-bucket counter: estimates the sliding log from two counts.
+    /// Estimates the sliding log from two counts.
     SlidingWindow,
     /// Exact log of every grant.
     SlidingLog,
     /// Generic cell rate algorithm.
     Gcra,
-    /// Tokens that are added continuously or once per interval.
+    /// Refills continuously or once per interval.
     TokenBucket,
-    /// A bucket that drains at a constant rate: a meter, or a queue that answers with a delay.
+    /// Drains at a constant rate: a meter, or a queue that answers with a delay.
     LeakyBucket,
 }
 
 impl Algorithm {
-    /// Every algorithm, in the order of the documentation.
+    /// In the order of the documentation.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in rule files and settings.
@@ -56,7 +55,7 @@ impl Algorithm {
         self.into()
     }
 
-    /// The largest limit for which the algorithm's decisions are exact.
+    /// The largest limit for which decisions are exact.
     #[must_use]
     pub fn max_limit(self) -> u64 {
         match self {
@@ -67,7 +66,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether the algorithm uses `burst`.
+    /// `true` if the algorithm uses `burst`.
     #[must_use]
     pub fn has_burst(self) -> bool {
         matches!(self, Self::Gcra | Self::TokenBucket | Self::LeakyBucket)
@@ -78,10 +77,10 @@ impl Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Charging {
-    /// A hit is recorded when it fits: a denied hit changes nothing.
+    /// Only if it fits: a denied hit changes nothing.
     Prepaid,
-    /// A hit is always recorded, admitted or not. The debt is at most one further limit (or burst), except in a fixed
-    /// window, whose end discards it.
+    /// Always, admitted or not. The debt is at most one more limit (or burst), except in a fixed window, whose end
+    /// discards it.
     Postpaid,
 }
 
@@ -93,7 +92,7 @@ impl Charging {
     }
 }
 
-/// What a limit answers when the store cannot decide.
+/// How a limit answers if the store cannot decide.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames,
 )]
@@ -103,13 +102,12 @@ pub enum FailurePolicy {
     Deny,
     /// This process decides from counters in its own memory.
     Local,
-    /// The whole call fails; the failure mode of the caller decides.
+    /// The whole call fails; the caller's failure mode decides.
     #[default]
     Error,
 }
 
 impl FailurePolicy {
-    /// Every policy.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in rule files and settings.
@@ -118,74 +116,73 @@ impl FailurePolicy {
         self.into()
     }
 
-    /// `allow` in place of `error`, for a limit that denies nothing: it must not fail a call either.
+    /// Replaces `error` by `allow`, for a limit that denies nothing: it must not fail a call either.
     #[must_use]
     pub fn allow_for_error(self) -> Self {
         if self == Self::Error { Self::Allow } else { self }
     }
 }
 
-/// How tokens are added to a token bucket.
+/// How a token bucket refills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Refill {
-    /// Tokens are added evenly, fractions included.
+    /// Evenly, fractions included.
     #[default]
     Continuous,
-    /// Tokens are added all at once, at the end of each period.
+    /// All tokens together, at the end of each period.
     Interval,
 }
 
 impl Refill {
-    /// The name in rule files: the value of `refill`.
+    /// The value of `refill` in rule files.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// One limit as a rule file or a request describes it, unchecked.
+/// One limit as a rule file or request describes it, not validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSpec {
-    /// Units per period; 0 blocks. Ignored when `unlimited`.
+    /// Units per period; 0 blocks. Ignored if `unlimited`.
     pub requests_per_unit: u64,
-    /// The time in which `requests_per_unit` are admitted. Ignored when `unlimited`.
+    /// Ignored if `unlimited`.
     pub period: Period,
-    /// Whether the limit is never counted and always admits.
+    /// `true`: never counted, always admits.
     pub unlimited: bool,
     pub algorithm: Algorithm,
-    /// The calendar whose days, weeks, months or years are the windows; the unit of `period` says which. `None`:
-    /// windows of `period` from the epoch. Only for a fixed window.
+    /// The calendar whose days, weeks, months or years are the windows, chosen by the unit of `period`. `None`: windows
+    /// of `period`, aligned to the epoch. Only for fixed windows.
     pub calendar: Option<Arc<Calendar>>,
-    /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
+    /// Units that an unused counter admits at one instant; `None`: `requests_per_unit`. Only for algorithms with
     /// [`Algorithm::has_burst`].
     pub burst: Option<u32>,
-    /// The refill of a token bucket. Other algorithms ignore it.
+    /// Only for token buckets.
     pub refill: Refill,
-    /// What a leaky bucket does with a hit that has to wait. Other algorithms ignore it.
+    /// Only for leaky buckets.
     pub pacing: Pacing,
     pub charging: Charging,
-    /// Whether an admitted request gets a receipt, with which its caller settles: the hits of the request are an
-    /// estimate, and only the difference to the real cost is booked later.
+    /// `true` if admitted requests get a receipt to settle with: their hits are an estimate, and only the difference to
+    /// the real cost is booked later.
     pub settle: bool,
     pub on_store_failure: FailurePolicy,
     pub on_over: OnOver,
-    /// Answers announce the limit while more than this share of it is used; `None` = never.
+    /// Answers announce the limit while usage is above this share; `None`: never.
     pub near: Option<Share>,
-    /// Units that a check takes until the charge after it books the difference, at least 1; `None` = nothing.
+    /// Units that a check takes until the charge after it books the difference, at least 1; `None`: nothing.
     pub reserve: Option<u64>,
-    /// The name that the answer and the metrics show, and that `replaces` refers to.
+    /// Shown in answers and metrics; `replaces` refers to it.
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
     pub replaces: Vec<String>,
-    /// The numbers that count for values with a tier, by its name. An unlimited limit has none.
+    /// Values per tier name. An unlimited limit has none.
     pub tiers: BTreeMap<String, Tier>,
 }
 
-/// Why a limit is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// A calendar beside another algorithm than the fixed window.
+    /// A calendar with an algorithm other than fixed window.
     #[error("a calendar needs algorithm fixed_window, not {algorithm}")]
     CalendarAlgorithm { algorithm: Algorithm },
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
@@ -211,14 +208,14 @@ pub enum LimitError {
     SettledQueue,
 }
 
-/// The numbers of a limit for one tier.
+/// The values of a limit for one tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// Not counted, always admitted.
     Unlimited,
     Limited {
         requests_per_unit: u64,
-        /// `None`: the burst of the limit, in the same proportion to the number.
+        /// `None`: the limit's burst, scaled with `requests_per_unit`.
         burst: Option<u32>,
     },
 }
@@ -228,13 +225,13 @@ pub enum Tier {
 pub enum ReserveError {
     #[error("reserve must be at least 1; leave it out to reserve nothing")]
     Zero,
-    /// A postpaid check would be recorded although it is denied.
+    /// A postpaid check would be recorded even if denied.
     #[error("reserve needs charging: prepaid, but this limit is postpaid")]
     Postpaid,
-    /// The caller was told a delay for the reserved units already.
+    /// The caller already got a delay for the reserved units.
     #[error("reserve does not work with mode: queue, which answers with the delay of the reserved units")]
     Queue,
-    /// A receipt says how much was taken, so nothing has to be reserved.
+    /// A receipt records how much was taken, so nothing has to be reserved.
     #[error("reserve does not work with settle: a caller that returns receipts needs no reserve")]
     Settle,
     #[error(
@@ -244,7 +241,7 @@ pub enum ReserveError {
 }
 
 impl LimitSpec {
-    /// `requests_per_unit` per `period`, prepaid, with the defaults of all other fields.
+    /// `requests_per_unit` per `period`, prepaid, other fields at their defaults.
     #[must_use]
     pub fn new(algorithm: Algorithm, requests_per_unit: u64, period: Period) -> Self {
         Self {
@@ -268,11 +265,11 @@ impl LimitSpec {
         }
     }
 
-    /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and
-    /// explanations show it.
+    /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Shown in headers, metrics
+    /// and explanations.
     ///
-    /// `Kernel::max_cost` is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst: it
-    /// has the capacity that is written, but it admits nothing.
+    /// `Kernel::max_cost` is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst,
+    /// which has this capacity but admits nothing.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         match self.burst {
@@ -281,13 +278,13 @@ impl LimitSpec {
         }
     }
 
-    /// Whether answers can announce the limit.
+    /// `true` if answers can announce the limit.
     #[must_use]
     pub fn is_announced(&self) -> bool {
         self.on_over == OnOver::Announce || self.near.is_some()
     }
 
-    /// Whether the limit is a fixed window of one month without a calendar: 30 days from the epoch.
+    /// `true` for a fixed window of one month without a calendar: 30 days, aligned to the epoch.
     #[must_use]
     pub fn is_epoch_month(&self) -> bool {
         let is_window = self.algorithm == Algorithm::FixedWindow && !self.unlimited;
@@ -308,7 +305,7 @@ impl LimitSpec {
         spec
     }
 
-    /// A copy that leaves the tiers out, of which a limit can have many.
+    /// Copies the limit without its tiers, which can be many.
     pub(super) fn without_tiers(&self) -> Self {
         Self {
             calendar: self.calendar.clone(),
@@ -319,8 +316,8 @@ impl LimitSpec {
         }
     }
 
-    /// The burst in the same proportion to another number: rounded up, at least 1. A limit without a written burst has
-    /// its number as burst, whatever the number is.
+    /// The burst scaled to another value: rounded up, at least 1. `None` stays `None`: the burst then follows the
+    /// value.
     pub(super) fn scaled_burst(&self, number: u64) -> Option<u32> {
         let (burst, from) = (self.burst?, self.requests_per_unit);
         if from == 0 {
@@ -330,7 +327,7 @@ impl LimitSpec {
         Some(u32::try_from(scaled).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Checks that the limit can have the `reserve` that it has.
+    /// Checks that the limit can have its `reserve`.
     ///
     /// # Errors
     /// [`ReserveError`] if it cannot.
@@ -355,10 +352,10 @@ impl LimitSpec {
         Ok(())
     }
 
-    /// The number that counts where a tier or a row of the exceptions says `number`: at least the reserved units, so
-    /// that every check takes the same units, and a charge gives back at most what its check took, whatever the number
-    /// was meanwhile. A smaller number would admit no more: one check uses it up. A bucket has a burst for this, and
-    /// its rate stays what the number says. 0 blocks in any case.
+    /// Raises the value of a tier or exception to at least the reserved units. Every check then takes the same units,
+    /// and a charge returns at most what its check took, whatever the value was in between. A smaller value would admit
+    /// no more: one check exhausts it. Buckets need no raise: their burst covers the reserve, and their rate stays as
+    /// given. 0 still blocks.
     pub(crate) fn at_least_reserved(&self, number: u64) -> u64 {
         match self.reserve {
             Some(reserve) if number > 0 && !self.algorithm.has_burst() => number.max(reserve),

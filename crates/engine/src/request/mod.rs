@@ -1,5 +1,6 @@
-//! What a caller asks, independent of the transport: descriptors, and the cost of each. The files below lead from a
-//! request to its decision: `wire`, `plan`, `store`, `decision`.
+//! What a caller asks, independent of the transport: descriptors and their costs.
+//!
+//! A request passes through `wire`, `plan`, `store` and `decision`.
 
 pub(crate) mod decision;
 pub(crate) mod plan;
@@ -12,58 +13,57 @@ use crate::limit::cost::Cost;
 use crate::limit::key::Entry;
 use crate::limit::period::Period;
 
-/// Asks whether something may proceed. The answer has a status per descriptor.
+/// Asks if an action may proceed. The answer has a status per descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The name of the domain, which selects the rules.
+    /// Selects the rules.
     pub domain: String,
-    /// Units for every descriptor without `hits` of its own; 0 means 1.
+    /// Units for every descriptor without its own `hits`; 0 means 1.
     pub hits_addend: u32,
-    /// What is limited, in the order of the statuses in the answer.
+    /// In the order of the statuses in the answer.
     pub descriptors: Vec<Descriptor>,
-    /// The connection of the request, for the turns of a store's queue. It changes no decision.
+    /// The request's connection, for fair queueing in a store. Does not affect decisions.
     pub caller: Caller,
 }
 
-/// The number of the connection that a request came on. A store with a queue serves callers in turns, so that the
-/// requests of one do not delay those of another.
+/// The number of a request's connection. A store with a queue serves connections in turn, so that one does not delay
+/// another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller(pub u32);
 
 impl Request {
-    /// The cost of one of this request's descriptors.
     #[must_use]
     pub fn cost(&self, descriptor: &Descriptor) -> Cost {
         let hits = self.hits(descriptor);
         if descriptor.is_refund { Cost::refund(hits) } else { Cost::take(hits) }
     }
 
-    /// The units of one of this request's descriptors, to take or to give back.
+    /// Units to take or return.
     pub(crate) fn hits(&self, descriptor: &Descriptor) -> u64 {
         descriptor.hits.unwrap_or_else(|| u64::from(self.hits_addend.max(1)))
     }
 }
 
-/// A list of entries that names one thing to limit.
+/// What to limit, as in Envoy: entries such as `user=alice`, from general to specific.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The entries, which are matched in order from the root of the rule tree. Without entries no rule matches.
+    /// Matched in order from the root of the rule tree. Without entries no rule matches.
     pub entries: Vec<Entry>,
-    /// The override: a limit sent with the request, which replaces the limits of the rules.
+    /// A limit sent with the request, which replaces the limits of the rules.
     pub limit: Option<LimitOverride>,
     /// Units for this descriptor; `Some(0)` is a peek.
     pub hits: Option<u64>,
-    /// Whether the hits are given back instead of taken.
+    /// `true` if the hits are returned instead of taken.
     pub is_refund: bool,
-    /// Whether the hits are the whole cost of a request that no check came before, so that a limit with `reserve` takes
-    /// all of them: so are the requests that a map makes of a call to `/check` or of a line of a log.
+    /// `true` if the hits are the whole cost of a request without an earlier check, so a limit with `reserve` takes all
+    /// of them. Maps set this for calls to `/check` and lines of a log.
     pub is_whole_cost: bool,
-    /// The receipt of an earlier request, whose real cost `hits` are. Such a descriptor is a settle: only the
-    /// difference to what the receipt says is booked, and nothing is denied. `is_refund` is then ignored.
+    /// The receipt of an earlier request whose real cost is `hits`. Such a descriptor is a settle: it books only the
+    /// difference to the receipt, denies nothing and ignores `is_refund`.
     pub receipt: Option<Box<Result<Receipt, UnreadableReceipt>>>,
 }
 
-/// A limit that comes with the request.
+/// A limit sent with a request. It never shares a counter with a rule's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverride {
     /// Units per period; 0 blocks.

@@ -1,9 +1,8 @@
-//! Receipts: what an admitted request recorded, as a short text that its caller returns with the real cost.
+//! Receipts: short strings of what an admitted request recorded, which its caller returns with the real cost.
 //!
-//! The text is `1.<nonce>.<item>.<item>`, with one item `<check>-<units>-<grant>` for each recorded charge, and in GCRA
-//! `-<limit>` after that. All numbers are in base 36. The check is a part of the hash of the counter's key, so an item
-//! never applies to another counter. A receipt has no key, no value and no secret. It is not signed: whoever can call
-//! the service can also give units back without one.
+//! Format: `1.<nonce>.<item>.<item>`, one item `<check>-<units>-<grant>` per recorded charge, plus `-<limit>` for GCRA,
+//! numbers in base 36. The check is part of the counter key's hash, so an item never applies to another counter.
+//! Receipts hold no keys, values or secrets. They are not signed: any caller can return units without one anyway.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -17,40 +16,37 @@ use crate::limit::cost::Grant;
 /// The key of the entry that returns a receipt: the last entry of a descriptor. Rules cannot match it.
 pub const RECEIPT_KEY: &str = "ratelimitd_receipt";
 
-/// The version of the text, which is its first field.
+/// The version, which is the first field.
 const VERSION: &str = "1";
 
-/// The most items of a receipt. A request that records more charges gets no item for the others.
+/// Most items in a receipt; further charges of the request get none.
 const MAX_ITEMS: usize = 64;
 
-/// The longest receipt: the version, a nonce of 13 digits, and items of numbers below 2^48, 2^53, 2^53 and 2^32.
+/// Longest receipt: the version, a nonce of 13 digits, and items of numbers below 2^48, 2^53, 2^53 and 2^32.
 const MAX_TEXT: usize = 1 + 1 + 13 + MAX_ITEMS * (1 + 10 + 1 + 11 + 1 + 11 + 1 + 7);
 
 const BASE: u64 = 36;
 
-/// Numbers of an item are below this, so that every store has them exactly.
+/// Numbers of an item are below this, so that every store holds them exactly.
 const EXACT: u64 = 1 << 53;
 
-/// What an admitted request recorded.
+/// Records what an admitted request charged. `Display` and `FromStr` are its wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Tells receipts with the same items apart.
+    /// Distinguishes receipts with the same items.
     pub nonce: u64,
     items: SmallVec<[ReceiptItem; 2]>,
 }
 
-/// One recorded charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiptItem {
-    /// 48 bits of the hash of the counter's key.
+    /// 48 bits of the hash of the counter key.
     check: u64,
-    /// Units that were recorded, at least 1.
+    /// Units recorded, at least 1.
     pub units: u64,
-    /// The grant that recorded them.
     pub grant: Grant,
 }
 
-/// A returned text that is no receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the receipt cannot be read")]
 pub struct UnreadableReceipt;
@@ -62,8 +58,7 @@ impl Receipt {
         Self { nonce, items: SmallVec::new() }
     }
 
-    /// Adds a recorded charge to the counter with this key. Charges to one counter are one item, with the grant of the
-    /// first.
+    /// Adds a recorded charge. Charges to one counter share an item, with the grant of the first.
     pub(crate) fn add(&mut self, key: &str, units: u64, grant: Grant) {
         let check = check_of(key);
         if let Some(item) = self.items.iter_mut().find(|item| item.check == check) {
@@ -73,12 +68,11 @@ impl Receipt {
         }
     }
 
-    /// Whether the request recorded charges to several counters.
     pub(crate) fn has_several_items(&self) -> bool {
         self.items.len() > 1
     }
 
-    /// What was recorded at the counter with this key.
+    /// Returns what was recorded under this counter key.
     #[must_use]
     pub fn item(&self, key: &str) -> Option<&ReceiptItem> {
         if self.items.is_empty() {
@@ -89,7 +83,7 @@ impl Receipt {
     }
 }
 
-/// The first 48 bits of the SHA-256 of a counter's key.
+/// The first 48 bits of the SHA-256 of a counter key.
 fn check_of(key: &str) -> u64 {
     let hash = Sha256::digest(key);
     hash[..6].iter().fold(0, |check, &byte| check << 8 | u64::from(byte))
@@ -108,7 +102,7 @@ impl fmt::Display for Receipt {
     }
 }
 
-/// Reads a text of any length and content in bounded time and memory.
+/// Accepts input of any length and content, in bounded time and memory.
 impl FromStr for Receipt {
     type Err = UnreadableReceipt;
 
@@ -140,7 +134,7 @@ impl ReceiptItem {
     }
 }
 
-/// A number in digits and small letters.
+/// In digits and lower-case letters.
 struct Base36(u64);
 
 impl fmt::Display for Base36 {
@@ -162,7 +156,7 @@ impl fmt::Display for Base36 {
     }
 }
 
-/// `None` for a text that is no number of base 36 below 2^64.
+/// `None` unless the string is a base-36 number below 2^64.
 fn base36(digits: &str) -> Option<u64> {
     let digit = |byte| match byte {
         b'0'..=b'9' => Some(u64::from(byte - b'0')),
@@ -272,7 +266,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_unreadable(text in "[0-9a-z.\\-]{0,80}") {
             if let Ok(receipt) = text.parse::<Receipt>() {
-                // A number may have zeros in front.
+                // A number may have leading zeros.
                 prop_assert_eq!(receipt.to_string().parse(), Ok(receipt));
             }
         }

@@ -1,10 +1,8 @@
-//! The trait that every store implements, and its contract. Deciding charges is the only operation that the engine
-//! needs from outside.
+//! The trait that stores implement, and its contract.
 //!
-//! A store keeps one counter per key and decides with the kernel of each charge ([`Kernel`](crate::algorithm::Kernel)).
-//! The memory store runs the kernels. The Redis store decides in Lua, and must give the same answers: from the raw
-//! numbers of each counter it builds the kernel's [`CounterReading`], and computes the report with
-//! [`Kernel::report`](crate::algorithm::Kernel::report).
+//! A store keeps one counter per key and decides with each charge's [`Kernel`](crate::algorithm::Kernel). The Redis
+//! store decides in Lua with the same answers: it builds a [`CounterReading`] from each counter's raw numbers and
+//! reports it with [`Kernel::report`](crate::algorithm::Kernel::report).
 
 use std::fmt;
 use std::future::Future;
@@ -23,25 +21,24 @@ pub trait Store: Send + Sync {
     ///
     /// * Time: the store decides at its own time, in microseconds since the epoch. Processes that share counters share
     ///   the clock.
-    /// * Verdicts: each charge gets its verdict from the counter as it was before the request
-    ///   ([`Kernel::verdict`](crate::algorithm::Kernel::verdict)), or as earlier charges of the request left it: a
-    ///   charge that is [independent](crate::Charge::is_independent) of the others takes effect before the next one
-    ///   is decided.
+    /// * Verdicts: each charge gets its verdict ([`Kernel::verdict`](crate::algorithm::Kernel::verdict)) from the
+    ///   counter as it was before the request, or as earlier charges of the request left it: an
+    ///   [independent](crate::Charge::is_independent) charge takes effect before the next one is decided.
     /// * All or nothing: [`Charges::is_denied`] combines the verdicts. A charge is recorded if and only if
     ///   [`Charge::is_recorded`](crate::Charge::is_recorded). Either no other request is decided on these counters in
-    ///   between; or, where a store cannot decide all charges in one step, it records first and undoes the charges of
-    ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
+    ///   between, or, if a store cannot decide all charges in one step, it records first and undoes the charges of a
+    ///   denied request. In that case no limit is exceeded, but a request decided in between may be denied.
     /// * Settles: a charge with [`Role::Settle`](crate::Role::Settle) comes alone, see [`Charges::parts`].
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the reading of the counter after
     ///   this charge ([`CounterSnapshot`]).
     /// * Expiry: a counter may be removed once it equals an unused one
     ///   ([`Kernel::unused_from_us`](crate::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.
-    /// * Cancellation: a dropped future stops waiting. The charges may be recorded all the same.
+    /// * Cancellation: a dropped future stops waiting. The charges may still be recorded.
     ///
     /// # Errors
-    /// [`StoreError`] if there is no answer in time. It is then unknown whether the charges were recorded; the store
-    /// must not decide them a second time. [`StoreError::Partial`] if some charges have an answer.
+    /// [`StoreError`] if there is no answer in time. Whether the charges were recorded is then unknown; the store must
+    /// not decide them a second time. [`StoreError::Partial`] if some charges have an answer.
     fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send;
 }
 
@@ -51,12 +48,12 @@ impl<S: Store> Store for Arc<S> {
     }
 }
 
-/// What made a decision: the store, a cache of its denials, or a failure policy.
+/// What made a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The store, from this counter.
     Store(CounterSnapshot),
-    /// A denial of the store that is repeated, with the counter as it is known now.
+    /// A denial by the store, repeated with the counter as currently known.
     DenyCache(CounterSnapshot),
     /// The limit's failure policy, because the store could not decide.
     Policy(FailurePolicy),
@@ -70,29 +67,28 @@ pub struct CounterSnapshot {
     pub reading: CounterReading,
 }
 
-/// The decision about one charge.
+/// The store's answer for one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// The numbers of the limit after the decision.
+    /// The numbers after the decision.
     pub report: Report,
     pub decided_by: DecidedBy,
 }
 
-/// The outcomes of all charges of a request, in their order.
+/// In the order of the request's charges.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Outcomes {
     pub by_charge: SmallVec<[Outcome; 2]>,
 }
 
 impl Outcomes {
-    /// Whether the charge at `index` is over its limit.
     #[must_use]
     pub fn is_over(&self, index: usize) -> bool {
         self.by_charge[index].verdict == Verdict::Over
     }
 
-    /// The outcomes of a request whose parts were decided one by one: each part of [`Charges::parts`] once.
+    /// Combines the outcomes of a request that was decided part by part; each part of [`Charges::parts`] once.
     pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
         let indexed = |(part, outcomes): (&'p ChargesPart, Self)| part.indices.iter().zip(outcomes.by_charge);
         let mut all: Vec<(&usize, Outcome)> = decided.flat_map(indexed).collect();
@@ -100,7 +96,8 @@ impl Outcomes {
         all.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// The outcomes of a store that decides a request at once: of all charges together, or of the parts one by one.
+    /// For a store that decides in one call: decides all charges together, or the parts one by one if there are
+    /// settles.
     pub fn decided_in_parts(charges: &Charges, mut decide: impl FnMut(&Charges) -> Self) -> Self {
         if !charges.has_settles() {
             return decide(charges);
@@ -116,7 +113,7 @@ impl FromIterator<Outcome> for Outcomes {
     }
 }
 
-/// A store whose counters can be removed. For operators: denied callers may retry at once; recorded usage is lost.
+/// A store whose counters can be removed, for operators. Denied callers may retry immediately; recorded usage is lost.
 pub trait Reset: Send + Sync {
     /// Removes the counter of every charge. Returns for each whether it existed.
     ///
@@ -125,35 +122,33 @@ pub trait Reset: Send + Sync {
     fn reset(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 }
 
-/// Why a store did not decide.
+/// Why a store did not answer. The failure policies of the limits then decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The deadline of the decision passed.
     #[error("the store did not answer in time")]
     Timeout,
-    /// No connection to the store: it does not accept one, the password file cannot be read, or the store is closed.
+    /// No connection: the store does not accept one, the password file is unreadable, or the store is closed.
     #[error("the store cannot be reached: {}", .0.full)]
     Unreachable(NoConnection),
-    /// The TLS handshake failed: one side does not accept the other's certificate. An outage has other errors.
+    /// The TLS handshake failed because one side rejected the other's certificate. An outage has other errors.
     #[error("the TLS handshake with {address} failed: {reason}")]
     Tls {
         address: String,
         /// What is wrong, without the address.
         reason: String,
     },
-    /// The queue of waiting requests is full, or the request would miss its deadline in the queue.
+    /// The request queue is full, or the request would miss its deadline in the queue.
     #[error("too many requests wait for the store")]
     Overloaded,
-    /// The store answered with an error.
     #[error("the store refused: {0}")]
     Refused(String),
     /// The store is a replica, which accepts no writes.
     #[error("the store refused: {0}")]
     ReadOnly(String),
-    /// The store's reply cannot be decoded.
     #[error("the store's reply has the wrong shape: {0}")]
     Malformed(String),
-    /// The store does not admit this process: wrong credentials, permissions or database.
+    /// The store rejects this process: wrong credentials, permissions or database.
     #[error("the store denies access: {0}")]
     Forbidden(String),
     /// The circuit breaker is open after too many failures; this is the last of them.
@@ -167,7 +162,6 @@ pub enum StoreError {
     Policy(Box<StoreError>),
 }
 
-/// Why there is no connection to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoConnection {
     /// For the log: with the address or the file.
@@ -176,7 +170,7 @@ pub struct NoConnection {
     pub brief: String,
 }
 
-/// A reason without an address.
+/// For a reason without an address.
 impl<T: Into<String>> From<T> for NoConnection {
     fn from(reason: T) -> Self {
         let full = reason.into();
@@ -186,31 +180,30 @@ impl<T: Into<String>> From<T> for NoConnection {
 
 /// The outcomes of a request of which some charges have no answer.
 ///
-/// Unless the known verdicts already deny the request, its verdict depends on the missing ones. Until the request is
-/// decided, the charges that were recorded stay recorded. [`PartialOutcomes::keep`] says that the request is admitted;
-/// if all clones are dropped without it, the store undoes the charges.
+/// Unless the known verdicts already deny the request, its verdict depends on the missing ones. Recorded charges stay
+/// recorded until the request is decided: [`PartialOutcomes::keep`] admits it; if all clones are dropped without that,
+/// the store undoes the charges.
 #[derive(Clone, Debug)]
 pub struct PartialOutcomes {
-    /// One per charge, in order: the same as in [`Outcomes`], or why there is no outcome.
+    /// One per charge, in order: as in [`Outcomes`], or why there is no outcome.
     by_charge: Vec<Result<Outcome, StoreError>>,
-    /// The failure that came first.
+    /// The first failure in time.
     failure: StoreError,
-    /// `None` if nothing is recorded that the verdict could undo.
+    /// `None` if no recorded charge could have to be undone.
     reservation: Option<Arc<dyn Reservation>>,
 }
 
-/// Recorded charges of a request that is not decided yet. Dropped without [`Reservation::keep`], they are undone.
+/// Recorded charges of an undecided request. Dropped without [`Reservation::keep`], they are undone.
 pub trait Reservation: fmt::Debug + Send + Sync {
-    /// The request is admitted: the charges stay recorded.
+    /// Admits the request: the charges stay recorded.
     fn keep(&self);
 }
 
 impl PartialOutcomes {
-    /// The result of a request: all outcomes if there is one for each charge, the first failure if there is none at
-    /// all, [`StoreError::Partial`] otherwise.
+    /// Returns all outcomes if there is one for each charge.
     ///
     /// # Errors
-    /// The first failure, or [`StoreError::Partial`].
+    /// The first failure if there is no outcome, else [`StoreError::Partial`].
     pub fn collect(
         by_charge: Vec<Result<Outcome, StoreError>>,
         reservation: Option<Arc<dyn Reservation>>,
@@ -224,13 +217,13 @@ impl PartialOutcomes {
         Err(StoreError::Partial(Box::new(Self { by_charge, failure, reservation })))
     }
 
-    /// The failure that came first.
+    /// The first failure in time.
     #[must_use]
     pub fn failure(&self) -> &StoreError {
         &self.failure
     }
 
-    /// Keeps the recorded charges: the request is admitted.
+    /// Admits the request: the recorded charges stay.
     pub fn keep(&self) {
         if let Some(reservation) = &self.reservation {
             reservation.keep();
@@ -238,7 +231,7 @@ impl PartialOutcomes {
     }
 }
 
-/// Compares the outcomes. Two reservations are never compared: each belongs to one request.
+/// Compares the outcomes only: each reservation belongs to one request.
 impl PartialEq for PartialOutcomes {
     fn eq(&self, other: &Self) -> bool {
         self.by_charge == other.by_charge
@@ -260,7 +253,7 @@ impl StoreError {
         }
     }
 
-    /// The outcome of the charge at `index` in spite of this error.
+    /// Returns the outcome of the charge at `index` despite this error.
     ///
     /// # Errors
     /// Why the charge has no answer.
@@ -271,14 +264,14 @@ impl StoreError {
         }
     }
 
-    /// Whether the charge at `index` is over its limit; `unknown` if it has no answer.
+    /// `true` if the charge at `index` is over its limit; `unknown` if it has no answer.
     #[must_use]
     pub fn is_over(&self, index: usize, unknown: bool) -> bool {
         self.outcome(index).map_or(unknown, |outcome| outcome.verdict == Verdict::Over)
     }
 
-    /// The cause for endpoints that everybody may read: without addresses, files, users or arguments of commands. For
-    /// an error that the server answered, its code, such as `LOADING`.
+    /// The cause for public endpoints: without addresses, files, users or command arguments. For an error reply of the
+    /// server, its code, such as `LOADING`.
     #[must_use]
     pub fn brief(&self) -> &str {
         match self.root() {

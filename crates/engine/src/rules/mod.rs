@@ -1,5 +1,4 @@
-//! Rules: their specs, compiling them, matching descriptors, and the rows that change limits for some values. Knows
-//! limits, and nothing of requests but their entries.
+//! Compiles rules, matches descriptors, hides secret values and applies exceptions. Of a request it only needs entries.
 
 pub(crate) mod exceptions;
 pub(crate) mod rule_set;

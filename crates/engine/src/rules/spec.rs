@@ -5,55 +5,52 @@ use std::collections::BTreeMap;
 use crate::limit::Limit;
 use crate::limit::key::ShardBy;
 
-/// All rules of one domain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainSpec {
-    /// The name of the domain, not empty.
+    /// Not empty.
     pub domain: String,
-    /// The sharding of rules that do not set it, and of limits that come with a request.
+    /// For rules that do not set it, and for overrides.
     pub shard_by: ShardBy,
     /// The first level of the tree.
     pub descriptors: Vec<NodeSpec>,
 }
 
-/// One node of the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSpec {
-    /// The key of an entry, not empty.
+    /// Not empty.
     pub key: String,
-    /// The value of an entry, with `*` for any text. Empty: any value, each with its own counter.
+    /// `*` matches any string. Empty: any value, each with its own counter.
     pub value: String,
-    /// Whether all values that match the wildcard share one counter.
+    /// `true` if all values that match the wildcard share one counter.
     pub share_threshold: bool,
-    /// Whether the values of the entries that match are secret, and all other values of the key in this domain.
+    /// `true` if the values of matching entries are secret; so are all other values of the key in this domain.
     pub secret: bool,
-    /// Whether envoyproxy/ratelimit counts hits under the value of the request at this level (`value_to_metric`).
+    /// `true` if envoyproxy/ratelimit counts hits under the request's value at this level (`value_to_metric`).
     pub value_to_metric: bool,
-    /// Whether the value of the entry is a tier, which selects the numbers of the limits below. The entry is then no
-    /// part of the keys of counters, so that another tier finds the same counter.
+    /// `true` if the entry's value is a tier, which selects the values of the limits below. Counter keys then omit the
+    /// entry, so that another tier finds the same counter.
     pub tier: bool,
-    /// The rule of descriptors that end here.
+    /// For descriptors that end here.
     pub rule: Option<RuleSpec>,
     /// The next level of the tree.
     pub descriptors: Vec<NodeSpec>,
 }
 
-/// The rule of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleSpec {
-    /// The limits, at least one. All of them apply.
+    /// At least one. All of them apply.
     pub limits: Vec<Limit>,
     pub shadow: bool,
     pub quota: bool,
-    /// Whether envoyproxy/ratelimit counts hits under the value of the request at every level.
+    /// `true` if envoyproxy/ratelimit counts hits under the request's value at every level.
     pub detailed_metric: bool,
-    /// The sharding; `None`: that of the domain.
+    /// `None`: that of the domain.
     pub shard_by: Option<ShardBy>,
     pub metadata: Option<Metadata>,
 }
 
 impl NodeSpec {
-    /// Whether requests with different values, each with its own counter, match the node.
+    /// `true` if requests with different values match the node, each with its own counter.
     pub(crate) fn has_open_value(&self) -> bool {
         !self.share_threshold && (self.value.is_empty() || self.composite().contains('*'))
     }
@@ -65,14 +62,13 @@ impl NodeSpec {
     }
 }
 
-/// The name of a node within its level: `key_value`, or the key alone. Like in `envoyproxy/ratelimit`, key `a` with
-/// value `b_c` and key `a_b` with value `c` are the same node.
+/// The name of a node within its level: `key_value`, or the bare key. As in `envoyproxy/ratelimit`, key `a` with value
+/// `b_c` and key `a_b` with value `c` are the same node.
 #[must_use]
 pub fn composite(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
-/// Why specs cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     #[error("duplicate domain '{0}' in config file")]
@@ -85,7 +81,7 @@ pub enum CompileError {
     NoHashKey,
 }
 
-/// A value of a rule's `metadata`, with the shapes that a protobuf `Struct` can hold.
+/// A rule's `metadata`, in the shapes that a protobuf `Struct` can hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Metadata {
     Null,
@@ -98,8 +94,7 @@ pub enum Metadata {
 }
 
 impl Metadata {
-    /// Adds the values of `other` that `self` lacks. Where both have a value, that of `self` stays; two maps are
-    /// merged.
+    /// Adds the values of `other` that `self` lacks. If both have a value, that of `self` stays; two maps are merged.
     pub fn merge(&mut self, other: &Self) {
         let (Self::Map(ours), Self::Map(theirs)) = (self, other) else {
             return;

@@ -1,7 +1,8 @@
-//! The wildcards of one level of the rule tree, matched together: one pass over the text finds the pieces of all
-//! patterns (Aho-Corasick), so a long value costs the same with one wildcard and with a hundred. One pattern after the
-//! other, a value of 16 KiB would take 1.4 ms with 100 wildcards such as `*/v1/*` instead of 45 us: a client could keep
-//! a core busy with 700 requests per second.
+//! Matches all wildcards of one level of the rule tree in one pass (Aho-Corasick), so the cost of a long value does not
+//! depend on the number of wildcards.
+//!
+//! Pattern by pattern, a value of 16 KiB would take 1.4 ms with 100 wildcards such as `*/v1/*` instead of 45 us: a
+//! client could saturate a core with 700 requests per second.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-/// A pattern over the whole text `key_value`, matched as `envoyproxy/ratelimit` does: prefix, suffix, and the pieces
-/// between them, each at its leftmost position after the piece before. A match is linear in the text per piece;
-/// `Wildcards` matches many patterns at once.
+/// A pattern over the whole string `key_value`, matched as in `envoyproxy/ratelimit`: prefix, suffix, and the pieces
+/// between them, each at its leftmost position after the previous one. Matching is linear in the string per piece;
+/// `Wildcards` matches many patterns in one pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
@@ -22,7 +23,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern `text`; `None` if `text` has no `*`.
+    /// `None` if `text` has no `*`.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let (prefix_len, last) = (text.find('*')?, text.rfind('*')?);
@@ -34,13 +35,13 @@ impl Pattern {
         })
     }
 
-    /// The pattern as written in the rule file.
+    /// As written in the rule file.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether the pattern matches all of `candidate`.
+    /// `true` if the pattern matches all of `candidate`.
     #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
         let Some(between) = self.between(candidate) else {
@@ -56,8 +57,8 @@ impl Pattern {
         })
     }
 
-    /// The range of `candidate` that the pieces have to match: what is left without prefix and suffix. `None` if
-    /// `candidate` does not begin and end so, or is too short for all pieces.
+    /// The range of `candidate` between prefix and suffix, which the pieces have to match. `None` if prefix or suffix
+    /// differ, or if `candidate` is too short for all pieces.
     pub(crate) fn between(&self, candidate: &str) -> Option<Range<usize>> {
         // Prefix and suffix must not overlap.
         let is_long_enough = candidate.len() >= self.literal_len;
@@ -67,26 +68,25 @@ impl Pattern {
         fits.then(|| self.prefix_len..candidate.len() - self.suffix_len)
     }
 
-    /// The texts between stars, in order.
+    /// The strings between stars, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &str> {
         let inner = &self.text[self.prefix_len..self.text.len() - self.suffix_len];
         inner.split('*').filter(|piece| !piece.is_empty())
     }
 }
 
-/// A text in which each `*` stands for any text.
+/// A string in which each `*` matches any string.
 #[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub enum Glob {
     /// `*`.
     #[default]
     Any,
-    /// A text without `*`.
+    /// A string without `*`.
     Exact(String),
     Pattern(Pattern),
 }
 
 impl Glob {
-    /// The glob that is written as `text`.
     #[must_use]
     pub fn new(text: &str) -> Self {
         match Pattern::new(text) {
@@ -96,7 +96,7 @@ impl Glob {
         }
     }
 
-    /// Whether all of `text` matches.
+    /// `true` if all of `text` matches.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         match self {
@@ -107,20 +107,20 @@ impl Glob {
     }
 }
 
-/// Patterns in the order of the file.
+/// Patterns in file order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wildcards {
     patterns: Vec<Pattern>,
-    /// `None` if no pattern has pieces between its first and its last star.
+    /// `None` if no pattern has pieces between its first and last star.
     pieces: Option<Arc<Pieces>>,
 }
 
-/// The different pieces of all patterns.
+/// The distinct pieces of all patterns.
 #[derive(Debug)]
 struct Pieces {
     automaton: AhoCorasick,
     count: usize,
-    /// For each pattern its pieces, in order.
+    /// The pieces of each pattern, in order.
     by_pattern: Vec<SmallVec<[usize; 2]>>,
 }
 
@@ -131,7 +131,7 @@ impl Wildcards {
         Self { patterns, pieces }
     }
 
-    /// The first pattern, in the order of the file, that matches all of `candidate`.
+    /// The first pattern in file order that matches all of `candidate`.
     pub(crate) fn first_match(&self, candidate: &str) -> Option<&Pattern> {
         let Some(pieces) = &self.pieces else {
             return self.patterns.iter().find(|pattern| pattern.between(candidate).is_some());
@@ -166,7 +166,7 @@ impl Pieces {
         };
         let by_pattern = patterns.iter().map(|pattern| pattern.pieces().map(&mut number).collect()).collect();
         let automaton = AhoCorasick::builder()
-            // The smallest one: a level may have thousands of wildcards.
+            // The smallest kind: a level may have thousands of wildcards.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(&texts)
             .expect("rule files are bounded, so all pieces have far less than 2^31 bytes");
@@ -174,17 +174,17 @@ impl Pieces {
     }
 }
 
-/// A search for the first pattern whose pieces all occur, in order and without overlap.
+/// Searches for the first pattern whose pieces all occur, in order and without overlap.
 struct Search<'p> {
     pieces: &'p Pieces,
     waiting: SmallVec<[Waiting; 8]>,
-    /// For each piece, the first of a linked list of [`Search::waiting`]: the patterns whose next piece this is.
+    /// For each piece, the head of a linked list in [`Search::waiting`]: the patterns whose next piece this is.
     lists: SmallVec<[Option<usize>; 8]>,
-    /// The first pattern that is known to match.
+    /// The first pattern known to match.
     first: Option<usize>,
 }
 
-/// A pattern whose prefix and suffix match, and whose pieces have not all been found.
+/// A pattern whose prefix and suffix match, with pieces still to find.
 struct Waiting {
     pattern: usize,
     /// Pieces found so far.
@@ -192,7 +192,7 @@ struct Waiting {
     /// Where the next piece may start, and where it must have ended.
     from: usize,
     until: usize,
-    /// The next in the same list.
+    /// Next in the same list.
     next: Option<usize>,
 }
 
@@ -230,7 +230,7 @@ impl<'p> Search<'p> {
         self.first
     }
 
-    /// Advances the patterns that wait for this piece. Pieces come in the order of their ends, so the first piece that
+    /// Advances the patterns that wait for this piece. Pieces come in the order of their ends, so the first one that
     /// starts late enough is the leftmost.
     fn found(&mut self, piece: usize, start: usize, end: usize) {
         let mut list = self.lists[piece].take();
@@ -263,7 +263,7 @@ mod tests {
     fn patterns_match_the_whole_text() {
         let table = [
             // pattern, candidate, matches
-            ("foo*", "foo", true), // a star matches the empty text
+            ("foo*", "foo", true), // a star matches the empty string
             ("foo*", "foobar", true),
             ("foo*", "xfoo", false),
             ("*", "", true),

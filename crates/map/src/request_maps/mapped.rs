@@ -1,4 +1,4 @@
-//! From the values of a line to a request.
+//! Turns the values of a line into a request.
 
 use std::borrow::Cow;
 
@@ -11,18 +11,18 @@ use crate::expression::{Expression, FieldIndex, whole_number};
 use crate::path::{one_spelling, path_of};
 use crate::values::{Selected, ValueFault};
 
-/// A line that became a request. The next line may take its place and use its memory.
+/// A line that became a request. The next line may reuse its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedLine {
     pub t_us: u64,
     pub request: Request,
-    /// `good` of the map; false without it.
+    /// `good` of the map; `false` without it.
     pub is_good: bool,
-    /// `was_limited` of the map; false without it.
+    /// `was_limited` of the map; `false` without it.
     pub was_limited: bool,
-    /// The descriptors of the map that the request has.
+    /// The map's descriptors that the request has.
     pub sent: SentDescriptors,
-    /// Descriptors that are not part of the request; their memory is used for further ones.
+    /// Unused descriptors, kept for their memory.
     spare: Vec<Descriptor>,
 }
 
@@ -39,7 +39,7 @@ impl Default for MappedLine {
     }
 }
 
-/// What the values of a line became.
+/// What became of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Became {
     Request,
@@ -49,17 +49,16 @@ pub enum Became {
     NoDescriptor,
 }
 
-/// The values of a line.
 pub(crate) struct Spelled<'l> {
     pub values: Selected<'l>,
-    /// With the path as the client wrote it, if that is not its one spelling.
+    /// With the path as the client wrote it, if that is not the normalized spelling.
     as_written: Option<Selected<'l>>,
 }
 
 impl Spelled<'_> {
-    /// Whether `condition` may hold if each comparison sees either spelling: a client that spells what is exempt in
-    /// another way gets a limit, and never loses one. With one spelling for the whole condition, a path could miss
-    /// what a condition asks for in the one, and what it rules out in the other.
+    /// `true` if `condition` may hold when each comparison uses either spelling. A client that respells an exempt path
+    /// then gets a limit, and never loses one. If the whole condition used one spelling, a path could miss a required
+    /// part in one spelling and hit an excluded one in the other.
     pub fn meets(&self, condition: &Expression) -> bool {
         match &self.as_written {
             None => condition.holds(&self.values),
@@ -69,8 +68,8 @@ impl Spelled<'_> {
 }
 
 impl Map {
-    /// Makes a request of the values of a line. `time` reads its time. Unless it became a request, `mapped` has nothing
-    /// of meaning.
+    /// Turns the values of a line into a request; `time` parses its time. Unless the result is [`Became::Request`],
+    /// `mapped` is meaningless.
     ///
     /// # Errors
     /// [`ValueFault`] of the path, the time or the cost.
@@ -108,7 +107,7 @@ impl Map {
         self.fields.names().enumerate().map(|(index, name)| (name.to_owned(), value(index))).collect()
     }
 
-    /// The values with the path of `normalize` in one spelling.
+    /// Returns the values with the path of `normalize` normalized.
     ///
     /// # Errors
     /// [`ValueFault::DotSegment`].
@@ -131,7 +130,7 @@ impl Map {
 
     /// Replaces the descriptors by those of a line, each with this many hits, without those that lack a value.
     pub(crate) fn write_descriptors(&self, line: &Spelled<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
-        // In reverse, so that each descriptor is taken for the same one of the next line.
+        // In reverse, so that each descriptor is reused for the same one of the next line.
         mapped.spare.extend(mapped.request.descriptors.drain(..).rev());
         mapped.sent = SentDescriptors::default();
         for (position, DescriptorRule { when, entries: rules }) in self.descriptors.iter().enumerate() {
@@ -163,7 +162,7 @@ impl Map {
 }
 
 impl CostRule {
-    /// The hits of each descriptor; `None` for one.
+    /// The hits of each descriptor; `None` for one hit.
     pub(crate) fn units(self, line: &Selected<'_>) -> Result<Option<u64>, ValueFault> {
         match self {
             Self::Constant(1) => Ok(None),
@@ -173,7 +172,7 @@ impl CostRule {
                 Some(text) => {
                     let amount = whole_number(text);
                     let amount = amount.ok_or_else(|| ValueFault::Cost(text.chars().take(60).collect()))?;
-                    // 0 would only ask.
+                    // 0 would be a peek.
                     Ok(Some(amount.div_ceil(unit).max(1)))
                 }
             },

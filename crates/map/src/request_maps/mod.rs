@@ -1,4 +1,4 @@
-//! A map: which requests the lines of a log become, or the requests that are made now.
+//! A map: which requests the lines of a log become, or which descriptors a live request gets.
 
 mod mapped;
 mod read;
@@ -19,9 +19,9 @@ pub use sent::SentDescriptors;
 pub struct Map {
     file: String,
     domain: String,
-    /// The first of these fields that a line has is its time; none: the field of the format.
+    /// A line's time is the first of these fields that it has; empty: the format's own time field.
     time: Vec<TimeField>,
-    /// The field with the path, which is used in one spelling and without its query.
+    /// The field with the path, which is normalized and used without its query.
     normalized: Option<FieldIndex>,
     descriptors: Vec<DescriptorRule>,
     cost: CostRule,
@@ -31,14 +31,12 @@ pub struct Map {
     fields: FieldUses,
 }
 
-/// A field with a time, and how it is written.
 pub type TimeField = (FieldIndex, TimeFormat);
 
-/// The units of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CostRule {
     Constant(u64),
-    /// The value of a field divided by the size of a unit, rounded up. A line without the field costs one unit.
+    /// The field's value divided by the size of a unit, rounded up. A line without the field costs one unit.
     Field {
         field: FieldIndex,
         unit: u64,
@@ -46,42 +44,41 @@ enum CostRule {
 }
 
 impl Map {
-    /// The fields with the time: the first that a line has. None: the field of the format.
+    /// A line's time is the first of these fields that it has. Empty: the format's own time field.
     #[must_use]
     pub fn time_fields(&self) -> &[TimeField] {
         &self.time
     }
 
-    /// Asks for a field that the format of the log needs.
+    /// Requests a field that the log format needs.
     pub fn want(&mut self, name: &str) -> FieldIndex {
         self.fields.index(name, 1)
     }
 
-    /// The names of the fields that the map uses.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         self.fields.names()
     }
 
-    /// The name of a field; empty for one of another map.
+    /// Empty for a field of another map.
     #[must_use]
     pub fn field_name(&self, FieldIndex(index): FieldIndex) -> &str {
         self.fields.get(index).unwrap_or_default().0
     }
 
-    /// A mistake in the first line of the map, or in the line where it first uses a field.
+    /// A mistake in the first line of the map, or in the line that first uses `field`.
     #[must_use]
     pub fn mistake(&self, field: Option<FieldIndex>, reason: String) -> MapError {
         let (_, line) = field.and_then(|FieldIndex(index)| self.fields.get(index)).unwrap_or(("", 1));
         MapError { file: self.file.clone(), line, reason }
     }
 
-    /// Whether the map says which requests are good.
+    /// `true` if the map says which requests are good.
     #[must_use]
     pub fn has_good(&self) -> bool {
         self.good.is_some()
     }
 
-    /// Whether the map says which requests were denied when the log was written.
+    /// `true` if the map says which requests were denied when the log was written.
     #[must_use]
     pub fn has_was_limited(&self) -> bool {
         self.was_limited.is_some()

@@ -12,7 +12,7 @@ use crate::parser::parse_expression;
 use crate::timestamp::TimeFormat;
 use crate::yaml_map::{MapError, Reason, YamlMap, list, scalar};
 
-/// The longest map: far longer than any that is written by hand.
+/// Far more than any map written by hand.
 const MAX_BYTES: u64 = 1 << 20;
 
 impl Map {

@@ -1,4 +1,4 @@
-//! A map for requests that are made now, as a proxy describes them: their descriptors are decided, not simulated.
+//! A map for live requests, as a proxy describes them: their descriptors are decided, not simulated.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use crate::request_field::RequestField;
 use crate::values::{Selected, ValueFault};
 use crate::yaml_map::MapError;
 
-/// A map that uses only fields which a request has. What it says about the answer (`good`, `was_limited`) and the time
-/// has no meaning for a request, and is not looked at.
+/// A map that uses only fields of requests. What it says about the answer (`good`, `was_limited`) and the time is
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestMap {
     map: Map,
-    /// By the index of the field in the map; `None` for a field that is not looked at.
+    /// By field index of the map; `None` for an ignored field.
     fields: Vec<Option<RequestField>>,
 }
 
 impl Map {
-    /// The map for requests.
+    /// Converts the map for live requests.
     ///
     /// # Errors
     /// [`MapError`] for the first field that a request does not have.
@@ -63,14 +63,14 @@ impl Map {
 }
 
 impl RequestMap {
-    /// The domain of all requests.
     #[must_use]
     pub fn domain(&self) -> &str {
         &self.map.domain
     }
 
-    /// The entries whose value a request may lack: without a default their descriptor is left out, and so are its
-    /// limits. Each with the file, the line and what helps. A condition that asks for the field says that it is meant.
+    /// Warns of entries whose value a request may lack: without a default, their descriptor and its limits are then
+    /// left out. Each warning has the file, the line and a remedy. A condition on the field shows that this is
+    /// intended.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let map = &self.map;
@@ -98,8 +98,8 @@ impl RequestMap {
         warnings
     }
 
-    /// The request of the map, of no known caller. It has no descriptor if `keep` does not hold, or if each descriptor
-    /// has an entry without a value: such a request is not limited. `value` returns what the request has in a field.
+    /// Builds the map's request, without a caller. It has no descriptor, and so no limit, if `keep` does not hold or if
+    /// each descriptor has an entry without a value. `value` returns the request's value of a field.
     ///
     /// # Errors
     /// The error of `value`, or the [`ValueFault`] of the cost or of the path.
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// What the client writes in another way may be what a service, or another part of the condition, sees.
+    /// The client's respelling may be what a service, or another part of the condition, matches.
     #[test]
     fn each_comparison_of_a_condition_sees_both_spellings() {
         let table: [(&str, &[&str], &[&str]); 7] = [
@@ -281,7 +281,7 @@ mod tests {
     }
 
     proptest! {
-        /// A path has at least the limits of its one spelling, and at least those that it has as it is written.
+        /// A path has at least the limits of its normalized spelling, and at least those of the spelling as written.
         #[test]
         fn another_spelling_has_at_least_the_limits_of_both_spellings(
             keep in conditions(),

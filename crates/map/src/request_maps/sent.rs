@@ -1,19 +1,17 @@
-//! Which descriptors of a map the lines of a log had, and why a line had none.
+//! Which descriptors of a map the lines of a log had, and why a descriptor was never sent.
 
 use super::Map;
 use crate::entry::{DescriptorRule, EntryRule, EntrySource, Step};
 
-/// Descriptors of a map that a line became. The last bit is for all descriptors from the 64th on.
+/// Descriptors that a line had, by position in the map. The last bit covers all from the 64th on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentDescriptors(u64);
 
 impl SentDescriptors {
-    /// Adds the descriptor at this position in the map.
     pub fn add(&mut self, descriptor: usize) {
         self.0 |= 1 << descriptor.min(63);
     }
 
-    /// Adds those of other lines.
     pub fn add_all(&mut self, others: Self) {
         self.0 |= others.0;
     }
@@ -24,13 +22,12 @@ impl SentDescriptors {
 }
 
 impl Map {
-    /// The domain of all requests.
     #[must_use]
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// Why no line became a descriptor with these keys; `None` if a line did.
+    /// Why no line had a descriptor with these keys; `None` if a line did.
     #[must_use]
     pub fn why_unsent(&self, keys: &[&str], sent: SentDescriptors) -> Option<String> {
         let has_keys = |rule: &DescriptorRule| rule.entries.iter().map(|entry| &*entry.key).eq(keys.to_vec());
@@ -53,7 +50,7 @@ impl Map {
         Some(format!("the map sends no {}: {}", keys.join(","), reasons.join("; ")))
     }
 
-    /// Why no line became any descriptor.
+    /// Why no line had any descriptor.
     #[must_use]
     pub fn why_nothing_sent(&self) -> String {
         let reasons = self.descriptors.iter().map(|rule| {

@@ -1,9 +1,7 @@
-//! Calendars of time zones: from the keys `calendar` and `starts` to the boundaries that the engine gets as numbers.
-//! The only place that knows dates and time zones.
+//! Turns the keys `calendar` and `starts` into the window boundaries that the engine gets as numbers.
 //!
-//! The zones are those of the system (`/usr/share/zoneinfo`, or the directory that `TZDIR` names), or of the copy in
-//! the binary if the system has none. Each load of rules opens them anew, so that a load takes new rules of a zone into
-//! account.
+//! Time zones come from the system (`/usr/share/zoneinfo`, or the directory in `TZDIR`), or from the copy in the
+//! binary. Each load of rules reopens them, so that it sees new rules of a zone.
 
 mod starts;
 mod zones;
@@ -23,18 +21,17 @@ pub use self::zones::{local_time, time_zone_name};
 use crate::problem::{Location, Problem, ProblemCollector};
 use crate::read::{DomainDraft, NodeDraft};
 
-/// The years whose boundaries are computed.
+/// The years for which boundaries are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarYears {
     pub first: i16,
     pub last: i16,
 }
 
-/// How the calendars of rules are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CalendarOptions {
     pub years: CalendarYears,
-    /// The time zone of the calendar of fixed windows of one month that name none; `None`: 30 days from the epoch.
+    /// The time zone for fixed windows of one month without a calendar; `None`: 30 days from the epoch.
     pub month_zone: Option<Box<str>>,
 }
 
@@ -49,27 +46,27 @@ impl CalendarOptions {
 /// Why a limit cannot have its calendar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CalendarProblem {
-    /// The key of the rule file with the mistake.
+    /// The rule file key with the mistake.
     pub(crate) key: &'static str,
     /// For an operator.
     pub(crate) reason: String,
 }
 
-/// Years in a table: two before the time that it is made for, so that a clock may be set back, and the others after it.
+/// Years in a table: two before the time it is made for, because a clock may be set back, and the others after it.
 const YEARS_BEFORE: i16 = 2;
 const YEARS_AFTER: i16 = 9;
-/// The first year of logs with times since the epoch.
+/// First year of logs with times since the epoch.
 const FIRST_YEAR: i16 = 1970;
 
 impl CalendarYears {
-    /// Twelve years around `now_us` (microseconds since the epoch): what a service needs until it is started again.
+    /// Twelve years around `now_us` (microseconds since the epoch): what a service needs until its next restart.
     #[must_use]
     pub fn around(now_us: u64) -> Self {
         let year = year_of(now_us);
         Self { first: year - YEARS_BEFORE, last: year + YEARS_AFTER }
     }
 
-    /// All years from 1970 to some years after `now_us`: requests of a log have times of any year.
+    /// All years from 1970 to some years after `now_us`: requests of a log may have any year.
     #[must_use]
     pub fn of_logs(now_us: u64) -> Self {
         Self { first: FIRST_YEAR, ..Self::around(now_us) }
@@ -80,7 +77,7 @@ impl CalendarYears {
 #[derive(Debug)]
 pub(crate) struct Calendars {
     years: CalendarYears,
-    /// Opened when the first calendar is asked for: most rules have none.
+    /// Opened when the first calendar is needed: most rules have none.
     zones: OnceCell<Zones>,
     made: RefCell<HashMap<(String, Starts), Arc<Calendar>>>,
 }
@@ -90,7 +87,7 @@ impl Calendars {
         Self { years, zones: OnceCell::new(), made: RefCell::default() }
     }
 
-    /// The calendar of `zone` whose windows are one `unit` and start as `starts` says.
+    /// Returns the calendar of `zone` with windows of one `unit` that start as `starts` says.
     ///
     /// # Errors
     /// [`CalendarProblem`] if there is no such calendar.
@@ -115,7 +112,7 @@ impl Calendars {
         Ok(calendar)
     }
 
-    /// Gives the fixed windows of one month that have no calendar the one of the options. Returns it.
+    /// Gives fixed windows of one month without a calendar the one of the options, and returns it.
     pub(crate) fn set_months(
         &self,
         domains: &mut [DomainDraft],
@@ -162,7 +159,7 @@ fn set_months(nodes: &mut [NodeDraft], calendar: &Arc<Calendar>, problems: &mut 
     }
 }
 
-/// The first instants of the windows, without those of dates that the zone skips.
+/// The first instants of the windows, without dates that the zone skips.
 fn boundaries(zone: &TimeZone, starts: Starts, years: CalendarYears) -> Vec<u64> {
     let dates = starts.dates(years.first, years.last);
     let mut instants: Vec<u64> = dates.into_iter().filter_map(|date| first_instant_us(zone, date)).collect();
@@ -170,8 +167,8 @@ fn boundaries(zone: &TimeZone, starts: Starts, years: CalendarYears) -> Vec<u64>
     instants
 }
 
-/// The first instant of a local date, microseconds since the epoch; `None` before the epoch. Where clocks skip midnight
-/// it is the instant at which they skip it.
+/// The first instant of a local date, microseconds since the epoch; `None` before the epoch. If clocks skip midnight,
+/// the instant at which they skip it.
 fn first_instant_us(zone: &TimeZone, date: Date) -> Option<u64> {
     let midnight = zone.to_ambiguous_timestamp(date.at(0, 0, 0, 0));
     let instant = match midnight.offset() {
@@ -195,7 +192,7 @@ mod tests {
 
     const YEARS: CalendarYears = CalendarYears { first: 2010, last: 2040 };
 
-    /// The copy of the zones in the binary, so that these tests do not depend on the system.
+    /// Uses the copy in the binary, so that these tests do not depend on the system.
     fn bundled() -> Calendars {
         let calendars = Calendars::new(YEARS);
         calendars.zones.set(Zones::bundled()).expect("not opened yet");

@@ -14,9 +14,9 @@ pub(crate) enum Starts {
     Day,
     /// This day of each week.
     Week(Weekday),
-    /// This day of each month, from 1 to 31; the last day of a shorter month.
+    /// This day of each month, from 1 to 31; in a shorter month the last day.
     Month(i8),
-    /// This day of this month of each year; in other years 28 February for 29 February.
+    /// This day of each year. In years without 29 February, that day becomes 28 February.
     Year { month: i8, day: i8 },
 }
 
@@ -30,11 +30,11 @@ const WEEKDAYS: [(Weekday, &str); 7] = [
     (Weekday::Sunday, "sunday"),
 ];
 
-/// A leap year: every day of a year exists in it.
+/// In a leap year every day exists.
 const LEAP_YEAR: i16 = 2024;
 
 impl Starts {
-    /// The starts of windows of one `unit`; `starts` is the value in the rule file.
+    /// `starts` is the value in the rule file.
     ///
     /// # Errors
     /// [`CalendarProblem`] if no calendar has such windows.
@@ -69,7 +69,7 @@ impl Starts {
         })
     }
 
-    /// The first days of all windows that start from the year `first` to the year `last`, in order.
+    /// The first days of all windows that start in the years `first` to `last`, in order.
     pub(super) fn dates(self, first: i16, last: i16) -> Vec<Date> {
         let start_of = |year: i16| Date::new(year, 1, 1).ok();
         let days = |from: Option<Date>, step: usize| {
@@ -101,7 +101,7 @@ impl Starts {
     }
 }
 
-/// The part of a counter's key: `day`, `week/monday`, `month/15`, `year/04-01`.
+/// Part of a counter key: `day`, `week/monday`, `month/15`, `year/04-01`.
 impl fmt::Display for Starts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -121,7 +121,7 @@ fn weekday(text: &str) -> Option<Weekday> {
     WEEKDAYS.iter().find(is_text).map(|(weekday, _)| *weekday)
 }
 
-/// The number of a text of digits, without a sign.
+/// Parses a number without a sign.
 fn digits(text: &str) -> Option<i8> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

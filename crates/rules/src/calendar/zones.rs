@@ -10,23 +10,22 @@ use strsim::osa_distance;
 
 use crate::nearest::letters;
 
-/// Names of zones that a message suggests.
 const MOST_SUGGESTED: usize = 3;
-/// The file of a zone has a few kilobytes.
+/// A zone file has a few kilobytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Where systems keep their zones.
 const FOLDERS: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 
-/// The zones of the system, and the copy in the binary for those that it does not have.
+/// The system's zones, with the copy in the binary for those that it lacks.
 #[derive(Debug)]
 pub(super) struct Zones {
-    /// A zone is looked for in each of them, one after the other.
+    /// Searched in order.
     folders: Vec<PathBuf>,
     copy: TimeZoneDatabase,
 }
 
 impl Zones {
-    /// The files in the folder that `TZDIR` names, or in those where systems keep them.
+    /// The zones in `TZDIR`, or in the usual directories.
     #[expect(clippy::disallowed_methods, reason = "TZDIR is a variable of the system, and no setting")]
     pub(super) fn of_system() -> Self {
         let folders = match std::env::var_os("TZDIR") {
@@ -36,13 +35,12 @@ impl Zones {
         Self { folders, copy: TimeZoneDatabase::bundled() }
     }
 
-    /// The copy in the binary alone.
     #[cfg(test)]
     pub(super) fn bundled() -> Self {
         Self { folders: Vec::new(), copy: TimeZoneDatabase::bundled() }
     }
 
-    /// The zone with its official spelling. A zone that only the system has must be spelt like its file.
+    /// Finds a zone and its official spelling. A zone that only the system has must be spelled like its file.
     ///
     /// # Errors
     /// The reason, for an operator.
@@ -58,7 +56,7 @@ impl Zones {
         }
     }
 
-    /// The zone of the system; `None` if it has none of this name.
+    /// `None` if the system has no zone of this name.
     fn system_zone(&self, name: &str) -> Result<Option<TimeZone>, String> {
         let is_part = |part: &str| {
             !part.is_empty()
@@ -103,8 +101,8 @@ pub fn time_zone_name(zone: &str) -> Result<String, String> {
     Zones::of_system().find(zone).map(|(name, _)| name)
 }
 
-/// The local time at `now_us` (microseconds since the epoch) with its offset: `2027-03-28 00:00:00 +01:00`. `None` for
-/// an unknown zone and for times that no calendar has.
+/// Formats local time at `now_us` (microseconds since the epoch) with its offset: `2027-03-28 00:00:00 +01:00`. `None`
+/// for an unknown zone and for times outside the calendar.
 #[must_use]
 pub fn local_time(zone: &str, now_us: u64) -> Option<String> {
     let (_, time_zone) = Zones::of_system().find(zone).ok()?;
@@ -112,7 +110,7 @@ pub fn local_time(zone: &str, now_us: u64) -> Option<String> {
     Some(local.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
 }
 
-/// The names of zones whose last part is the text or differs from it in a letter or two.
+/// Zone names whose last part equals the text or differs in a letter or two.
 fn similar_names(zones: &TimeZoneDatabase, text: &str) -> Vec<String> {
     let last_part = |name: &str| letters(name.rsplit('/').next().unwrap_or_default());
     let wanted = last_part(text);

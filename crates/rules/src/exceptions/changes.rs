@@ -1,4 +1,4 @@
-//! What a load has changed, file by file: for the log, the admin page and the metrics.
+//! Counts what a load changed, file by file, for the log, the admin page and the metrics.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -10,22 +10,22 @@ use engine::{Added, ExceptionKind, ExceptionRow, Exceptions, TierMark};
 
 use super::LoadedExceptions;
 
-/// A number of rows for each kind. A row that changes several things counts for each of them.
+/// Rows per kind. A row that changes several things counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindCounts([u64; ExceptionKind::COUNT]);
 
-/// The rows of one file that are in force.
+/// The active rows of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileSummary {
     pub name: Arc<str>,
     pub rows: u64,
     pub kinds: KindCounts,
-    /// The rows that differ from those of the file in the previous load.
+    /// Compared with the previous load.
     pub changes: RowChanges,
 }
 
-/// How rows differ from those of the previous load. A row of a YAML file is the same one if it is for the same requests
-/// and limits and has the same columns.
+/// Differences from the previous load. A row of a YAML file is the same one if it applies to the same requests and
+/// limits and has the same columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowChanges {
     pub added: u64,
@@ -34,7 +34,6 @@ pub struct RowChanges {
 }
 
 impl KindCounts {
-    /// Each kind with its rows.
     pub fn iter(&self) -> impl Iterator<Item = (ExceptionKind, u64)> {
         ExceptionKind::all().zip(self.0)
     }
@@ -56,14 +55,13 @@ impl Add for KindCounts {
 }
 
 impl RowChanges {
-    /// Whether all rows are those of the previous load.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A number by which rows of one file are the same: what they are for, and which columns they have.
+/// Equal for rows of one file that apply to the same requests and limits, and have the same columns.
 pub(super) fn row_identity(row: &ExceptionRow) -> u64 {
     let kinds: Vec<_> = row.effect.kinds().map(ExceptionKind::name).collect();
     let mut hasher = DefaultHasher::new();
@@ -74,7 +72,7 @@ pub(super) fn row_identity(row: &ExceptionRow) -> u64 {
 /// Counts the rows of each file while they are read.
 pub(super) struct ChangeCounts<'p> {
     previous: &'p LoadedExceptions,
-    /// The rows of YAML files that were in force, by file and identity.
+    /// The rows of YAML files that were active, by file and identity.
     before: HashMap<(&'p str, u64), &'p ExceptionRow>,
     files: Vec<FileSummary>,
 }
@@ -83,15 +81,15 @@ pub(super) struct ChangeCounts<'p> {
 #[derive(Default)]
 pub(super) struct AddedCounts {
     counts: HashMap<Added, u64>,
-    /// Rows in a series usually have the same marks.
+    /// Consecutive rows usually have the same marks.
     last: Option<(Added, u64)>,
 }
 
-/// What is known after all rows were read.
+/// The result, after all rows were read.
 pub(super) struct Counted {
     pub files: Vec<FileSummary>,
     pub gone: Vec<FileSummary>,
-    /// The number of rows of a CSV file that repeat earlier ones.
+    /// Per CSV file, the number of rows that repeat earlier ones.
     pub repeated: Vec<(Arc<str>, u64)>,
 }
 
@@ -118,12 +116,11 @@ impl<'p> ChangeCounts<'p> {
         Self { previous, before: previous.exceptions.rows().map(by_identity).collect(), files: Vec::new() }
     }
 
-    /// The rows that follow are of this file.
+    /// Assigns the following rows to this file.
     pub fn start_file(&mut self, name: &Arc<str>) {
         self.files.push(FileSummary { name: Arc::clone(name), ..FileSummary::default() });
     }
 
-    /// Counts a row of a YAML file.
     pub fn add_row(&mut self, row: &ExceptionRow, identity: u64) {
         let Some(file) = self.files.last_mut() else { return };
         file.rows += 1;
@@ -135,7 +132,7 @@ impl<'p> ChangeCounts<'p> {
         }
     }
 
-    /// Adds the rows of CSV files, and compares each file with what it was.
+    /// Adds the rows of CSV files, and compares each file with its previous state.
     pub fn finish(mut self, added: &AddedCounts, exceptions: &Exceptions) -> Counted {
         let mut repeated: HashMap<Arc<str>, u64> = HashMap::new();
         for (row, rows) in added.iter() {
@@ -151,7 +148,7 @@ impl<'p> ChangeCounts<'p> {
         let mut gone = Vec::new();
         for before in &self.previous.files {
             match self.files.iter_mut().find(|file| file.name == before.name) {
-                // Rows that are neither new nor the same ones as before are gone.
+                // Rows that are neither new nor kept are gone.
                 Some(file) => {
                     let kept = file.rows.saturating_sub(file.changes.added);
                     file.changes.removed = before.rows.saturating_sub(kept);
@@ -188,7 +185,7 @@ impl<'p> ChangeCounts<'p> {
     }
 }
 
-/// Whether two rows with the same identity say the same.
+/// `true` if two rows with the same identity have the same content.
 fn is_same(before: &ExceptionRow, now: &ExceptionRow) -> bool {
     let told = |row: &ExceptionRow| (row.effect.clone(), row.until_us, row.reason.clone(), row.by.clone());
     told(before) == told(now)

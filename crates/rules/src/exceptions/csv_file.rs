@@ -1,5 +1,5 @@
-//! Reads a file of comma-separated values (RFC 4180) row by row: a value of requests and its tier. A row is one line: a
-//! quote that does not end cannot swallow the rows after it.
+//! Reads a CSV file (RFC 4180) row by row: a request value and its tier. A row is one line, so that an unclosed quote
+//! cannot swallow the rows after it.
 
 use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use super::{Loader, MAX_CSV_ROWS};
 use crate::nearest::nearest_name;
 use crate::read::{FileReport, Position};
 
-/// The columns of a CSV file, each once, in any order.
+/// Each once, in any order.
 const CSV_COLUMNS: [&str; 4] = ["domain", "key", "value", "tier"];
-/// Longer than any row with values that a request may have.
+/// More than any row with values that a request may have.
 const MAX_ROW_BYTES: usize = 64 << 10;
 /// Some programs write it at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// The columns of a row are counted up to this number.
+/// Columns of a row are counted up to this number.
 const MAX_COLUMNS: usize = 32;
-/// A file with more errors than this is of another kind, and is not read on. The report lists 100 problems of a file.
+/// A file with more errors is of another kind, and is abandoned. The report lists 100 problems of a file.
 const MAX_ERRORS: u32 = 99;
 
 /// The positions of the columns in a row.
@@ -31,7 +31,7 @@ struct Columns {
     tier: usize,
 }
 
-/// One row, with the line on which it starts.
+/// One row, with its first line.
 struct CsvRow<'r> {
     line: u32,
     domain: &'r str,
@@ -41,7 +41,6 @@ struct CsvRow<'r> {
 }
 
 impl Loader<'_> {
-    /// Adds the rows of a file.
     pub(super) fn read_csv(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
         let mut lines = CsvLines::new(stream);
         let mut columns = None;
@@ -109,7 +108,7 @@ impl Loader<'_> {
 }
 
 impl Columns {
-    /// The columns that the first row names; every problem of it goes to `report`.
+    /// Parses the header; every problem goes to `report`.
     fn from_header(header: &CsvLines<impl BufRead>, report: &mut FileReport) -> Option<Self> {
         let at = Position::document(header.line);
         let names: Vec<&str> = header.fields().map(str::trim).collect();
@@ -163,26 +162,26 @@ impl Columns {
 
 const EXPECTED: &str = "domain, key, value and tier";
 
-/// The rows of a file. Its memory is used again for each row.
+/// The rows of a file, with memory reused for each row.
 struct CsvLines<R> {
     stream: R,
-    /// Making one takes longer than reading a row.
+    /// Creating one takes longer than reading a row.
     parser: Reader,
-    /// The line that was read last, from 1.
+    /// The line last read, from 1.
     line: u32,
     bytes: Vec<u8>,
     /// The fields of the row without quotes, one after the other.
     text: String,
-    /// Where each field ends in `text`.
+    /// The end of each field in `text`.
     ends: [usize; MAX_COLUMNS],
-    /// The number of fields, at most `MAX_COLUMNS`.
+    /// Number of fields, at most `MAX_COLUMNS`.
     count: usize,
 }
 
 /// Why there is no row.
 enum RowFault {
     Io(io::Error),
-    /// The reason for the author of the file. The next row can be read.
+    /// For the author of the file. The next row can still be read.
     Text(String),
 }
 
@@ -192,7 +191,7 @@ impl<R: BufRead> CsvLines<R> {
         Self { stream, parser: Reader::new(), line: 0, bytes, text, ends: [0; MAX_COLUMNS], count: 0 }
     }
 
-    /// Reads the next row that is not empty; false at the end of the file.
+    /// Reads the next row that is not empty; `false` at the end of the file.
     fn next_row(&mut self) -> Result<bool, RowFault> {
         loop {
             self.bytes.clear();
@@ -253,7 +252,7 @@ fn split_row(
     fields.resize(line.len(), 0);
     let (mut result, read, mut written, mut count) = parser.read_record(line, &mut fields, ends);
     if matches!(result, ReadRecordResult::InputEmpty) && read == line.len() {
-        // An empty input is the end of the last field.
+        // An empty input ends the last field.
         let (end, _, more, last) = parser.read_record(&[], &mut fields[written..], &mut ends[count..]);
         result = end;
         written += more;
@@ -288,7 +287,7 @@ fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
     Ok(())
 }
 
-/// The row with its line, as a row of a YAML file would be kept.
+/// The row with its line, like a row of a YAML file.
 fn full_row(line: u32, row: TierRow<'_>, value: RowValue) -> ExceptionRow {
     ExceptionRow {
         source: RowSource { file: Arc::clone(row.file), line },

@@ -1,5 +1,5 @@
-//! The later one of two rows for one value counts, for the service, which keeps tiers in a table, and for one request,
-//! whose rows keep their lines.
+//! Tests that the later of two rows for one value wins, both in the service's table of tiers and when one request is
+//! explained with line numbers.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ fn a_later_row_counts_for_the_service_and_for_one_request() {
     }
 }
 
-/// The number of the limit of a descriptor with these entries in the domain `llm`.
+/// The limit of a descriptor with these entries in the domain `llm`.
 fn number_of(exceptions: Arc<Exceptions>, entries: &[Entry]) -> u64 {
     let tiers = [("low", 6), ("pro", 600)]
         .map(|(name, requests_per_unit)| (name.to_owned(), Tier::Limited { requests_per_unit, burst: None }));

@@ -1,5 +1,4 @@
-//! What rows name of the rules: domains, keys, paths, names of limits and tiers; and which of them the rules do not
-//! have.
+//! Checks that what exceptions mention exists in the rules: domains, keys, paths, limit names and tiers.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
@@ -11,12 +10,12 @@ use engine::{ExceptionRow, Node, RowSource, Rule, RuleSet, TierRow, composite};
 use super::LoadedExceptions;
 use crate::problem::{Location, Problem, ProblemCollector, Problems};
 
-/// Different pairs of domain and key in CSV files. More of them mean that two columns have changed places.
+/// Distinct pairs of domain and key in CSV files. More of them mean that two columns are swapped.
 const MAX_PAIRS: usize = 1_000;
-/// What is compared with the rules. Rows that name further things are not checked.
+/// Mentions compared with the rules. Rows beyond that are not checked.
 const MAX_MENTIONS: usize = 10_000;
 
-/// What rows name, each with the first row that does.
+/// What rows mention, each with the first row that does.
 #[derive(Debug, Default)]
 pub(super) struct Mentions {
     list: Vec<Mention>,
@@ -24,22 +23,21 @@ pub(super) struct Mentions {
     indexes: HashMap<u64, usize>,
     /// Hashes of the pairs of domain and key in CSV files.
     pairs: HashSet<u64>,
-    /// The hash of the last row of a CSV file, which the next row usually has, too.
+    /// The hash of the last CSV row, which usually recurs in the next one.
     last: Option<(u64, usize)>,
 }
 
 #[derive(Debug)]
 struct Mention {
     row: ExceptionRow,
-    /// How many rows name the same.
     rows: u64,
 }
 
 impl Mentions {
-    /// Adds a row of a CSV file: `named` is what it names, and `row` makes it.
+    /// Adds a row of a CSV file: `named` is what it mentions, and `row` builds it.
     ///
     /// # Errors
-    /// Why so much cannot be named in CSV files.
+    /// Why CSV files cannot mention so much.
     pub fn add_tier_row(
         &mut self,
         named: TierRow<'_>,
@@ -89,7 +87,7 @@ fn hash_of(named: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The warnings of the rows, and what they name that the rules do not have: such a row has no effect.
+/// Returns the warnings about the rows, and mentions that the rules lack: such a row has no effect.
 #[must_use]
 pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Problems {
     let mut problems = ProblemCollector::default();
@@ -108,7 +106,7 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
 }
 
 impl Mention {
-    /// What the rules do not have.
+    /// What the rules lack.
     fn missing(&self, rules: &RuleSet) -> Option<String> {
         let mut domains = rules.domains().filter(|domain| self.row.domain.matches(domain)).peekable();
         if domains.peek().is_none() {
@@ -141,12 +139,12 @@ impl Mention {
     }
 }
 
-/// Whether an entry with this key can match a node below `node`. A wildcard matches key and value together.
+/// `true` if an entry with this key can match a node below `node`. A wildcard matches key and value together.
 fn may_have_key(node: &Node, key: &str) -> bool {
     let start = composite(key, "") + "_";
     let mut nodes: Vec<&Node> = node.children().collect();
     while let Some(node) = nodes.pop() {
-        // The text before the first star of a wildcard.
+        // The part of a wildcard before its first star.
         let fixed = node.composite.split_once('*').map(|(fixed, _)| fixed);
         let may_match = |fixed: &str| fixed.starts_with(&start) || start.starts_with(fixed);
         if *node.key == *key || fixed.is_some_and(may_match) {

@@ -1,10 +1,8 @@
-//! Files of exceptions: to the engine's table of rows, with file, line and reason for each problem.
+//! Loads exception files into the engine's exceptions, with file, line and reason for each problem.
 //!
-//! A `*.csv` file has many rows of four columns and is read as a stream: each row becomes 8 bytes of the table. A
-//! `*.yaml` file has few rows of all columns. A file with an error makes all files unusable, so that the table in force
-//! stays as it is. Problems never quote the value of a row: it may be a secret, or a person.
-//!
-//! [`ExceptionReloader`] repeats this when the files change.
+//! `*.csv` files have many rows of four columns and are streamed: each row becomes 8 bytes. `*.yaml` files have few
+//! rows of all columns. One error rejects all files, and the active exceptions stay. Problems never quote a row's
+//! value, which may be secret or personal. [`ExceptionReloader`] watches the files.
 
 mod changes;
 mod csv_file;
@@ -32,20 +30,20 @@ pub use reload::ExceptionReloader;
 use changes::ChangeCounts;
 use mentions::Mentions;
 
-/// Rows with all columns, in all files. A row takes about 250 bytes.
+/// Rows with all columns, over all files. A row takes about 250 bytes.
 const MAX_YAML_ROWS: usize = 100_000;
-/// Rows of CSV files, in all files: a table of 107 MB.
+/// CSV rows over all files: a table of 107 MB.
 const MAX_CSV_ROWS: u64 = 10_000_000;
 
-/// Rows without errors, and what is told about them.
+/// Rows without errors, with reports about them.
 #[derive(Debug, Default)]
 pub struct LoadedExceptions {
     pub exceptions: Arc<Exceptions>,
-    /// In the order in which the files are read: by name.
+    /// In reading order: by name.
     pub files: Vec<FileSummary>,
-    /// The files that had rows before and are gone.
+    /// Files that had rows and are gone.
     pub gone: Vec<FileSummary>,
-    /// Probable mistakes, as far as they show without rules.
+    /// Probable mistakes that show without rules.
     pub warnings: Problems,
     mentions: Mentions,
 }
@@ -53,18 +51,18 @@ pub struct LoadedExceptions {
 /// What a load is for.
 #[derive(Clone, Copy, Debug)]
 pub struct ExceptionScope<'s> {
-    /// The time by which a row has ended, in microseconds since the epoch.
+    /// Rows that end by this time are over; microseconds since the epoch.
     pub now_us: u64,
-    /// `None`: the table is for all requests. Otherwise it is for a request with these entries only, and each row of it
-    /// is kept with its line, also a row of a CSV file.
+    /// `None`: all requests. Otherwise only a request with these entries, and every row keeps its line, even in CSV
+    /// files.
     pub entries: Option<&'s [Entry]>,
 }
 
-/// Loads the files of exceptions at `path`: a file, or a directory with *.csv, *.yaml and *.yml files in it and below
-/// it. `previous` has the rows in force, with which the new ones are compared.
+/// Loads exceptions from `path`: a file, or a directory tree with *.csv, *.yaml and *.yml files. `previous` holds the
+/// active rows, for comparison.
 ///
 /// # Errors
-/// All problems of all files, warnings included, if at least one is an error.
+/// All problems of all files, including warnings, if at least one is an error.
 pub fn load_exceptions(
     path: &Path,
     scope: ExceptionScope<'_>,
@@ -91,7 +89,6 @@ fn load_source(
     on_own_thread(load)
 }
 
-/// Collects the rows of all files.
 struct Loader<'l> {
     scope: ExceptionScope<'l>,
     previous: &'l LoadedExceptions,
@@ -160,7 +157,7 @@ impl<'l> Loader<'l> {
         })
     }
 
-    /// Whether a request of the scope can have this entry.
+    /// `true` if a request of the scope can have this entry.
     fn is_wanted(&self, key: &str, value: &RowValue) -> bool {
         self.scope.entries.is_none_or(|entries| {
             entries.iter().filter(|entry| entry.key == key).any(|entry| match value {
@@ -174,14 +171,14 @@ impl<'l> Loader<'l> {
 }
 
 impl LoadedExceptions {
-    /// The number of rows of each kind, in all files.
+    /// Rows of each kind, over all files.
     #[must_use]
     pub fn kinds(&self) -> KindCounts {
         self.files.iter().fold(KindCounts::default(), |sum, file| sum + file.kinds)
     }
 }
 
-/// Opens a file. What is read of it ends at the bound, too: it may grow.
+/// Opens a file and limits what is read of it, because it may grow.
 fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
     Ok(open_file(path, MAX_EXCEPTION_BYTES)?.take(MAX_EXCEPTION_BYTES))
 }

@@ -1,4 +1,4 @@
-//! Loads files of exceptions again after a change.
+//! Reloads exception files after a change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +10,10 @@ use super::{ExceptionScope, LoadedExceptions, load_source};
 use crate::problem::Problems;
 use crate::source::Source;
 
-/// Loads files of exceptions, and loads them again after a change.
+/// Loads exception files, and reloads them after a change.
 #[derive(Debug)]
 pub struct ExceptionReloader {
     files: Watched<Source>,
-    /// The rows that are in force.
     in_force: Arc<LoadedExceptions>,
 }
 
@@ -22,7 +21,7 @@ impl ExceptionReloader {
     /// Loads the files at `path` for the first time, at `now_us` (microseconds since the epoch).
     ///
     /// # Errors
-    /// All problems of all files, warnings included, if at least one is an error.
+    /// All problems of all files, including warnings, if at least one is an error.
     pub fn start(path: &Path, now_us: u64) -> Result<(Self, Arc<LoadedExceptions>), Problems> {
         let scope = ExceptionScope { now_us, entries: None };
         let none = LoadedExceptions::default();
@@ -32,8 +31,8 @@ impl ExceptionReloader {
         Ok((Self { files, in_force: Arc::clone(&in_force) }, in_force))
     }
 
-    /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the
-    /// file system; a million rows take a second to load. `now_us`: the same time in microseconds since the epoch.
+    /// Checks the files at `now`, and loads them if they changed before the last check and not since. `now_us`: the
+    /// same time in microseconds since the epoch. Blocks on the file system; a million rows take a second to load.
     pub fn check_files(
         &mut self,
         now: Instant,
@@ -140,7 +139,7 @@ mod tests {
                 Change::Unchanged => panic!("no change was found"),
             }
         };
-        // Compared with the rows in force, not with those of the bad file.
+        // Compared with the active rows, not with those of the bad file.
         assert_eq!((changes.added, changes.removed, changes.changed), (1, 0, 1));
     }
 

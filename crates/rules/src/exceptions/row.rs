@@ -1,4 +1,4 @@
-//! The columns of a row as text, and what they may contain.
+//! The columns of a row as strings, and what they may contain.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use engine::{Network, RowValue};
 use jiff::Timestamp;
 
-/// Every column.
 pub(super) const COLUMNS: [&str; 14] = [
     "domain",
     "key",
@@ -26,13 +25,13 @@ pub(super) const COLUMNS: [&str; 14] = [
 
 const UNTIL: &str = "'until' must be a time with its distance from UTC, such as 2026-12-01T00:00:00Z or 2026-12-01T01:00:00+01:00";
 
-/// The time of `until`, in microseconds since the epoch: RFC 3339, also with a space for the `T`, with small letters,
-/// and with up to nine decimals of a second, of which six count.
+/// Parses `until` to microseconds since the epoch: RFC 3339, also with a space for the `T`, in lower case, and with up
+/// to nine decimals of a second, of which six are used.
 ///
 /// # Errors
 /// What to write instead.
 pub(super) fn parse_until(text: &str) -> Result<u64, String> {
-    // The parser also knows formats that only look like a time with a zone.
+    // The parser also accepts formats that only look like a time with a zone.
     let has_rfc3339_letters = text.bytes().all(|byte| {
         byte.is_ascii_digit() || matches!(byte, b'-' | b':' | b'.' | b'+' | b' ' | b'T' | b't' | b'Z' | b'z')
     });
@@ -41,10 +40,10 @@ pub(super) fn parse_until(text: &str) -> Result<u64, String> {
     time_us.ok_or_else(|| UNTIL.to_owned())
 }
 
-/// The value of a row: a network if it is written as one, or as one address.
+/// Parses the value of a row: a network if written as one, or as one address.
 ///
 /// # Errors
-/// Why the value looks like a network and is none.
+/// Why the value looks like a network but is invalid.
 pub(super) fn parse_value(text: &str) -> Result<RowValue, String> {
     if let Ok(address) = text.parse() {
         return Ok(RowValue::Network(Network::of_address(address)));
@@ -56,7 +55,7 @@ pub(super) fn parse_value(text: &str) -> Result<RowValue, String> {
     network.map(RowValue::Network).map_err(|error| format!("'value': {error}"))
 }
 
-/// Whether somebody who wrote this meant a network: an address, or digits and dots or colons like one, before a slash.
+/// `true` if a network was probably meant: an address, or digits with dots or colons, before a slash.
 pub(super) fn looks_like_network(text: &str) -> bool {
     let Some((address, _)) = text.split_once('/') else { return false };
     let is_like_v4 = address.matches('.').count() == 3

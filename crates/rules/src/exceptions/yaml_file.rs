@@ -1,4 +1,4 @@
-//! Reads a YAML file of rows with all columns: a list of maps, one map for each row.
+//! Reads a YAML file of rows with all columns: a list of maps, one per row.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -14,15 +14,13 @@ use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_an
 use crate::text::decode;
 use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
 
-/// The largest number that a limit can have.
 const MAX_LIMIT: i128 = 1 << 52;
-/// A file that a full disk has cut must not lift blocks.
+/// An error, because a file truncated by a full disk must not lift blocks.
 const NO_LIST: &str = "the file is empty; one without rows is `[]`";
 const NOT_A_LIST: &str =
     "expected a list of rows, such as `- { domain: llm, key: tenant, value: acme, multiplier: 2 }`";
 
 impl Loader<'_> {
-    /// Adds the rows of a file.
     pub(super) fn read_yaml(&mut self, file: &Arc<str>, mut stream: impl BufRead, report: &mut FileReport) {
         let mut bytes = Vec::new();
         if let Err(error) = stream.read_to_end(&mut bytes) {
@@ -69,7 +67,7 @@ impl Loader<'_> {
         }
     }
 
-    /// `lines` has the line of each row of the file, by what the row is for and what it changes.
+    /// `lines`: the line of each row of the file, by row identity.
     fn add_yaml_row(&mut self, row: ExceptionRow, lines: &mut HashMap<u64, u32>, report: &mut FileReport) {
         let line = row.source.line;
         let at = Position::document(line);
@@ -89,7 +87,7 @@ impl Loader<'_> {
     }
 }
 
-/// The row of a map; `None` after an error.
+/// `None` after an error.
 fn read_row(file: &Arc<str>, node: &Node, report: &mut FileReport) -> Option<ExceptionRow> {
     let at = Position::document(node.line);
     if !node.is_map() {
@@ -171,12 +169,12 @@ impl<'n, 'r> RowFields<'n, 'r> {
         }
     }
 
-    /// The text of a column, as it is spelt.
+    /// The string of a column, as written.
     fn text(&mut self, name: &str) -> Option<&'n str> {
         self.scalar(name).map(|(scalar, _)| &*scalar.text)
     }
 
-    /// The text of a column that must have one.
+    /// The string of a mandatory column.
     fn required(&mut self, name: &str) -> &'n str {
         if !self.entries.iter().any(|(known, _)| *known == name) {
             let at = self.at.clone();
@@ -242,7 +240,7 @@ impl<'n, 'r> RowFields<'n, 'r> {
         }
     }
 
-    /// Reports columns that have no effect beside each other.
+    /// Reports columns that have no effect in combination.
     fn check_effect(&mut self, effect: &Effect) {
         let at = self.at.clone();
         let kinds: Vec<_> = effect.kinds().map(engine::ExceptionKind::name).collect();

@@ -1,10 +1,10 @@
-//! What a key of rule files is: where it stands, its name, and the type of its value.
+//! Keys of rule files: their section, name and value type.
 
 use std::str::FromStr;
 
 use engine::{MAX_LIMIT, Share};
 
-/// A kind of map in a rule file, with keys of its own.
+/// A kind of map in a rule file, with its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     /// The whole document.
@@ -34,18 +34,17 @@ impl Section {
     }
 }
 
-/// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ValueType {
-    /// Text; numbers and booleans are taken as they are spelt.
+    /// A string; numbers and booleans are taken as written.
     Text,
-    /// A unit of time; upper and lower case are the same.
+    /// A unit of time, case-insensitive.
     Unit,
-    /// A whole number up to 2^32 - 1. The number is the minimum in the JSON Schema.
+    /// A whole number up to 2^32 - 1; the field is the minimum in the JSON Schema.
     Integer(u32),
-    /// A number of units: a whole number up to [`engine::MAX_LIMIT`].
+    /// A whole number of units up to [`engine::MAX_LIMIT`].
     Units,
-    /// A number from 0 to 1, taken from its decimal digits.
+    /// A number from 0 to 1, read from its decimal digits.
     Share,
     Flag,
     /// One of these names.
@@ -55,12 +54,12 @@ pub(crate) enum ValueType {
     Map(Section),
     /// A map with any keys and values.
     FreeMap,
-    /// A map from names of tiers to their numbers.
+    /// A map from tier names to their limits.
     Tiers,
 }
 
 impl ValueType {
-    /// What a value of the type is, for messages.
+    /// A description of the type, for messages.
     pub fn expected(self) -> String {
         match self {
             Self::Text | Self::Unit | Self::Choice(_) => "text".to_owned(),
@@ -72,8 +71,7 @@ impl ValueType {
         }
     }
 
-    /// The value that a cell with this text has, in a table of the settings. `None` if it is not of the type: lists and
-    /// maps are not.
+    /// Parses a cell of the settings' table. `None` if it does not have the type; lists and maps never do.
     pub fn of_cell(self, text: &str) -> Option<PlainValue<'_>> {
         match self {
             Self::Text => Some(PlainValue::Text(text)),
@@ -100,7 +98,7 @@ impl ValueType {
     }
 }
 
-/// A value that is no list and no map.
+/// A value that is neither a list nor a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainValue<'t> {
     /// For a [`ValueType::Choice`]: one of its names.
@@ -115,17 +113,17 @@ impl<'t> PlainValue<'t> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// The `T` with this name. The table of keys has refused all other names.
+    /// Parses a name. The table of keys has already rejected invalid ones.
     pub fn parsed<T: FromStr>(self) -> Option<T> {
         self.text()?.parse().ok()
     }
 
-    /// The value of a key of the type [`ValueType::Units`].
+    /// For keys of type [`ValueType::Units`].
     pub fn units(self) -> Option<u64> {
         if let Self::Integer(number) = self { Some(number) } else { None }
     }
 
-    /// The value of a key of the type [`ValueType::Integer`].
+    /// For keys of type [`ValueType::Integer`].
     pub fn integer(self) -> Option<u32> {
         self.units().and_then(|number| u32::try_from(number).ok())
     }
@@ -139,7 +137,6 @@ impl<'t> PlainValue<'t> {
     }
 }
 
-/// One key of rule files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     pub section: Section,

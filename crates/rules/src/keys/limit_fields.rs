@@ -1,6 +1,7 @@
-//! The table of the fields of a limit. Its row says everything about a field: the key in rule files, with type and
-//! description; how a value sets it; how `/rlconfig` and the explanation of a request show it; and whether upgrades set
-//! it. The readers, the JSON Schema, `show` and `upgrade` go by the table.
+//! The table of limit fields, which drives the readers, the JSON Schema, `show` and `upgrade`.
+//!
+//! A row has everything about a field: its key with type and description, how a value sets it, how `/rlconfig` and
+//! explanations show it, and whether upgrades may set it.
 
 use std::str::FromStr;
 
@@ -11,16 +12,15 @@ use strum::VariantNames as _;
 
 use super::key::{Key, PlainValue, Section, ValueType};
 
-/// One field of a limit.
 pub(crate) struct LimitField {
-    /// The key in rule files, and the name in `/rlconfig`, in explanations and in the table of upgrades.
+    /// The key in rule files, and the name in `/rlconfig`, explanations and the table of upgrades.
     pub name: &'static str,
     pub value_type: ValueType,
     /// The description in the JSON Schema.
     pub doc: &'static str,
-    /// Whether the field does nothing in an unlimited limit.
+    /// `true` if the field does nothing in an unlimited limit.
     pub is_for_counting: bool,
-    /// Sets the field to a value of the key's type. `None`: `read::limit` reads the key together with other keys.
+    /// Sets the field to a value of the key's type. `None`: `read::limit` reads the key together with others.
     pub set: Option<fn(&mut LimitSpec, PlainValue<'_>)>,
     pub rlconfig: Rlconfig,
     pub explain: Explain,
@@ -34,12 +34,12 @@ impl LimitField {
     }
 }
 
-/// The value in `/rlconfig`; `None` where the field is that of a limit of envoyproxy/ratelimit.
+/// The value in `/rlconfig`; `None` if it is that of a limit of envoyproxy/ratelimit.
 type OptionText = fn(&LimitSpec, &Defaults) -> Option<String>;
 
-/// Where a line of `/rlconfig` has the field.
+/// Where a line of `/rlconfig` shows the field.
 pub(crate) enum Rlconfig {
-    /// At the start, as envoyproxy/ratelimit has it, or nowhere.
+    /// At the start, as in envoyproxy/ratelimit, or not at all.
     Hidden,
     /// Among the options of the limit.
     Option(OptionText),
@@ -47,12 +47,12 @@ pub(crate) enum Rlconfig {
     LastOption(OptionText),
 }
 
-/// The line of the field in an explanation; `None` if a limit does not use the field.
+/// The field's line in an explanation; `None` if a limit does not use the field.
 type ExplainText = fn(&Limit) -> Option<String>;
 
-/// Which limits have a line for the field when a request is explained.
+/// Which limits have a line for the field in an explanation.
 pub(crate) enum Explain {
-    /// None: the line `admits` names the field, or `show::describe` has a line of its own for it.
+    /// None: the line `admits` covers the field, or `show::describe` writes it.
     Elsewhere,
     /// Limits with a counter.
     OfCounter(ExplainText),
@@ -60,16 +60,16 @@ pub(crate) enum Explain {
     OfLimit(ExplainText),
 }
 
-/// Whether a row of the upgrades may set the field, and how the source of its value is told.
+/// Whether upgrades may set the field, and how the source of its value is reported.
 pub(crate) enum Upgradable {
     Never,
-    /// A field that every limit has: whether it has the rule's own value, not a default.
+    /// Every limit has the field; `true` if the value is the rule's own, not a default.
     Always(fn(&LimitSpec, WrittenFields) -> bool),
-    /// A field that a limit may lack: whether the limit has it.
+    /// A limit may lack the field; `true` if it has it.
     Optional(fn(&LimitSpec) -> bool),
 }
 
-/// Which fields of a limit its rule says itself. The others have defaults.
+/// The fields that the rule sets itself. The others have defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenFields {
     pub algorithm: bool,
@@ -77,8 +77,8 @@ pub(crate) struct WrittenFields {
     pub on_store_failure: bool,
 }
 
-/// Names every field of a limit with its keys. A field without a name here does not compile, and neither does a key
-/// without a row in the table.
+/// Lists every limit field with its keys. A field that is missing here does not compile, nor does a key without a row
+/// in the table.
 macro_rules! every_field_has_rows {
     ($($field:ident: $($key:literal)+;)+) => {
         const _: fn(LimitSpec) = |LimitSpec { $($field: _),+ }| ();
@@ -108,7 +108,7 @@ every_field_has_rows! {
     tiers: "tiers";
 }
 
-/// Whether a row has the key. A row that upgrades may set must say how a value sets its field.
+/// `true` if a row has the key. A row that upgrades may set must have `set`.
 const fn has_row(key: &str) -> bool {
     let mut row = 0;
     while row < LIMIT_FIELDS.len() {
@@ -131,7 +131,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// A row for each key of a limit, in the order in which explanations and `/rlconfig` show them.
+/// A row per key of a limit, in the order of explanations and `/rlconfig`.
 pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "requests_per_unit",
@@ -340,12 +340,12 @@ fn choose<T: FromStr>(field: &mut T, value: PlainValue<'_>) {
     }
 }
 
-/// The name of a field that is not as usual.
+/// `None` for the usual value.
 fn unless<T: PartialEq + Into<&'static str>>(usual: T, value: T) -> Option<String> {
     (value != usual).then(|| value.into().to_owned())
 }
 
-/// The tiers of a limit: `internal unlimited, pro 600`.
+/// Formats the tiers of a limit: `internal unlimited, pro 600`.
 pub(crate) fn tiers(spec: &LimitSpec) -> String {
     let tier = |(name, tier): (&String, &Tier)| match tier {
         Tier::Unlimited => format!("{name} unlimited"),
@@ -357,7 +357,6 @@ pub(crate) fn tiers(spec: &LimitSpec) -> String {
     spec.tiers.iter().map(tier).collect::<Vec<_>>().join(", ")
 }
 
-/// When hits are recorded.
 fn charging(charging: Charging) -> &'static str {
     match charging {
         Charging::Prepaid => "prepaid: a hit that is denied is not counted",
@@ -365,7 +364,7 @@ fn charging(charging: Charging) -> &'static str {
     }
 }
 
-/// What happens to a hit that does not fit; `None` for the usual denial.
+/// `None` for the usual denial.
 fn on_over(limit: &Limit) -> Option<&'static str> {
     match limit.spec.on_over {
         OnOver::Deny => None,
@@ -376,7 +375,7 @@ fn on_over(limit: &Limit) -> Option<&'static str> {
     }
 }
 
-/// When answers announce that the limit is nearly used up.
+/// When answers announce that the limit is nearly exhausted.
 fn near(share: Share, spec: &LimitSpec) -> String {
     format!(
         "{share}: answers announce the limit while more than {} units are used",
@@ -384,15 +383,15 @@ fn near(share: Share, spec: &LimitSpec) -> String {
     )
 }
 
-/// What a check of the limit takes.
+/// For limits with `reserve`.
 fn reserve(units: u64) -> String {
     format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
 }
 
-/// What `settle` means.
+/// For limits with `settle`.
 const SETTLE: &str = "an answer has a receipt; the real cost that comes back with it replaces the estimate";
 
-/// What the limit answers if the store fails.
+/// How the limit answers if the store fails.
 fn policy(policy: FailurePolicy) -> &'static str {
     match policy {
         FailurePolicy::Allow => "allow: the hit goes ahead",

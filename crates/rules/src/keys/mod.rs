@@ -1,5 +1,5 @@
-//! The tables of all keys of rule files. The reader checks files against them, for unknown keys, misplaced keys and
-//! wrong types. The JSON Schema is generated from them.
+//! The tables of all keys of rule files. Readers check files against them for unknown keys, misplaced keys and wrong
+//! types, and the JSON Schema is generated from them.
 
 mod key;
 mod limit_fields;
@@ -12,7 +12,6 @@ pub(crate) use self::limit_fields::{
     Explain, LIMIT_FIELDS, LimitField, Rlconfig, Upgradable, WrittenFields, tiers,
 };
 
-/// The key that an error of a limit is about.
 pub(crate) fn key_of(error: &LimitError) -> &'static str {
     match error {
         LimitError::LogTooLong { .. } | LimitError::TooLarge { .. } => "requests_per_unit",
@@ -22,7 +21,6 @@ pub(crate) fn key_of(error: &LimitError) -> &'static str {
     }
 }
 
-/// Every key of every section.
 pub(crate) fn all() -> impl Iterator<Item = Key> {
     LIMIT_FIELDS.iter().map(LimitField::key).chain(KEYS.iter().copied())
 }
@@ -34,18 +32,16 @@ pub(crate) fn find(section: Section, name: &str) -> Option<Key> {
     KEYS.iter().copied().find(|key| key.section == section && key.name == name)
 }
 
-/// Whether the value is a map, so that the values of repeated keys are merged.
+/// `true` if the value is a map, so that the values of repeated keys are merged.
 pub(crate) fn is_merged(name: &str) -> bool {
     let mut keys = all().filter(|key| key.name == name);
     keys.any(|key| matches!(key.value_type, ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers))
 }
 
-/// The names of all keys of a section.
 pub(crate) fn names(section: Section) -> Vec<&'static str> {
     all().filter(|key| key.section == section).map(|key| key.name).collect()
 }
 
-/// The sections that have a key `name`.
 pub(crate) fn sections_of(name: &str) -> Vec<Section> {
     all().filter(|key| key.name == name).map(|key| key.section).collect()
 }

@@ -15,7 +15,7 @@ use crate::keys::Section;
 use crate::problem::ProblemCollector;
 use crate::yaml::{Document, Node};
 
-/// Settings that a document is read with.
+/// Settings for reading a document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadContext<'c> {
     pub defaults: Defaults,
@@ -23,8 +23,8 @@ pub(crate) struct ReadContext<'c> {
     pub calendars: &'c Calendars,
 }
 
-/// Reads the first document of `file`. Returns `None` for a document without a domain, and every problem of the
-/// document in both cases.
+/// Reads the first document of `file`. Returns `None` for a document without a domain, and in both cases all its
+/// problems.
 pub(crate) fn read_document(
     file: &Arc<str>,
     document: &Document,
@@ -71,7 +71,7 @@ pub(super) const KEY_OF_RECEIPTS: &str = "no rule can have the key ratelimitd_re
 const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
     for all instances";
 
-/// The text of a key that may not be missing or empty, else `reason` is reported.
+/// The value of a mandatory key; reports `reason` if it is missing or empty.
 fn required_text<'n>(
     fields: &Fields<'n>,
     name: &str,
@@ -91,7 +91,7 @@ struct NodeReader<'r> {
 }
 
 impl NodeReader<'_> {
-    /// The `descriptors` of the document or of a descriptor. The bounded depth of the YAML tree bounds the recursion.
+    /// Reads `descriptors` of the document or of a descriptor. The bounded depth of the YAML tree bounds the recursion.
     fn read_level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
         let maps = parent.list("descriptors");
         let mut nodes = Vec::with_capacity(maps.size_hint().1.unwrap_or_default());
@@ -99,7 +99,7 @@ impl NodeReader<'_> {
         nodes
     }
 
-    /// Whether a descriptor was reported and left out.
+    /// `true` if a descriptor was reported and left out.
     fn has_invalid_level(fields: &Fields<'_>, nodes: &[NodeDraft]) -> bool {
         nodes.len() < fields.list("descriptors").count()
     }
@@ -175,7 +175,7 @@ impl NodeReader<'_> {
         }
     }
 
-    /// Whether the value of the entry is a tier.
+    /// `true` if the entry's value is a tier.
     fn read_tier(&mut self, key: &str, value: &str, fields: &Fields<'_>) -> bool {
         let is_tier = fields.flag("tier");
         if is_tier && (!value.is_empty() || key.contains('*')) {

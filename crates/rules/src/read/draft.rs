@@ -15,7 +15,7 @@ pub(crate) struct DomainDraft {
     /// `None` if no file sets it.
     pub shard_by: Option<ShardBy>,
     pub nodes: Vec<NodeDraft>,
-    /// The files, or the resources, that have rules of the domain.
+    /// The files or resources with rules of the domain.
     pub documents: Vec<Arc<str>>,
 }
 
@@ -23,18 +23,18 @@ pub(crate) struct DomainDraft {
 #[derive(Clone, Debug)]
 pub(crate) struct NodeDraft {
     pub location: Location,
-    /// The line of the value; `None` without a value, or in a resource.
+    /// `None` without a value, or in a resource.
     pub value_line: Option<u32>,
-    /// Whether the file says `share_threshold`. Without it, it is `false`.
+    /// `true` if the file sets `share_threshold`, to either value.
     pub names_share_threshold: bool,
-    /// The node, with a rule that has no limits yet, and without the nodes below.
+    /// The node without its children; its rule has no limits yet.
     pub spec: NodeSpec,
     /// The valid limits. Without any there is no rule.
     pub limits: Vec<LimitDraft>,
     pub nodes: Vec<NodeDraft>,
-    /// Whether the file gives limits here, valid or not.
+    /// `true` if the file has limits here, valid or not.
     pub names_limits: bool,
-    /// Whether a part of the node was reported and left out.
+    /// `true` if a part of the node was reported and left out.
     pub has_errors: bool,
 }
 
@@ -58,13 +58,13 @@ impl DomainDraft {
 
 fn into_specs(nodes: Vec<NodeDraft>) -> Vec<NodeSpec> {
     let mut specs: Vec<_> = nodes.into_iter().map(NodeDraft::into_spec).collect();
-    // `collect` writes the specs into the larger memory of the drafts.
+    // `collect` reuses the larger allocation of the drafts.
     specs.shrink_to_fit();
     specs
 }
 
 impl NodeDraft {
-    /// The location of the value; that of the node if it is not known.
+    /// The location of the value, or of the node if unknown.
     pub fn value_location(&self) -> Location {
         Location { line: self.value_line.or(self.location.line), ..self.location.clone() }
     }

@@ -17,9 +17,9 @@ pub(super) struct Fields<'n> {
     pub at: Position,
     section: Section,
     fields: Vec<Field<'n>>,
-    /// Known keys whose value, or a part of it, was reported and left out.
+    /// Known keys whose value was reported and left out, at least in part.
     invalid: Vec<&'static str>,
-    /// Whether unknown keys, or keys that are not text, were reported.
+    /// `true` if unknown or non-string keys were reported.
     has_unknown: bool,
 }
 
@@ -80,7 +80,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Reports the elements of a list that are not maps. The other elements are used.
+    /// Reports list elements that are not maps. The other elements are used.
     fn refuse_non_maps(&mut self, name: &'static str, value: &FieldValue<'n>, report: &mut FileReport) {
         let FieldValue::List(nodes) = value else {
             return;
@@ -92,7 +92,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// A key that does not belong to this section: a warning if it belongs to another one.
+    /// Reports a key that does not belong to this section: only a warning if it belongs to another one.
     fn report_foreign_key(&mut self, name: &str, at: &Position, report: &mut FileReport) {
         let sections: Vec<_> = keys::sections_of(name).into_iter().map(Section::label).collect();
         if sections.is_empty() {
@@ -111,28 +111,28 @@ impl<'n> Fields<'n> {
         self.fields.iter().find(|field| field.key.name == name)
     }
 
-    /// Whether the key has a value of its type.
+    /// `true` if the key has a value of its type.
     pub fn has(&self, name: &str) -> bool {
         self.field(name).is_some()
     }
 
-    /// Whether a key or value was reported as an error: a missing key may then be a misspelt one.
+    /// `true` if a key or value was reported as an error: a missing key may then be a misspelled one.
     pub fn has_errors(&self) -> bool {
         self.has_unknown || !self.invalid.is_empty()
     }
 
-    /// Whether the value of the key was reported, so that a second message about it is not needed.
+    /// `true` if the value of the key was reported, so that no second message is needed.
     pub fn is_invalid(&self, name: &str) -> bool {
         self.invalid.contains(&name)
     }
 
-    /// Whether the key needs no message of its own: its value was reported, or it is missing and an unknown key was
-    /// reported, which may be this key misspelt.
+    /// `true` if the key needs no message: its value was reported, or it is missing and an unknown key was reported
+    /// that may be this one misspelled.
     pub fn is_reported(&self, name: &str) -> bool {
         self.is_invalid(name) || self.has_unknown && !self.has(name)
     }
 
-    /// The path of this map, on the line of the key's value; on the line of the map if the key is missing.
+    /// The path of this map, on the line of the key's value, or of the map if the key is missing.
     pub fn position_of(&self, name: &str) -> Position {
         let line = self.field(name).map_or(self.at.line, |field| field.line);
         self.at.on_line(line)
@@ -201,7 +201,7 @@ fn not_a_map_in_list(node: &Node) -> String {
     format!("config error, yaml file contains list of type other than map: {}", text_or_type(node))
 }
 
-/// The value of a key, of the type that the table of keys says.
+/// The value of a key, with the type from the table of keys.
 #[derive(Clone, Debug)]
 enum FieldValue<'n> {
     Plain(PlainValue<'n>),
@@ -213,7 +213,7 @@ impl<'n> FieldValue<'n> {
     /// The value of `key`; `None` for null.
     ///
     /// # Errors
-    /// The reason if the value, or one of several merged values, is not of the key's type.
+    /// The reason if the value, or one of several merged values, does not have the key's type.
     fn of_key(key: Key, value: &MergedValue<'n>) -> Result<Option<Self>, String> {
         let Key { name, value_type, .. } = key;
         let node = value.node();
@@ -239,7 +239,7 @@ impl<'n> FieldValue<'n> {
 /// The value of a key whose type is neither a list nor a map.
 ///
 /// # Errors
-/// The reason if the scalar is not of the key's type.
+/// The reason if the scalar does not have the key's type.
 fn plain_value<'n>(key: Key, scalar: &'n Scalar, node: &Node) -> Result<PlainValue<'n>, String> {
     let Key { name, value_type, .. } = key;
     let wrong_type = || wrong_type(name, value_type, node);
@@ -275,7 +275,7 @@ fn plain_value<'n>(key: Key, scalar: &'n Scalar, node: &Node) -> Result<PlainVal
     }
 }
 
-/// What follows the comma of `{ requests_per_unit: 10,000 }` is a key.
+/// In `{ requests_per_unit: 10,000 }` the part after the comma is a key.
 const AFTER_A_COMMA: &str =
     "; a comma ends the value before it: write a number such as 10,000 without a comma";
 
@@ -283,7 +283,7 @@ fn is_group_of_digits(text: &str) -> bool {
     text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The number that is meant where it is written with commas, quotes, an exponent or zeros in front.
+/// The number that is meant if it is written with commas, quotes, an exponent or leading zeros.
 fn whole_number(text: &str) -> Option<u128> {
     let text = text.replace(',', "");
     let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
@@ -304,7 +304,7 @@ fn wrong_type(name: &str, wanted: ValueType, node: &Node) -> String {
     )
 }
 
-/// A node for a message: its type, and the text of a scalar.
+/// For a message: the type, and the string of a scalar.
 pub(crate) fn type_and_text(node: &Node) -> String {
     match &node.content {
         Content::Scalar(scalar) if ScalarValue::resolve(scalar) != ScalarValue::Null => {
@@ -314,7 +314,7 @@ pub(crate) fn type_and_text(node: &Node) -> String {
     }
 }
 
-/// A node for a message: the text of a scalar, the type of anything else.
+/// For a message: the string of a scalar, the type of anything else.
 fn text_or_type(node: &Node) -> String {
     match &node.content {
         Content::List(_) => "a list".to_owned(),

@@ -17,12 +17,11 @@ use crate::calendar::{CalendarProblem, Calendars};
 use crate::keys::{LIMIT_FIELDS, Section, WrittenFields, key_of};
 use crate::problem::Problem;
 
-/// Whether a descriptor has limits, valid or not.
+/// `true` if a descriptor has limits, valid or not.
 pub(super) fn has_limits(descriptor: &Fields<'_>) -> bool {
     ["rate_limit", "rate_limits"].into_iter().any(|name| descriptor.has(name) || descriptor.is_invalid(name))
 }
 
-/// The valid limits of a descriptor.
 pub(super) fn read_limits(
     descriptor: &Fields<'_>,
     context: ReadContext<'_>,
@@ -83,12 +82,11 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
     }
 }
 
-/// The name of a limit, if it has one.
 fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
 }
 
-/// The algorithm of a limit for messages, with its source if the limit does not name it.
+/// The algorithm for messages, with its source if the limit does not name it.
 fn named(algorithm: Algorithm, fields: &Fields<'_>) -> String {
     let source = if fields.has("algorithm") { "" } else { " (from defaults.algorithm)" };
     format!("{algorithm}{source}")
@@ -117,13 +115,13 @@ struct LimitReader<'r, 'n> {
 }
 
 impl<'n> LimitReader<'_, 'n> {
-    /// Reads the fields and builds the limit of the engine, which finds numbers outside the range in which decisions
-    /// are exact.
+    /// Reads the fields and builds the engine's limit, which rejects values outside the range in which decisions are
+    /// exact.
     fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
         let mut spec = self.read_spec(defaults)?;
         let fields = self.fields;
         if ["requests_per_unit", "unit_multiplier", "burst"].iter().any(|number| fields.is_invalid(number)) {
-            // What is wrong with a number that nobody wrote is no problem of the file.
+            // A mistake in a value that nobody wrote is not a problem of the file.
             return None;
         }
         if let Err(error) = spec.check_reserve() {
@@ -220,7 +218,7 @@ impl<'n> LimitReader<'_, 'n> {
         period
     }
 
-    /// The calendar, unless its keys have mistakes or do nothing.
+    /// The calendar, unless its keys are invalid or have no effect.
     fn read_calendar(&mut self, period: Option<Period>, algorithm: Algorithm) -> Option<Arc<Calendar>> {
         let fields = self.fields;
         let mut report = |key: &str, reason: String| {
@@ -255,7 +253,7 @@ impl<'n> LimitReader<'_, 'n> {
         }
     }
 
-    /// Whether the limit has a burst that its algorithm ignores.
+    /// `true` if the limit has a burst that its algorithm ignores.
     fn has_useless_burst(&mut self, algorithm: Algorithm) -> bool {
         let fields = self.fields;
         let is_useless = fields.has("burst") && !algorithm.has_burst() && !fields.is_invalid("algorithm");
@@ -269,7 +267,7 @@ impl<'n> LimitReader<'_, 'n> {
         is_useless
     }
 
-    /// Whether the limit has a key that only the algorithm `owner` has, and another algorithm.
+    /// `true` if the limit has a key of the algorithm `owner` but another algorithm.
     fn is_for_other(&mut self, owner: Algorithm, algorithm: Algorithm, name: &str) -> bool {
         let fields = self.fields;
         let is_for_other = fields.has(name) && algorithm != owner && !fields.is_invalid("algorithm");

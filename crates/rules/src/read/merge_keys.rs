@@ -1,9 +1,7 @@
-//! Which entries of a YAML map count, after repeated keys and merge keys (`<<`). All other code sees one [`Entry`] per
-//! key.
+//! Resolves repeated keys and merge keys (`<<`) of YAML maps, so that all other code sees one [`Entry`] per key.
 //!
-//! envoyproxy/ratelimit decodes the entries of a map in their order into one Go struct. So the later of two values
-//! wins, whether written or merged. A value that is itself a struct or a Go map wins key by key: a key that only the
-//! earlier value has is kept.
+//! envoyproxy/ratelimit decodes entries in order into one Go struct. So the later of two values wins, written or
+//! merged. Structs and Go maps merge key by key: a key that only the earlier value has is kept.
 
 use std::collections::HashMap;
 
@@ -11,16 +9,15 @@ use super::yaml11::ScalarValue;
 use super::{FileReport, Position};
 use crate::yaml::{Content, Node};
 
-/// A key that counts, with its value.
+/// A key of the resolved map, with its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<'n> {
-    /// The line of the key.
     pub line: u32,
-    /// `None` for a key that is not text.
+    /// `None` for a key that is not a string.
     pub name: Option<&'n str>,
     pub key: &'n Node,
     pub value: MergedValue<'n>,
-    /// Whether an earlier entry gave this key a value.
+    /// `true` if an earlier entry gave this key a value.
     pub overrides: bool,
 }
 
@@ -30,7 +27,7 @@ impl<'n> Entry<'n> {
     }
 }
 
-/// A node, or several maps of which a later one overrides single keys of the earlier ones.
+/// A node, or several maps, with later ones overriding single keys of earlier ones.
 #[derive(Clone, Debug)]
 pub(crate) struct MergedValue<'n> {
     earlier: Vec<&'n Node>,
@@ -56,15 +53,15 @@ impl<'n> MergedValue<'n> {
     }
 }
 
-/// Reads the entries of maps, and warns where an entry written in the map is overridden.
+/// Reads the entries of maps, and warns if an entry written in the map is overridden.
 pub(crate) struct EntryReader<'r> {
-    /// Whether all values of a key are merged. The last one counts alone for other keys.
+    /// Returns `true` for a key whose values are all merged. For other keys only the last value applies.
     pub is_merged: fn(&str) -> bool,
     pub report: &'r mut FileReport,
 }
 
 impl EntryReader<'_> {
-    /// The entries that count, in the order in which their keys first appear. None for a value that is not a map.
+    /// The resolved entries, in the order in which their keys first appear. Empty for a value that is not a map.
     pub fn entries<'n>(&mut self, map: &MergedValue<'n>, at: &Position) -> Vec<Entry<'n>> {
         if map.earlier.is_empty() {
             return self.entries_of_node(map.last, at);
@@ -103,7 +100,7 @@ impl EntryReader<'_> {
         table.into_entries()
     }
 
-    /// The entries that a merge key adds: of several maps the first wins, as YAML 1.1 says.
+    /// The entries that a merge key adds: of several maps the first wins, as in YAML 1.1.
     fn merged_entries<'n>(&mut self, value: &'n Node, at: &Position) -> Vec<Entry<'n>> {
         match &value.content {
             Content::Map(_) => self.entries_of_node(value, at),
@@ -186,7 +183,7 @@ enum Origin {
     Written,
     /// The merge key on this line added the entry.
     MergeKey(u32),
-    /// The entry is from one of several merged maps. The merge itself is reported at the keys of these maps.
+    /// From one of several merged maps. The merge itself is reported at the keys of these maps.
     Part,
 }
 

@@ -9,16 +9,16 @@ use super::yaml11::ScalarValue;
 use super::{FileReport, Position};
 use crate::yaml::{Content, Node, Scalar};
 
-/// Levels of maps and lists in metadata. A level takes up to three nested messages in an answer, and the decoders of
-/// callers refuse messages of 100 levels; Envoy adds some levels when it passes metadata on.
+/// Levels of maps and lists in metadata. A level takes up to three nested messages in an answer, and callers' decoders
+/// reject messages of 100 levels; Envoy adds some when it passes metadata on.
 const MAX_DEPTH: usize = 16;
 
-/// The metadata in `map`. Values that a `Struct` cannot hold are reported and left out.
+/// Reads metadata. Values that a `Struct` cannot hold are reported and left out.
 pub(super) fn read_metadata(map: &MergedValue<'_>, at: &Position, report: &mut FileReport) -> Metadata {
     read_map(map, at, MAX_DEPTH, report)
 }
 
-/// `levels`: the number of levels that the map may have.
+/// `levels`: the maximum depth of the map.
 fn read_map(map: &MergedValue<'_>, at: &Position, levels: usize, report: &mut FileReport) -> Metadata {
     let Some(below) = levels.checked_sub(1) else {
         return too_deep(at, report);
@@ -92,7 +92,7 @@ fn read_scalar(scalar: &Scalar, at: &Position, report: &mut FileReport) -> Metad
     match ScalarValue::resolve(scalar) {
         ScalarValue::Null => Metadata::Null,
         ScalarValue::Bool(flag) => Metadata::Bool(flag),
-        // Numbers of a Struct are doubles: the answer would round above 2^53 in any case.
+        // Numbers of a Struct are doubles, so the answer would round above 2^53 anyway.
         ScalarValue::Int(number) => Metadata::Number(number as f64),
         ScalarValue::Float(number) if number.is_finite() => Metadata::Number(number),
         ScalarValue::Float(_) => {

@@ -1,5 +1,4 @@
-//! Reads one rule file, or one resource: from the YAML tree or the message to drafts of rules, with a problem for
-//! everything that is wrong in it.
+//! Reads one rule file or resource into drafts of rules, and reports everything that is wrong in it.
 
 mod document;
 mod draft;
@@ -67,7 +66,7 @@ impl Position {
         Self { line, path: String::new() }
     }
 
-    /// The value under a key of the map at this position. A long name is shortened: every path below repeats it.
+    /// The value under a key of the map at this position. Shortens a long name, because every path below repeats it.
     pub fn key(&self, name: &str, line: u32) -> Self {
         let (name, more) = excerpt(name);
         let path = match self.path.as_str() {
@@ -77,13 +76,11 @@ impl Position {
         Self { line, path }
     }
 
-    /// An element of the list at this position.
     pub fn element(&self, index: usize, line: u32) -> Self {
         let path = format!("{}[{index}]", self.path);
         Self { line, path }
     }
 
-    /// The same path on another line.
     pub fn on_line(&self, line: u32) -> Self {
         Self { line, path: self.path.clone() }
     }

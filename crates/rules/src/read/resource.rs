@@ -1,5 +1,6 @@
-//! Resources: the rules of one domain that come in a message instead of a file. Reads a message to drafts of rules,
-//! with the errors of a rule file. Warnings are left out: a program wrote the rules, and its user cannot change them.
+//! Reads resources, the rules of one domain in a message instead of a file, into drafts of rules.
+//!
+//! Errors are those of a rule file. Warnings are dropped: a program wrote the rules, and its user cannot change them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub struct ResourceRules {
     pub descriptors: Vec<ResourceDescriptor>,
 }
 
-/// A node of the tree. The fields are those of a rule file.
+/// A node of the tree, with the fields of a rule file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceDescriptor {
     pub key: String,
@@ -45,7 +46,7 @@ pub struct ResourceDescriptor {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceLimit {
-    /// The error is what the message has in place of a unit.
+    /// The error is what the message has instead of a unit.
     pub unit: Result<Unit, String>,
     pub requests_per_unit: u32,
     pub unlimited: bool,
@@ -55,7 +56,7 @@ pub struct ResourceLimit {
     pub replaces: Vec<String>,
 }
 
-/// The draft of `resource`; `None` without a domain. Every problem is returned in both cases.
+/// The draft of `resource`; `None` without a domain. Returns all problems in both cases.
 pub(crate) fn read_resource(
     resource: RuleResource,
     defaults: Defaults,

@@ -1,4 +1,4 @@
-//! Reads `tiers` of a limit: a map from the name of a tier to its number, to `unlimited`, or to a map of both numbers.
+//! Reads `tiers` of a limit: maps a tier's name to its limit, to `unlimited`, or to a map of limit and burst.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,14 @@ use super::{FileReport, Position};
 use crate::keys::{Section, key_of};
 use crate::yaml::{Content, Node};
 
-/// The most tiers of a limit. Each is compiled as a limit of its own; values with numbers of their own are rows of the
-/// exceptions.
+/// Most tiers of a limit, because each is compiled as a limit of its own. Individual limits of single values belong
+/// into exceptions.
 const MAX_TIERS: usize = 1_000;
 
 /// The word for a tier that is not counted.
 const UNLIMITED: &str = "unlimited";
 
-/// The tiers in `map`. `limit` is the limit of the rule, without tiers. Tiers that are not valid are reported and left
-/// out.
+/// Reads the tiers. `limit` is the rule's limit without tiers. Invalid tiers are reported and left out.
 pub(super) fn read_tiers(
     map: &MergedValue<'_>,
     at: &Position,
@@ -149,7 +148,7 @@ mod tests {
         assert_eq!(tiers(1_000), "");
         let expected = "rules:4: a limit has at most 1000 tiers, not 1001; a row of the exceptions gives one value a number of its own (at descriptors[0].rate_limit.tiers)";
         assert_eq!(tiers(1_001), expected);
-        // The names alone are read of a file that has too many.
+        // Of a file with too many, only the names are read.
         assert!(tiers(30_000).contains("not 30000"));
     }
 

@@ -1,4 +1,4 @@
-//! The type and value of a YAML scalar as yaml.v2 (YAML 1.1), the parser of envoyproxy/ratelimit, resolves them.
+//! Resolves YAML scalars like yaml.v2 (YAML 1.1), the parser of envoyproxy/ratelimit.
 
 use crate::yaml::Scalar;
 
@@ -25,7 +25,6 @@ impl ScalarValue {
         }
     }
 
-    /// The value of a scalar.
     pub(crate) fn resolve(scalar: &Scalar) -> Self {
         if !scalar.is_plain {
             return Self::Text;
@@ -66,8 +65,8 @@ fn resolve_number(text: &str) -> ScalarValue {
     }
 }
 
-/// Decimal, or base 2, 8 or 16 with the prefix `0b`, `0o` or `0x`; a leading `0` without a letter means octal.
-/// Underscores between digits are ignored.
+/// Parses decimal numbers, or base 2, 8 or 16 with the prefix `0b`, `0o` or `0x`; a leading `0` without a letter means
+/// octal. Ignores underscores between digits.
 fn parse_integer(unsigned: &str) -> Option<i128> {
     let (digits, radix) = match unsigned.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&unsigned[2..], 16),
@@ -86,8 +85,8 @@ fn parse_integer(unsigned: &str) -> Option<i128> {
     has_digits.then_some(value)
 }
 
-/// Whether yaml.v2 resolves the text as a float: digits, an optional point and an optional exponent. Underscores are
-/// ignored, but the first character may not be one.
+/// `true` if yaml.v2 resolves the string as a float: digits, an optional point and an optional exponent. Underscores
+/// are ignored, but the first character may not be one.
 fn is_float(unsigned: &str) -> bool {
     if !unsigned.starts_with(|c: char| c == '.' || c.is_ascii_digit()) {
         return false;
@@ -125,7 +124,7 @@ mod tests {
             ("-7", ScalarValue::Int(-7)),
             ("1_000", ScalarValue::Int(1000)),
             ("010", ScalarValue::Int(8)),    // octal
-            ("08", ScalarValue::Float(8.0)), // no octal number
+            ("08", ScalarValue::Float(8.0)), // not an octal number
             ("0x1F", ScalarValue::Int(31)),
             ("0b101", ScalarValue::Int(5)),
             ("0x", ScalarValue::Text),

@@ -1,15 +1,15 @@
-//! Says how the limit that applies came from the limit of a rule: `60 -> tier pro 600 (tenants.csv:17) -> x2 = 1200
-//! until 2026-12-01T00:00:00Z (incidents.yaml:3)`. No text has a value of a request.
+//! Formats how an applied limit came from the limit of a rule, without values of the request: `60 -> tier pro 600
+//! (tenants.csv:17) -> x2 = 1200 until 2026-12-01T00:00:00Z (incidents.yaml:3)`.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use engine::{Change, ChangedBy, Derivation, DerivationStep};
 
-/// The last second of the year 9999, the last one that a timestamp can name.
+/// The last second of the year 9999, the last one that a timestamp can represent.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// The way from the number of the rule to the limit that applies, in one line.
+/// The steps from the rule's limit to the applied limit, in one line.
 #[must_use]
 pub fn derivation_text(derivation: &Derivation) -> String {
     let mut text = derivation.from.to_string();
@@ -50,7 +50,7 @@ fn change_text(change: &Change) -> String {
     }
 }
 
-/// Why the rows of a derivation exist, as their files say: a line for each row with a reason or an author.
+/// Why the exceptions of a derivation exist: a line for each with a reason or an author.
 pub(super) fn reasons(derivation: &Derivation) -> impl Iterator<Item = String> {
     derivation.steps.iter().filter_map(|step| {
         let ChangedBy::Row(row) = &step.by else { return None };

@@ -1,5 +1,4 @@
-//! Explains which limits apply to a request and why: the nodes that its descriptors match, the limits with their
-//! parameters, and the keys of their counters.
+//! Explains which limits apply to a request and why: matching nodes, limits with their parameters, and counter keys.
 
 use base::escaped;
 use engine::{
@@ -12,12 +11,11 @@ use super::describe_limit;
 use crate::keys::{Explain, LIMIT_FIELDS, tiers};
 use crate::load::AppliedUpgrades;
 
-/// A request explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The explanation; each line ends with `\n`.
+    /// Each line ends with `\n`.
     pub text: String,
-    /// The number of descriptors with at least one limit that is not replaced.
+    /// Number of descriptors with at least one limit that is not replaced.
     pub matched: usize,
 }
 
@@ -64,7 +62,7 @@ fn unknown_domain(out: &mut String, rules: &RuleSet, domain: &str) {
     push_line!(out, "Domains with rules: {}.", join_names(&known));
 }
 
-/// The failure policies of the limits that can deny the request, each with the label of the limit.
+/// The failure policies of the limits that can deny the request, each with the limit's label.
 fn policies<'d>(descriptors: &'d [ExplainedDescriptor<'_>]) -> Vec<(&'d str, FailurePolicy)> {
     let mut policies = Vec::new();
     for ExplainedLimit { limit, planned, .. } in descriptors.iter().flat_map(|explained| &explained.limits) {
@@ -77,7 +75,7 @@ fn policies<'d>(descriptors: &'d [ExplainedDescriptor<'_>]) -> Vec<(&'d str, Fai
     policies
 }
 
-/// Warns where one request meets several policies: the answer without the store then depends on all of them.
+/// Warns if several policies apply to one request: without the store, its answer depends on all of them.
 fn explain_mixed_policies(out: &mut String, policies: &[(&str, FailurePolicy)]) {
     let Some((_, first)) = policies.first() else { return };
     if policies.iter().all(|(_, policy)| policy == first) {
@@ -97,16 +95,15 @@ fn explain_mixed_policies(out: &mut String, policies: &[(&str, FailurePolicy)]) 
 struct ShownDescriptor<'d, 'r> {
     domain: &'d DomainRules,
     upgrades: &'d AppliedUpgrades,
-    /// The entries as they are shown.
+    /// The entries as shown.
     entries: Vec<String>,
     explained: &'d ExplainedDescriptor<'r>,
-    /// The plan of the request.
     plan: &'d Plan,
     now_us: u64,
 }
 
 impl ShownDescriptor<'_, '_> {
-    /// Appends the matched nodes and the limits. Returns whether a limit applies.
+    /// Appends the matched nodes and the limits. Returns `true` if a limit applies.
     fn explain_descriptor(&self, out: &mut String) -> bool {
         push_line!(out, "Domain '{}', descriptor {}", self.domain.name, self.entries.join(","));
         let ExplainedDescriptor { walk, rule, is_override, limits } = self.explained;
@@ -124,7 +121,7 @@ impl ShownDescriptor<'_, '_> {
                     Some(end) => push_line!(out, "No limit: {}.", no_limit_reason(end)),
                     None => self.explain_mismatch(out),
                 }
-                // A row that blocks denies a descriptor without a limit, too.
+                // A blocking exception denies a descriptor without a limit, too.
                 let derivations = limits.iter().filter_map(|limit| limit.derivation.as_ref());
                 for derivation in derivations {
                     push_line!(out, "Every hit is denied nevertheless:");
@@ -172,7 +169,7 @@ impl ShownDescriptor<'_, '_> {
         push_line!(out, "That level has: {}.", child_names(node));
     }
 
-    /// Appends a limit with what became of it. `of_rule` is the limit as its rule has it. Returns whether it applies.
+    /// Appends a limit and its use. `of_rule` is the limit as its rule has it. Returns `true` if it applies.
     fn explain_limit(&self, out: &mut String, of_rule: Option<&Limit>, explained: &ExplainedLimit) -> bool {
         let ExplainedLimit { limit, derivation, planned } = explained;
         let charge = match planned {
@@ -203,7 +200,7 @@ impl ShownDescriptor<'_, '_> {
         if limit.blocked || limit.quantity == Quantity::Unlimited {
             return true;
         }
-        // What a counter has does not apply to a limit of 0.
+        // Lines about a counter do not apply to a limit of 0.
         let has_counter = limit.has_counter();
         if let Some(window) = describe_limit::window(&limit.spec, self.now_us).filter(|_| has_counter) {
             push_line!(out, "    window            {window}");
@@ -228,7 +225,7 @@ impl ShownDescriptor<'_, '_> {
     }
 }
 
-/// The fields of a limit that have lines of their own: those of its counter first.
+/// Appends the fields of a limit that have their own lines: those of its counter first.
 fn explain_fields(out: &mut String, limit: &Limit) {
     let has_counter = limit.has_counter();
     let mut of_limit = String::new();
@@ -252,7 +249,7 @@ fn is_exempt(derivation: &Derivation) -> bool {
     derivation.steps.iter().any(|step| step.change == Change::Exempt)
 }
 
-/// How the limit came about, and why its rows exist.
+/// How the limit came about, and why its exceptions exist.
 fn explain_derivation(out: &mut String, derivation: &Derivation) {
     push_line!(out, "    exception         {}", derivation_text(derivation));
     for reason in reasons(derivation) {
@@ -260,7 +257,7 @@ fn explain_derivation(out: &mut String, derivation: &Derivation) {
     }
 }
 
-/// `key=value`; of a secret value the hash that stands in the key of its counter.
+/// `key=value`; for a secret value, the hash used in the counter key.
 fn shown_entry(rules: &RuleSet, domain: &DomainRules, entry: &Entry) -> String {
     let hidden = rules.hidden_value(&domain.name, entry);
     format!("{}={}", entry.key, hidden.as_deref().unwrap_or(&entry.value))

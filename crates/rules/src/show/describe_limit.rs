@@ -50,7 +50,7 @@ pub(super) fn parameters(limit: &Limit) -> String {
     }
 }
 
-/// Which counters are on the same node of a Redis Cluster.
+/// Which counters share a node of a Redis Cluster.
 pub(super) fn shard_by(shard_by: ShardBy) -> &'static str {
     match shard_by {
         ShardBy::FirstEntry => "first_entry: one cluster node for all descriptors with this first entry",
@@ -63,7 +63,7 @@ fn rate(spec: &LimitSpec) -> String {
     format!("{} per {}", spec.requests_per_unit, period(spec))
 }
 
-/// The period. Without a calendar it says how many days a month and a year have.
+/// The period. Without a calendar it includes the days of a month and a year.
 fn period(spec: &LimitSpec) -> String {
     let days = match spec.period.unit() {
         _ if spec.calendar.is_some() => None,
@@ -74,7 +74,7 @@ fn period(spec: &LimitSpec) -> String {
     days.map_or_else(|| spec.period.to_string(), |days| format!("{} of {days} days", spec.period))
 }
 
-/// The window of a calendar at `now_us`, in local time; `None` without a calendar.
+/// The calendar window at `now_us`, in local time; `None` without a calendar.
 pub(super) fn window(spec: &LimitSpec, now_us: u64) -> Option<String> {
     let calendar = spec.calendar.as_ref()?;
     let zone = calendar.zone();

@@ -1,4 +1,4 @@
-//! The rules in force in the format of `/rlconfig` of envoyproxy/ratelimit.
+//! The active rules in the format of envoyproxy/ratelimit's `/rlconfig`.
 
 use std::fmt::Write as _;
 
@@ -6,9 +6,9 @@ use engine::{Defaults, Limit, LimitSpec, Rule, RuleSet, ShardBy};
 
 use crate::keys::{LIMIT_FIELDS, Rlconfig};
 
-/// One line per limit, in the order of the files:
-/// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. Keys that
-/// envoyproxy/ratelimit does not have follow in the same format, for limits that use them.
+/// One line per limit, in file order: `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false,
+/// quota_mode: false`. Keys that envoyproxy/ratelimit does not have follow in the same format, for limits that use
+/// them.
 #[must_use]
 pub fn rlconfig(rules: &RuleSet) -> String {
     let mut out = String::new();
@@ -39,8 +39,8 @@ fn push_limit(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
     out.push('\n');
 }
 
-/// Appends the options in which a limit and its rule differ from those of envoyproxy/ratelimit, which are all windows
-/// aligned to the epoch, postpaid.
+/// Appends the options in which a limit and its rule differ from envoyproxy/ratelimit, where all are epoch-aligned
+/// windows and postpaid.
 fn push_options(out: &mut String, rule: &Rule, spec: &LimitSpec, defaults: &Defaults) {
     let mut last = String::new();
     for field in LIMIT_FIELDS {

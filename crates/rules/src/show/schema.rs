@@ -6,7 +6,7 @@ use strum::VariantNames as _;
 
 use crate::keys::{self, Key, Section, ValueType};
 
-/// The schema (draft 07). `config/rules.schema.json` contains its text.
+/// The schema (draft 07), as in `config/rules.schema.json`.
 #[must_use]
 pub fn schema() -> Value {
     let mut root = section(Section::File);
@@ -100,7 +100,7 @@ fn reference(section: Section) -> Value {
     }
 }
 
-/// A regular expression for any of `words` in upper, lower or mixed case. JSON Schema has no flag for that.
+/// A regular expression for any of `words` in any case. JSON Schema has no flag for that.
 fn any_case(words: &[&str]) -> String {
     let word = |word: &&str| -> String {
         word.chars().map(|c| format!("[{}{}]", c.to_ascii_lowercase(), c.to_ascii_uppercase())).collect()

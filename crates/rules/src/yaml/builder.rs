@@ -1,5 +1,5 @@
-//! The two sides of the parser, and their bounds: the characters that it reads, and the tree that is built from its
-//! events. The builder keeps its own stack, so that nothing recurses over the input.
+//! Both ends of the YAML parser, with their bounds: the characters that it reads, and the tree built from its events.
+//! The builder keeps its own stack, so nothing recurses over the input.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ use saphyr_parser::{Event, Span};
 
 use super::tree::{Node, YamlError, start_line};
 
-/// The deepest nesting of lists and maps. A level of descriptors takes two of these levels.
+/// Deepest nesting of lists and maps. A level of descriptors takes two of these levels.
 const MAX_DEPTH: usize = 100;
-/// The nodes of a document: keys, values, lists and maps. About 40,000 rules with one limit each; a node costs about
-/// 70 bytes, and the same again for a moment when a long list ends.
+/// Nodes of a document: keys, values, lists and maps. About 40,000 rules with one limit each; a node takes about 70
+/// bytes, and briefly twice that when a long list ends.
 const MAX_NODES: usize = 400_000;
 /// Anchors are kept until the end of the document.
 const MAX_ANCHORS: usize = 10_000;
@@ -21,7 +21,7 @@ const MAX_ANCHORS: usize = 10_000;
 const MAX_ALIASED_NODES: usize = 200_000;
 
 /// The parser keeps all tokens of a list or map in brackets until the closing bracket, because the whole may be the key
-/// of a map. A token takes about 200 bytes of memory, and one or two of its text, so the input is bounded before the
+/// of a map. A token takes about 200 bytes of memory and one or two bytes of input, so the input is bounded before the
 /// parser returns an event. A token has at least one indicator of weight 2, or two quotes of weight 1: about 200,000
 /// tokens, or a rule file of 10,000 rules as JSON.
 const MAX_WEIGHT: usize = 400_000;
@@ -34,7 +34,7 @@ struct OpenNode {
     is_map: bool,
 }
 
-/// The tree as far as it has been parsed.
+/// The tree as parsed so far.
 #[derive(Default)]
 pub(super) struct TreeBuilder {
     open: Vec<OpenNode>,
@@ -50,8 +50,8 @@ impl TreeBuilder {
         self.root
     }
 
-    /// Removes the last element of the document, if the document is a list and the element has ended. The bounds on
-    /// nodes and aliases then are those of the next element.
+    /// Removes the last element if the document is a list and the element has ended. The bounds on nodes and aliases
+    /// then apply to the next element.
     pub fn take_element(&mut self) -> Option<Node> {
         match self.open.as_mut_slice() {
             [OpenNode { is_map: false, children, .. }] => {
@@ -149,13 +149,12 @@ impl TreeBuilder {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadAhead {
     weight: Rc<Cell<usize>>,
-    /// The line that was read last, from 1.
+    /// The line last read, from 1.
     line: Rc<Cell<u32>>,
-    /// The first character that YAML does not allow, if the text has one.
+    /// The first character that YAML does not allow, if there is one.
     control: Rc<Cell<Option<char>>>,
 }
 
-/// Whether YAML allows this character.
 fn is_allowed(letter: char) -> bool {
     match letter {
         '\t' | '\n' | '\r' | '\u{85}' => true,
@@ -165,12 +164,12 @@ fn is_allowed(letter: char) -> bool {
 }
 
 impl ReadAhead {
-    /// Call it before the parser returns an event.
+    /// Call before the parser returns an event.
     pub fn restart(&self) {
         self.weight.set(0);
     }
 
-    /// Call it after the parser has returned an event.
+    /// Call after the parser has returned an event.
     pub fn check(&self) -> Result<(), YamlError> {
         if let Some(control) = self.control.get() {
             let reason = format!("control characters are not allowed (U+{:04X})", u32::from(control));
@@ -183,7 +182,7 @@ impl ReadAhead {
         Err(YamlError { line: self.line.get(), reason })
     }
 
-    /// Whether the parser may read on after `next`.
+    /// `true` if the parser may read on after `next`.
     fn add(&self, next: char) -> bool {
         match next {
             '\n' => self.line.set(self.line.get().saturating_add(1)),
@@ -201,7 +200,7 @@ impl ReadAhead {
     }
 }
 
-/// The characters of a text, up to the bound of its [`ReadAhead`].
+/// The characters of a string, up to the bound of its [`ReadAhead`].
 #[derive(Debug)]
 pub(super) struct BoundedChars<'t> {
     chars: Chars<'t>,

@@ -1,7 +1,7 @@
-//! YAML text to a tree with line numbers. Knows neither rules nor settings, and does not interpret scalars.
+//! Parses YAML into a tree with line numbers, without interpreting scalars.
 //!
-//! Like envoyproxy/ratelimit, it reads the first document only. Depth, size and alias expansion are bounded, and so is
-//! the memory of the parser: a file of the wrong kind must not take the process down.
+//! Only the first document is read, as in envoyproxy/ratelimit. Depth, size, alias expansion and the parser's memory
+//! are bounded: a file of the wrong kind must not take the process down.
 
 mod builder;
 mod tree;
@@ -17,9 +17,9 @@ pub fn parse(text: &str) -> Result<Document, YamlError> {
     parse_with(text, |_| Ok(()))
 }
 
-/// Reads the first document of `text`, and passes each element of its list to `on_element` as soon as it has ended. So
-/// a long list needs no more memory than its largest element, and the bounds of a document are those of an element.
-/// What is returned is the document without these elements: an empty list, unless the document is something else.
+/// Reads the first document of `text`, and passes each element of its list to `on_element` as soon as it ends. A long
+/// list then needs no more memory than its largest element, and the bounds of a document apply to each element. Returns
+/// the document without these elements: an empty list, unless the document is something else.
 pub fn parse_list(
     text: &str,
     mut on_element: impl FnMut(Node) -> Result<(), YamlError>,
@@ -63,12 +63,12 @@ impl<'t> Events<'t> {
     fn next_event(&mut self) -> Result<Option<(Event<'t>, Span)>, YamlError> {
         self.read_ahead.restart();
         let event = self.parser.next_event().transpose();
-        // First: the parser has seen the end of its input, which is an error of its own in most places.
+        // Checked first: the parser has seen the end of its input, which usually is an error of its own.
         self.read_ahead.check()?;
         event.map_err(|error| YamlError::from_scan(&error, self.text))
     }
 
-    /// The line on which another document starts. Call after the end of the first.
+    /// The line on which a second document starts. Call after the end of the first.
     fn second_document(&mut self) -> Result<Option<u32>, YamlError> {
         let following = self.next_event()?;
         Ok(following
@@ -258,7 +258,7 @@ mod tests {
         let kept = [
             ("a: !!binary aGVsbG8=\n", r#"{a: "hello"}"#),
             ("a: !!binary |\n  aGVs\n  bG8=\n", r#"{a: "hello"}"#),
-            ("a: !!binary NQ==\n", r#"{a: "5"}"#), // text, not a number
+            ("a: !!binary NQ==\n", r#"{a: "5"}"#), // a string, not a number
             ("a: !!binary ''\n", r#"{a: ""}"#),
         ];
         for (text, expected) in kept {

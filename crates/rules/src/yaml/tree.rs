@@ -1,4 +1,4 @@
-//! The tree: nodes with the line on which they start, scalars with the text as written; and why a text has no tree.
+//! The tree: nodes with the line on which they start, and scalars as written; and parse errors.
 
 use std::rc::Rc;
 
@@ -6,16 +6,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use saphyr_parser::{ScalarStyle, ScanError, Span, Tag};
 
-/// This many bytes of a scalar count as one node, so that aliases of long texts are bounded too.
+/// This many bytes of a scalar count as one node, so that aliases of long strings are bounded too.
 const TEXT_BYTES_PER_NODE: usize = 64;
 
-/// A node of the tree. A clone shares the nodes below it with the original.
+/// Clones share the nodes below.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The line on which the node starts, from 1.
+    /// The first line of the node, from 1.
     pub line: u32,
     pub content: Content,
-    /// The number of nodes below and including this one; a long text counts as several.
+    /// The number of nodes from here down, including this one; a long string counts as several.
     pub(super) size: u32,
     /// The number of levels below this one; the depth of a document is bounded far below 255.
     pub(super) height: u8,
@@ -25,20 +25,19 @@ pub struct Node {
 pub enum Content {
     Scalar(Scalar),
     List(Rc<[Node]>),
-    /// The pairs as written: repeated keys and merge keys are still in place.
+    /// The pairs as written, including repeated keys and merge keys.
     Map(Rc<[(Node, Node)]>),
 }
 
-/// A scalar as written.
 #[derive(Clone, Debug)]
 pub struct Scalar {
     pub text: Rc<str>,
-    /// Neither quoted nor tagged as text or binary, so the scalar may be a number, a boolean or null.
+    /// Neither quoted nor tagged as string or binary, so the scalar may be a number, a boolean or null.
     pub is_plain: bool,
 }
 
 impl Scalar {
-    /// Whether YAML reads the scalar as null: nothing, `~` or `null`, not quoted.
+    /// `true` if YAML reads the scalar as null: nothing, `~` or `null`, not quoted.
     pub fn is_null(&self) -> bool {
         self.is_plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
@@ -59,7 +58,7 @@ impl Node {
     }
 
     /// # Errors
-    /// Why a `!!binary` value is not text.
+    /// Why a `!!binary` value is not a string.
     pub(super) fn scalar(
         line: u32,
         text: &str,
@@ -88,10 +87,10 @@ impl Node {
     }
 }
 
-/// The text of a value with the tag `!!binary`, which is in base64 and may have line breaks.
+/// Decodes a value with the tag `!!binary`, which is base64 and may have line breaks.
 ///
 /// # Errors
-/// Why there is no text.
+/// Why it cannot be decoded to a string.
 fn decode_binary(value: &str) -> Result<String, &'static str> {
     let digits: String = value.split_ascii_whitespace().collect();
     let bytes = STANDARD.decode(digits).map_err(|_| "the value of !!binary is not base64")?;
@@ -108,17 +107,17 @@ fn into_pairs(nodes: Vec<Node>) -> Vec<(Node, Node)> {
     pairs
 }
 
-/// The line on which `span` starts.
+/// The first line of `span`.
 pub(super) fn start_line(span: Span) -> u32 {
     line_number(span.start.line())
 }
 
 pub(super) fn line_number(line: usize) -> u32 {
-    // Reached by no rule file: `rules` bounds their size. A larger settings file only gets wrong lines in messages.
+    // Never reached by rule files: `rules` bounds their size. A larger settings file only gets wrong lines in messages.
     u32::try_from(line).unwrap_or(u32::MAX)
 }
 
-/// A message quotes at most this many characters of a value.
+/// Characters of a value that a message may quote.
 const MAX_EXCERPT_CHARS: usize = 60;
 
 /// The beginning of `text` for a message, and `...` if the text is longer.
@@ -129,7 +128,7 @@ pub fn excerpt(text: &str) -> (&str, &'static str) {
     }
 }
 
-/// Why a text cannot be parsed, or exceeds a bound.
+/// Why a document cannot be parsed, or exceeds a bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlError {
     pub line: u32,
@@ -167,8 +166,7 @@ impl YamlError {
     }
 }
 
-/// The line that a tab indents, if this is what the error is about. A text that goes on over several lines begins on an
-/// earlier one.
+/// The line that a tab indents, if the error is about that. A scalar over several lines starts on an earlier one.
 fn indenting_tab(error: &ScanError, text: &str) -> Option<usize> {
     if !error.info().contains("tab") {
         return None;

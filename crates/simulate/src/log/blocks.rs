@@ -1,17 +1,16 @@
-//! Whole lines in blocks: a block is what one parser gets at once.
+//! Splits a log into blocks of whole lines: one block is the unit of work of a parser.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Bytes of a usual block, but for the rest of its last line: large enough that handing it over costs nothing beside
+/// Usual size of a block, up to the end of its last line: large enough that handing it over costs nothing compared with
 /// parsing it.
 const BLOCK_BYTES: usize = 256 * 1024;
 /// Longer lines are not parsed: only their beginning is kept.
 pub(crate) const MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// Whole lines of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// The number of the first line, from 1.
+    /// Number of the first line, from 1.
     pub first_line: u64,
     pub bytes: Vec<u8>,
 }
@@ -26,7 +25,6 @@ impl Block {
     }
 }
 
-/// Splits a stream into blocks.
 pub(crate) struct BlockReader<R> {
     stream: BufReader<R>,
     next_line: u64,
@@ -71,7 +69,7 @@ impl<R: Read> BlockReader<R> {
         Ok(Some(Block { first_line, bytes }))
     }
 
-    /// Reads lines until there are enough for a block or the stream ends. After an error `bytes` has those before it.
+    /// Reads lines until they fill a block or the stream ends. After an error `bytes` has the lines before it.
     fn read_lines(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         self.stream.by_ref().take(BLOCK_BYTES as u64).read_to_end(bytes)?;
         if bytes.last().is_none_or(|last| *last == b'\n') {
@@ -86,7 +84,7 @@ impl<R: Read> BlockReader<R> {
     }
 }
 
-/// The lines of a block with their numbers, without line ends; blank ones are left out.
+/// The lines of a block with their numbers, without line ends and blank lines.
 pub(crate) fn lines(block: &Block) -> impl Iterator<Item = (u64, &[u8])> {
     let (bytes, mut start) = (block.bytes.as_slice(), 0);
     let ends = memchr::memchr_iter(b'\n', bytes).chain(std::iter::once(bytes.len()));
@@ -102,7 +100,7 @@ pub(crate) fn lines(block: &Block) -> impl Iterator<Item = (u64, &[u8])> {
 mod tests {
     use super::*;
 
-    /// Returns at most this many bytes at once, and then an error.
+    /// Returns at most this many bytes per read, and then an error.
     struct Stream<'t>(&'t [u8], usize, Option<io::ErrorKind>);
 
     impl Read for Stream<'_> {

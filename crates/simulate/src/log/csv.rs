@@ -1,10 +1,9 @@
-//! Lines of comma-separated values, as RFC 4180 has them, but for line breaks within quotes.
+//! Comma-separated values as in RFC 4180, but without line breaks within quotes.
 
 use std::borrow::Cow;
 
 use super::fault::LineFault;
 
-/// The columns of a line.
 pub(super) fn split_csv(line: &str) -> Result<Vec<Cow<'_, str>>, LineFault> {
     let mut values = Vec::new();
     let mut rest = line;

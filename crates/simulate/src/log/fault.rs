@@ -5,25 +5,21 @@ use map::ValueFault;
 /// Why a line cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineFault {
-    /// A column of a text format is missing or has another shape.
+    /// A column of a text format is missing or malformed.
     #[error("not a line of the format {format}: no {column} after {bytes} bytes")]
     Column { format: &'static str, column: &'static str, bytes: usize },
-    /// A line of JSON cannot be parsed.
     #[error("not a JSON object: {0}")]
     Json(String),
-    /// A line of CSV has a quote that does not end, or too few columns.
+    /// A quote without an end, or too few columns.
     #[error("not a line of this CSV file: {0}")]
     Csv(&'static str),
-    /// Bytes that are not text.
     #[error("invalid UTF-8 after {0} bytes")]
     NotUtf8(usize),
     /// Longer than the longest line that is read.
     #[error("longer than {0} bytes")]
     TooLong(usize),
-    /// The value of a field cannot be used.
     #[error(transparent)]
     Value(#[from] ValueFault),
-    /// A recorded request that is not valid.
     #[error("{0}")]
     Request(String),
 }

@@ -1,19 +1,17 @@
-//! The formats of access logs, the fields that each has, and how a format is recognized from the first lines of a log.
+//! The formats of access logs, their fields, and how the first lines of a log reveal its format.
 
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use super::haproxy::{HAPROXY_FIELDS, split_haproxy};
 use super::text_layout::{ENVOY, ISTIO, NGINX};
 
-/// The format of the lines of a log: the values of `--format`, in the order of the documentation.
+/// The values of `--format`, in the order of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Format {
-    /// Recorded requests, as `replay` reads them. Needs no map.
+    /// Recorded requests, as for `replay`. Needs no map.
     Jsonl,
-    /// Envoy's default text.
     Envoy,
-    /// Istio's default text.
     Istio,
     /// One JSON object per line with the keys of Envoy Gateway's default.
     EnvoyJson,
@@ -21,13 +19,13 @@ pub enum Format {
     Nginx,
     /// `option httplog`, with or without a syslog header.
     Haproxy,
-    /// Comma-separated values; the first line has the names of the fields.
+    /// Comma-separated values; the first line names the fields.
     Csv,
     /// One JSON object per line.
     Json,
 }
 
-/// Fields of Envoy's JSON under the names that the text formats have, so that one map fits both.
+/// Gives fields of Envoy's JSON the names of the text formats, so that one map fits both.
 const ENVOY_JSON_ALIASES: [(&str, &str); 4] = [
     ("path", "x-envoy-origin-path"),
     ("code", "response_code"),
@@ -42,7 +40,7 @@ impl Format {
         self.into()
     }
 
-    /// The names of all fields; `None` if they are those of the log's own lines.
+    /// The names of all fields; `None` if only the log's own lines define them.
     pub(super) fn fields(self) -> Option<Vec<&'static str>> {
         match self {
             Self::Jsonl => Some(Vec::new()),
@@ -60,7 +58,7 @@ impl Format {
         ENVOY_JSON_ALIASES.iter().find(is_alias).map_or(field, |(_, own)| own)
     }
 
-    /// The field with the time at which the request began, where the format has one.
+    /// The field with the time at which the request began, if the format has one.
     pub(crate) fn time_field(self) -> Option<&'static str> {
         match self {
             Self::Envoy | Self::Istio | Self::EnvoyJson => Some("start_time"),
@@ -71,10 +69,10 @@ impl Format {
     }
 }
 
-/// The format that most of these lines have; `None` if no format has half of them.
+/// The format of most of these lines; `None` if no format matches half of them.
 pub(crate) fn recognize<'l>(lines: impl Iterator<Item = &'l str> + Clone) -> Option<Format> {
     let total = lines.clone().count();
-    // The first of the list wins a tie: it is the narrower format.
+    // Earlier formats win ties, because they are narrower.
     let order = [
         Format::Jsonl,
         Format::EnvoyJson,
@@ -107,7 +105,7 @@ fn has_format(format: Format, line: &str) -> bool {
     }
 }
 
-/// Names of fields, at least two, without spaces around them.
+/// `true` for at least two field names without spaces around them.
 fn is_csv_header(line: &str) -> bool {
     let is_name = |name: &str| {
         let name = name.trim_matches('"');

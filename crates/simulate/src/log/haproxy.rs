@@ -1,4 +1,4 @@
-//! Lines of HAProxy's `option httplog`, with or without a header of syslog.
+//! Lines of HAProxy's `option httplog`, with or without a syslog header.
 
 use super::fault::LineFault;
 use super::text_layout::split_request_line;
@@ -25,7 +25,7 @@ pub(super) const HAPROXY_FIELDS: [&str; 15] = [
 /// The values of [`HAPROXY_FIELDS`].
 pub(super) fn split_haproxy(line: &str) -> Result<[&str; HAPROXY_FIELDS.len()], LineFault> {
     let missing = |column| LineFault::Column { format: "haproxy", column, bytes: 0 };
-    // The date in brackets is the second column: what is before the column before it is the header of syslog.
+    // The date in brackets is the second column: anything before the first column is the syslog header.
     let date = line.find(" [").ok_or_else(|| missing("[accept date]"))?;
     let client = line[..date].rsplit(' ').next().unwrap_or_default();
     // An IPv6 address has no brackets: the port is after the last colon.

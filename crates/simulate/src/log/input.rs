@@ -1,4 +1,4 @@
-//! Files of a log or standard input, plain or compressed.
+//! Opens the files of a log or standard input, plain or compressed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,18 +14,17 @@ use super::piped::Piped;
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A file of the log that is open.
+/// An open file of the log.
 pub struct Input {
     /// As given; `-` for standard input.
     pub name: String,
-    /// The size of the file, compressed if it is; `None` for a stream.
+    /// Size of the file as stored, in bytes; `None` for a stream.
     pub size: Option<u64>,
-    /// Bytes read so far of this size.
+    /// Bytes read of this size.
     pub read_bytes: Arc<AtomicU64>,
     pub(crate) stream: Box<dyn Read + Send>,
 }
 
-/// A file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {cause}")]
 pub struct InputError {
@@ -35,8 +34,8 @@ pub struct InputError {
 }
 
 impl Input {
-    /// Opens a file, or standard input for `-`. What is compressed is recognized by its first bytes. `stop` ends a
-    /// stream that may be silent for long, standard input or a pipe; it has no effect on a file.
+    /// Opens a file, or standard input for `-`. Recognizes compression by the first bytes. `stop` ends a stream that
+    /// may be silent for long, standard input or a pipe; it has no effect on a file.
     ///
     /// # Errors
     /// [`InputError`] if the file cannot be opened.
@@ -76,10 +75,9 @@ impl Input {
     }
 }
 
-/// A stream as its first bytes say it is. They are read with the first bytes of the text: a pipe may be silent when it
-/// is opened.
+/// A stream that chooses its decompression when it is first read: a pipe may be silent when it is opened.
 enum Decompressed<R> {
-    /// Nothing is read.
+    /// Nothing has been read.
     Unknown {
         source: Option<R>,
     },
@@ -111,13 +109,13 @@ fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Re
             Box::new(ZstdFrames::new(buffered))
         }
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => return Err(unread_compression("xz")),
-        // The head of the first block follows: a log may begin with these letters.
+        // The header of the first block must follow: a log may begin with these letters.
         [b'B', b'Z', b'h', _, 0x31, 0x41, 0x59, 0x26, 0x53, 0x59] => return Err(unread_compression("bzip2")),
         _ => Box::new(buffered),
     })
 }
 
-/// `program` is the one that compressed the file and decompresses it.
+/// `program`: the one that compressed the file and can decompress it.
 fn unread_compression(program: &str) -> io::Error {
     let reason = format!(
         "it is compressed with {program}, but only gzip (.gz) and Zstandard (.zst) are read; decompress it first: {program} \
@@ -126,7 +124,7 @@ fn unread_compression(program: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
-/// Counts what is read from a stream.
+/// Counts the bytes read from a stream.
 struct Counted<R> {
     stream: R,
     read_bytes: Arc<AtomicU64>,
@@ -152,7 +150,7 @@ impl<R: BufRead> ZstdFrames<R> {
         Self { source, decoder: FrameDecoder::new(), is_in_frame: false }
     }
 
-    /// Starts the next frame. Returns false at the end of the file.
+    /// Starts the next frame. Returns `false` at the end of the file.
     fn start_frame(&mut self) -> io::Result<bool> {
         loop {
             if self.source.fill_buf()?.is_empty() {

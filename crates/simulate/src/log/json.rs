@@ -1,4 +1,4 @@
-//! One JSON object: the values of the fields that are wanted. The others are skipped without a copy.
+//! Reads the wanted fields of one JSON object, and skips the others without a copy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::fault::LineFault;
 
-/// Fills `values` with the fields of `names`; `a.b` is the field `b` of the object `a`, or a key that is `a.b` itself.
+/// Fills `values` with the fields of `names`; `a.b` is the field `b` of the object `a`, or a key that is literally
+/// `a.b`.
 pub(super) fn read_object<'l>(
     line: &'l str,
     names: &[String],
@@ -27,7 +28,7 @@ struct Fields<'a, 'l> {
     values: &'a mut Selected<'l>,
 }
 
-/// A key, borrowed where it has no escapes.
+/// Borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Key<'l>(#[serde(borrow)] Cow<'l, str>);
 
@@ -55,7 +56,7 @@ impl<'l> Visitor<'l> for Fields<'_, 'l> {
     }
 }
 
-/// The rest of a path after a key that it begins with: empty, or with a dot at its start.
+/// The rest of a path after a key that it begins with: empty, or with a leading dot.
 fn below<'p>(path: &'p str, key: &str) -> Option<&'p str> {
     path.strip_prefix(key).filter(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -66,13 +67,13 @@ fn field<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     value.as_object()?.iter().find_map(|(key, value)| field(value, below(path, key)?))
 }
 
-/// A text, a number or a boolean as text. Of a list the first of these: Caddy and Traefik write headers as lists.
-/// `None` for null, for an object, and for the text `-`.
+/// A string, number or boolean as a string; for a list, its first such element: Caddy and Traefik write headers as
+/// lists. `None` for null, for an object, and for the string `-`.
 fn text(value: &Value) -> Option<Cow<'static, str>> {
     match value {
         Value::Null | Value::Object(_) => None,
         Value::Bool(flag) => Some(Cow::Borrowed(if *flag { "true" } else { "false" })),
-        // The shortest decimal that reads as this number: what the log has, to 15 digits.
+        // The shortest decimal that reads as this number, which is what the log has, to 15 digits.
         Value::Number(number) if number.is_f64() => number.as_f64().map(|number| number.to_string().into()),
         Value::Number(number) => Some(number.to_string().into()),
         Value::String(text) => (text != "-").then(|| text.clone().into()),

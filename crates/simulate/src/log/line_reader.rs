@@ -1,4 +1,4 @@
-//! From a line to the values of the fields that a map wants.
+//! Reads a line into the values of the fields that a map wants.
 
 use std::borrow::Cow;
 
@@ -15,26 +15,26 @@ use super::text_layout::{ENVOY, ISTIO, NGINX, TextLayout};
 /// A field that a format does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownField {
-    /// The position among the wanted fields.
+    /// Index among the wanted fields.
     pub index: usize,
     pub known: Vec<String>,
 }
 
-/// Reads lines of one file.
+/// Reads the lines of one file.
 #[derive(Clone, Debug)]
 pub(crate) struct LineReader {
     format: Format,
     /// For formats with columns: the columns of the wanted fields. For JSON: empty.
     columns: Vec<usize>,
-    /// For JSON: the names of the wanted fields in the lines, and then those of `literal`.
+    /// For JSON: the wanted fields' names in the lines, then those of `literal`.
     names: Vec<String>,
-    /// For JSON: wanted fields that lines may also have under the name that the map uses, each with the place of this
-    /// name in `names`.
+    /// For JSON: wanted fields that lines may also have under the map's name for them, each with the index of this name
+    /// in `names`.
     literal: Vec<(usize, usize)>,
 }
 
 impl LineReader {
-    /// A reader of the fields `wanted`. `header` is the first line of a CSV file.
+    /// Creates a reader of the fields `wanted`. `header`: the first line of a CSV file.
     ///
     /// # Errors
     /// [`UnknownField`] for the first field that the format does not have.
@@ -46,7 +46,7 @@ impl LineReader {
         let mut known: Option<Vec<String>> =
             format.fields().map(|fields| fields.into_iter().map(str::to_owned).collect());
         if format == Format::Csv {
-            // A header that is no CSV has no names, so that the first wanted one is unknown.
+            // An invalid CSV header has no names, so the first wanted one is unknown.
             let names = split_csv(header).unwrap_or_default();
             known = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
         }
@@ -106,7 +106,7 @@ impl LineReader {
                 values.truncate(self.names.len() - self.literal.len());
                 Ok(values)
             }
-            // Recorded requests have no fields: `map` reads them whole.
+            // Recorded requests have no fields: they are read whole.
             Format::Jsonl => Ok(Selected::new()),
         }
     }
@@ -117,7 +117,7 @@ impl LineReader {
     }
 }
 
-/// `-` is how the text formats write a missing value.
+/// The text formats write `-` for a missing value.
 fn present(value: &str) -> Option<Cow<'_, str>> {
     (value != "-" && !value.is_empty()).then_some(Cow::Borrowed(value))
 }

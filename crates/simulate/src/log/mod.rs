@@ -1,6 +1,4 @@
-//! Access logs: from files to lines, and from a line to the values of its fields.
-//!
-//! Knows the formats of lines and nothing of rules: which fields become descriptors is decided by `map`.
+//! Reads access logs: files into lines, and lines into field values. The crate `map` turns fields into descriptors.
 
 mod blocks;
 mod csv;

@@ -1,5 +1,5 @@
-//! A stream that may be silent for long, such as standard input: a thread of its own waits for it, so that its reader
-//! can be told to stop.
+//! Reads a stream that may be silent for long, such as standard input, in a separate thread, so that its reader can
+//! stop.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Chunks that wait to be read.
+/// Chunks in the queue.
 const WAITING_CHUNKS: usize = 8;
 /// How often a blocked reader checks the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -17,18 +17,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Piped {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,
-    /// Bytes of `chunk` that are read.
+    /// Bytes of `chunk` already read.
     read: usize,
     /// Ends the stream.
     stop: Arc<AtomicBool>,
 }
 
 impl Piped {
-    /// Reads `stream` in a thread of its own, which ends with the stream, or after the next chunk when nobody reads any
-    /// more.
+    /// Reads `stream` in a thread that ends with the stream, or after the next chunk once the reader is gone.
     ///
     /// # Errors
-    /// If there is no thread.
+    /// If the thread cannot be started.
     pub fn new(mut stream: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let (sender, chunks) = sync_channel(WAITING_CHUNKS);
         let read_all = move || {
@@ -58,7 +57,7 @@ impl Piped {
 impl Read for Piped {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.read == self.chunk.len() {
-            // What has come before it was told to stop is still read.
+            // Whatever arrived before the stop is still read.
             let patience = if self.stop.load(Ordering::Relaxed) { Duration::ZERO } else { LOOK_EVERY };
             match self.chunks.recv_timeout(patience) {
                 Ok(chunk) => (self.chunk, self.read) = (chunk?, 0),

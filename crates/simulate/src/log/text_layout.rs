@@ -1,11 +1,10 @@
-//! The layouts of text formats: their columns in order.
+//! Column layouts of the text formats.
 
 use Column::{Bare, Bracketed, Optional, Quoted, RequestLine};
 use smallvec::SmallVec;
 
 use super::fault::LineFault;
 
-/// One column of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Column {
     Bare(&'static str),
@@ -13,11 +12,10 @@ pub(super) enum Column {
     Quoted(&'static str),
     /// `"METHOD PATH PROTOCOL"`: three fields.
     RequestLine,
-    /// As [`Column::Bare`], at the end of the line, and may be missing.
+    /// Like [`Column::Bare`], at the end of the line, and optional.
     Optional(&'static str),
 }
 
-/// The columns of a text format.
 #[derive(Debug)]
 pub(super) struct TextLayout {
     pub name: &'static str,
@@ -73,7 +71,7 @@ pub(super) const ISTIO: TextLayout = TextLayout {
     ],
 };
 
-/// The format `combined` of nginx, with two columns that operators add.
+/// nginx's `combined`, with two columns that operators add.
 pub(super) const NGINX: TextLayout = TextLayout {
     name: "nginx",
     columns: &[
@@ -95,7 +93,7 @@ pub(super) const NGINX: TextLayout = TextLayout {
 pub(super) type TextValues<'l> = SmallVec<[&'l str; 32]>;
 
 impl TextLayout {
-    /// The names of the fields, in the order in which [`TextLayout::split`] returns their values.
+    /// Field names, in the order of [`TextLayout::split`].
     pub fn fields(&self) -> Vec<&'static str> {
         let names = self.columns.iter().flat_map(|column| match column {
             Bare(name) | Bracketed(name) | Quoted(name) | Optional(name) => vec![*name],
@@ -131,7 +129,7 @@ impl TextLayout {
     }
 }
 
-/// What is left of a line.
+/// The unparsed rest of a line.
 struct Columns<'l> {
     line: &'l str,
     rest: &'l str,
@@ -142,7 +140,7 @@ impl<'l> Columns<'l> {
         Self { line, rest: line }
     }
 
-    /// The number of bytes read.
+    /// Bytes read.
     pub fn position(&self) -> usize {
         self.line.len() - self.rest.len()
     }
@@ -151,7 +149,7 @@ impl<'l> Columns<'l> {
         self.rest.is_empty()
     }
 
-    /// Text up to the next space.
+    /// Up to the next space.
     pub fn bare(&mut self) -> Option<&'l str> {
         if self.rest.is_empty() {
             return None;
@@ -176,7 +174,7 @@ impl<'l> Columns<'l> {
         Some(self.take(1, 1 + end, 2 + end))
     }
 
-    /// Takes `start..end` of the rest as a column that has `length` bytes with its delimiters, and the space after it.
+    /// Takes `start..end` of the rest as a column of `length` bytes including delimiters, and the space after it.
     fn take(&mut self, start: usize, end: usize, length: usize) -> &'l str {
         let column = &self.rest[start..end];
         let after = &self.rest[length..];
@@ -185,7 +183,7 @@ impl<'l> Columns<'l> {
     }
 }
 
-/// Method, path and protocol of a request line. A path may have spaces in logs of bad requests.
+/// Splits a request line into method, path and protocol. Logged paths of bad requests may contain spaces.
 pub(super) fn split_request_line(request: &str) -> (&str, &str, &str) {
     let (method, rest) = request.split_once(' ').unwrap_or((request, ""));
     match rest.rsplit_once(' ') {

@@ -1,6 +1,6 @@
-//! What the page shows of a report: the same JSON with shorter lists, so that the page is small enough for a mail.
+//! Shortens the lists of a report for the page, so that the page is small enough to mail.
 //!
-//! A report has up to 1,500 steps and some hundred points for each limit. A picture 1,000 pixels wide shows fewer.
+//! A report has up to 1,500 steps and some hundred points per limit. A picture 1,000 pixels wide shows fewer.
 
 use std::cmp::Reverse;
 
@@ -9,31 +9,29 @@ use serde::Serialize;
 use super::heat_map::{self, HeatMap};
 use crate::report::{AlgorithmsOfLimit, ComparisonTimeline, LimitReport, Report, Timeline, WhatIfPoint};
 
-/// Limits with a section of their own: those with most requests over the limit. The table has all limits.
+/// Limits with their own section: those with the most requests over the limit. The table has all limits.
 const SECTIONS: usize = 20;
-/// Keys in the table.
 const KEYS: usize = 50;
 /// Keys that the slider of a section names.
 const KEYS_OF_SECTION: usize = 10;
-/// Limits whose algorithms are drawn: those with most requests over the limit.
+/// Limits whose algorithms are drawn: those with the most requests over the limit.
 const ALGORITHM_PICTURES: usize = 3;
-/// Round lengths of a column.
+/// Round lengths of a column, in seconds.
 const COLUMNS_S: [u64; 18] = [
     60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 14_400, 21_600, 43_200, 86_400, 172_800, 345_600,
     604_800, 1_209_600, 2_419_200,
 ];
 
-/// What the script of the page draws.
+/// What the page's script draws.
 #[derive(Serialize)]
 pub(super) struct Excerpt {
     report: Report,
     sections: Vec<Section>,
 }
 
-/// A limit with a section of its own.
 #[derive(Serialize)]
 struct Section {
-    /// The place of the limit in the report.
+    /// Index of the limit in the report.
     rule: usize,
     heat: Option<HeatMap>,
 }
@@ -67,7 +65,7 @@ impl Excerpt {
     }
 }
 
-/// The places of at most `most` items with the largest counts, rising.
+/// Indexes of the at most `most` items with the largest counts, ascending.
 fn largest<T, C: Ord>(items: &[T], most: usize, count: impl Fn(&T) -> C) -> Vec<usize> {
     let mut places: Vec<usize> = (0..items.len()).collect();
     places.sort_by_key(|place| Reverse(count(&items[*place])));
@@ -83,14 +81,14 @@ fn least_over(limits: &[LimitReport]) -> u64 {
     over.get(KEYS - 1).copied().unwrap_or(0)
 }
 
-/// Keeps the keys in the table, at least `least`.
+/// Keeps the keys that the table shows, and at least `least`.
 fn keep_keys(limit: &mut LimitReport, least: usize, least_over: u64) {
     let in_table = limit.top_denied.iter().take_while(|key| key.over >= least_over).count();
     limit.top_denied.truncate(least.max(in_table));
     limit.top_denied.shrink_to_fit();
 }
 
-/// The curves of a limit with a section.
+/// Shortens the curves of a limit with a section.
 fn shorten(limit: &mut LimitReport, points: usize, columns: &JoinedSteps) {
     let mut marks = vec![limit.limit];
     marks.extend(limit.units_in_force());
@@ -133,7 +131,7 @@ fn join_algorithms(limits: &mut [AlgorithmsOfLimit], columns: &JoinedSteps) {
     }
 }
 
-/// At most about `most` points, spread evenly over the list: the first, the last and all for which `is_kept` holds.
+/// Thins a list evenly to about `most` points, including the first, the last and all for which `is_kept` holds.
 fn thinned<T: Copy>(points: &[T], most: usize, is_kept: impl Fn(&T) -> bool) -> Vec<T> {
     let (count, last) = (points.len(), points.len().saturating_sub(1));
     let is_next = |place: usize| count <= most || place * most / count != (place + 1) * most / count;
@@ -147,7 +145,6 @@ fn thinned<T: Copy>(points: &[T], most: usize, is_kept: impl Fn(&T) -> bool) -> 
 /// The steps of all lists, joined to columns of a round length.
 struct JoinedSteps {
     step_s: u64,
-    /// Steps of a column.
     steps: usize,
 }
 

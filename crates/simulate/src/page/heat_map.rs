@@ -5,19 +5,18 @@ use serde::Serialize;
 use crate::report::Timeline;
 
 const HOURS_OF_WEEK: usize = 7 * 24;
-/// In a log up to this length no hour of the week repeats.
+/// Logs up to this length get no map, because no hour of the week repeats in them.
 const LEAST_SPAN_S: u64 = 2 * 86_400;
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct HeatMap {
-    /// The length of the log.
+    /// Length of the log.
     span_s: u64,
-    /// Requests over the limit by hour of the week, from Monday, 00:00 UTC; `None` for hours that the log does not
-    /// have.
+    /// Requests over the limit by hour of the week, from Monday, 00:00 UTC; `None` for hours outside the log.
     over: Vec<Option<u64>>,
 }
 
-/// Nothing unless the log has more than two days, steps of at most an hour, and requests over the limit.
+/// `None` unless the log has more than two days, steps of at most an hour, and requests over the limit.
 pub(super) fn by_hour_of_week(timeline: &Timeline) -> Option<HeatMap> {
     let span_s = timeline.step_s * timeline.over.len() as u64;
     if span_s <= LEAST_SPAN_S || timeline.step_s > 3_600 || timeline.over.iter().all(|over| *over == 0) {
@@ -42,7 +41,7 @@ mod tests {
 
     #[test]
     fn steps_are_summed_by_hour_of_the_week() {
-        // Eight days in steps of 15 minutes, so that the first Monday is there twice.
+        // Eight days in steps of 15 minutes, so that the first Monday occurs twice.
         let over = (0..8 * 96).map(|step| u64::from(step % 96 == 4) * 3).collect();
         let timeline = Timeline { start_us: MONDAY_US, step_s: 900, over, ..Timeline::default() };
         let week = by_hour_of_week(&timeline).expect("eight days");

@@ -1,7 +1,6 @@
-//! The report as one HTML page that needs no network: the report as JSON, and a script that draws it.
+//! Renders the report as one HTML page that needs no network: the report as JSON, and a script that draws it.
 //!
-//! Knows the report only. The page forbids itself the network: its Content-Security-Policy allows nothing but its own
-//! style sheet and script, by their digests.
+//! The page's Content-Security-Policy allows nothing but its own style sheet and script, by their digests.
 
 mod excerpt;
 mod heat_map;
@@ -25,7 +24,6 @@ const SCRIPT: &str = concat!(
     include_str!("page.js"),
 );
 
-/// The page.
 #[must_use]
 pub fn html(report: &Report) -> String {
     let parts = [
@@ -35,7 +33,7 @@ pub fn html(report: &Report) -> String {
         ("<!-- data -->", json(&Excerpt::new(report))),
         ("<!-- script -->", SCRIPT.to_owned()),
     ];
-    // In the order of the skeleton: no part is searched for a place.
+    // In the order of the skeleton, so no inserted part is searched for placeholders.
     let mut page = String::new();
     let mut rest = SKELETON;
     for (place, part) in parts {
@@ -47,10 +45,10 @@ pub fn html(report: &Report) -> String {
     page + rest
 }
 
-/// A value as JSON for a `<script>` element: neither `</script>` nor `<!--` can occur in it.
+/// Escapes JSON for a `<script>` element: neither `</script>` nor `<!--` can occur in it.
 fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("texts and numbers under names");
-    // These occur in strings only, where JSON allows the number of any character.
+    // These occur only in strings, where JSON allows an escape for any character.
     escaped_json(text).replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
@@ -61,7 +59,7 @@ mod tests {
     #[test]
     fn style_sheet_and_script_cannot_end_their_elements() {
         assert!(!STYLE.contains("</") && !SCRIPT.contains("</") && !SCRIPT.contains("<!--"));
-        // The parser of HTML changes CR LF, and the digests would differ.
+        // HTML parsers change CR LF, so the digests would differ.
         assert!(!STYLE.contains('\r') && !SCRIPT.contains('\r'));
     }
 

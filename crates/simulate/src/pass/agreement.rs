@@ -1,9 +1,8 @@
-//! Simulated denials against those that the log has, and how far in time the two are from agreeing.
+//! Compares simulated denials with those in the log, and explains differences by the log's clock.
 //!
-//! A log has the time at which a request began, rounded to its clock; the decision was made a little later. So the
-//! request that comes first after a unit has become free need not be the one that got it. Such a difference is of the
-//! clock if the decision would have been the other one a little earlier or later. The unit is then missing to another
-//! request of the same counter: that difference follows from the first one.
+//! A log has the rounded time at which a request began; the decision came a little later. So the request that got a
+//! freed unit need not be the first one in the log. A difference is attributed to the clock if the decision flips a
+//! little earlier or later; the mirror difference of the same counter follows from it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,23 +15,23 @@ use super::options::text_hash;
 use super::planned::{Counter, Observation, RequestPlan};
 use crate::report::{Agreement, ShiftCount, percent, share_ppm};
 
-/// How far the time of a request is moved; at most a tenth of the time in which its limit frees a unit.
+/// Shifts of a request's time, limited to a tenth of the time in which its limit frees a unit.
 const SHIFTS_US: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Counters with a difference that another one may follow from: memory is bounded.
+/// Counters with a difference that another one may follow from. Bounds memory.
 const MAX_OPEN: usize = 65_536;
 
-/// The counters of a request that was denied when the log was written and fits now, but would have been over their
-/// limits some time earlier.
+/// The counters of a request that the log denied and that fits now, but would have been over its limits some time
+/// earlier.
 #[derive(Clone, Debug)]
 pub(super) struct EarlierDenial {
-    /// The index in [`SHIFTS_US`].
+    /// Index in [`SHIFTS_US`].
     shift: usize,
     /// Hashes of the keys that are over then.
     keys: SmallVec<[u64; 2]>,
 }
 
-/// Looks for the shortest time before `t_us` at which the counters, as they are now, would deny the request. `None` if
-/// they deny it now, or at none of the times.
+/// Finds the shortest time before `t_us` at which the counters, as they are now, would deny the request. `None` if they
+/// deny it now, or at none of the times.
 pub(super) fn earlier_denial(counters: &Counters, plan: &RequestPlan, t_us: u64) -> Option<EarlierDenial> {
     let charges = &plan.charges;
     let over_at = |t_us| {
@@ -50,10 +49,8 @@ pub(super) fn earlier_denial(counters: &Counters, plan: &RequestPlan, t_us: u64)
     shifts.find_map(|(shift, us)| Some(EarlierDenial { shift, keys: over_at(t_us.saturating_sub(*us))? }))
 }
 
-/// A counter of a request.
 #[derive(Clone, Copy, Debug)]
 struct ShiftedCounter {
-    /// The hash of its key.
     key: u64,
     period_us: u64,
     /// A larger shift explains nothing: it would make any request fit.
@@ -65,7 +62,7 @@ impl ShiftedCounter {
         let period_us = limit.period.us();
         let frees_all_at_once = limit.algorithm == Algorithm::FixedWindow;
         let units = if frees_all_at_once { 1 } else { limit.requests_per_unit.max(1) };
-        // A tenth of the time in which a unit becomes free: by chance a tenth of all differences vanish.
+        // With a tenth of the time in which a unit is freed, a tenth of all differences vanish by chance.
         Self { key, period_us, largest_shift_us: period_us / units / 10 }
     }
 }
@@ -73,10 +70,10 @@ impl ShiftedCounter {
 /// A difference that another one of the same counter may follow from.
 #[derive(Clone, Copy, Debug)]
 struct OpenDifference {
-    /// Units that the counter of the log has used more than the simulated one.
+    /// Units used in the log beyond those in the simulation.
     units: i64,
     shift: usize,
-    /// After this time nothing follows from it.
+    /// Nothing follows from it after this time.
     until_us: u64,
 }
 
@@ -90,7 +87,7 @@ pub(super) struct AgreementTally {
 }
 
 impl AgreementTally {
-    /// Counts the simulated decision about a request. `limits` are those of the rules that made it.
+    /// Counts the simulated decision about a request. `limits`: those of the rules that made it.
     pub fn count(
         &mut self,
         seen: Observation,
@@ -108,7 +105,7 @@ impl AgreementTally {
         let plan = simulated.plan;
         let is_deciding =
             |counter: &&Counter| !is_denied || simulated.is_over(counter.charge) && !counter.never_denies;
-        // A map gives requests no limits of their own, so every limit is one of the rules.
+        // A map creates no overrides, so every limit belongs to a rule.
         let counter = |counter: &Counter| {
             let limit = limits.get(counter.limit)?;
             Some(ShiftedCounter::new(text_hash(plan.charges.get(counter.charge).0), &limit.spec))
@@ -128,7 +125,7 @@ impl AgreementTally {
             (shift, counters.into_iter().filter(|counter| keys.contains(&counter.key)).collect())
         };
         let Some(shift) = shift else { return };
-        // A request that several limits deny has the wait of the longest one, so one limit that is slow enough will do.
+        // A request that several limits deny has the longest of their waits, so one slow enough limit suffices.
         if !counters.iter().any(|counter| SHIFTS_US[shift] <= counter.largest_shift_us) {
             return;
         }
@@ -139,7 +136,8 @@ impl AgreementTally {
         }
     }
 
-    /// The shift of an earlier difference from which this one follows: the counter of the log had a unit more or less.
+    /// Returns the shift of an earlier difference that this one follows from: the log's counter had a unit more or
+    /// less.
     fn follows(&mut self, t_us: u64, difference: i64, counters: &[ShiftedCounter]) -> Option<usize> {
         let mut found = None;
         for ShiftedCounter { key, .. } in counters {
@@ -167,7 +165,7 @@ impl AgreementTally {
         }
     }
 
-    /// The report; `None` without requests. `of` names the rules that were simulated.
+    /// `None` without requests. `of` names the rules that were simulated.
     pub fn agreement(&self, of: &str) -> Option<Agreement> {
         let [[both_admit, only_simulated], [only_recorded, both_deny]] = self.recorded;
         let recorded = only_recorded + both_deny;
@@ -197,7 +195,7 @@ impl AgreementTally {
     }
 }
 
-/// The denials first: in most logs nearly all requests are admitted, and they agree with any rules.
+/// Denials first: in most logs nearly all requests are admitted, which agrees with any rules.
 fn summary(agreement: &Agreement) -> String {
     let Agreement { both_deny, only_recorded, only_simulated, .. } = agreement;
     let rules = if agreement.of == "compare" { " by the rules in force" } else { "" };

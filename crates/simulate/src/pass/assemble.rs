@@ -1,4 +1,4 @@
-//! From the counts of a pass to its report.
+//! Builds the report from the counts of a pass.
 
 use base::with_commas;
 use engine::{Limit, OnOver, Rule};
@@ -19,10 +19,9 @@ use crate::report::{
     WhatIfPoint, percent, share_ppm,
 };
 
-/// Ticks of the log's clock in the period of a limit that can be trusted.
+/// A limit's counts are reliable if its period has this many ticks of the log's clock.
 const MIN_TICKS: u64 = 10;
 
-/// The report of a pass.
 pub(super) fn assemble(
     rules: &RuleSets,
     mapped: Mapped<'_>,
@@ -114,7 +113,7 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The report of the limits that came with requests, if there were any.
+    /// The report of overrides, if there were any.
     fn overrides(&self) -> Option<LimitReport> {
         let index = self.rules.judged.limits().len();
         let row = self.tally.rows.get(index).filter(|row| row.asked > 0)?;
@@ -131,7 +130,7 @@ impl Context<'_> {
     fn limit_report(&self, index: usize, rule: &Rule, limit: &Limit) -> LimitReport {
         let row = &self.tally.rows[index];
         let peaks = self.peaks(index);
-        // What another number of the rule would do to keys that have their number from elsewhere: nothing.
+        // Excludes keys whose limit comes from elsewhere: another value in the rule would not affect them.
         let peaks_by_rule = self.peaks_by_rule(index);
         let is_swept = is_swept(&limit.spec);
         let swept = self.tally.sweep.as_ref().filter(|_| is_swept && !row.is_thinned);
@@ -195,18 +194,18 @@ impl Context<'_> {
         SortedPeaks::new(keys.map(|key| &key.peaks), self.tally.keys.weight())
     }
 
-    /// The peaks of the keys that have the number of the rule.
+    /// The peaks of the keys that have the rule's own limit.
     fn peaks_by_rule(&self, index: usize) -> SortedPeaks {
         let keys = self.judged_keys(index).filter(|key| key.has_rule_number);
         SortedPeaks::new(keys.map(|key| &key.peaks), self.tally.keys.weight())
     }
 
-    /// Keys that the judged limit was asked for.
+    /// Keys that used the candidate limit.
     fn judged_keys(&self, index: usize) -> impl Iterator<Item = &KeyStatistics> {
         self.tally.keys.keys_of(index).filter(|key| key.asked > 0)
     }
 
-    /// What does not depend on the limit.
+    /// The counts that do not depend on the limit.
     fn counts(
         &self,
         index: usize,
@@ -253,7 +252,7 @@ impl Context<'_> {
         }
     }
 
-    /// The limit in force with the label of the judged one.
+    /// The current limit with the label of the candidate.
     fn in_force_counts(&self, index: usize) -> Option<InForceCounts> {
         let limit = self.tally.limit_in_force(self.rules, index)?;
         let row = &self.tally.rows[index];
@@ -270,7 +269,7 @@ impl Context<'_> {
     }
 }
 
-/// Two sentences for a person: what is denied, and whom it hits.
+/// Two sentences for a person: what is denied, and whom it affects.
 fn verdict(report: &Report) -> String {
     let totals = &report.totals;
     if totals.requests == 0 {

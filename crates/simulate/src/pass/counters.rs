@@ -1,4 +1,4 @@
-//! Decides requests by each rule set, on counters of its own.
+//! Decides requests by each rule set, on separate counters.
 
 use base::clock::SystemClock;
 use engine::{Decision, Enforcement, Outcomes, Plan, RetryAfter};
@@ -7,21 +7,20 @@ use store::memory::{MemoryOptions, MemoryStore};
 use super::options::RuleSets;
 use super::planned::{PlannedRequest, RequestPlan};
 
-/// The most counters of a rule set, in about 440 MB: a simulation by one rule set takes less than 1 GB.
+/// Most counters of a rule set, in about 440 MB: a simulation of one rule set takes less than 1 GB.
 pub(super) const MAX_COUNTERS: usize = 2_750_000;
-/// How long a counter is kept after it equals an unused one: verdicts are asked about earlier times.
+/// How long a counter is kept after it equals an unused one, because verdicts for earlier times are needed.
 const LOOK_BACK_US: u64 = 1_000_000;
 
 /// The counters of one rule set. Times never step back.
 pub(super) type Counters = MemoryStore<SystemClock>;
 
-/// No counters are used yet.
 pub(super) fn new_counters() -> Counters {
     let options = MemoryOptions { max_keys: MAX_COUNTERS, grace_us: LOOK_BACK_US };
     MemoryStore::reproducible(options, SystemClock)
 }
 
-/// A request as one rule set has decided it.
+/// A request as decided by one rule set.
 #[derive(Debug)]
 pub(super) struct Decided<'r> {
     pub plan: &'r RequestPlan,
@@ -29,7 +28,6 @@ pub(super) struct Decided<'r> {
     outcomes: Outcomes,
 }
 
-/// The decisions about one request.
 pub(super) struct Decisions<'r> {
     pub judged: Decided<'r>,
     pub in_force: Option<Decided<'r>>,
@@ -37,7 +35,6 @@ pub(super) struct Decisions<'r> {
 }
 
 impl Decided<'_> {
-    /// Whether a charge is over its limit.
     pub fn is_over(&self, charge: usize) -> bool {
         self.outcomes.is_over(charge)
     }
@@ -51,7 +48,7 @@ impl Decided<'_> {
 }
 
 impl<'r> Decisions<'r> {
-    /// The decision to compare with the one in the log: that of [`RuleSets::of_log`].
+    /// The decision to compare with the log: that of [`RuleSets::of_log`].
     pub fn of_log(&self) -> &Decided<'r> {
         self.in_force.as_ref().unwrap_or(&self.judged)
     }
@@ -90,7 +87,7 @@ impl AllCounters {
         }
     }
 
-    /// Counters that were removed because there were too many: after that, limits admit too much.
+    /// Counters evicted because there were too many: after that, limits admit too much.
     pub fn evictions(&self) -> u64 {
         self.by_rule_set.iter().map(|counters| counters.stats().evictions).sum()
     }

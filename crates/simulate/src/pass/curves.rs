@@ -1,4 +1,4 @@
-//! The curves of one limit: keys by demand, percentiles, what other limits would do, and which one to choose.
+//! The curves of one limit: keys by demand, percentiles, the effect of other limits, and a recommendation.
 
 use super::options::RecommendationBounds;
 use super::peaks::{Peaks, WINDOWS_S};
@@ -6,7 +6,7 @@ use super::positions::{Histogram, rounded_up};
 use super::tally::Row;
 use crate::report::{DemandPoint, PeakWindow, Percentiles, Recommendation, WhatIfPoint};
 
-/// The fewest keys for which a recommendation is made.
+/// Fewest keys for a recommendation.
 const MIN_KEYS: u64 = 200;
 
 /// The peaks of the kept keys of one limit, each list sorted.
@@ -31,7 +31,7 @@ impl SortedPeaks {
         sorted
     }
 
-    /// The number of keys, by estimate if they are sampled.
+    /// Number of keys; an estimate if they are sampled.
     pub fn keys(&self) -> u64 {
         self.own.len() as u64 * self.weight
     }
@@ -47,7 +47,7 @@ impl SortedPeaks {
         percentiles(&self.own)
     }
 
-    /// Keys whose demand in one window is above a limit.
+    /// Keys whose demand in one window exceeds a limit.
     pub fn keys_over(&self, limit: u64) -> u64 {
         let above = self.own.len() - self.own.partition_point(|peak| u64::from(*peak) <= limit);
         above as u64 * self.weight
@@ -79,16 +79,16 @@ fn percentiles(sorted: &[u32]) -> Percentiles {
     Percentiles { p50: at(500), p90: at(900), p99: at(990), p999: at(999), max: at(1_000) }
 }
 
-/// What other limits would do.
+/// The effect of other limits.
 pub(super) enum Curve<'a> {
-    /// Read off the counts of a fixed window: every limit is known.
+    /// From the counts of a fixed window: every limit is known.
     Windows { row: &'a Row, peaks: &'a SortedPeaks, has_good: bool },
-    /// Decided by the kernel of the limit, for these limits only.
+    /// Decided by the kernel of the limit, only for these limits.
     Swept(Vec<WhatIfPoint>),
 }
 
 impl Curve<'_> {
-    /// The points of the report. `marks` are limits that must be points if every limit is known.
+    /// The points of the report. `marks`: limits that must be points if every limit is known.
     pub fn points(self, marks: &[u64]) -> Vec<WhatIfPoint> {
         match self {
             Self::Windows { row, peaks, has_good } => points_of_windows(row, peaks, marks, has_good),
@@ -99,13 +99,13 @@ impl Curve<'_> {
     /// The smallest limit that at most this many of the kept keys exceed.
     fn smallest_for_keys(&self, most: u64, weight: u64) -> Option<u64> {
         match self {
-            // The key at the rank after the allowed ones must not be over.
+            // The key ranked just after the allowed ones must not be over.
             Self::Windows { peaks, .. } => Some(peaks.at_rank(most + 1)),
             Self::Swept(points) => smallest(points, |point| point.keys_over <= most * weight),
         }
     }
 
-    /// The smallest limit that denies at most this part of the requests: of the good ones, if it is known which are.
+    /// The smallest limit that denies at most this share of the requests: of the good ones, if known.
     fn smallest_for_requests(&self, row: &Row, has_good: bool, max_ppm: u64) -> Option<u64> {
         match self {
             Self::Windows { .. } => {
@@ -119,7 +119,7 @@ impl Curve<'_> {
         }
     }
 
-    /// The limit to recommend if this many units are to be admitted: with two digits, or the next one that was tried.
+    /// The limit to recommend for admitting this many units: rounded to two digits, or the next one tried.
     fn rounded_up(&self, units: u64) -> Option<u64> {
         match self {
             Self::Windows { .. } => Some(two_digits(units)),
@@ -182,7 +182,7 @@ pub(super) fn recommend(
     let Some((needed, limit)) = needed.zip(limit) else {
         return none("no limit that was tried touches few enough keys and requests".to_owned());
     };
-    // The rank of the quantile varies by a binomial law: 1.96 standard deviations are 95 %.
+    // The rank of the quantile has a binomial distribution: 1.96 standard deviations are 95 %.
     let variance =
         u128::from(keys) * u128::from(max_keys_ppm) * u128::from(1_000_000 - max_keys_ppm.min(1_000_000));
     let deviation = (variance * 38_416 / 10_000_000_000_000_000).isqrt();
@@ -198,7 +198,7 @@ pub(super) fn recommend(
     }
 }
 
-/// What a recommendation needs and the log does not have.
+/// What a recommendation needs but the log lacks.
 fn missing(row: &Row, peaks: &SortedPeaks, span_us: Option<(u64, u64)>) -> Option<String> {
     let span_s = span_us.map_or(0, |(first_us, last_us)| (last_us - first_us) / 1_000_000);
     let keys = peaks.own.len() as u64;
@@ -214,7 +214,7 @@ fn missing(row: &Row, peaks: &SortedPeaks, span_us: Option<(u64, u64)>) -> Optio
     }
 }
 
-/// Rounded up to two significant digits.
+/// Rounds up to two significant digits.
 fn two_digits(number: u64) -> u64 {
     let mut unit = 1;
     while number.div_ceil(unit) >= 100 {

@@ -23,11 +23,11 @@ pub(super) struct Pass<'a> {
     counters: AllCounters,
     tally: Tally,
     method: Method,
-    /// The descriptors of the map that a line had.
+    /// The map's descriptors that some line had.
     sent: SentDescriptors,
-    /// Whether a time of the log is no whole second.
+    /// `true` if some time of the log is not a whole second.
     has_millis: bool,
-    /// Whether a time of the log is no whole millisecond.
+    /// `true` if some time of the log is not a whole millisecond.
     has_micros: bool,
 }
 
@@ -60,8 +60,8 @@ impl<'a> Pass<'a> {
         self.method.lines
     }
 
-    /// Adds a block, and decides the requests that no later line can come before. `names` are those of the files.
-    /// Returns the requests that were decided, for their memory.
+    /// Adds a block, and decides the requests that no later line can precede. `names`: those of the files. Returns the
+    /// decided requests for reuse of their memory.
     pub fn add(&mut self, parsed: Parsed, names: &[String]) -> Vec<BoxedRequest> {
         self.method.lines += parsed.lines;
         self.method.not_kept += parsed.not_kept;
@@ -102,7 +102,7 @@ impl<'a> Pass<'a> {
         self.tally.count(seen, &decisions);
     }
 
-    /// The report, when all blocks are added.
+    /// The report, after all blocks are added.
     pub fn finish(mut self, inputs: Vec<InputReport>, is_partial: bool) -> Report {
         while let Some((t_us, mut request)) = self.sorter.pop() {
             self.decide(t_us, &mut request);

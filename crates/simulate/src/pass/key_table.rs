@@ -1,7 +1,7 @@
 //! Statistics of keys in bounded memory: exact until the table is full, then those of a uniform sample of the keys.
 //!
 //! Distinct sampling: a key is kept if its hash has at least `level` low zero bits. A full table raises the level and
-//! so drops half of its keys. A kept key was kept from its first request on, so its statistics are exact.
+//! so drops half of its keys. A kept key was kept since its first request, so its statistics are exact.
 
 use hashbrown::HashMap;
 
@@ -10,26 +10,24 @@ use super::peaks::Peaks;
 use super::tried::OverAt;
 use crate::variants::MAX_VARIANTS;
 
-/// The most keys, in about 120 MB: a table with 2^20 places has room for a few more.
+/// Most keys, in about 120 MB: a table with 2^20 slots holds a few more.
 const MAX_KEYS: usize = 900_000;
 
-/// What is known of one key of one limit.
 #[derive(Debug, Default)]
 pub(super) struct KeyStatistics {
-    /// The index of the limit.
+    /// Index of the limit.
     pub row: u32,
     pub asked: u32,
     pub units: u64,
     pub peaks: Peaks,
-    /// The tried numbers of the limit that the key has exceeded.
+    /// The tried limits that the key has exceeded.
     pub over_at: OverAt,
-    /// At least one of its requests had the number of the rule.
+    /// `true` if at least one of its requests had the rule's own limit.
     pub has_rule_number: bool,
     /// `None` until a limit was over, as the rules have it or as another algorithm: few keys are ever denied.
     pub denials: Option<Box<Denials>>,
 }
 
-/// The denials of one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Denials {
     pub key: Box<str>,
@@ -45,17 +43,16 @@ pub(super) struct Denials {
     pub longest_us: u64,
 }
 
-/// The keys of all limits.
 #[derive(Debug)]
 pub(super) struct KeyTable {
-    /// By their hashes.
+    /// By hash.
     keys: HashMap<u64, KeyStatistics>,
     level: u32,
     max_keys: usize,
 }
 
-/// The hash of a counter's key in the row of a limit. Two of ten million keys have the same 64 bits with a probability
-/// of 3 in a million.
+/// The hash of a counter key for a limit's row. Two of ten million keys have the same 64 bits with a probability of 3
+/// in a million.
 pub(super) fn key_hash(row: usize, key: &str) -> u64 {
     mixed(text_hash(key) ^ mixed(row as u64 + 1))
 }
@@ -69,7 +66,7 @@ impl KeyTable {
         Self { keys: HashMap::new(), level: 0, max_keys }
     }
 
-    /// The number of zero bits that the hash of a kept key has: keys are a sample of one in 2^level.
+    /// Zero bits that the hash of a kept key has: keys are a sample of one in 2^level.
     pub fn level(&self) -> u32 {
         self.level
     }
@@ -79,12 +76,12 @@ impl KeyTable {
         1 << self.level
     }
 
-    /// The keys for which this holds, by estimate if they are sampled.
+    /// Counts the keys for which `holds` is true; an estimate if they are sampled.
     pub fn count(&self, holds: impl Fn(&KeyStatistics) -> bool) -> u64 {
         self.keys().filter(|key| holds(key)).count() as u64 * self.weight()
     }
 
-    /// The keys of one limit for which this holds, by estimate if they are sampled.
+    /// Counts the keys of one limit for which `holds` is true; an estimate if they are sampled.
     pub fn count_of(&self, row: usize, holds: impl Fn(&KeyStatistics) -> bool) -> u64 {
         self.count(|key| key.row as usize == row && holds(key))
     }
@@ -93,13 +90,13 @@ impl KeyTable {
         self.keys.len()
     }
 
-    /// The statistics of a key; `None` if the sample does not hold it.
+    /// `None` if the key is not in the sample.
     pub fn entry(&mut self, row: usize, hash: u64) -> Option<&mut KeyStatistics> {
         while hash.trailing_zeros() >= self.level && self.is_full() && !self.keys.contains_key(&hash) {
             self.level += 1;
             let level = self.level;
             self.keys.retain(|hash, _| hash.trailing_zeros() >= level);
-            // Otherwise the places of the dropped keys stay used until the table doubles.
+            // Otherwise the slots of the dropped keys stay in use until the table doubles.
             self.keys.shrink_to_fit();
         }
         if hash.trailing_zeros() < self.level {
@@ -113,19 +110,18 @@ impl KeyTable {
         self.keys.len() >= self.max_keys
     }
 
-    /// All keys, in arbitrary order.
+    /// In arbitrary order.
     pub fn keys(&self) -> impl Iterator<Item = &KeyStatistics> {
         self.keys.values()
     }
 
-    /// The keys of one limit, in arbitrary order.
+    /// In arbitrary order.
     pub fn keys_of(&self, row: usize) -> impl Iterator<Item = &KeyStatistics> {
         self.keys().filter(move |key| key.row as usize == row)
     }
 }
 
 impl KeyStatistics {
-    /// Counts a verdict on the key at a time.
     pub fn count_verdict(&mut self, is_over: bool, is_good: bool, t_us: u64, key: &str) {
         match (is_over, &mut self.denials) {
             (true, _) => {
@@ -151,19 +147,19 @@ impl KeyStatistics {
         self.denials.get_or_insert_with(|| Box::new(Denials { key: key.into(), ..Denials::default() }))
     }
 
-    /// Requests over the judged limit.
+    /// Requests over the candidate limit.
     pub fn over(&self) -> u64 {
         self.denials.as_ref().map_or(0, |denials| denials.over)
     }
 
-    /// Requests over the judged limit as a variant; over the limit itself for `None`.
+    /// Requests over a variant of the candidate limit; over the limit itself for `None`.
     pub fn over_as(&self, variant: Option<usize>) -> u64 {
         let over =
             |denials: &Denials| variant.map_or(denials.over, |variant| denials.over_by_variant[variant]);
         self.denials.as_deref().map_or(0, over)
     }
 
-    /// Whether the key was over the judged limit, and all its requests over it were good.
+    /// `true` if the key was over the candidate limit, and all its requests over it were good.
     pub fn is_over_good_only(&self) -> bool {
         self.denials.as_ref().is_some_and(|denials| denials.over > 0 && denials.over == denials.good_over)
     }
@@ -178,7 +174,7 @@ impl KeyStatistics {
 }
 
 impl Denials {
-    /// The longest time over the limit; an unfinished one until its last denial.
+    /// The longest time over the limit; an unfinished one lasts until its latest denial.
     pub fn longest_us(&self) -> u64 {
         let unfinished = self.since_us.map_or(0, |since_us| self.last_us - since_us);
         self.longest_us.max(unfinished)

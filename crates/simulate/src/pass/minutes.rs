@@ -1,19 +1,17 @@
-//! Counts per minute, and per longer step when a log is long.
+//! Counts per minute, or per longer step if a log is long.
 
-/// Steps of a timeline in seconds, each a multiple of the one before. The first one that gives few enough points is
-/// used.
+/// Steps of a timeline in seconds, each a multiple of the previous one. The first with few enough points is used.
 const STEPS_S: [u64; 5] = [60, 300, 900, 3_600, 86_400];
-/// The most points of a timeline.
 const MAX_POINTS: u64 = 1_500;
 
-/// Counts per minute, or per longer step once there are more counts than a timeline has points: the log is then long
-/// enough that its timeline has that step or a longer one. Times never step back, so a count belongs to the last step
-/// or to a new one.
+/// Counts per minute, or per longer step once there are more counts than a timeline has points: the log is then so long
+/// that its timeline has at least that step. Times never step back, so a count belongs to the last step or to a new
+/// one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MinuteCounts {
     /// The number of each step since the epoch, and its count.
     steps: Vec<(u64, u64)>,
-    /// The index in [`STEPS_S`].
+    /// Index in [`STEPS_S`].
     step: usize,
     /// The end of the last step.
     end_us: u64,

@@ -1,7 +1,7 @@
-//! The pass over a log: lines become requests, requests are sorted and decided, decisions are counted.
+//! The pass over a log: turns lines into requests, sorts and decides them, and counts the decisions.
 //!
-//! Parsing and planning run on every core, block by block; the blocks come back in their order, and one thread sorts,
-//! decides and counts. So the report does not depend on the number of threads.
+//! Parsing and planning run on every core, block by block. Blocks return in order, and one thread sorts, decides and
+//! counts, so the report does not depend on the number of threads.
 
 mod agreement;
 mod assemble;

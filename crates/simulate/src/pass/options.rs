@@ -1,9 +1,8 @@
 //! What a pass decides by, and how.
 //!
 //! With `--sample 1/N`, only the requests of one key in N are decided. The key is the first entry of the first
-//! descriptor: all requests of an address, for instance, are decided or none. So a counter whose descriptor begins with
-//! this entry is exact. Any other counter, such as one per path, gets only a part of its requests, and is decided by a
-//! part of its limit.
+//! descriptor, such as an address. A counter whose descriptor begins with it is exact; any other, such as one per path,
+//! gets part of its requests and is decided by part of its limit.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -16,23 +15,23 @@ use crate::log::Format;
 use crate::report::FileDigest;
 use crate::variants::Variant;
 
-/// The rule sets that decide every request.
+/// The rule sets that decide every request: `judged` the candidate, `in_force` the current one (`--compare`).
 #[derive(Clone, Debug)]
 pub struct RuleSets {
     pub judged: RuleSet,
     pub in_force: Option<RuleSet>,
-    /// The judged rules with every limit as another algorithm, from [`variants`](crate::variants::variants).
+    /// The candidate rules with every limit as another algorithm, from [`variants`](crate::variants::variants).
     pub variants: Vec<Variant>,
 }
 
 impl RuleSets {
-    /// The judged rules, the rules in force if they are given, the variants.
+    /// The candidate rules, the current rules if given, the variants.
     pub(super) fn all(&self) -> impl Iterator<Item = &RuleSet> {
         let variants = self.variants.iter().map(|variant| &variant.rules);
         [&self.judged].into_iter().chain(&self.in_force).chain(variants)
     }
 
-    /// The rules under which the log was written: those in force, if they are given, else the judged ones.
+    /// The rules under which the log was written: the current ones if given, else the candidate.
     pub(super) fn of_log(&self) -> &RuleSet {
         self.in_force.as_ref().unwrap_or(&self.judged)
     }
@@ -43,14 +42,14 @@ impl RuleSets {
 pub struct PassOptions {
     /// `None`: recognized from the first lines of each file.
     pub format: Option<Format>,
-    /// How much later than it began a request may be in the log.
+    /// How much later than its start a request may appear in the log.
     pub reorder_us: u64,
     /// Threads that parse lines.
     pub threads: NonZeroUsize,
     pub sample: Sample,
-    /// Keys in the report are not hashed.
+    /// `true`: keys in the report are not hashed.
     pub show_keys: bool,
-    /// Find out what other limits would do.
+    /// `true`: find out the effect of other limits.
     pub what_if: bool,
     /// Recommend limits; needs `what_if`.
     pub recommend: Option<RecommendationBounds>,
@@ -67,7 +66,7 @@ pub struct RecommendationBounds {
 }
 
 impl Default for RecommendationBounds {
-    /// 0.1 % of keys, 0.01 % of good requests, a fifth of head-room.
+    /// 0.1 % of keys, 0.01 % of good requests, a fifth of headroom.
     fn default() -> Self {
         Self { max_keys_ppm: 1_000, max_good_denied_ppm: 100, headroom_percent: 120 }
     }
@@ -90,13 +89,13 @@ impl Sample {
         self.one_in
     }
 
-    /// Whether not every request is decided.
+    /// `true` unless every request is decided.
     #[must_use]
     pub fn is_part(self) -> bool {
         self != Self::ALL
     }
 
-    /// Whether a request is decided. The same in each run.
+    /// `true` if a request is decided. The same in each run.
     pub(super) fn holds(self, request: &Request) -> bool {
         if !self.is_part() {
             return true;
@@ -108,7 +107,6 @@ impl Sample {
     }
 }
 
-/// The entry by which requests are sampled.
 pub(super) fn sampled_entry(request: &Request) -> Option<&Entry> {
     request.descriptors.first().and_then(|descriptor| descriptor.entries.first())
 }
@@ -130,7 +128,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// The hash of a text. It is the same in every run, so that a report is.
+/// The same in every run, so that reports are reproducible.
 pub(super) fn text_hash(text: &str) -> u64 {
     // SipHash with fixed keys.
     let mut hasher = std::hash::DefaultHasher::new();

@@ -1,4 +1,4 @@
-//! From a block of lines to planned requests: the part of the pass that runs on every core.
+//! Turns a block of lines into planned requests: the part of the pass that runs on every core.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::planned::{BoxedRequest, Planner};
 use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
 use crate::mapping::Mapping;
 
-/// The faults of a block that are kept: the report shows the first of all.
+/// Faults kept per block: the report shows the first of all.
 pub(super) const MAX_KEPT_FAULTS: usize = 10;
 
 /// A block and how its lines are read.
 pub(super) struct Job {
-    /// The index of the file.
+    /// Index of the file.
     pub input: usize,
     pub mapping: Arc<Mapping>,
     pub block: Block,
@@ -28,24 +28,24 @@ pub(super) struct Parsed {
     pub lines: u64,
     pub not_kept: u64,
     pub without_descriptor: u64,
-    /// The descriptors of the map that a request has.
+    /// The map's descriptors that some request has.
     pub sent: SentDescriptors,
     /// Requests that are not in the sample.
     pub not_sampled: u64,
     pub unreadable: u64,
-    /// The first faults with the numbers of their lines.
+    /// The first faults with their line numbers.
     pub faults: Vec<(u64, LineFault)>,
 }
 
-/// The most spare requests of a parser: about the lines of two blocks.
+/// Spare requests kept by a parser: about the lines of two blocks.
 const MAX_SPARE: usize = 16_384;
 
 pub(super) struct BlockParser<'r> {
     planner: Planner<'r>,
     sample: Sample,
-    /// The request of the last line, whose memory the next one uses.
+    /// The request of the last line, whose memory the next one reuses.
     line: MappedLine,
-    /// Requests that are decided: their memory is used for further ones.
+    /// Decided requests, kept for their memory.
     spare: Vec<BoxedRequest>,
 }
 
@@ -54,7 +54,7 @@ impl<'r> BlockParser<'r> {
         Self { planner: Planner::new(rules, sample), sample, line: MappedLine::default(), spare: Vec::new() }
     }
 
-    /// Takes back requests that are decided. Other parsers may have made them, so some may be too many for this one.
+    /// Takes back decided requests. Other parsers may have made them, so some may be too many for this one.
     pub fn reuse(&mut self, requests: impl IntoIterator<Item = Vec<BoxedRequest>>) {
         self.spare.extend(requests.into_iter().flatten());
         self.spare.truncate(MAX_SPARE);

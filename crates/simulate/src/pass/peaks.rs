@@ -1,4 +1,4 @@
-//! The most units of one key in windows of several lengths, aligned to the epoch, and in the limit's own windows.
+//! Peak demand of one key in epoch-aligned windows of several lengths, and in the limit's own windows.
 
 /// The lengths of windows that every key has, in seconds.
 pub(super) const WINDOWS_S: [u64; 6] = [1, 10, 60, 300, 3_600, 86_400];
@@ -6,13 +6,12 @@ pub(super) const WINDOWS_S: [u64; 6] = [1, 10, 60, 300, 3_600, 86_400];
 /// The units in the current window of one length, and the most in any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeakCounter {
-    /// The number of the window since the epoch, modulo 2^32.
+    /// Number of the window since the epoch, modulo 2^32.
     window: u32,
     units: u32,
     pub peak: u32,
 }
 
-/// All counters of one key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peaks {
     pub windows: [PeakCounter; WINDOWS_S.len()],
@@ -35,7 +34,7 @@ impl PeakCounter {
 }
 
 impl Peaks {
-    /// Adds units at a time; returns the units in the limit's own window so far. `own_window` is the number of that
+    /// Adds units at a time; returns the units in the limit's own window so far. `own_window`: the number of that
     /// window.
     pub fn add(&mut self, t_us: u64, own_window: u64, units: u64) -> u32 {
         let (second, units) = (t_us / 1_000_000, u32::try_from(units).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! The threads of a pass: one reads, several parse, the caller's thread sorts, decides and counts.
+//! The threads of a pass: one reads, several parse, and the caller's thread sorts, decides and counts.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::log::{BlockReader, Format, Input};
 use crate::mapping::{FileMapping, MappingError};
 use crate::report::{InputReport, Report};
 
-/// Blocks that wait for one parser, and parsed blocks that wait to be decided.
+/// Queue length of blocks per parser, and of parsed blocks to decide.
 const WAITING_BLOCKS: usize = 2;
 
 /// Why a log could not be simulated.
@@ -23,7 +23,6 @@ const WAITING_BLOCKS: usize = 2;
 pub enum PassError {
     #[error(transparent)]
     Mapping(#[from] MappingError),
-    /// The file is compressed in a way that is not read.
     #[error("{name}: {cause}")]
     Compression { name: String, cause: std::io::Error },
     /// A thread panicked. Its message is on standard error.
@@ -31,12 +30,12 @@ pub enum PassError {
     Thread,
 }
 
-/// Decides the requests of `inputs` by `rules`. When `stop` is set, the report is of what was read until then.
-/// `progress` gets the number of lines read so far.
+/// Decides the requests of `inputs` by `rules`. If `stop` is set, the report covers what was read until then. Calls
+/// `progress` with the number of lines read so far.
 ///
 /// # Errors
-/// [`PassError`] if a file cannot be mapped to requests. A file that cannot be read to its end is no error: the report
-/// says so.
+/// [`PassError`] if a file cannot be mapped to requests. A file that cannot be read to its end is not an error: the
+/// report says so.
 pub fn simulate(
     rules: &RuleSets,
     map: Option<&Map>,
@@ -75,7 +74,7 @@ pub fn simulate(
     })
 }
 
-/// Parses jobs until there are no more. Requests that were `decided` come back for their memory.
+/// Parses jobs until there are none left. Requests that were `decided` come back for their memory.
 fn parse_jobs(
     jobs: &Receiver<Job>,
     parsed: &SyncSender<Parsed>,
@@ -134,7 +133,7 @@ impl Dealer<'_> {
             let mut block = match reader.next_block() {
                 Ok(Some(block)) => block,
                 Ok(None) => break,
-                // A compressed stream that is stopped does not end as it should.
+                // A stopped compressed stream ends prematurely, which is expected.
                 Err(_) if self.stop.load(Ordering::Relaxed) => break,
                 Err(cause) if cause.kind() == ErrorKind::Unsupported => {
                     return Err(PassError::Compression { name, cause });
@@ -155,7 +154,7 @@ impl Dealer<'_> {
         Ok(report)
     }
 
-    /// Gives a block to the next parser. Returns false if the pass has stopped.
+    /// Gives a block to the next parser. Returns `false` if the pass has stopped.
     fn send(&mut self, job: Job) -> bool {
         let parser = self.next;
         self.next = (self.next + 1) % self.jobs.len();

@@ -16,15 +16,15 @@ pub(super) struct Observation {
     pub was_limited: bool,
 }
 
-/// A request of the log. Many of them wait to be sorted, so it has no more than is needed to decide and to count.
+/// A request of the log. Many of them wait to be sorted, so it holds only what deciding and counting need.
 #[derive(Debug, Default)]
 pub(super) struct PlannedRequest {
     pub seen: Observation,
-    /// One for each rule set, in the order of [`RuleSets::all`].
+    /// One per rule set, in the order of [`RuleSets::all`].
     pub plans: SmallVec<[RequestPlan; 1]>,
 }
 
-/// Requests are sorted, so each is in a box. Those that were decided are used again.
+/// Boxed, because requests are sorted. Decided ones are reused.
 pub(super) type BoxedRequest = Box<PlannedRequest>;
 
 /// What a request is charged by one rule set.
@@ -33,24 +33,24 @@ pub(super) struct RequestPlan {
     pub charges: Charges,
     /// Every counter of the request once.
     pub counters: SmallVec<[Counter; 1]>,
-    /// The indexes of unlimited limits.
+    /// Indexes of unlimited limits.
     pub unlimited: SmallVec<[usize; 1]>,
 }
 
 /// A counter of a request, and the limit that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counter {
-    /// The index of the limit in its rule set.
+    /// Index of the limit in its rule set.
     pub limit: usize,
-    /// The index of the last charge to the counter.
+    /// Index of the last charge to the counter.
     pub charge: usize,
-    /// Bytes of the counter's key without the fingerprint of the limit.
+    /// Bytes of the counter key without the limit's fingerprint.
     key_length: usize,
-    /// The limit denies nothing: its rule is in shadow mode, or it only announces.
+    /// `true` if the rule is in shadow mode, or the limit only announces.
     pub never_denies: bool,
-    /// The counter gets only a part of its requests, because the others are not in the sample.
+    /// `true` if the counter gets part of its requests, because the others are not in the sample.
     pub is_thinned: bool,
-    /// The number is that of the rule: neither a tier nor a row of the exceptions gives the key another one.
+    /// `true` if the limit is the rule's own: neither a tier nor an exception replaces it for the key.
     pub has_rule_number: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Counter {
 pub(super) struct Planner<'r> {
     rules: &'r RuleSets,
     sample: Sample,
-    /// The plan of the last request, whose memory the next one uses.
+    /// The last plan, whose memory the next one reuses.
     plan: Plan,
 }
 
@@ -67,10 +67,10 @@ impl<'r> Planner<'r> {
         Self { rules, sample, plan: Plan::default() }
     }
 
-    /// Plans a request in place of an earlier one, whose memory is used again.
+    /// Plans a request in the memory of an earlier one.
     ///
     /// # Errors
-    /// [`PlanError`] where an override is out of range.
+    /// [`PlanError`] if an override is out of range.
     pub fn plan(&mut self, line: &MappedLine, planned: &mut PlannedRequest) -> Result<(), PlanError> {
         planned.seen = Observation { t_us: line.t_us, is_good: line.is_good, was_limited: line.was_limited };
         planned.plans.resize_with(self.rules.all().count(), RequestPlan::default);
@@ -90,7 +90,7 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// Decides the charges whose keys do not have the sampled entry by a part of their limits.
+    /// Scales down the limits of charges whose keys do not have the sampled entry.
     fn thin(&mut self, request: &Request) {
         let mut charges = Charges::default();
         charges.set_caller(self.plan.charges.caller());
@@ -98,7 +98,7 @@ impl<'r> Planner<'r> {
             let (key, charge) = self.plan.charges.get(charged.index);
             let descriptor = self.plan.descriptor_of(charged.index);
             let first_entry = descriptor.and_then(|found| request.descriptors.get(found)?.entries.first());
-            // The values of a wildcard with `share_threshold` share a counter: its key has `%*` in place of the end.
+            // The values of a wildcard with `share_threshold` share a counter: its key ends in `%*` instead.
             let is_shared = key.split(['|', '#']).nth(1).is_some_and(|entry| entry.contains("%*"));
             // A request may have the same key with a whole limit, which is another counter.
             let (kernel, end) = if is_shared || first_entry != sampled_entry(request) {
@@ -112,7 +112,7 @@ impl<'r> Planner<'r> {
     }
 }
 
-/// The end of the key of a counter that gets only a part of its requests. No fingerprint ends like this.
+/// Suffix for the key of a counter that gets only part of its requests. No fingerprint ends like this.
 const SAMPLE: &str = "/sample";
 
 /// Every counter of a request once.
@@ -121,7 +121,7 @@ fn counters(plan: &Plan, rules: &RuleSet) -> impl Iterator<Item = Counter> {
     plan.charged().filter(is_last).map(move |charged| {
         let key = plan.charges.get(charged.index).0;
         let is_thinned = key.ends_with(SAMPLE);
-        // The limits of requests have no rule.
+        // An override has no rule.
         let of_rule = rules.limits().get(charged.limit.id.0 as usize);
         Counter {
             limit: charged.limit.id.0 as usize,
@@ -135,12 +135,12 @@ fn counters(plan: &Plan, rules: &RuleSet) -> impl Iterator<Item = Counter> {
 }
 
 impl RequestPlan {
-    /// The key of a counter, without the fingerprint of its limit.
+    /// The counter key without the limit's fingerprint.
     pub fn key(&self, counter: &Counter) -> &str {
         &self.charges.get(counter.charge).0[..counter.key_length]
     }
 
-    /// Whether a limit applies to the request, which may be unlimited.
+    /// `true` if a limit applies to the request, including an unlimited one.
     pub fn has_limit(&self) -> bool {
         !self.charges.is_empty() || !self.unlimited.is_empty()
     }

@@ -11,7 +11,6 @@ pub(super) struct Histogram {
     total: u64,
 }
 
-/// The bucket of a number.
 fn bucket(number: u64) -> usize {
     let index = if number < EXACT {
         number
@@ -24,7 +23,6 @@ fn bucket(number: u64) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
-/// The largest number of a bucket.
 fn largest(bucket: usize) -> u64 {
     let index = bucket as u64;
     if index < EXACT {
@@ -53,7 +51,7 @@ impl Histogram {
         self.buckets.iter().rposition(|count| *count > 0).map_or(0, largest)
     }
 
-    /// The counts above numbers, for many of them.
+    /// Precomputes the counts above numbers, for many look-ups.
     pub fn above(&self) -> Above {
         let mut above = vec![0; self.buckets.len()];
         let mut sum = 0;
@@ -78,7 +76,7 @@ impl Above {
         self.above.get(bucket(number)).copied().unwrap_or(0)
     }
 
-    /// The smallest number, the largest one of its bucket, above which there is at most `most`.
+    /// The smallest number (the largest of its bucket) above which there is at most `most`.
     pub fn smallest(&self, most: u64) -> u64 {
         if self.total <= most {
             return 0;

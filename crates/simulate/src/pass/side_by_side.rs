@@ -1,4 +1,4 @@
-//! The parts of the report that compare: two rule sets, and algorithms.
+//! The comparisons of the report: two rule sets, and algorithms.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::report::{
 };
 use crate::variants::own_label;
 
-/// The judged rules against those in force.
+/// Compares the candidate rules with the current ones.
 pub(super) fn comparison(
     tally: &Tally,
     judged: &RuleSet,
@@ -54,7 +54,7 @@ pub(super) fn comparison(
     }
 }
 
-/// A judged limit as the rule file has it, and as every algorithm.
+/// A candidate limit as the rule file has it, or as another algorithm.
 struct Variation<'r> {
     /// `None`: as the rule file has it.
     variant: Option<usize>,
@@ -62,7 +62,7 @@ struct Variation<'r> {
     spec: &'r LimitSpec,
 }
 
-/// The limit itself first. A limit that cannot be of an algorithm is left out.
+/// The limit itself comes first. Omits algorithms that the limit cannot have.
 fn variations(rules: &RuleSets, index: usize) -> impl Iterator<Item = Variation<'_>> {
     let own = &rules.judged.limits()[index].spec;
     let own = Variation { variant: None, label: own_label(own), spec: own };
@@ -78,7 +78,7 @@ fn variations(rules: &RuleSets, index: usize) -> impl Iterator<Item = Variation<
     [own].into_iter().chain(others)
 }
 
-/// Each judged limit that was met, as itself and as every algorithm.
+/// Each candidate limit that applied to a request, as itself and as every algorithm.
 pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec<AlgorithmsOfLimit> {
     if rules.variants.is_empty() {
         return Vec::new();
@@ -109,7 +109,7 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
     .collect()
 }
 
-/// The keys that are over their limit most often, as the rules have it or as any algorithm.
+/// Keys that are over their limit most often, as the rules have it or as any algorithm.
 const WORST_KEYS: usize = 3;
 
 /// The worst keys of the whole report, each with its denials by algorithm.

@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::report::Reordering;
 
-/// The most requests that wait. More than this within the window are decided earlier: memory is bounded.
+/// Requests waiting in the window. If there are more, the earliest are decided early, to bound memory.
 const MAX_WAITING: usize = 400_000;
 /// Requests are sorted in intervals of this length, once each: a quarter of a second.
 const INTERVAL_US: u64 = 1 << 18;
 
-/// A window of requests. Requests of the same time keep their order.
+/// Requests of the same time keep their order.
 #[derive(Debug)]
 pub(super) struct Sorter<T> {
-    /// Requests that are later than those of `current`, by interval, in the order in which they came.
+    /// Requests later than those of `current`, by interval, in order of arrival.
     later: BTreeMap<u64, Vec<(u64, T)>>,
     /// The earliest requests, sorted.
     current: VecDeque<(u64, T)>,
     current_interval: u64,
     waiting: usize,
     newest_us: u64,
-    /// The time of the last request that was taken.
+    /// The time of the last request taken.
     taken_us: u64,
     pub reordering: Reordering,
 }
@@ -49,7 +49,7 @@ impl<T> Sorter<T> {
         self.later.entry(interval).or_default().push((t_us, request));
     }
 
-    /// The next request that no later line can come before, with its time.
+    /// The next request that no later line can precede, with its time.
     pub fn pop_ready(&mut self) -> Option<(u64, T)> {
         if self.current.is_empty() {
             let (interval, _) = self.later.first_key_value()?;
@@ -81,7 +81,7 @@ impl<T> Sorter<T> {
         Some((self.taken_us, request))
     }
 
-    /// Whether a request of this time, the earliest, still waits.
+    /// `true` if the earliest request, with this time, has to wait.
     fn waits(&self, t_us: u64) -> bool {
         self.is_in_window(t_us) && self.waiting <= MAX_WAITING
     }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(most, MAX_WAITING);
     }
 
-    /// The requests by a heap, which takes the earliest one of all that wait.
+    /// A reference: a heap that always takes the earliest waiting request.
     fn sorted_by_heap(window_us: u64, times: &[u64]) -> Vec<(u64, usize)> {
         let (mut waiting, mut taken) = (BinaryHeap::new(), Vec::new());
         let (mut newest_us, mut taken_us) = (0, 0);

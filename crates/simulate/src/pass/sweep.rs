@@ -1,5 +1,4 @@
-//! What other numbers of units per period would do to a limit: each is decided by the limit's own kernel, without the
-//! other limits.
+//! Tries other limits in units per period: each is decided by the limit's own kernel, regardless of the other limits.
 
 use engine::{Charge, Charges, Limit, Role};
 use hashbrown::HashMap;
@@ -11,36 +10,34 @@ use super::planned::{Counter, Observation, RequestPlan};
 use super::tried::{OverAt, SweptLimit};
 use super::tried_counters::TriedCounters;
 
-/// With fewer counters than this, keys that are unused stay.
+/// With fewer counters than this, unused keys stay.
 const FEW_COUNTERS: usize = 100_000;
 
-/// The counters of all tried numbers of all limits.
+/// The counters of all tried limits.
 #[derive(Debug)]
 pub(super) struct Sweep {
-    /// By the index of the judged limit.
+    /// By index of the candidate limit.
     limits: Vec<SweptLimit>,
-    /// By the hash of the key in the row of its limit.
+    /// By the hash of the key in its limit's row.
     keys: HashMap<u64, SweptKey>,
     /// Sum over all keys, in counters.
     weight: usize,
     most: usize,
-    /// With more weight than this, unused keys are removed.
+    /// Above this weight, unused keys are removed.
     enough: usize,
     /// Each eviction removes the keys whose hash has another one of these bits.
     evicted_bit: u32,
     evictions: u64,
 }
 
-/// The counters of one key.
 #[derive(Debug)]
 struct SweptKey {
-    /// The index of the limit.
     limit: u32,
     counters: TriedCounters,
 }
 
 impl Sweep {
-    /// `in_force` is the limit in force with the label of a judged one: its number is tried, too.
+    /// `in_force`: the current limit with the label of a candidate, which is tried, too.
     pub fn new<'r>(rules: &'r RuleSets, in_force: impl Fn(usize) -> Option<&'r Limit>) -> Self {
         let limits = rules.judged.limits().iter().enumerate();
         Self::of_limits(limits.map(|(index, limit)| SweptLimit::new(limit, in_force(index))), MAX_COUNTERS)
@@ -59,10 +56,10 @@ impl Sweep {
         }
     }
 
-    /// Decides and counts the charges of a request to one counter by every number of its limit, without the other
-    /// limits. `hash` is of the counter's key in the row of its limit. Times never step back.
+    /// Decides and counts the charges of a request to one counter by every tried limit, regardless of the other limits.
+    /// `hash`: of the counter key in its limit's row. Times never step back.
     pub fn count(&mut self, hash: u64, plan: &RequestPlan, counter: &Counter, seen: Observation) -> OverAt {
-        // The limits of requests have no numbers.
+        // Overrides are not tried with other limits.
         let limit = self.limits.get_mut(counter.limit).filter(|limit| !limit.tried.is_empty());
         let Some(limit) = limit else { return 0 };
         let index = u32::try_from(counter.limit).unwrap_or(u32::MAX);
@@ -84,7 +81,7 @@ impl Sweep {
         over_at
     }
 
-    /// Removes unused keys, then evicts every second key, the same ones in every run, until a quarter of the table is
+    /// Removes unused keys, then evicts every second key (the same ones in every run) until a quarter of the table is
     /// free.
     fn make_room(&mut self, now_us: u64) {
         let (limits, weight) = (&self.limits, &mut self.weight);
@@ -105,18 +102,18 @@ impl Sweep {
         self.enough = (2 * self.weight).max(FEW_COUNTERS).min(self.most);
     }
 
-    /// The numbers of a judged limit.
+    /// The tried limits for a candidate limit.
     pub fn limit(&self, index: usize) -> Option<&SweptLimit> {
         self.limits.get(index)
     }
 
-    /// Counters that were removed because there were too many: after that, limits admit too much.
+    /// Counters evicted because there were too many: after that, limits admit too much.
     pub fn evictions(&self) -> u64 {
         self.evictions
     }
 }
 
-/// The charges of a request to one counter. No other limit denies the request, and each of these charges can.
+/// The charges of a request to one counter, each able to deny. No other limit denies the request.
 fn charges_on(plan: &RequestPlan, key: &str) -> SmallVec<[Charge; 2]> {
     let mut charges = Charges::default();
     for (_, charge) in plan.charges.iter().filter(|(other, _)| *other == key) {
@@ -143,7 +140,7 @@ mod tests {
     use super::*;
     use map::MappedLine;
 
-    /// Every number decides every request, with a counter of its own in a store.
+    /// Reference: every tried limit decides every request, on its own counter in a store.
     struct Exhaustive {
         limits: Vec<SweptLimit>,
         store: Counters,
@@ -191,7 +188,7 @@ mod tests {
         RuleSets { judged: judged.expect("valid rules"), in_force: None, variants: Vec::new() }
     }
 
-    /// The user, the hits, and whether they are given back.
+    /// The user, the hits, and whether they are returned.
     type Asked = (u8, u64, bool);
 
     fn request(t_us: u64, asked: &[Asked]) -> MappedLine {
@@ -215,7 +212,7 @@ mod tests {
         planned
     }
 
-    /// Mostly one unit of one user; seldom several descriptors, larger costs, peeks and refunds.
+    /// Mostly one unit of one user; rarely several descriptors, larger costs, peeks and refunds.
     fn any_asked() -> impl Strategy<Value = Vec<Asked>> {
         let usual = (0..3_u8).prop_map(|user| vec![(user, 1, false)]);
         let hits = prop_oneof![4 => 1..4_u64, 1 => Just(0), 1 => 4..40_u64];
@@ -223,7 +220,7 @@ mod tests {
         prop_oneof![3 => usual, 1 => other]
     }
 
-    /// Pauses of microseconds, of parts of a period, and of several periods.
+    /// Pauses of microseconds, of fractions of a period, and of several periods.
     fn any_pause_us() -> impl Strategy<Value = u64> {
         prop_oneof![1 => 0..3_u64, 6 => 0..200_000_u64, 2 => 0..1_500_000_u64, 1 => 0..70_000_000_u64]
     }

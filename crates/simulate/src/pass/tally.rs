@@ -1,4 +1,4 @@
-//! Counts decisions: by limit, by minute and by key.
+//! Counts decisions by limit, by minute and by key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,15 +14,13 @@ use super::planned::{Counter, Observation};
 use super::positions::Histogram;
 use super::sweep::Sweep;
 
-/// The keys of a limit whose denials are counted when not every key has a place.
+/// Keys per limit whose denials are counted once not every key has a slot.
 const HEAVY_KEYS: usize = 1_024;
 
-/// What is known of one limit.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// The period of the limit in the judged rules, or in the rules in force if only they have the limit.
+    /// Period of the candidate limit, or of the current one if only the current rules have the limit.
     pub period_s: u64,
-    /// The calendar of the limit, if it has one.
     pub calendar: Option<Arc<Calendar>>,
     pub asked: u64,
     pub units: u64,
@@ -30,23 +28,22 @@ pub(super) struct Row {
     pub good_over: u64,
     pub asked_by_minute: MinuteCounts,
     pub over: MinuteCounts,
-    /// Counts of the limit in force with the same label.
+    /// Counts of the current limit with the same label.
     pub in_force_asked: u64,
     pub in_force_over: MinuteCounts,
-    /// By algorithm.
     pub variants: Vec<VariantCounts>,
-    /// Requests by the units of their key in the window of the limit's period, theirs included: those above a number
-    /// would be over a limit of this number.
+    /// Requests by the units of their key in the window of the limit's period, including their own: those above a value
+    /// would be over a limit of that value.
     pub positions: Histogram,
     pub good_positions: Histogram,
-    /// Another limit denied a request that was not over this one.
+    /// `true` if another limit denied a request that was not over this one.
     pub has_other_denials: bool,
-    /// A request asked for another number of units than one.
+    /// `true` if a request cost other than one unit.
     pub has_costs: bool,
     pub heavy: SpaceSaving<HEAVY_KEYS>,
-    /// A request met the limit, which may be unlimited.
+    /// `true` if the limit, which may be unlimited, applied to a request.
     pub is_met: bool,
-    /// A counter of the limit got a part of its requests.
+    /// `true` if a counter of the limit got part of its requests.
     pub is_thinned: bool,
 }
 
@@ -66,9 +63,9 @@ pub(super) struct Sums {
     pub without_limit: u64,
     pub good: u64,
     pub good_denied: u64,
-    /// The first and the last time.
+    /// First and last time.
     pub span_us: Option<(u64, u64)>,
-    /// `[in force denies][judged denies]`.
+    /// `[current rules deny][candidate rules deny]`.
     pub compared: [[MinuteCounts; 2]; 2],
     pub good_only_judged: u64,
 }
@@ -76,19 +73,19 @@ pub(super) struct Sums {
 /// All counts of a pass.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// By the id of the judged limit; then the limits of requests; then the limits that only the rules in force have.
+    /// By id of the candidate limit; then a row for overrides; then limits that only the current rules have.
     pub rows: Vec<Row>,
     pub keys: KeyTable,
     pub sums: Sums,
-    /// If it is asked for.
+    /// If requested.
     pub sweep: Option<Sweep>,
     /// If the log has decisions.
     pub agreement: Option<AgreementTally>,
-    /// The row of each limit in force.
+    /// The row of each current limit.
     in_force_rows: Vec<usize>,
 }
 
-/// A label and how often it was used before: the limits of one rule without names have one label.
+/// A label and how many earlier limits have it: the limits of one rule without names share a label.
 type LabelUse<'r> = (&'r str, usize);
 
 fn label_uses(limits: &[Arc<Limit>]) -> impl Iterator<Item = LabelUse<'_>> {
@@ -106,7 +103,7 @@ impl Tally {
         let judged = rules.judged.limits();
         let mut rows: Vec<Row> =
             judged.iter().map(|limit| Row { variants: variants(), ..Row::of_limit(&limit.spec) }).collect();
-        // The limits of requests have different periods: their keys have no window of their own.
+        // Overrides have different periods, so their keys have no window of their own.
         rows.push(Row { period_s: 60, variants: variants(), ..Row::default() });
         let mut in_force_rows = Vec::new();
         if let Some(in_force) = &rules.in_force {
@@ -118,7 +115,7 @@ impl Tally {
                     rows.len() - 1
                 }));
             }
-            // The limits of requests.
+            // The row of overrides.
             in_force_rows.push(judged.len());
         }
         let mut tally = Self {
@@ -133,7 +130,7 @@ impl Tally {
         tally
     }
 
-    /// The limit in force with the label of a judged one.
+    /// The current limit with the label of a candidate.
     pub fn limit_in_force<'r>(&self, rules: &'r RuleSets, row: usize) -> Option<&'r Limit> {
         let limits = rules.in_force.as_ref()?.limits();
         let position = self.in_force_rows.iter().position(|found| *found == row)?;

@@ -1,4 +1,4 @@
-//! The keys with most denials.
+//! The keys with the most denials.
 
 use std::collections::HashMap;
 
@@ -11,18 +11,18 @@ use crate::report::DeniedKey;
 
 const MAX_KEYS: usize = 50;
 
-/// What of keys and requests the report shows.
+/// What the report shows of keys and requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shown<'a> {
-    /// Keys as they are, not hashed.
+    /// `true`: plain keys; `false`: hashed.
     pub keys: bool,
     pub good: bool,
     pub in_force: bool,
-    /// The tried numbers of the limit, unless it is a fixed window.
+    /// The tried limits, unless it is a fixed window.
     pub swept: Option<&'a SweptLimit>,
 }
 
-/// The keys of a row with most requests over the limit; equal ones in the order of their keys.
+/// The keys of a row with the most requests over the limit; ties by key.
 pub(super) fn top_denied(index: usize, row: &Row, keys: &KeyTable, shown: Shown<'_>) -> Vec<DeniedKey> {
     let kept: HashMap<&str, &KeyStatistics> = keys
         .keys_of(index)

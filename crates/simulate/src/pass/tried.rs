@@ -1,24 +1,24 @@
-//! The numbers of units per period that are tried for a limit, and what each of them would do.
+//! The limits in units per period to try instead of a limit, and the effect of each.
 //!
-//! All else is as the rule file has it: a burst that the file writes is held, one that it does not write follows the
-//! number. A fixed window needs no tried numbers: every number is read off the counts of its windows.
+//! All else stays as in the rule file: an explicit burst is kept, a default one follows the limit. A fixed window needs
+//! none of this: the counts of its windows show the effect of every limit.
 
 use engine::algorithm::Kernel;
 use engine::{Algorithm, Limit, LimitSpec, Quantity};
 
 use crate::report::WhatIfPoint;
 
-/// The numbers that are tried, in eighths of the judged one: from an eighth to 32 times as many units, in steps of at
-/// most a factor of two and mostly of a third or a half.
+/// The limits to try, in eighths of the candidate: from an eighth to 32 times as many units, in steps of at most a
+/// factor of two, mostly of a third or a half.
 const EIGHTHS: [u64; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
-/// A bit for each number of a limit: set if it is exceeded.
+/// A bit for each tried limit: set if it is exceeded.
 pub(super) type OverAt = u32;
 
-/// The numbers of one limit; none for a limit that is not swept.
+/// The tried limits of one limit; empty if it is not swept.
 #[derive(Debug, Default)]
 pub(super) struct SweptLimit {
-    /// By rising number.
+    /// In ascending order.
     pub tried: Vec<Tried>,
 }
 
@@ -31,20 +31,20 @@ pub(super) struct Tried {
     pub good_over: u64,
 }
 
-/// Whether the limit is decided by a kernel of its own for each number.
+/// `true` if each tried limit is decided by its own kernel.
 pub(super) fn is_swept(spec: &LimitSpec) -> bool {
     !spec.unlimited && spec.algorithm != Algorithm::FixedWindow
 }
 
 impl SweptLimit {
-    /// `in_force` is the limit in force with the label of the judged one: its number is tried, too.
+    /// `in_force`: the current limit with the label of the candidate, which is tried, too.
     pub fn new(limit: &Limit, in_force: Option<&Limit>) -> Self {
         let kernels = if is_swept(&limit.spec) { kernels(limit, in_force) } else { Vec::new() };
         let tried = |(units, kernel)| Tried { units, kernel, over: 0, good_over: 0 };
         Self { tried: kernels.into_iter().map(tried).collect() }
     }
 
-    /// Counts a request over these numbers.
+    /// Counts a request over these limits.
     pub fn count(&mut self, over_at: OverAt, is_good: bool) {
         for (place, tried) in self.tried.iter_mut().enumerate() {
             let is_over = over_at >> place & 1 == 1;
@@ -53,7 +53,7 @@ impl SweptLimit {
         }
     }
 
-    /// The points of the curve. `keys_over` has the count of keys for each bit.
+    /// The points of the curve. `keys_over`: the count of keys for each bit.
     pub fn points(&self, has_good: bool, keys_over: &[u64]) -> Vec<WhatIfPoint> {
         let point = |(tried, keys_over): (&Tried, &u64)| WhatIfPoint {
             limit: tried.units,
@@ -64,15 +64,15 @@ impl SweptLimit {
         self.tried.iter().zip(keys_over).map(point).collect()
     }
 
-    /// The smallest number that a key has never exceeded; `None` if it has exceeded all.
+    /// The smallest limit that a key has never exceeded; `None` if it has exceeded all.
     pub fn smallest_kept(&self, over_at: OverAt) -> Option<u64> {
         let place = self.tried.len().min((OverAt::BITS - over_at.leading_zeros()) as usize);
         self.tried.get(place).map(|tried| tried.units)
     }
 }
 
-/// The limit with other numbers of units. A number for which there is no such limit is left out: it is above the
-/// largest of the algorithm, or a held burst would take too long to fill.
+/// The limit with other units per period. Omits invalid ones: above the algorithm's largest limit, or with a fixed
+/// burst that would take too long to refill.
 fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u64, Kernel)> {
     let spec = &limit.spec;
     let judged = spec.requests_per_unit.max(1);
@@ -138,7 +138,7 @@ mod tests {
         let kernel = Kernel::Blocked(Blocked::new(1));
         let tried = [2, 4, 8].map(|units| Tried { units, kernel, over: 0, good_over: 0 });
         let limit = SweptLimit { tried: tried.to_vec() };
-        // A refund may make a key exceed a number and keep a smaller one.
+        // A refund may make a key exceed a limit while it stays within a smaller one.
         let table = [(0b000, Some(2)), (0b001, Some(4)), (0b010, Some(8)), (0b011, Some(8)), (0b111, None)];
         for (over_at, kept) in table {
             assert_eq!(limit.smallest_kept(over_at), kept, "{over_at:b}");

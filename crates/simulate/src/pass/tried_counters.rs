@@ -1,10 +1,8 @@
-//! The counters of one key under all tried numbers of its limit. Only those that can differ are decided.
+//! The counters of one key for all tried limits; only those that can differ are decided.
 //!
-//! As long as a number has denied nothing, a larger one denies nothing either: it has recorded the same requests, and
-//! has more room. So the numbers are decided in rising order up to the first one that has admitted every request since
-//! its counter was unused. A counter of the next number is made when that one denies a request: windows and logs have
-//! the same state for every number that has denied nothing, and GCRA records the requests again that are kept for it.
-//! When the last counter is unused, so are those of all larger numbers, and the kept requests are forgotten.
+//! While a limit has denied nothing, no larger one has: it recorded the same requests and has more room. So limits are
+//! decided in ascending order, up to the first that admitted every request since its counter was unused. When that one
+//! denies, the next counter is derived: windows and logs share the state, GCRA replays kept requests.
 
 use std::slice;
 
@@ -14,20 +12,20 @@ use smallvec::SmallVec;
 
 use super::tried::{OverAt, Tried};
 
-/// Requests that are kept for the counters of larger numbers. With more of them these counters are made at once.
+/// Requests kept for the counters of larger limits. If there are more, these counters are created immediately.
 const MAX_KEPT: usize = 16;
 /// This many kept requests take as much memory as a counter.
 const KEPT_PER_COUNTER: usize = 4;
 
-/// How the counters of larger numbers follow from those of smaller ones.
+/// How the counters of larger limits follow from those of smaller ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Following {
-    /// Numbers that have denied nothing have the same state.
+    /// Limits that have denied nothing have the same state.
     SameState,
-    /// The state depends on the number: the requests have to be recorded by each.
+    /// The state depends on the limit: each has to record the requests.
     SameRequests,
-    /// A larger number can deny what a smaller one admits. The intervals of a bucket that refills faster begin later:
-    /// it is full and forgets its interval while a slower one still waits for the last unit.
+    /// A larger limit can deny what a smaller one admits. The intervals of a bucket that refills faster begin later: it
+    /// is full and forgets its interval while a slower one still waits for its last unit.
     Apart,
 }
 
@@ -36,28 +34,28 @@ fn following(tried: &[Tried]) -> Following {
         Some(Kernel::SlidingWindow(_) | Kernel::SlidingLog(_)) => Following::SameState,
         Some(Kernel::Gcra(_)) => Following::SameRequests,
         Some(Kernel::IntervalBucket(_)) => Following::Apart,
-        // No number of these is tried.
+        // These are never tried.
         Some(Kernel::FixedWindow(_) | Kernel::CalendarWindow(_) | Kernel::Blocked(_)) | None => {
             Following::Apart
         }
     }
 }
 
-/// The counters of one key. A counter that is unused may be `None`.
+/// The counters of one key. An unused one may be `None`.
 #[derive(Debug, Default)]
 pub(super) struct TriedCounters {
-    /// The counters of the smallest numbers. Every larger number has admitted all requests since the last of these
+    /// The counters of the smallest limits. Every larger limit has admitted all requests since the last of these
     /// counters was unused.
     decided: SmallVec<[Option<State>; 1]>,
-    /// These requests, if the counters of larger numbers are made of them.
+    /// Those requests, if the counters of larger limits are built from them.
     kept: Vec<Attempt>,
 }
 
 impl TriedCounters {
-    /// Decides the only charge of a request to the counter by each of these numbers. Times never step back.
+    /// Decides the only charge of a request to the counter by each of these limits. Times never step back.
     pub fn decide(&mut self, tried: &[Tried], charge: &Charge, now_us: u64) -> OverAt {
         let following = following(tried);
-        // An undo gives back what time has left of one grant, which is less at a larger number.
+        // An undo returns what time has left of one grant, which is less for a larger limit.
         if following == Following::Apart || charge.cost.grant().is_some() {
             return self.decide_all(tried, slice::from_ref(charge), now_us);
         }
@@ -90,7 +88,7 @@ impl TriedCounters {
         over_at
     }
 
-    /// Decides the charges of a request to the counter by each of these numbers.
+    /// Decides the charges of a request to the counter by each of these limits.
     pub fn decide_all(&mut self, tried: &[Tried], charges: &[Charge], now_us: u64) -> OverAt {
         self.forget_unused(tried, now_us);
         self.make_all(tried, following(tried));
@@ -101,7 +99,7 @@ impl TriedCounters {
         over_at
     }
 
-    /// Drops counters that are unused, as the counters of all larger numbers are, but for the smallest of them.
+    /// Drops unused counters, except the smallest: if one is unused, so are those of all larger limits.
     fn forget_unused(&mut self, tried: &[Tried], now_us: u64) {
         let used = self.used(tried, now_us);
         if used < self.decided.len() {
@@ -111,7 +109,7 @@ impl TriedCounters {
         }
     }
 
-    /// The counter of the number after the last one that is decided.
+    /// The counter of the limit after the last one decided.
     fn larger(&self, kernel: &Kernel, following: Following) -> Option<State> {
         match following {
             Following::SameState => self.decided.last().cloned().flatten(),
@@ -122,7 +120,7 @@ impl TriedCounters {
         }
     }
 
-    /// Keeps a request that the last number has admitted for those that are larger.
+    /// Keeps a request that the last limit admitted, for the larger ones.
     fn keep(&mut self, tried: &[Tried], following: Following, attempt: Attempt) {
         let is_needed = following == Following::SameRequests && self.decided.len() < tried.len();
         if !is_needed || !attempt.cost.changes_counter() {
@@ -134,7 +132,7 @@ impl TriedCounters {
         }
     }
 
-    /// Makes the counters of all numbers.
+    /// Creates the counters of all limits.
     fn make_all(&mut self, tried: &[Tried], following: Following) {
         while let Some(next) = tried.get(self.decided.len()) {
             let larger = self.larger(&next.kernel, following);
@@ -143,7 +141,7 @@ impl TriedCounters {
         self.kept = Vec::new();
     }
 
-    /// The number of counters up to the last one that is used.
+    /// Number of counters up to the last used one.
     fn used(&self, tried: &[Tried], now_us: u64) -> usize {
         let is_used = |(tried, state): (&Tried, &Option<State>)| {
             state.as_ref().is_some_and(|state| tried.kernel.unused_from_us(state) > now_us)
@@ -151,19 +149,19 @@ impl TriedCounters {
         tried.iter().zip(&self.decided).rposition(is_used).map_or(0, |last| last + 1)
     }
 
-    /// Whether no counter is used: a key without counters gives the same answers.
+    /// `true` if no counter is used: a key without counters gives the same answers.
     pub fn are_unused(&self, tried: &[Tried], now_us: u64) -> bool {
         self.used(tried, now_us) == 0
     }
 
-    /// The memory used, in counters.
+    /// Memory, in counters.
     pub fn weight(&self) -> usize {
         let states = self.decided.iter().map(|state| state.as_ref().map_or(1, State::weight)).sum::<usize>();
         states + self.kept.capacity() / KEPT_PER_COUNTER
     }
 }
 
-/// Decides several charges to one counter as a store does. Returns whether the last one is over the limit.
+/// Decides several charges to one counter like a store. Returns `true` if the last one is over the limit.
 fn is_over(kernel: &Kernel, state: &mut Option<State>, charges: &[Charge], now_us: u64) -> bool {
     let record = |state: &mut Option<State>, charge: &Charge, verdict, is_denied| {
         if charge.is_recorded(verdict, is_denied) {
@@ -269,7 +267,7 @@ mod tests {
         };
         let mut counters = TriedCounters::default();
         let table = [
-            // Pause, units, numbers that deny, counters.
+            // Pause, units, limits that deny, counters.
             (0, 1, 0, 1),
             (999_999, 1, 1, 2),
             (1, 1, 0, 2),

@@ -1,4 +1,4 @@
-//! Why the log says nothing about some of the judged rules.
+//! Explains why the log does not test some of the candidate rules.
 
 use engine::{Node, Rule, RuleId, RuleSet};
 
@@ -32,7 +32,7 @@ pub(super) fn without_requests(method: &Method, mapped: Mapped<'_>) -> String {
     format!("no rule is tested: {reason}")
 }
 
-/// A sentence for each rule of `untested`, which no request has met; one for all rules of a domain that the map does
+/// A sentence for each rule of `untested`, which applied to no request; one for all rules of a domain that the map does
 /// not send.
 pub(super) fn of_rules(rules: &RuleSet, untested: &[&Rule], mapped: Mapped<'_>) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
@@ -70,7 +70,7 @@ fn sentence(rules: &RuleSet, rule: &Rule, mapped: Mapped<'_>) -> String {
     format!("{} is not tested: {why}", rule.path)
 }
 
-/// Appends the keys from below `node` down to a rule. Returns whether the rule is there.
+/// Appends the keys from below `node` down to a rule. Returns `true` if the rule is there.
 fn find_keys<'n>(node: &'n Node, rule: RuleId, keys: &mut Vec<&'n str>) -> bool {
     node.rule.as_ref().is_some_and(|found| found.id == rule)
         || node.children().any(|child| {

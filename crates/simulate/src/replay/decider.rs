@@ -9,17 +9,17 @@ use store::redis::{
     ClientTls, Credentials, OptionsError, Password, RedisOptions, ReplayClient, ReplayClientError, TimedBatch,
 };
 
-/// The maximum number of keys of a replay in memory: enough for a day of a large site.
+/// Keys of a replay in memory: enough for a day of a large site.
 const MAX_KEYS: usize = 10_000_000;
 /// Keys never expire, because recorded time may step back by any amount.
 const GRACE_US: u64 = u64::MAX;
 
 /// Decides requests at their recorded times, in order.
 pub trait ReplayStore {
-    /// Decides each request at its time in microseconds; one [`Outcomes`] per request.
+    /// Decides each request at its time in microseconds since the epoch; returns one [`Outcomes`] per request.
     ///
     /// # Errors
-    /// [`ReplayStoreError`] when the store cannot answer.
+    /// [`ReplayStoreError`] if the store cannot answer.
     fn decide(&mut self, requests: &[(u64, &Charges)]) -> Result<Vec<Outcomes>, ReplayStoreError>;
 }
 
@@ -35,7 +35,6 @@ pub enum ReplayStoreError {
     Runtime(#[from] std::io::Error),
 }
 
-/// Replays on counters in memory.
 #[derive(Debug)]
 pub struct MemoryReplay {
     store: MemoryStore<SystemClock>,
@@ -47,7 +46,7 @@ impl MemoryReplay {
         Self::of_keys(MAX_KEYS)
     }
 
-    /// The same requests have the same answers in every run, also after evictions.
+    /// Reproducible: the same requests have the same answers in every run, even after evictions.
     fn of_keys(max_keys: usize) -> Self {
         let options = MemoryOptions { max_keys, grace_us: GRACE_US };
         Self { store: MemoryStore::reproducible(options, SystemClock) }
@@ -78,11 +77,11 @@ impl ReplayStore for MemoryReplay {
 /// The Redis of a replay, and the files that its connection needs.
 #[derive(Clone, Debug, Default)]
 pub struct RedisAccess {
-    /// May have a user and a password.
+    /// May contain a user and a password.
     pub url: String,
-    /// The first line is the password, in place of one in the URL.
+    /// The first line is the password, which overrides one in the URL.
     pub password_file: Option<PathBuf>,
-    /// PEM files of the trusted authorities, and of our certificate and its key.
+    /// PEM files of trusted CAs, and of the client's certificate and key.
     pub ca_file: Option<PathBuf>,
     pub identity: Option<(PathBuf, PathBuf)>,
 }
@@ -100,8 +99,7 @@ impl RedisAccess {
     }
 }
 
-/// Replays through the Lua script, under a key prefix of its own. The caller removes the keys with
-/// [`RedisReplay::remove_keys`].
+/// Replays through the Lua script, under a separate key prefix. Remove the keys with [`RedisReplay::remove_keys`].
 #[derive(Debug)]
 pub struct RedisReplay {
     runtime: tokio::runtime::Runtime,
@@ -112,7 +110,7 @@ impl RedisReplay {
     /// Connects to the Redis.
     ///
     /// # Errors
-    /// [`ReplayStoreError`] when Redis cannot be reached.
+    /// [`ReplayStoreError`] if Redis cannot be reached.
     pub fn connect(access: RedisAccess) -> Result<Self, ReplayStoreError> {
         let options = access.options()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -125,7 +123,7 @@ impl RedisReplay {
     /// Removes every key of this replay.
     ///
     /// # Errors
-    /// [`ReplayStoreError`] when Redis does not answer; the keys then expire on their own.
+    /// [`ReplayStoreError`] if Redis does not answer; the keys then expire on their own.
     pub fn remove_keys(&mut self) -> Result<(), ReplayStoreError> {
         self.runtime.block_on(self.client.remove_all())?;
         Ok(())
@@ -134,7 +132,7 @@ impl RedisReplay {
 
 impl ReplayStore for RedisReplay {
     fn decide(&mut self, requests: &[(u64, &Charges)]) -> Result<Vec<Outcomes>, ReplayStoreError> {
-        // A call to the script has one time, so consecutive requests of the same time share a call.
+        // A script call has one time, so consecutive requests of the same time share a call.
         let charges: Vec<&Charges> = requests.iter().map(|(_, charges)| *charges).collect();
         let mut batches = Vec::new();
         let mut start = 0;

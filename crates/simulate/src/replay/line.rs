@@ -1,4 +1,4 @@
-//! One line of a replay: a recorded request in, an answer out.
+//! One line of a replay: parses a recorded request and writes its answer.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,18 +12,16 @@ use serde::{Deserialize, Serialize};
 /// Wider than for the network, because the operator chose the file.
 const BOUNDS: Bounds = Bounds { max_descriptors: 1_024, max_entries: 1_024, max_value_bytes: 1 << 20 };
 
-/// Why a line cannot be decided.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// Not the JSON of a recorded request.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// The time is out of range.
     #[error("t_us is {0}, but only times before the year 2112 can be decided exactly")]
     Time(u64),
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The limit of a descriptor is out of range.
+    /// An override is out of range.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
@@ -49,10 +47,10 @@ struct RecordedJson {
 }
 
 impl Recorded {
-    /// Reads one line of JSON.
+    /// Parses one line of JSON.
     ///
     /// # Errors
-    /// [`LineError`] if it is no valid request.
+    /// [`LineError`] if it is not a valid request.
     pub fn parse(text: &str) -> Result<Self, LineError> {
         let Object(RecordedJson { t_us: Number(t_us), domain, descriptors, hits_addend }) =
             serde_json::from_str(text)?;
@@ -71,7 +69,7 @@ struct AnswerJson<'d> {
     statuses: Vec<Option<StatusJson<'d>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
-    /// By the label of the limit. Left out if nothing is announced.
+    /// By the label of the limit. Omitted if nothing is announced.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     announce: BTreeMap<&'d str, &'static str>,
 }
@@ -81,7 +79,7 @@ struct StatusJson<'d> {
     code: &'static str,
     rule: &'d str,
     limit_remaining: u32,
-    /// -1 = never.
+    /// -1: never.
     retry_after_us: i64,
     reset_after_us: u64,
     next_after_us: u64,
@@ -102,7 +100,7 @@ pub(super) fn write_answer(
     out.write_all(b"\n")
 }
 
-/// The limits that the answer announces; of limits with one label the most severe announcement.
+/// The limits that the answer announces; for limits with the same label the most severe announcement.
 fn announcements(decision: &Decision) -> BTreeMap<&str, &'static str> {
     if !decision.has_announced_limits() {
         return BTreeMap::new();

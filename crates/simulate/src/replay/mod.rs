@@ -1,6 +1,6 @@
-//! Decides recorded requests at their recorded times: operators try a rule set on recorded traffic.
+//! Decides recorded requests at their recorded times, so that operators can try rules on real traffic.
 //!
-//! Knows lines of JSON and a [`ReplayStore`]. The answers are the same on memory and on Redis.
+//! Works on a [`ReplayStore`]: memory and Redis give the same answers.
 
 mod decider;
 mod line;
@@ -15,16 +15,15 @@ use engine::{Charges, Code, Decision, Enforcement, Plan, RuleSet, Verdict};
 pub use decider::{MemoryReplay, RedisAccess, RedisReplay, ReplayStore, ReplayStoreError};
 pub use line::{LineError, Recorded};
 
-/// Requests that are decided in one step.
+/// Requests decided in one step.
 const CHUNK: usize = 1_024;
 
 /// Why a replay stopped. The answers to earlier requests are written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// A line is not a valid request; `number` counts from 1.
+    /// `number` counts from 1.
     #[error("line {number}: {cause}")]
     Line { number: u64, cause: LineError },
-    /// The input cannot be read.
     #[error("cannot read the requests: {0}")]
     Read(#[source] std::io::Error),
     /// The output cannot be written.
@@ -40,7 +39,8 @@ struct PendingRequest {
     plan: Plan,
 }
 
-/// Replays `requests` by `rules`: for each line of JSON one line of JSON. Calls `progress` with the bytes read so far.
+/// Replays `requests` by `rules`: writes a line of JSON for each line of JSON. Calls `progress` with the bytes read so
+/// far.
 ///
 /// # Errors
 /// [`ReplayError`] at the first line that cannot be read, decided or written.
@@ -77,7 +77,7 @@ pub fn replay(
     }
 }
 
-/// Plans the request on one line; `None` for a blank line.
+/// `None` for a blank line.
 fn plan(rules: &RuleSet, text: &str) -> Result<Option<PendingRequest>, LineError> {
     if text.trim().is_empty() {
         return Ok(None);
@@ -100,7 +100,7 @@ fn decide_pending(
     for (PendingRequest { t_us, plan }, outcomes) in pending.drain(..).zip(outcomes) {
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         summary.count(&decision);
-        // Each receipt of a replay has another nonce, and the same in every run.
+        // Each receipt of a replay has a unique nonce, the same in every run.
         let receipt = decision.receipt(|| summary.requests);
         line::write_answer(answers, t_us, &decision, receipt).map_err(ReplayError::Write)?;
     }
@@ -112,14 +112,14 @@ fn decide_pending(
 pub struct Summary {
     pub requests: u64,
     pub over_limit: u64,
-    /// Counts per limit, by the label of the limit.
+    /// By the label of the limit.
     pub limits: BTreeMap<Arc<str>, LimitCount>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCount {
     pub decided: u64,
-    /// Limits of shadow rules included.
+    /// Includes shadow rules.
     pub over_limit: u64,
 }
 

@@ -12,11 +12,11 @@ pub struct Method {
     pub inputs: Vec<InputReport>,
     /// The rule files, the map and the rule files of `--compare`.
     pub digests: Vec<FileDigest>,
-    /// Lines read, blank ones and headers not counted.
+    /// Lines read, without blank ones and headers.
     pub lines: u64,
-    /// Lines that the map's `keep` leaves out.
+    /// Lines excluded by the map's `keep`.
     pub not_kept: u64,
-    /// Lines that gave no descriptor: a field of each was missing.
+    /// Lines without a descriptor: a field of each was missing.
     pub without_descriptor: u64,
     /// Lines that could not be read.
     pub unreadable: u64,
@@ -30,8 +30,8 @@ pub struct Method {
     pub sample: RequestSample,
     /// Counters evicted because memory was full: after that, limits admit too much. 0 in an exact report.
     pub evictions: u64,
-    /// With the map's `was_limited`: the decisions of the rules in force (`--compare`), or else of the judged rules,
-    /// against those in the log. `None` if no request was decided.
+    /// With the map's `was_limited`: compares the log with the decisions of the current rules (`--compare`), or else of
+    /// the candidate rules. `None` if no request was decided.
     pub agreement: Option<Agreement>,
 }
 
@@ -42,15 +42,14 @@ pub struct InputReport {
     pub name: String,
     /// The format of its lines: given, or recognized.
     pub format: String,
-    /// Whether `format` was recognized from the first lines.
+    /// `true` if `format` was recognized from the first lines.
     pub is_recognized: bool,
-    /// Bytes read, as they are in the file.
+    /// Bytes read, as stored in the file.
     pub bytes: u64,
-    /// Why the file could not be read to its end, such as a compressed file that is cut.
+    /// Why the file could not be read to its end, such as a truncated compressed file.
     pub cut: Option<String>,
 }
 
-/// A file and the SHA-256 of its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileDigest {
     /// `rules`, `compare` or `map`.
@@ -60,7 +59,6 @@ pub struct FileDigest {
     pub sha256: String,
 }
 
-/// A line that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnreadableLine {
     pub input: String,
@@ -74,15 +72,15 @@ pub struct UnreadableLine {
 pub struct Reordering {
     /// `--reorder`.
     pub window_us: u64,
-    /// Requests that came later than the window allows. They were decided at the time of the request before them.
+    /// Requests that came later than the window allows. They were decided at the time of the previous request.
     pub late: u64,
     /// How late the latest of them was.
     pub most_late_us: u64,
-    /// Whether more requests lay in the window than fit into memory, so that the window was shorter at times.
+    /// `true` if the window held more requests than fit into memory, so that it was shortened at times.
     pub was_shortened: bool,
 }
 
-/// `--sample`: the requests that were decided. All other numbers of the report are of these; they are not scaled.
+/// `--sample`: the requests that were decided. All other numbers of the report cover only these; they are not scaled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequestSample {
     /// The requests of one key in this many were decided; 1: all. The key is the first entry of the first descriptor.
@@ -92,16 +90,15 @@ pub struct RequestSample {
 }
 
 impl Default for RequestSample {
-    /// All requests.
     fn default() -> Self {
         Self { one_in: 1, left_out: 0 }
     }
 }
 
-/// Which keys the statistics are of.
+/// Which keys the statistics cover.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KeySampling {
-    /// Statistics of keys are of a sample of one in 2^`level` keys: 0 = exact. Counts of keys are then estimates with a
+    /// Statistics of keys cover a sample of one in 2^`level` keys: 0 = exact. Counts of keys are then estimates with a
     /// relative standard error of `key_error_ppm`.
     pub level: u32,
     pub key_error_ppm: u64,
@@ -109,11 +106,11 @@ pub struct KeySampling {
     pub kept_keys: u64,
 }
 
-/// Simulated denials against those in the log.
+/// Compares simulated denials with those in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreement {
-    /// Whose decisions are compared with the log: those of the rules in force, `compare`, if they were given; else
-    /// those of the judged `rules`.
+    /// Whose decisions are compared with the log: those of the current rules, `compare`, if given; else those of the
+    /// candidate, `rules`.
     pub of: String,
     /// For a person: the denials first, then the share of all decisions.
     pub summary: String,
@@ -123,25 +120,25 @@ pub struct Agreement {
     pub only_recorded: u64,
     /// Denied in the simulation, admitted in the log.
     pub only_simulated: u64,
-    /// Denials in the log that the simulation denies, of all denials in the log; `None` if the log has none.
+    /// Share of the log's denials that the simulation reproduces; `None` if the log has none.
     pub reproduced_ppm: Option<u64>,
     /// Requests on which both agree, of all.
     pub agreement_ppm: u64,
-    /// The differences that vanish when the time of the request is moved by at most this much: the log does not tell
-    /// the time of the decision any better. The differences that follow from them are included: the unit is missing to
-    /// a later request of the same key. A shift counts only up to a tenth of the time in which the limit frees a unit:
-    /// a larger one would explain any difference. By rising shift, each with the differences of the smaller ones.
+    /// Differences that vanish if the request's time is moved by at most this much, because the log does not have the
+    /// exact time of the decision. Includes the differences that follow from them: a later request of the same key
+    /// lacks the unit. A shift counts only up to a tenth of the time in which the limit frees a unit, because a larger
+    /// one would explain any difference. In ascending order; each includes the differences of smaller shifts.
     pub by_shift: Vec<ShiftCount>,
 }
 
 /// Differences between simulation and log that a shift in time explains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShiftCount {
-    /// The requests are moved by at most this time.
+    /// Requests are moved by at most this time.
     pub shift_us: u64,
     /// Differences that vanish.
     pub vanished: u64,
-    /// Requests on which both agree then, of all.
+    /// Requests on which both then agree, of all.
     pub agreement_ppm: u64,
 }
 
@@ -152,7 +149,7 @@ impl Agreement {
         self.only_recorded + self.only_simulated
     }
 
-    /// Whether it matters how many differences a shift explains: a log without denials has nothing to explain.
+    /// `true` if it matters how many differences a shift explains: a log without denials has nothing to explain.
     #[must_use]
     pub fn has_differences_to_explain(&self) -> bool {
         self.reproduced_ppm.is_some() && self.differences() > 0
@@ -170,8 +167,8 @@ impl Agreement {
 pub struct BoundCheck {
     /// The option with its value, such as `--max-denied 0.5%`.
     pub bound: String,
-    /// Whether every rule keeps it.
+    /// `true` if every rule is within it.
     pub is_kept: bool,
-    /// One sentence for each rule that breaks it, with its numbers.
+    /// One sentence for each rule that exceeds it, with its numbers.
     pub broken_by: Vec<String>,
 }

@@ -1,8 +1,7 @@
 //! The report of a simulation: the contract between the pass, the terminal, the page and `--report-json`.
 //!
-//! Knows plain numbers and texts. Every number is an integer with its unit in its name; times are microseconds since
-//! the epoch, shares are parts per million, rounded down. docs/simulate-report.schema.json describes the JSON, which
-//! keeps its names: a field that is named otherwise here is renamed for it.
+//! Numbers are integers with the unit in their name; times are microseconds since the epoch, shares are parts per
+//! million, rounded down. docs/simulate-report.schema.json describes the JSON; `serde(rename)` keeps its names stable.
 
 mod comparison;
 mod limit;
@@ -22,7 +21,7 @@ pub use method::{
     ShiftCount, UnreadableLine,
 };
 
-/// The version of the JSON. It grows when a field changes its meaning or goes; a new field does not change it.
+/// The version of the JSON. It grows if a field changes its meaning or is removed; a new field does not change it.
 pub const REPORT_VERSION: u32 = 1;
 
 /// What a rule set would have done to the requests of a log.
@@ -30,31 +29,31 @@ pub const REPORT_VERSION: u32 = 1;
 pub struct Report {
     /// [`REPORT_VERSION`].
     pub version: u32,
-    /// Whether the log was not read to its end: the pass was interrupted.
+    /// `true` if the log was not read to its end, because the pass was interrupted.
     pub partial: bool,
-    /// Two sentences for a person: what is denied, and whom it hits.
+    /// Two sentences for a person: what is denied, and whom it affects.
     pub verdict: String,
     pub totals: Totals,
-    /// One for each limit of the judged rules that a request has met, in the order of the rule files. Limits that came
-    /// with requests are the last one, `override`.
+    /// One for each limit of the candidate rules that applied to a request, in the order of the rule files. Overrides
+    /// are the last one, `override`.
     #[serde(rename = "rules")]
     pub limits: Vec<LimitReport>,
-    /// The paths of untested rules: with a limit, but no request has met it, in the order of the rule files. A typing
-    /// error in a rule file or a map looks like that.
+    /// The paths of untested rules, in the order of the rule files: they have a limit, but applied to no request. A
+    /// typo in a rule file or a map looks like that.
     #[serde(rename = "unmet_rules")]
     pub untested_rules: Vec<String>,
-    /// Why the log says nothing about these rules, one sentence each: the log has no requests, the map sends another
+    /// Why the log does not test these rules, one sentence each: the log has no requests, or the map sends another
     /// domain or no such descriptor. With `--max-good-denied` also that no request is good.
     #[serde(rename = "untested")]
     pub untested_reasons: Vec<String>,
-    /// With `--compare`: the judged rules against those in force.
+    /// With `--compare`: the candidate rules against the current ones.
     pub comparison: Option<Comparison>,
     /// With `--algorithms`: each limit as every algorithm, in the order of `limits`; else empty.
     pub algorithms: Vec<AlgorithmsOfLimit>,
     /// With `--algorithms`: the three keys of all limits that are over their limit most often, as every algorithm; else
-    /// empty. Of the keys in the sample, if [`KeySampling::level`] is not 0.
+    /// empty. Limited to the sample of keys if [`KeySampling::level`] is not 0.
     pub worst_keys: Vec<KeyByAlgorithm>,
-    /// The bounds that were asked for (`--max-denied` and so on), kept or broken.
+    /// The requested bounds (`--max-denied` and so on) with their results.
     pub bounds: Vec<BoundCheck>,
     pub method: Method,
 }
@@ -64,13 +63,13 @@ pub struct Report {
 pub struct Totals {
     /// Requests decided.
     pub requests: u64,
-    /// Requests that the judged rules deny.
+    /// Requests that the candidate rules deny.
     pub denied: u64,
     /// `denied` of `requests`.
     pub denied_share_ppm: u64,
     /// Requests that only shadow rules and announced limits would deny.
     pub shadow_denied: u64,
-    /// Requests that no limit applied to.
+    /// Requests to which no limit applied.
     pub without_limit: u64,
     /// Requests for which the map's `good` holds; `None` without `good`.
     pub good: Option<u64>,
@@ -80,7 +79,7 @@ pub struct Totals {
     pub good_denied_share_ppm: Option<u64>,
     /// Pairs of a limit and a key with at least one request. An estimate if [`KeySampling::level`] is not 0.
     pub keys: u64,
-    /// Pairs of a limit and a key with at least one request over the limit; an estimate as `keys`.
+    /// Pairs of a limit and a key with at least one request over the limit; an estimate like `keys`.
     pub keys_denied: u64,
     /// The time of the first request decided; 0 without requests.
     pub first_us: u64,
@@ -88,7 +87,7 @@ pub struct Totals {
     pub last_us: u64,
 }
 
-/// `part` of `whole` in parts per million, rounded down; 0 of nothing.
+/// `part` of `whole` in parts per million, rounded down; 0 if `whole` is 0.
 #[must_use]
 pub fn share_ppm(part: u64, whole: u64) -> u64 {
     let ppm = u128::from(part) * 1_000_000 / u128::from(whole.max(1));

@@ -1,14 +1,14 @@
-//! Window of a calendar: a count per day, week, month or year of a time zone. The kernel gets the boundaries between
-//! windows as numbers; [`Calendar`](crate::Calendar) chooses them.
+//! Counts units per day, week, month or year of a time zone. The kernel gets window boundaries as numbers;
+//! [`Calendar`](crate::Calendar) chooses them.
 
 use super::fixed_window::WindowView;
 use super::report::{Attempt, Report, Verdict};
 use crate::limit::cost::{Cost, MAX_UNITS};
 
-/// `limit` units per window. The process that plans the request gives the three boundaries around its own time, the
-/// nearest one in the middle, and the store takes the window of its own time. So the two clocks may differ by half a
-/// window, and by any time if all windows have the same length. If not, a window that is stored ends at most by the
-/// difference of two lengths too early.
+/// `limit` units per window. The planning process supplies the three boundaries around its own time, with the nearest
+/// in the middle; the store picks the window that contains the store's time. The two clocks may therefore differ by
+/// half a window, or by any amount if all windows have the same length. If lengths differ, a stored window ends too
+/// early by at most the difference of two lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarWindow {
     limit: u64,
@@ -17,35 +17,31 @@ pub struct CalendarWindow {
     last_us: u64,
 }
 
-/// The count of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarState {
-    /// The boundary at which the window starts, microseconds since the epoch.
+    /// Start of the window, microseconds since the epoch.
     pub start_us: u64,
-    /// Units recorded in it: exact up to 2^53 - 1.
+    /// Units recorded, exact up to 2^53 - 1.
     pub count: u64,
 }
 
 impl CalendarWindow {
-    /// `limit`: 1 to 2^52 units; `boundaries`: three instants in microseconds since the epoch, rising.
+    /// `limit`: 1 to 2^52 units; `boundaries`: three ascending instants, microseconds since the epoch.
     #[must_use]
     pub const fn new(limit: u64, [first_us, middle_us, last_us]: [u64; 3]) -> Self {
         Self { limit, first_us, middle_us, last_us }
     }
 
-    /// Units per window.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The boundaries that the window of the store's time is chosen from.
     #[must_use]
     pub fn boundaries(&self) -> [u64; 3] {
         [self.first_us, self.middle_us, self.last_us]
     }
 
-    /// The same limit with other boundaries.
     pub(crate) fn with_boundaries(&self, boundaries: [u64; 3]) -> Self {
         Self::new(self.limit, boundaries)
     }
@@ -54,19 +50,18 @@ impl CalendarWindow {
         Self { limit: scale(self.limit), ..*self }
     }
 
-    /// The length of the later of the two windows: below 2^45 us.
+    /// Length of the later window, below 2^45 us.
     pub(super) fn length_us(&self) -> u64 {
         self.last_us - self.middle_us
     }
 
-    /// The length of the earlier of the two windows: below 2^45 us.
+    /// Length of the earlier window, below 2^45 us.
     fn first_length_us(&self) -> u64 {
         self.middle_us - self.first_us
     }
 
-    /// The start of the window at `now_us`. A time before the first or after the last boundary means that the clocks
-    /// differ by more than half a window. Windows as long as the earlier one are then before it, and windows as long as
-    /// the later one after it, so that each time has a window that has begun and has not ended.
+    /// Returns the start of the window at `now_us`. A time outside the boundaries means that the clocks differ by more
+    /// than half a window. The two windows then repeat in both directions, so that every time lies in a window.
     fn start_us(&self, now_us: u64) -> u64 {
         if now_us < self.first_us {
             let windows = (self.first_us - now_us).div_ceil(self.first_length_us());
@@ -92,9 +87,9 @@ impl CalendarWindow {
         }
     }
 
-    /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current. At a time
-    /// before the first or after the last boundary an earlier window does, too, until it is as long as the windows
-    /// there: windows of another length would begin in its midst.
+    /// Returns the state at `now_us`. If the clock stepped back, a later window that holds units stays current. Outside
+    /// the boundaries an earlier window stays current too, until it is as long as the windows there: windows of another
+    /// length would start inside it.
     pub(super) fn advanced_to(&self, state: Option<CalendarState>, now_us: u64) -> CalendarState {
         let start_us = self.start_us(now_us);
         let has_begun_earlier = |state| {
@@ -118,9 +113,8 @@ impl CalendarWindow {
         CalendarState { count: count.min(MAX_UNITS), ..state }
     }
 
-    /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted
-    /// in a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
-    /// given back.
+    /// Returns `true` if the denied `cost` need not be recorded. A peek records nothing. A window admits at most the
+    /// limit, so once the debt reaches the limit, the window stays exhausted even if all admitted units are returned.
     pub(super) fn may_stay_unrecorded(&self, state: CalendarState, cost: Cost) -> bool {
         state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
     }
@@ -190,7 +184,7 @@ mod tests {
         assert_eq!(counter.take(1_400, 1).1.until_reset_us, 300);
         assert_eq!(counter.take(1_699, 1).1.retry_after, RetryAfter::In(1));
         assert_eq!(counter.take(1_950, 1).1.until_reset_us, 50);
-        // The windows before are cut off at the epoch.
+        // Windows before the first are cut off at the epoch.
         let mut counter = Counter::new(window(1, [200, 500, 800]));
         assert_eq!(counter.take(7, 1).0, Verdict::Fits);
         assert_eq!(counter.take(8, 1).0, Verdict::Over);
@@ -209,7 +203,7 @@ mod tests {
             let (verdict, report) = counter.take(now_us + 1, 1);
             assert_eq!((verdict, report.remaining), (Verdict::Over, 0), "{days_ahead} days ahead");
             assert_eq!(report.until_reset_us, 15 * HOUR_US - 1, "{days_ahead} days ahead");
-            // A new day: the first take is that of the process that is ahead.
+            // A new day: the process whose clock is ahead takes first.
             assert_eq!(counter.take(now_us + DAY_US, 1).1.remaining, 4, "{days_ahead} days ahead");
             counter.kernel = window(5, calendar.around(now_us + DAY_US));
             assert_eq!(counter.take(now_us + DAY_US, 1).1.remaining, 3, "after {days_ahead} days ahead");
@@ -239,14 +233,14 @@ mod tests {
             assert_eq!(verdict, Verdict::Over, "{days_off} days off");
             assert!(report.until_reset_us >= 18 * DAY_US, "{days_off} days off: {report:?}");
             assert!(report.until_reset_us <= 22 * DAY_US, "{days_off} days off: {report:?}");
-            // The true month is over.
+            // The month is over by the store's clock.
             counter.kernel = window(5, calendar.around(noon_us + 31 * DAY_US));
             assert_eq!(counter.take(noon_us + 31 * DAY_US, 1).1.remaining, 4, "{days_off} days off");
         }
     }
 
-    /// Starts of windows of 1 to 40 hours, and a sequence of times of the store, each with the error of the clock of
-    /// the process that charges. The error is below `most` thousandths of the shortest window.
+    /// Generates windows of 1 to 40 hours and a sequence of store times, each with the clock error of the process that
+    /// charges. Errors stay below `most` thousandths of the shortest window.
     fn story(
         lengths: impl Strategy<Value = Vec<u64>>,
         most: i64,
@@ -261,8 +255,8 @@ mod tests {
         })
     }
 
-    /// Charges of processes whose clocks are wrong give what a model gives that has a count for each window of the
-    /// store's time and knows all boundaries.
+    /// Checks processes with wrong clocks against a model that knows all boundaries and counts each window by store
+    /// time.
     fn check((starts, steps): (Vec<u64>, Vec<(u64, i64, u64)>)) -> Result<(), TestCaseError> {
         let calendar = Calendar::new("UTC", "test", starts.clone()).expect("rising");
         let mut counter = Counter::new(window(12, [0, 1, 2]));
@@ -286,8 +280,8 @@ mod tests {
         Ok(())
     }
 
-    /// A stored window is left when a window of the true time begins, or when it is as old as the shortest one. Until
-    /// then at most the limit is admitted in it, however wrong the clocks are.
+    /// Checks that a stored window ends when a window of the true time begins or when it is as old as the shortest one.
+    /// Until then it admits at most the limit, however wrong the clocks are.
     fn check_stored((starts, steps): (Vec<u64>, Vec<(u64, i64, u64)>)) -> Result<(), TestCaseError> {
         let calendar = Calendar::new("UTC", "test", starts.clone()).expect("rising");
         let mut counter = Counter::new(window(12, [0, 1, 2]));

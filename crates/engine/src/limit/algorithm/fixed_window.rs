@@ -1,21 +1,21 @@
-//! Fixed window: a count per epoch-aligned window. An interval that touches m windows admits at most m times the limit.
+//! Fixed window: counts units per epoch-aligned window. An interval that touches m windows admits at most m times the
+//! limit.
 
 use super::report::{Attempt, CounterView, Report, RetryAfter, Verdict};
 use crate::limit::cost::{Cost, MAX_UNITS};
 
-/// `limit` units per window of `window_us`, windows aligned to the epoch.
+/// `limit` units per window of `window_us`, aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     limit: u64,
     window_us: u64,
 }
 
-/// The count of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowState {
-    /// Number of the window: its start divided by its length.
+    /// Window start divided by window length.
     pub index: u64,
-    /// Units recorded in it, at most 2^53 - 1: the end of the window discards a debt, so a debt has no other bound.
+    /// Units recorded, at most 2^53 - 1. The end of the window discards any debt, so debt has no other bound.
     pub count: u64,
 }
 
@@ -26,13 +26,11 @@ impl FixedWindow {
         Self { limit, window_us }
     }
 
-    /// Units per window.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Length of a window in microseconds.
     #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
@@ -42,7 +40,7 @@ impl FixedWindow {
         Self { limit: scale(self.limit), ..*self }
     }
 
-    /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current.
+    /// Returns the state at `now_us`. If the clock stepped back, a later window that holds units stays current.
     pub(super) fn advanced_to(&self, state: Option<WindowState>, now_us: u64) -> WindowState {
         let index = now_us / self.window_us;
         match state {
@@ -64,9 +62,8 @@ impl FixedWindow {
         WindowState { count, ..state }
     }
 
-    /// Whether the cost, which is denied, need not be recorded. A peek records nothing. At most the limit is admitted
-    /// in a window. So once the debt is as large as the limit, the window stays used up although all admitted units are
-    /// given back.
+    /// Returns `true` if the denied `cost` need not be recorded. A peek records nothing. A window admits at most the
+    /// limit, so once the debt reaches the limit, the window stays exhausted even if all admitted units are returned.
     pub(super) fn may_stay_unrecorded(&self, state: WindowState, cost: Cost) -> bool {
         state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
     }
@@ -86,7 +83,7 @@ impl FixedWindow {
     }
 }
 
-/// A window with its count, from the present on.
+/// A window with its count and the time left in it.
 pub(super) struct WindowView {
     pub(super) limit: u64,
     pub(super) count: u64,
@@ -118,15 +115,14 @@ impl CounterView for WindowView {
     }
 }
 
-/// Admits nothing and keeps no state. Reports the end of the block; without one the end of the window of the limit's
-/// period, as a fixed window does: `envoyproxy/ratelimit` answers so.
+/// Admits nothing and keeps no state. Reports the end of the block. If it has none, reports the end of the window of
+/// the limit's period like a fixed window, as `envoyproxy/ratelimit` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// The start of a window: the epoch unless the windows are those of a calendar.
+    /// Window start: the epoch, except for calendar windows.
     start_us: u64,
     window_us: u64,
-    /// The end of the block, microseconds since the epoch. It is told, and ends nothing: who plans the request knows
-    /// whether the limit is blocked.
+    /// End of the block, microseconds since the epoch. Only reported: planning decides if the limit is blocked.
     until_us: Option<u64>,
 }
 
@@ -137,24 +133,23 @@ impl Blocked {
         Self { start_us: 0, window_us, until_us: None }
     }
 
-    /// The same with the end of the block, microseconds since the epoch.
+    /// Sets the end of the block, microseconds since the epoch.
     #[must_use]
     pub fn until(self, until_us: Option<u64>) -> Self {
         Self { until_us, ..self }
     }
 
-    /// The end of the block; `None` if it has none.
+    /// `None` if the block has no end.
     #[must_use]
     pub fn until_us(&self) -> Option<u64> {
         self.until_us
     }
 
-    /// The same in a window of a calendar. `start_us`, `end_us`: microseconds since the epoch.
+    /// Uses a calendar window instead. `start_us`, `end_us`: microseconds since the epoch.
     pub(crate) fn within(self, (start_us, end_us): (u64, u64)) -> Self {
         Self { start_us, window_us: end_us - start_us, ..self }
     }
 
-    /// The period of the limit in microseconds.
     #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
@@ -163,14 +158,14 @@ impl Blocked {
     pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {
         let report = BlockedView.report(attempt.cost, verdict);
         let Some(until_us) = self.until_us else {
-            // The process that gave the start may be ahead of the store.
+            // The clock of the process that set the start may be ahead of the store's.
             let until_reset_us = match attempt.now_us.checked_sub(self.start_us) {
                 Some(passed_us) => self.window_us - passed_us % self.window_us,
                 None => (self.start_us - attempt.now_us - 1) % self.window_us + 1,
             };
             return Report { until_reset_us, ..report };
         };
-        // The clock of the store may be ahead of the clock by which the block lasts.
+        // The store's clock may be ahead of the clock that ends the block.
         let wait_us = until_us.saturating_sub(attempt.now_us).max(1);
         let retry_after = match report.retry_after {
             RetryAfter::Now => RetryAfter::Now,

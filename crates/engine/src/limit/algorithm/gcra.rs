@@ -1,9 +1,8 @@
-//! GCRA by virtual scheduling (ITU-T I.371): the only state is one theoretical arrival time (TAT). The continuous token
-//! bucket and the leaky bucket are the same rule with other names for its parameters.
+//! GCRA by virtual scheduling (ITU-T I.371): the only state is a theoretical arrival time (TAT). Continuous token
+//! buckets and leaky buckets are the same rule with other parameter names.
 //!
-//! The emission interval T = period / limit is an exact fraction, and so is the TAT: whole microseconds and a numerator
-//! over the fraction's denominator. Nothing is rounded, so nothing drifts.
-//! Every closed interval of length d admits at most `burst + floor(d * limit / period)` units.
+//! The emission interval T = period / limit and the TAT are exact fractions, so rounding never makes them drift. Every
+//! closed interval of length d admits at most `burst + floor(d * limit / period)` units.
 
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
@@ -11,36 +10,36 @@ use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
 use super::undo::Undo;
 use crate::limit::cost::Grant;
 
-/// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
+/// Longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 
-/// What a leaky bucket does with a hit that has to wait.
+/// How a leaky bucket treats a hit that has to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Pacing {
-    /// A meter: the hit fits or does not.
+    /// A meter: the hit fits or it does not.
     #[default]
     Meter,
-    /// A queue: the hit fits, and the answer tells how long it must wait before it proceeds.
+    /// A queue: the hit fits, and the answer says how long it must wait.
     Queue,
 }
 
 impl Pacing {
-    /// The name in rule files: the value of `mode`.
+    /// The value of `mode` in rule files.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// `limit` units per `period_us`, `burst` units at once on an unused counter.
+/// `limit` units per `period_us`; an unused counter admits `burst` units at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     limit: u64,
     period_us: u64,
     burst: u64,
     pacing: Pacing,
-    /// The emission interval is `numerator / denominator` microseconds, a reduced fraction.
+    /// The emission interval is `numerator / denominator` microseconds, reduced.
     numerator: u64,
     denominator: u64,
 }
@@ -48,10 +47,9 @@ pub struct Gcra {
 /// Theoretical arrival time: `whole_us + fraction / denominator` microseconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tat {
-    /// Whole microseconds.
     pub whole_us: u64,
-    /// Numerator of the fraction, below the denominator of the kernel that has written it. A kernel with another
-    /// denominator reads another fraction, which moves the instant by less than a microsecond.
+    /// Numerator, below the denominator of the kernel that wrote it. A kernel with another denominator misreads it by
+    /// less than a microsecond.
     pub fraction: u64,
 }
 
@@ -71,13 +69,11 @@ impl Gcra {
         Self { limit, period_us, burst, pacing, numerator, denominator }
     }
 
-    /// Units per period.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The period in microseconds.
     #[must_use]
     pub fn period_us(&self) -> u64 {
         self.period_us
@@ -89,7 +85,7 @@ impl Gcra {
         self.burst
     }
 
-    /// Denominator of the emission interval in microseconds, and of every [`Tat::fraction`]; 1 to 2^32 - 1.
+    /// Denominator of the emission interval in microseconds and of every [`Tat::fraction`], 1 to 2^32 - 1.
     #[must_use]
     pub fn denominator(&self) -> u64 {
         self.denominator
@@ -99,18 +95,18 @@ impl Gcra {
         Self::new(scale(self.limit), self.period_us, scale(self.burst), self.pacing)
     }
 
-    /// The time that `units` take to drain. `units` is capped at the most that a counter records.
+    /// Returns the time in which `units` drain. Caps `units` at the most that a counter records.
     #[must_use]
     pub fn drain(&self, units: u64) -> Tat {
         let units = units.min(max_recorded(self.burst));
         let ticks = u128::from(units) * u128::from(self.numerator);
         let denominator = u128::from(self.denominator);
-        // At most twice ten years of microseconds.
+        // At most 20 years in microseconds.
         let narrow = |ticks: u128| u64::try_from(ticks).expect("the refill time is at most ten years");
         Tat { whole_us: narrow(ticks / denominator), fraction: narrow(ticks % denominator) }
     }
 
-    /// A stored TAT, as this kernel reads it: a fraction that is none for its denominator is the next microsecond.
+    /// Reads a stored TAT. A fraction that is not below this denominator counts as the next whole microsecond.
     pub(super) fn load(&self, stored: Option<Tat>) -> Tat {
         match stored.unwrap_or_default() {
             Tat { whole_us, fraction } if fraction >= self.denominator => {
@@ -126,7 +122,7 @@ impl Gcra {
         Tat { whole_us: a.whole_us + b.whole_us + carry, fraction: fraction - carry * self.denominator }
     }
 
-    /// `a - b`, or `None` when that is negative.
+    /// `a - b`; `None` if negative.
     pub(super) fn minus(&self, a: Tat, b: Tat) -> Option<Tat> {
         if a < b {
             return None;
@@ -136,8 +132,9 @@ impl Gcra {
         Some(Tat { whole_us: a.whole_us - b.whole_us - borrow, fraction })
     }
 
-    /// The TAT before a grant of `units`, or the time of the grant if that was later, given the TAT after it; in whole
-    /// microseconds, rounded down. Before this time the bucket is not full even without the grant.
+    /// Returns the TAT that preceded a grant of `units`, or the time of the grant if that was later, in microseconds
+    /// rounded down. `after` is the TAT after the grant. Until this time the bucket would not be full even without the
+    /// grant.
     #[must_use]
     pub fn grant_base_us(&self, after: Tat, units: u64) -> u64 {
         self.minus(after, self.drain(units)).map_or(0, |base| base.whole_us)
@@ -171,7 +168,7 @@ impl Gcra {
         report
     }
 
-    /// The time from `now_us` to `tat`, in ticks of 1/denominator microseconds; 0 when `tat` is not later.
+    /// Time from `now_us` to `tat` in ticks of 1/denominator microseconds; 0 if `tat` has passed.
     fn ticks_after(&self, tat: Tat, now_us: u64) -> u128 {
         match tat.whole_us.checked_sub(now_us) {
             Some(whole_us) => u128::from(whole_us) * u128::from(self.denominator) + u128::from(tat.fraction),
@@ -188,20 +185,20 @@ impl Gcra {
         self.minus(tat, drain).map_or(now, |tat| tat.max(now))
     }
 
-    /// The time in which units of this grant drain, at the rate of the limit that granted them: what the grant added to
-    /// the arrival time. In units of this kernel's denominator, rounded down.
+    /// Returns the time in which `units` of this grant drain, at the rate of the limit that granted them. This is what
+    /// the grant added to the TAT, in units of this kernel's denominator, rounded down.
     #[must_use]
     pub fn drain_of_grant(&self, units: u64, grant: Grant) -> Tat {
         let limit = u128::from(grant.limit.map_or(self.limit(), |limit| u64::from(limit.get())));
         let ticks = u128::from(units) * u128::from(self.period_us());
-        // A counter never records more than twice the longest refill, so nothing is lost of a grant.
+        // A counter never records more than twice the longest refill, so the cap loses nothing.
         let whole_us = u64::try_from(ticks / limit).unwrap_or(u64::MAX).min(2 * LONGEST_REFILL_US);
         let fraction = ticks % limit * u128::from(self.denominator()) / limit;
         Tat { whole_us, fraction: u64::try_from(fraction).expect("below the denominator") }
     }
 
-    /// The time that an undo gives back: that in which its units drain without the time since the grant. 0 if all of
-    /// them have drained.
+    /// Returns the time that an undo subtracts: the drain time of its units, minus the time since the grant. 0 if all
+    /// of them have drained.
     pub(super) fn undone_drain(&self, undo: Undo) -> Tat {
         let drain = self.drain_of_grant(undo.units, undo.grant);
         let whole_us = drain.whole_us.checked_sub(undo.passed_us());

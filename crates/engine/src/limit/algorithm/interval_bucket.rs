@@ -1,5 +1,5 @@
-//! Token bucket that refills once per interval. At most `capacity + refill * ceil(d / interval)` units in an
-//! interval of length d.
+//! Token bucket that refills once per interval. An interval of length d admits at most `capacity + refill * ceil(d /
+//! interval)` units.
 
 use super::report::{Attempt, CounterView, Report, Verdict};
 use super::undo::Undo;
@@ -13,10 +13,10 @@ pub struct IntervalBucket {
     interval_us: u64,
 }
 
-/// Tokens, and the start of the current interval. A full bucket has no current interval: the next take starts one.
+/// A full bucket has no current interval: the next take starts one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenState {
-    /// Tokens left; negative for a debt of postpaid hits.
+    /// Tokens left; negative after postpaid hits beyond the capacity.
     pub tokens: i64,
     /// Start of the current interval, microseconds since the epoch.
     pub start_us: u64,
@@ -29,19 +29,16 @@ impl IntervalBucket {
         Self { capacity, refill, interval_us }
     }
 
-    /// Tokens of a full bucket.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Tokens added per interval.
     #[must_use]
     pub fn refill(&self) -> u64 {
         self.refill
     }
 
-    /// The interval in microseconds.
     #[must_use]
     pub fn interval_us(&self) -> u64 {
         self.interval_us
@@ -55,19 +52,18 @@ impl IntervalBucket {
         self.capacity.cast_signed()
     }
 
-    /// Intervals until the bucket holds `tokens`.
     fn intervals(&self, state: TokenState, tokens: i64) -> u64 {
         (tokens - state.tokens).max(0).unsigned_abs().div_ceil(self.refill)
     }
 
-    /// The state at `now_us`, advanced by whole intervals only.
+    /// Returns the state at `now_us`, advanced by whole intervals.
     pub(super) fn advanced_to(&self, state: Option<TokenState>, now_us: u64) -> TokenState {
         let Some(state) = state else {
             return TokenState { tokens: self.full(), start_us: now_us };
         };
         let effective_us = now_us.max(state.start_us);
         let passed = (effective_us - state.start_us) / self.interval_us;
-        // Compare before multiplying: after a long time without hits the product would overflow.
+        // Compared before the multiplication, which would overflow after a long idle time.
         if passed >= self.intervals(state, self.full()) {
             return TokenState { tokens: self.full(), start_us: now_us };
         }
@@ -87,7 +83,6 @@ impl IntervalBucket {
         TokenState { tokens, ..state }
     }
 
-    /// The instant at which the bucket holds `tokens`.
     fn holds_at_us(&self, state: TokenState, tokens: i64) -> u64 {
         state.start_us + self.intervals(state, tokens) * self.interval_us
     }
@@ -100,8 +95,8 @@ impl IntervalBucket {
         IntervalBucketView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
     }
 
-    /// The tokens that an undo gives back: those of the grant without those that the intervals since then have added.
-    /// `start_us` is the start of the current interval.
+    /// Returns the tokens that an undo adds: those of the grant, minus those refilled since. `start_us` is the start of
+    /// the current interval.
     pub(super) fn undone_tokens(&self, start_us: u64, undo: Undo) -> u64 {
         let intervals = start_us.saturating_sub(undo.grant.id).div_ceil(self.interval_us());
         undo.units.saturating_sub(intervals.saturating_mul(self.refill()))
@@ -128,7 +123,7 @@ impl CounterView for IntervalBucketView {
         self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
     }
     fn longest_wait_us(&self) -> u64 {
-        // The intervals of a full bucket start when it is next used, whatever its state says.
+        // A full bucket starts its interval when it is next used, whatever its state says.
         let is_full = self.state.tokens >= self.kernel.full();
         let empty =
             TokenState { tokens: 0, start_us: if is_full { self.now_us } else { self.state.start_us } };

@@ -1,6 +1,6 @@
 //! One type for all kernels. A charge carries a [`Kernel`]: the memory store runs it, Redis runs its Lua version.
 //!
-//! Every `match` names every kernel, so the compiler finds each place that a new kernel concerns.
+//! Every `match` names every kernel, so the compiler finds each place to change for a new one.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -18,20 +18,18 @@ use super::state::{CounterReading, State};
 use super::undo::Undo;
 use crate::limit::cost::{Cost, Grant};
 
-/// The kernel that reports a counter whose state another kernel left: it blocks. The fingerprint in the key keeps such
-/// counters apart, so that no request meets one.
+/// Reports a counter that another kernel wrote as blocked. Fingerprints in the keys keep such counters apart, so no
+/// request reads one.
 const UNKNOWN: Blocked = Blocked::new(1);
 
 /// An algorithm with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount)]
 pub enum Kernel {
-    /// Epoch-aligned windows.
     FixedWindow(FixedWindow),
-    /// Windows of a calendar.
     CalendarWindow(CalendarWindow),
-    /// Two-bucket counter.
+    /// Estimates a sliding window from two counts.
     SlidingWindow(SlidingWindow),
-    /// A log of every grant.
+    /// Logs every grant.
     SlidingLog(SlidingLog),
     /// GCRA, continuous token bucket, leaky bucket.
     Gcra(Gcra),
@@ -42,11 +40,11 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// How many kinds there are. A test that picks a kernel picks from all of them.
+    /// For tests that pick from all kinds.
     pub const KINDS: usize = Self::COUNT;
 
-    /// Whether the cost fits. Changes nothing. `None` is an unused counter. A refund fits, except for an undo that
-    /// cannot be made ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
+    /// Returns whether the cost fits, without recording it. `None` is an unused counter. A refund fits, except for an
+    /// undo that is too far back ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
     #[must_use]
     pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
         let Attempt { now_us, cost } = attempt;
@@ -68,7 +66,7 @@ impl Kernel {
         if fits { Verdict::Fits } else { Verdict::Over }
     }
 
-    /// The counter after the cost is recorded; `None` for a kernel without a counter.
+    /// Returns the counter after recording the cost; `None` for a kernel without a counter.
     #[must_use]
     pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
         let Attempt { now_us, cost } = attempt;
@@ -97,7 +95,7 @@ impl Kernel {
         })
     }
 
-    /// What a report needs of the state.
+    /// Extracts what a report needs from the state.
     #[must_use]
     pub fn reading(&self, state: Option<&State>, attempt: Attempt) -> CounterReading {
         let now_us = attempt.now_us;
@@ -120,8 +118,8 @@ impl Kernel {
         }
     }
 
-    /// The report of a decision. `reading` is of the counter after the decision; a reading by another kernel is
-    /// reported as blocked. An undo that could not be made is reported like one that was: it does not wait.
+    /// Reports a decision. `reading` is taken after the decision; the reading of another kernel is reported as blocked.
+    /// An undo that was not possible is reported like one that was: it does not wait.
     #[must_use]
     pub fn report(&self, reading: &CounterReading, attempt: Attempt, verdict: Verdict) -> Report {
         let verdict = if attempt.cost.is_refund() { Verdict::Fits } else { verdict };
@@ -143,8 +141,8 @@ impl Kernel {
         }
     }
 
-    /// The reading at a later time if the counter is not used until then; `None` if `reading` does not determine it.
-    /// The reading of a log stays the one for the cost that it was made for ([`Kernel::reading_depends_on_cost`]).
+    /// Returns the reading at a later time if the counter stays untouched; `None` if `reading` does not determine it.
+    /// The reading of a log stays tied to the cost that it was made for ([`Kernel::reading_depends_on_cost`]).
     #[must_use]
     pub fn reading_later(&self, reading: &CounterReading, now_us: u64) -> Option<CounterReading> {
         match self {
@@ -168,7 +166,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a reading made for one cost and one limit says nothing about another cost or limit.
+    /// Returns `true` if a reading for one cost and limit is useless for another cost or limit.
     #[must_use]
     pub fn reading_depends_on_cost(&self) -> bool {
         match self {
@@ -182,8 +180,8 @@ impl Kernel {
         }
     }
 
-    /// Whether a cost that is denied, and should be recorded, may stay unrecorded: no later decision changes, not even
-    /// if callers give back all units that were admitted. Only a fixed window can be so: its end discards the debt.
+    /// Returns `true` if a denied cost that should be recorded may stay unrecorded, because no later decision changes,
+    /// even if callers return all admitted units. Only fixed windows qualify: their end discards the debt.
     #[must_use]
     pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {
@@ -199,11 +197,11 @@ impl Kernel {
         }
     }
 
-    /// How long to wait until the cost fits, by this reading.
+    /// Returns how long the cost must wait to fit, by this reading.
     #[must_use]
     pub fn wait(&self, reading: &CounterReading, attempt: Attempt) -> RetryAfter {
         let report = self.report(reading, attempt, Verdict::Fits);
-        // A counter with debt fits no cost that needs no free unit, except a refund.
+        // A counter in debt admits only refunds, even if a cost needs no free unit.
         let is_in_debt = report.over_by > 0 && !attempt.cost.is_refund();
         if attempt.cost.needed() <= report.remaining && !is_in_debt {
             return RetryAfter::Now;
@@ -211,8 +209,8 @@ impl Kernel {
         self.report(reading, attempt, Verdict::Over).retry_after
     }
 
-    /// The instant (microseconds since the epoch) from which on the counter equals an unused one: not after now if
-    /// nothing is used.
+    /// Returns the instant (microseconds since the epoch) from which the counter equals an unused one; not in the
+    /// future if nothing is used.
     #[must_use]
     pub fn unused_from_us(&self, state: &State) -> u64 {
         let unused_from_us = match self {
@@ -227,8 +225,8 @@ impl Kernel {
         unused_from_us.unwrap_or(0)
     }
 
-    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that
-    /// none becomes 0. Together the instances may admit up to one unit each more than the whole limit.
+    /// Returns the limit for one of `instances` that count separately: limit, burst and refill divided and rounded up,
+    /// so that none becomes 0. Together they may exceed the whole limit by at most one unit each.
     #[must_use]
     pub fn share_of(&self, instances: NonZeroU32) -> Self {
         let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
@@ -243,7 +241,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the kernel has a counter, and so a key in the store. A blocked limit is decided without one.
+    /// Returns `true` if the kernel has a counter, and so a key in the store. A blocked limit has none.
     #[must_use]
     pub fn has_counter(&self) -> bool {
         match self {
@@ -257,10 +255,9 @@ impl Kernel {
         }
     }
 
-    /// What the state of the counter means: the kind of the kernel and its period. It is part of the counter's key, so
-    /// that no kernel reads a state of another meaning. The limit and the burst are no part of it, because the state
-    /// means the same for any of them: units, times, or an instant. The tokens that are left in an interval bucket
-    /// depend on its numbers, so all of them are part.
+    /// Returns the kind of the kernel and its period. It is part of the counter's key, so that no kernel reads a state
+    /// of another meaning. Limit and burst are left out, because units, times and instants mean the same for any limit.
+    /// The tokens left in an interval bucket depend on all its parameters, so all are included.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         match self {
@@ -276,7 +273,7 @@ impl Kernel {
         }
     }
 
-    /// The numbers that the fingerprint leaves out, as the end of a longer one; empty if there are none.
+    /// Returns the parameters that the fingerprint omits, as a suffix for it; empty if there are none.
     #[must_use]
     pub fn numbers(&self) -> String {
         match self {
@@ -286,12 +283,12 @@ impl Kernel {
             Self::SlidingLog(k) => format!("/{}", k.limit()),
             Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
             Self::IntervalBucket(_) => String::new(),
-            // Not empty without an end: such a block is another one than a block with an end.
+            // Never empty, so that a block without an end differs from one with an end.
             Self::Blocked(k) => format!("/{}", k.until_us().unwrap_or(0)),
         }
     }
 
-    /// The period of the limit in microseconds; `None` for a kernel without a counter.
+    /// Period of the limit in microseconds; `None` for a kernel without a counter.
     #[must_use]
     pub fn period_us(&self) -> Option<u64> {
         match self {
@@ -305,7 +302,7 @@ impl Kernel {
         }
     }
 
-    /// The largest cost that can ever fit. For the kernel of a limit this is
+    /// Returns the largest cost that can ever fit. For the kernel of a limit this is
     /// [`LimitSpec::capacity`](crate::LimitSpec::capacity), except that a blocked limit has 0.
     #[must_use]
     pub fn max_cost(&self) -> u64 {
@@ -320,10 +317,9 @@ impl Kernel {
         }
     }
 
-    /// The grant that left this reading, and took this many units. Its id is the index or the start of the window, the
-    /// time of the last refill or of the entry in the log. For GCRA it is the theoretical arrival time before the
-    /// grant, or the time of the grant if that was later. `None` for a kernel without a counter, and for the reading of
-    /// another kernel.
+    /// Returns the grant of `units` that produced this reading. Its id is the index or start of the window, or the time
+    /// of the last refill or log entry. For GCRA it is the TAT before the grant, or the time of the grant if that was
+    /// later. `None` for a kernel without a counter, and for the reading of another kernel.
     #[must_use]
     pub fn grant(&self, reading: &CounterReading, units: u64) -> Option<Grant> {
         let id = match self {
@@ -339,7 +335,7 @@ impl Kernel {
         id.map(|id| Grant { id, limit: limit.and_then(NonZeroU32::new) })
     }
 
-    /// Whether an undo with this cost has given units back, by the counter after it.
+    /// Returns `true` if an undo with this cost returned units, judging by the counter after it.
     #[must_use]
     pub fn has_returned(&self, reading: &CounterReading, attempt: Attempt) -> bool {
         let Some(undo) = Undo::from_attempt(attempt) else { return false };
@@ -355,7 +351,7 @@ impl Kernel {
             }
             Self::Gcra(k) => Some(k.undone_drain(undo) > Tat::default()),
             Self::IntervalBucket(k) => reading.tokens().map(|state| {
-                // A bucket that is full now has forgotten when its last interval started.
+                // A full bucket has forgotten when its last interval started.
                 let is_full = state.tokens.cast_unsigned() == k.capacity();
                 let start_us =
                     if is_full { undo.now_us - undo.passed_us() % k.interval_us() } else { state.start_us };
@@ -366,8 +362,7 @@ impl Kernel {
         returned.unwrap_or(false)
     }
 
-    /// Whether recording a cost changes the counter: `false` for an undo that finds nothing to give back. The store
-    /// then leaves the counter as it is.
+    /// Returns `false` for an undo that finds nothing to return: the store then leaves the counter alone.
     #[must_use]
     pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
         let Some(undo) = Undo::from_attempt(attempt) else { return true };
@@ -401,7 +396,7 @@ impl Kernel {
         }
     }
 
-    /// The counter after an undo; `None` for a kernel without a counter.
+    /// Returns the counter after an undo; `None` for a kernel without a counter.
     fn undone(&self, state: Option<State>, undo: Undo) -> Option<State> {
         let (old, now_us) = (state.as_ref(), undo.now_us);
         Some(match self {
@@ -450,7 +445,7 @@ impl Kernel {
     }
 }
 
-/// The kernel with all its numbers: the fingerprint, then the numbers that it leaves out.
+/// Fingerprint and [`Kernel::numbers`]: all parameters.
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.fingerprint(), self.numbers())

@@ -1,8 +1,7 @@
 //! The algorithms, as exact integer arithmetic on one counter. A kernel is an algorithm with its parameters.
 //!
-//! A kernel tells whether a cost fits, what the counter is afterwards, and what to report. The memory store runs the
-//! kernels. The Redis store runs the same rules in Lua, and its reports come from the same functions.
-//! An expired, a missing and an unused counter give the same answers: removing expired states only frees memory.
+//! Kernels run in the memory store. The Redis store runs the same rules in Lua and shares the functions for reports.
+//! Expired, missing and unused counters give the same answers: removing expired states only frees memory.
 
 mod calendar_window;
 mod fixed_window;

@@ -1,12 +1,13 @@
-//! What a kernel is asked and what it answers: a cost at a time, a verdict, and the numbers a caller may see. One
-//! function computes the report of every kernel. Here is also the bound on postpaid debt.
+//! Input and output of kernels: a cost at a time, a verdict, and the numbers in answers.
+//!
+//! One function computes the reports of all kernels. The bound on postpaid debt is here, too.
 
 use crate::limit::cost::Cost;
 
-/// The latest time for which decisions are exact, in the year 2112.
+/// Latest time for which decisions are exact, in the year 2112.
 pub const MAX_TIME_US: u64 = (1 << 52) - 1;
 
-/// A cost and the time at which it is decided.
+/// A cost at one time, for a kernel to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The store's time, microseconds since the epoch, at most [`MAX_TIME_US`].
@@ -14,22 +15,21 @@ pub struct Attempt {
     pub cost: Cost,
 }
 
-/// Whether a cost fits under one limit, whatever the verdicts of the request's other limits.
+/// Whether a cost fits one limit, regardless of the request's other limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The cost fits (a peek: at least one unit is left; a refund: always).
+    /// For a peek, at least one unit is left. A refund always fits.
     Fits,
-    /// The cost does not fit.
     Over,
 }
 
-/// When the same cost would fit, if nothing else happens. Ordered by the wait; `Never` is the greatest.
+/// When the same cost would fit if nothing else happens. Ordered by wait; `Never` is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryAfter {
     Now,
-    /// After exactly that many microseconds, at least 1.
+    /// Exact wait in microseconds, at least 1.
     In(u64),
-    /// Never: the cost exceeds the largest cost that the limit admits.
+    /// The cost exceeds the largest cost that the limit admits.
     Never,
 }
 
@@ -45,7 +45,7 @@ impl RetryAfter {
     }
 }
 
-/// The state of one limit after a decision. Durations are exact microseconds, counted from the decision.
+/// The state of one limit after a decision. Durations are exact microseconds from the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Units that could still be taken at this instant.
@@ -54,20 +54,20 @@ pub struct Report {
     pub retry_after: RetryAfter,
     /// Time until the counter equals an unused one, for every kernel and verdict.
     pub reset_after_us: u64,
-    /// Time until `remaining` grows; 0 when all units remain.
+    /// Time until `remaining` grows; 0 if all units remain.
     pub next_after_us: u64,
-    /// How long an admitted hit has to wait in a queue; 0 for all other kernels.
+    /// Time that an admitted hit has to wait in a queue; 0 for all other kernels.
     pub delay_us: u64,
-    /// The value of the wire field `duration_until_reset`. Fixed window: time until the window ends, also when it is
-    /// unused. Other kernels: `retry_after` when over, else `reset_after_us`. If the cost never fits: the longest wait
-    /// that the kernel tells any cost.
+    /// The wire field `duration_until_reset`. Fixed window: time until the window ends, even if it is unused. Other
+    /// kernels: `retry_after` if over, else `reset_after_us`. If the cost never fits: the longest wait that the kernel
+    /// reports for any cost.
     pub until_reset_us: u64,
-    /// Units that a fixed window has recorded beyond its limit (postpaid hits); 0 for all other kernels.
+    /// Postpaid units that a fixed window recorded beyond its limit; 0 for all other kernels.
     pub over_by: u64,
 }
 
 impl Report {
-    /// The report of an unused counter, or of a counter whose state is unknown.
+    /// Reports an unused counter, or one whose state is unknown.
     #[must_use]
     pub fn unused(remaining: u64) -> Self {
         Self {
@@ -82,34 +82,32 @@ impl Report {
     }
 }
 
-/// The most units that a postpaid counter records: its limit, and a debt of one further limit.
+/// Most units that a postpaid counter records: its limit plus a debt of the same size.
 pub(super) fn max_recorded(limit: u64) -> u64 {
     2 * limit
 }
 
-/// A count after `cost` is recorded, kept between 0 and [`max_recorded`].
+/// Returns the count after recording `cost`, kept between 0 and [`max_recorded`].
 pub(super) fn apply_clamped(count: u64, cost: Cost, limit: u64) -> u64 {
     if cost.is_refund() {
         return count.saturating_sub(cost.refunded());
     }
-    // `max(count)`: recording a cost must not lower a count, not even one above the bound.
+    // `max(count)`: recording a cost must not lower a count, even if it is above the bound.
     (count + cost.units().unsigned_abs()).min(max_recorded(limit)).max(count)
 }
 
-/// A counter at one instant, as its kernel reads it.
+/// A counter at one instant.
 pub(super) trait CounterView {
     /// The largest cost that can ever fit.
     fn max_cost(&self) -> u64;
-    /// Units that could be taken now.
     fn remaining(&self) -> u64;
-    /// Least wait after which `units` fit. Called only with `remaining() < units <= max_cost()`.
+    /// Shortest wait after which `units` fit. Called only with `remaining() < units <= max_cost()`.
     fn wait_us(&self, units: u64) -> u64;
     /// Wait until the counter equals an unused one.
     fn reset_after_us(&self) -> u64;
-    /// The longest wait of a cost that fits an unused counter, if the counter has no debt.
+    /// The longest wait of a cost that fits an unused counter, assuming no debt.
     fn longest_wait_us(&self) -> u64;
 
-    /// The report after a decision about `cost` with this verdict.
     fn report(&self, cost: Cost, verdict: Verdict) -> Report {
         let (max_cost, remaining) = (self.max_cost(), self.remaining());
         let retry_after = match verdict {
@@ -122,7 +120,8 @@ pub(super) trait CounterView {
         let until_reset_us = match retry_after {
             RetryAfter::In(us) => us,
             RetryAfter::Now => reset_after_us,
-            // Never less than for a smaller cost: callers that cannot read "never" would otherwise retry at once.
+            // At least the wait for any smaller cost: callers that cannot read "never" would otherwise retry
+            // immediately.
             RetryAfter::Never => reset_after_us.max(self.longest_wait_us()),
         };
         Report {

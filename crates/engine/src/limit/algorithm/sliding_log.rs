@@ -1,4 +1,5 @@
-//! Sliding-window log: every recorded hit with its time. Exactly at most `limit` units in every window `(t - W, t]`.
+//! Sliding-window log: stores the time of every recorded hit. Admits exactly at most `limit` units in every window `(t
+//! - W, t]`.
 //!
 //! Each entry has a running total, so the sum over a span is one subtraction and every search is a bisection.
 
@@ -6,7 +7,7 @@ use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
 use super::undo::{UNDO_SEARCH, Undo};
 use std::collections::VecDeque;
 
-/// The largest limit of a sliding log, which keeps one entry per recorded hit and instant.
+/// Largest limit of a sliding log, which stores one entry per instant with recorded hits.
 pub const MAX_LOG_LIMIT: u64 = 10_000;
 
 /// `limit` units per sliding window of `window_us`.
@@ -16,27 +17,26 @@ pub struct SlidingLog {
     window_us: u64,
 }
 
-/// The time of recorded hits, and the running total up to and including it.
+/// Hits recorded at one time, with the running total up to and including them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LogEntry {
     at_us: u64,
     total: u64,
 }
 
-/// The entries of one counter, oldest first.
+/// Oldest entry first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// The running total before the oldest entry.
+    /// Running total before the oldest entry.
     base: u64,
     entries: VecDeque<LogEntry>,
 }
 
-/// The numbers of a log that a report needs. Times are microseconds since the epoch, 0 for no such entry.
+/// The numbers of a log that a report needs. Times are microseconds since the epoch, 0 if there is no such entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogReading {
     /// Units in the window.
     pub used: u64,
-    /// Time of the newest entry.
     pub newest_us: u64,
     /// Time of the entry whose expiry makes `remaining` grow.
     pub next_us: u64,
@@ -45,7 +45,7 @@ pub struct LogReading {
 }
 
 impl Log {
-    /// Entries that fit into the memory allocated.
+    /// Entries that fit the allocated memory.
     pub(super) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
@@ -62,12 +62,10 @@ impl Log {
         self.entries.back().map_or(self.base, |entry| entry.total)
     }
 
-    /// The running total before the entry at `index`.
     fn total_before(&self, index: usize) -> u64 {
         if index == 0 { self.base } else { self.entries[index - 1].total }
     }
 
-    /// Removes the entries before `index`.
     pub(super) fn prune(&mut self, index: usize) {
         self.base = self.total_before(index);
         self.entries.drain(..index);
@@ -81,12 +79,11 @@ impl Log {
         }
     }
 
-    /// The number of entries up to this time.
     pub(super) fn entries_until(&self, at_us: u64) -> usize {
         self.entries.partition_point(|entry| entry.at_us <= at_us)
     }
 
-    /// Removes units, those of the newest of the first `count` entries first. The other entries keep their units.
+    /// Removes units from the first `count` entries, newest of them first. Later entries keep their units.
     pub(super) fn refund_until(&mut self, count: usize, units: u64) {
         let later = self.entries.split_off(count);
         let total_before = self.total();
@@ -95,7 +92,7 @@ impl Log {
         self.entries.extend(later.iter().map(|entry| LogEntry { total: entry.total - removed, ..*entry }));
     }
 
-    /// Removes units, those of the newest entries first.
+    /// Removes units, newest entries first.
     fn refund(&mut self, units: u64) {
         let new_total = self.total().saturating_sub(units).max(self.base);
         if new_total == self.base {
@@ -118,13 +115,11 @@ impl SlidingLog {
         Self { limit, window_us }
     }
 
-    /// Units per window.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Length of the window in microseconds.
     #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
@@ -134,7 +129,7 @@ impl SlidingLog {
         Self { limit: scale(self.limit), ..*self }
     }
 
-    /// Index of the first entry in the window that ends at the later of `now_us` and the newest entry.
+    /// Index of the first entry in the window that ends at `now_us` or at the newest entry, whichever is later.
     pub(super) fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
         let end_us = now_us.max(log.newest_us());
         log.entries.partition_point(|entry| entry.at_us + self.window_us <= end_us)
@@ -158,7 +153,7 @@ impl SlidingLog {
         }
         let room = max_recorded(self.limit).saturating_sub(log.total() - log.total_before(first));
         let units = attempt.cost.units().unsigned_abs().min(room);
-        // Without room nothing changes: expired entries count again if the clock steps back.
+        // Pruned only when appending: expired entries count again if the clock steps back.
         if units > 0 {
             log.prune(first);
             log.append(at_us, units);
@@ -186,13 +181,13 @@ impl SlidingLog {
     /// Time of the entry whose expiry makes room for `units`; 0 if there is none. `first` is the first entry in the
     /// window.
     fn makes_room_us(&self, log: &Log, first: usize, units: u64) -> u64 {
-        // There is room when the entries up to this running total have expired.
+        // There is room once the entries up to this running total have expired.
         let expired_total = (log.total() + units).saturating_sub(self.limit);
         let index = log.entries.partition_point(|entry| entry.total < expired_total).max(first);
         log.entries.get(index).map_or(0, |entry| entry.at_us)
     }
 
-    /// Whether no entry expires until `now_us`. `false` for a log in debt, where this is unknown: `next_us` is then not
+    /// Returns `true` if no entry expires until `now_us`. A log in debt returns `false`, because there `next_us` is not
     /// the time of the oldest entry.
     pub(super) fn is_unchanged_until(&self, reading: LogReading, now_us: u64) -> bool {
         reading.used <= self.limit && (reading.used == 0 || now_us < reading.next_us + self.window_us)
@@ -206,7 +201,7 @@ impl SlidingLog {
         SlidingLogView { kernel: *self, reading, now_us: attempt.now_us }.report(attempt.cost, verdict)
     }
 
-    /// Whether the grant is in the window, with too many entries after it.
+    /// Returns `true` if the grant is in the window with too many entries after it.
     pub(super) fn is_too_far_back(&self, log: &Log, undo: Undo) -> bool {
         let until = log.entries_until(undo.grant.id);
         until > self.first_in_window(log, undo.now_us) && log.len() - until >= UNDO_SEARCH

@@ -1,5 +1,5 @@
-//! Sliding-window counter: the previous window's count is weighted by the share of that window which the sliding window
-//! still covers. At most `limit + floor(limit * e / P)` units in an interval that ends `e` into a window of length `P`.
+//! Sliding-window counter: weights the previous window's count by the share of it that the sliding window still covers.
+//! An interval that ends `e` into a window of length `P` admits at most `limit + floor(limit * e / P)` units.
 
 use super::report::{Attempt, CounterView, Report, Verdict, apply_clamped};
 use crate::limit::cost::Cost;
@@ -11,14 +11,11 @@ pub struct SlidingWindow {
     window_us: u64,
 }
 
-/// The counts of two successive windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// Number of the current window: its start divided by its length.
+    /// Start of the current window divided by its length.
     pub index: u64,
-    /// Units recorded in the current window.
     pub current: u64,
-    /// Units recorded in the window before it.
     pub previous: u64,
 }
 
@@ -29,13 +26,11 @@ impl SlidingWindow {
         Self { limit, window_us }
     }
 
-    /// Units per window.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Length of a window in microseconds.
     #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
@@ -45,7 +40,8 @@ impl SlidingWindow {
         Self { limit: scale(self.limit), ..*self }
     }
 
-    /// The state at `now_us`. When the clock has stepped back, a later window with units stays current, at its start.
+    /// Returns the state at `now_us`. If the clock stepped back, a later window that holds units stays current, at its
+    /// start.
     pub(super) fn advanced_to(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
         let index = now_us / self.window_us;
         match state {
@@ -80,7 +76,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Time from the start of the current window to `now_us`; 0 when `now_us` is before it.
+    /// Time since the start of the current window; 0 if `now_us` is before it.
     fn elapsed_us(&self, state: BucketState, now_us: u64) -> u64 {
         now_us.saturating_sub(state.index * self.window_us)
     }
@@ -105,7 +101,7 @@ impl SlidingWindowView {
 }
 
 /// `floor(units * window / count)`: how much of a window with `count` units may stay covered while `units` are free.
-/// Saturates: to its callers, all results above the window's length mean the same.
+/// Saturates: for callers, all results above the window's length mean the same.
 fn coverable_us(units: u64, window_us: u64, count: u64) -> u64 {
     let us = u128::from(units) * u128::from(window_us) / u128::from(count);
     u64::try_from(us).unwrap_or(u64::MAX)
@@ -128,7 +124,7 @@ impl CounterView for SlidingWindowView {
     fn wait_us(&self, units: u64) -> u64 {
         let (limit, window_us) = (self.kernel.limit, self.kernel.window_us);
         let BucketState { current, previous, .. } = self.state;
-        // Within this window: the weight of the previous count falls until the units fit.
+        // Within this window, the weight of the previous count falls until the units fit.
         let room = limit.saturating_sub(current + units);
         if room > 0 && previous > 0 {
             let elapsed_us = window_us.saturating_sub(coverable_us(room, window_us, previous));
@@ -136,7 +132,7 @@ impl CounterView for SlidingWindowView {
                 return self.until_us(0, elapsed_us);
             }
         }
-        // In the next window the current count becomes the previous one.
+        // In the next window, the current count becomes the previous one.
         if current == 0 {
             return self.until_us(1, 0);
         }

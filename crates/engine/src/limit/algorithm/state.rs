@@ -1,4 +1,4 @@
-//! The states of the counters of all kernels, and what a report needs of a state.
+//! Counter states of all kernels, and the parts of a state that a report needs.
 
 use super::calendar_window::CalendarState;
 use super::fixed_window::WindowState;
@@ -7,10 +7,10 @@ use super::interval_bucket::TokenState;
 use super::sliding_log::{Log, LogReading};
 use super::sliding_window::BucketState;
 
-/// This many grants of a sliding log take as much memory as a counter with its key.
+/// This many log entries take as much memory as a counter with its key.
 const GRANTS_PER_COUNTER: usize = 16;
 
-/// The state of one counter, as its kernel left it.
+/// What a kernel stores for one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Window(WindowState),
@@ -21,8 +21,7 @@ pub enum State {
     Tokens(TokenState),
 }
 
-/// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log, which is too
-/// large to copy.
+/// The numbers for a report: the whole state, or four numbers of a log, which is too large to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterReading {
     Window(WindowState),
@@ -31,12 +30,12 @@ pub enum CounterReading {
     Log(LogReading),
     Tat(Tat),
     Tokens(TokenState),
-    /// A kernel without a counter has nothing to read.
+    /// For kernels without a counter.
     Nothing,
 }
 
 impl State {
-    /// Memory used, in units of a counter with its key. The grants that a log has room for count in addition.
+    /// Memory used, in counters with their keys. Allocated log entries count extra.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -45,8 +44,7 @@ impl State {
         }
     }
 
-    // Each kernel takes its own kind of state and treats another kind as none. The fingerprint in the key separates the
-    // counters of different kernels.
+    // A state of another kind counts as none. Fingerprints in the keys separate the counters of different kernels.
 
     pub(super) fn window(&self) -> Option<WindowState> {
         if let Self::Window(state) = self { Some(*state) } else { None }

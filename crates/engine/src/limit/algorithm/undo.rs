@@ -1,18 +1,15 @@
-//! The undo of a grant: gives back what one grant took, but not the units that time has given back since. A settle
-//! undoes what an estimate took too much, and a request over several slots of a cluster undoes its charges when it is
-//! denied.
+//! Undo returns what one grant took, minus the units that have come back with time since.
 //!
-//! A grant is known by an id, which the counter has after the grant. These functions do the same as mode UNDO of the
-//! scripts of Redis.
+//! Settling undoes the excess of an estimate; a cluster request over several slots undoes its charges if it is denied.
+//! A grant is identified by an id read from the counter after it. The Redis scripts do the same in mode UNDO.
 
 use super::report::Attempt;
 use crate::limit::cost::Grant;
 
-/// An undo in a sliding log writes the entries after the grant again, if they are fewer than this number. Otherwise it
-/// is not made, and the units stay recorded.
+/// To undo a grant, a sliding log rewrites the entries after it. If there are this many or more, it does not, and the
+/// units stay recorded.
 pub const UNDO_SEARCH: usize = 64;
 
-/// Which units of which grant are given back, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undo {
     /// The store's time, microseconds since the epoch.
@@ -22,13 +19,12 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// `None` if the cost is not of one grant (`Cost::undo`).
+    /// `None` unless the cost is a `Cost::undo`.
     pub(super) fn from_attempt(attempt: Attempt) -> Option<Self> {
         let Attempt { now_us, cost } = attempt;
         Some(Self { now_us, units: cost.refunded(), grant: cost.grant()? })
     }
 
-    /// Time from the grant to the undo.
     pub(super) fn passed_us(self) -> u64 {
         self.now_us.saturating_sub(self.grant.id)
     }

@@ -16,7 +16,7 @@ use crate::request::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::Rule;
 
-/// Whether a request, or the part of it in one descriptor, may proceed.
+/// Whether a request, or one of its descriptors, may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     Ok,
@@ -24,7 +24,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The name of the code in Envoy's protocol.
+    /// The name in Envoy's protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,22 +38,20 @@ impl Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
     Enforce,
-    /// Dark launch: everything is counted and reported as usual, but the overall code is always OK.
+    /// Dark launch: counts and reports as usual, but the overall code is always OK.
     Shadow,
 }
 
-/// A decided request.
+/// A decided request: its plan with the outcomes of all charges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// One code for all descriptors.
     pub overall: Code,
-    /// Whether the overall code would have been over limit without [`Enforcement::Shadow`].
+    /// `true` if only [`Enforcement::Shadow`] kept the overall code from being over limit.
     pub shadowed: bool,
     pub(crate) plan: Plan,
     pub(crate) outcomes: Outcomes,
 }
 
-/// The answer for one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Status<'d> {
     /// The code of this descriptor alone.
@@ -68,39 +66,38 @@ pub enum Applied<'d> {
     Nothing,
     /// A limit that never denies.
     Unlimited(&'d Limit),
-    /// The deciding limit, of those that can deny: of the limits that are over, the one with the longest wait; if none
-    /// is over, the one with the smallest share left. If none can deny, it is chosen among all in the same way.
+    /// The deciding limit among those that can deny: the one over its limit with the longest wait, or if none is over,
+    /// the one with the smallest share left. If none can deny, the same choice among all limits.
     Limited(LimitResult<'d>),
 }
 
-/// A limit and the outcome of the charge against it.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitResult<'d> {
-    /// The rule of the limit; `None` for an override.
+    /// `None` for an override.
     pub rule: Option<&'d Rule>,
     pub limit: &'d Limit,
     pub cost: Cost,
     pub role: Role,
-    /// Whether it is the check or the charge of a limit with `reserve`.
+    /// `Some` for the check or the charge of a limit with `reserve`.
     pub reserve: Option<ReserveKind>,
     pub outcome: &'d Outcome,
 }
 
 impl LimitResult<'_> {
-    /// Whether the limit is counted and reported, but denies nothing ([`Role::never_denies`]).
+    /// `true` if the limit is counted and reported, but denies nothing ([`Role::never_denies`]).
     #[must_use]
     pub fn never_denies(&self) -> bool {
         self.role.never_denies()
     }
 
-    /// Whether the descriptor denies only together with all quota descriptors of the request.
+    /// `true` if the descriptor denies only together with all quota descriptors of the request.
     #[must_use]
     pub fn is_quota(&self) -> bool {
         matches!(self.role, Role::Quota(_) | Role::IdleQuota)
     }
 
-    /// What the answer tells of the limit. Nothing is told of a shadow limit; of a limit that denies the hit, because
-    /// its status tells that; and of an answer by a failure policy, because the units that are used are not known.
+    /// Returns what the answer announces about the limit. `None` for a shadow limit; for a limit that denies the hit,
+    /// because its status shows that; and for a failure policy's answer, because usage is unknown.
     #[must_use]
     pub fn announced(&self) -> Option<Announced> {
         let spec = &self.limit.spec;
@@ -111,7 +108,7 @@ impl LimitResult<'_> {
         if self.outcome.verdict == Verdict::Over {
             return (self.role == Role::Announced).then_some(Announced::Over);
         }
-        // The capacity of a limit of 0 is its burst, of which nothing can be used.
+        // The capacity of a limit of 0 is its burst, none of which can be used.
         let Quantity::Limited(kernel) = self.limit.quantity else { return None };
         let (capacity, near) = (kernel.max_cost(), spec.near?);
         (capacity.saturating_sub(self.outcome.report.remaining) > near.part_of(capacity))
@@ -120,7 +117,7 @@ impl LimitResult<'_> {
 }
 
 impl Decision {
-    /// Combines a plan and the outcomes of `plan.charges`, one for each.
+    /// Combines a plan with one outcome for each of `plan.charges`.
     #[must_use]
     pub fn merge(mut plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
         let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
@@ -138,7 +135,7 @@ impl Decision {
         Self { overall, shadowed, plan, outcomes }
     }
 
-    /// The statuses, one per descriptor, in order.
+    /// One status per descriptor, in order.
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
         self.plan.descriptors.iter().map(|planned| match planned {
             Planned::Nothing => Status { code: Code::Ok, applied: Applied::Nothing },
@@ -162,14 +159,13 @@ impl Decision {
         LimitResult { rule, limit, cost, role, reserve, outcome: &self.outcomes.by_charge[index] }
     }
 
-    /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
-    /// `None` if the value is not secret.
+    /// Returns the hash shown instead of an entry's value; `None` if the value is not secret.
     #[must_use]
     pub fn hidden_value(&self, descriptor: usize, entry: usize) -> Option<&str> {
         self.plan.hidden.get(descriptor, entry)
     }
 
-    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    /// How exceptions or tiers changed limits, in descriptor order.
     #[must_use]
     pub fn derivations(&self) -> &[Derivation] {
         self.plan.derivations()
@@ -180,31 +176,30 @@ impl Decision {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
-    /// Whether the answer can say more than its statuses: the delay of a queue, a receipt, or an announced limit.
+    /// `true` if the answer may say more than its statuses: a queue delay, a receipt or an announced limit.
     #[must_use]
     pub fn tells_caller(&self) -> bool {
         self.plan.has_queues || self.plan.gives_receipt || self.plan.has_announced_limits
     }
 
-    /// Whether the answer can announce a limit: the request meets one with `on_over: announce` or `near`.
+    /// `true` if the answer may announce a limit: `on_over: announce` or `near` applies to the request.
     #[must_use]
     pub fn has_announced_limits(&self) -> bool {
         self.plan.has_announced_limits
     }
 
-    /// The key of a charge's counter, and the kernel that decided it.
     #[must_use]
     pub fn charged_counter(&self, charge: usize) -> (&str, Kernel) {
         let (key, charge) = self.plan.charges.get(charge);
         (key, charge.kernel)
     }
 
-    /// One result for each counter that was decided: the counter as it is after the request.
+    /// One result per counter, as it is after the request.
     pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
         self.counter_results().map(|(_, result)| result)
     }
 
-    /// [`Decision::limit_results`], each with the key of its counter.
+    /// [`Decision::limit_results`] with counter keys.
     pub(crate) fn counter_results<'d>(&'d self) -> impl Iterator<Item = (&'d str, LimitResult<'d>)> {
         let charges = &self.plan.charges;
         let is_last = |charged: &ChargedLimit<'_>| charges.last_on_counter(charged.index) == charged.index;
@@ -212,8 +207,8 @@ impl Decision {
         self.plan.charged().filter(is_last).map(keyed)
     }
 
-    /// Shortest wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it
-    /// is admitted. Every limit that enforces must fit, and one of the quota groups.
+    /// Shortest wait after which the same request would be admitted if nothing else happens; [`RetryAfter::Now`] if it
+    /// is admitted. Every enforcing limit must fit, and one of the quota groups.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {
         if self.overall == Code::Ok {
@@ -229,8 +224,8 @@ impl Decision {
                 Role::Quota(group) => &mut groups[usize::from(group)],
                 Role::Shadow | Role::Announced | Role::Booked | Role::IdleQuota | Role::Settle => continue,
             };
-            // A repeated request is charged to the counter as it is now, one charge after the other.
-            // A limit of 0 has no counter that another charge could give units back to.
+            // A repeated request charges the counter as it is now, one charge after the other. A limit of 0 has no
+            // counter that another charge could return units to.
             let (last, cost) = if charge.kernel.has_counter() {
                 (charges.last_on_counter(index), charges.cost_so_far(index))
             } else {
@@ -248,8 +243,7 @@ impl Decision {
         enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
     }
 
-    /// The rules of the descriptors that are within their limits, in the order of the descriptors. Unlimited
-    /// descriptors are left out.
+    /// The rules of descriptors within their limits, in descriptor order, without unlimited descriptors.
     pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
         let descriptors = self.plan.descriptors.iter().zip(self.statuses());
         let within = descriptors.filter(|(_, status)| status.code == Code::Ok);
@@ -259,8 +253,8 @@ impl Decision {
         })
     }
 
-    /// The receipt of an admitted request that meets a limit with `settle`. It has an item for each charge to such a
-    /// limit that fits, and that the store recorded. `nonce` is called only if there is a receipt.
+    /// Returns the receipt of an admitted request with at least one `settle` limit. It has an item for each charge to
+    /// such a limit that fits and that the store recorded. Calls `nonce` only if there is a receipt.
     #[must_use]
     pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
         if !self.plan.gives_receipt || self.overall == Code::OverLimit {
@@ -276,7 +270,7 @@ impl Decision {
         Some(receipt)
     }
 
-    /// The grant, if the charge fits and the store has recorded it.
+    /// The grant, if the charge fits and the store recorded it.
     fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
         let DecidedBy::Store(CounterSnapshot { reading, .. }) = &granted.decided_by else { return None };
         let is_recorded =
@@ -295,7 +289,7 @@ impl Decision {
     }
 }
 
-/// Fills in the results of the settles. Their outcomes become those of a decision that denies nothing.
+/// Fills in the settles' results. Their outcomes become those of a decision that denies nothing.
 fn finish_settles(plan: &mut Plan, outcomes: &mut Outcomes) {
     for settle in plan.settles.iter_mut() {
         let charge = plan.charges.charge(settle.charge);
@@ -304,7 +298,7 @@ fn finish_settles(plan: &mut Plan, outcomes: &mut Outcomes) {
     }
 }
 
-/// What a settle did, by its outcome, which then has the report of a cost that fits.
+/// Returns what a settle did and changes its outcome to report a cost that fits.
 fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> SettleResult {
     let DecidedBy::Store(CounterSnapshot { now_us, reading }) = outcome.decided_by else {
         return SettleResult::Lost;
@@ -321,8 +315,8 @@ fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> 
     if is_readable { SettleResult::Charged } else { SettleResult::Unreadable }
 }
 
-/// When a cost would fit into a counter as it is after the request. A denied request has used up units where a charge
-/// was recorded, so its wait is longer than the reported `retry_after`.
+/// When a cost would fit into a counter as it is after the request. If a denied request recorded a charge, it consumed
+/// units, so its wait is longer than the reported `retry_after`.
 fn wait_for_next(kernel: Kernel, cost: Cost, outcome: &Outcome) -> RetryAfter {
     match outcome.decided_by {
         DecidedBy::Store(CounterSnapshot { now_us, reading })
@@ -333,8 +327,8 @@ fn wait_for_next(kernel: Kernel, cost: Cost, outcome: &Outcome) -> RetryAfter {
     }
 }
 
-/// Returns the limit that the status of a descriptor reports, of two of its limits; on a tie the first. A limit that
-/// never denies is reported only if no limit of the descriptor can deny.
+/// Picks the limit that the status of a descriptor reports; on a tie the first. A limit that never denies is reported
+/// only if no limit of the descriptor can deny.
 fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
     let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
     let second_decides = match (first.outcome.verdict, second.outcome.verdict) {
@@ -347,8 +341,8 @@ fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitRe
     if second_decides { second } else { first }
 }
 
-/// Whether `a` has the smaller share of its limit left: compares remaining/limit without dividing. A limit of 0 has no
-/// share, whatever its burst.
+/// `true` if `a` has the smaller share of its limit left; compares remaining/limit without dividing. A limit of 0 has
+/// no share, whatever its burst.
 fn has_less_left(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
     let capacity =
         |limit: &Limit| if let Quantity::Limited(kernel) = limit.quantity { kernel.max_cost() } else { 0 };

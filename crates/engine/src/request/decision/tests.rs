@@ -33,7 +33,7 @@ impl Service {
         Self { rules: rules.expect("valid rules"), counters: BTreeMap::new() }
     }
 
-    /// Decides a request with a descriptor of one entry for each key. `hits`: the `hits_addend` of the request.
+    /// Decides a request with one descriptor of one entry per key. `hits`: the `hits_addend` of the request.
     fn decide(&mut self, keys: &[&str], hits: u64) -> Decision {
         self.decide_all(keys.iter().map(|key| descriptor(key, hits)).collect())
     }
@@ -108,7 +108,7 @@ fn a_status_reports_the_limit_that_decides() {
         reported(&service.decide(&["user"], hits))[0]
     };
     let per_hour = |units| LimitSpec { period: Period::one(Unit::Hour), ..spec(units) };
-    // The smallest share left, and of equal shares the first.
+    // The smallest share left; of equal shares, the first.
     assert_eq!(shares(vec![spec(10), spec(5)], 1), (Code::Ok, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 1), (Code::Ok, Some(5)));
     let mut service = Service::new(vec![("user", rule(vec![spec(2), per_hour(2)]))]);
@@ -117,7 +117,7 @@ fn a_status_reports_the_limit_that_decides() {
         panic!("a limit that counts")
     };
     assert_eq!(first.limit.spec.period, Period::one(Unit::Minute));
-    // A limit that is over, before one that is within.
+    // A limit that is over comes before one that is within.
     assert_eq!(shares(vec![spec(10), spec(5)], 6), (Code::OverLimit, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 6), (Code::OverLimit, Some(5)));
 }

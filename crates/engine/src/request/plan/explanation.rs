@@ -1,7 +1,7 @@
-//! A plan that says how it came about: what each descriptor matched, and what became of each limit that it met.
+//! Explains a plan: what each descriptor matched, and how each of its limits was used.
 //!
-//! It is made by the planner itself, of what the planner has in hand and drops for a decision. So a decision pays
-//! nothing for it, and it cannot say anything else than what is charged.
+//! The planner itself builds it from what it has at hand and drops for a decision. Decisions pay nothing for it, and it
+//! cannot deviate from what is charged.
 
 use std::sync::Arc;
 
@@ -12,55 +12,52 @@ use crate::request::Request;
 use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::{DomainRules, Rule, RuleSet, Walk};
 
-/// A plan, and how each descriptor of the request came to its limits.
 #[derive(Clone, Debug)]
 pub struct Explanation<'r> {
     pub plan: Plan,
-    /// The rules of the request's domain; `None` if there are none.
+    /// `None` if the request's domain has no rules.
     pub domain: Option<&'r DomainRules>,
     /// One for each descriptor, in order; empty without a domain.
     pub descriptors: Vec<ExplainedDescriptor<'r>>,
 }
 
-/// What a descriptor matched.
 #[derive(Clone, Debug)]
 pub struct ExplainedDescriptor<'r> {
-    /// The nodes on its way through the tree. Empty for a descriptor with a limit of its own.
+    /// The nodes on its path through the tree. Empty for a descriptor with an override.
     pub walk: Walk<'r>,
-    /// The rule at the end of the way.
+    /// The rule at the end of the path.
     pub rule: Option<&'r Rule>,
-    /// Whether the descriptor brings its own limit.
+    /// `true` if the descriptor has an override.
     pub is_override: bool,
-    /// Those of the rule, in its order; or the limit of the request itself; or, for a descriptor without a limit, the
-    /// row that blocks it.
+    /// The limits of the rule, in its order; or the override; or, for a descriptor without a limit, the exception that
+    /// blocks it.
     pub limits: Vec<ExplainedLimit>,
 }
 
-/// A limit that a descriptor meets.
 #[derive(Clone, Debug)]
 pub struct ExplainedLimit {
-    /// As exceptions and tiers have changed it.
+    /// After exceptions and tiers.
     pub limit: Arc<Limit>,
-    /// How they have changed it.
+    /// How exceptions and tiers changed it.
     pub derivation: Option<Derivation>,
     pub planned: LimitUse,
 }
 
-/// What a plan makes of a limit.
+/// How a plan uses a limit of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitUse {
-    /// It applies: this is the index of its charge.
+    /// It applies: the index of its charge.
     Charged(usize),
     /// It applies, and admits everything without a charge.
     Unlimited,
-    /// It is left out: this limit of the request replaces it.
+    /// Left out: this limit of the request replaces it.
     Replaced(Arc<Limit>),
-    /// It is left out of a settle, which only limits with `settle` get.
+    /// Left out: a settle only affects limits with `settle`.
     NotSettled,
 }
 
 impl LimitUse {
-    /// Whether the limit applies to its descriptor.
+    /// `true` if the limit applies to its descriptor.
     #[must_use]
     pub fn applies(&self) -> bool {
         match self {
@@ -71,10 +68,10 @@ impl LimitUse {
 }
 
 impl<'r> Explanation<'r> {
-    /// Plans a request, like [`Plan::new`], and explains it.
+    /// Plans a request like [`Plan::new`], and explains the plan.
     ///
     /// # Errors
-    /// [`PlanError`] where an override is out of range.
+    /// [`PlanError`] if an override is out of range.
     pub fn new(rules: &'r RuleSet, request: &Request, now_us: u64) -> Result<Self, PlanError> {
         let mut plan = Plan::default();
         let Some(domain) = plan.begin_request(rules, request) else {

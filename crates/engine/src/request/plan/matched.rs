@@ -1,5 +1,4 @@
-//! The limits that apply to each descriptor of a request: those of the rule that it matches, or the limit that it
-//! brings, changed by exceptions and tiers.
+//! Finds the limits of each descriptor: its override or those of the matching rule, changed by exceptions and tiers.
 
 use std::sync::Arc;
 
@@ -15,32 +14,29 @@ use crate::rules::exceptions::look_up::{DomainLookUp, MatchedRows};
 use crate::rules::rule_set::{DomainRules, Rule, RuleSet, Walk};
 use crate::rules::secret::HiddenValues;
 
-/// Why a request cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The override of a descriptor is out of range.
+    /// An override is out of range.
     #[error("descriptor {index}: {cause}")]
     Override {
-        /// The index of the descriptor.
+        /// Of the descriptor, from 0.
         index: usize,
         cause: LimitError,
     },
 }
 
-/// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
+/// Matches a `key_value` string of up to this many bytes without a second allocation. Most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
 
-/// A descriptor with the limits that apply to it.
 pub(crate) struct Match<'r> {
     pub(crate) rule: Option<&'r Arc<Rule>>,
     limits: Limits<'r>,
     pub(crate) walk: Walk<'r>,
 }
 
-/// The limits that apply to a descriptor.
 enum Limits<'r> {
     OfRule(&'r [Arc<Limit>]),
-    /// In place of the limits of the rule: the limit of an override, or limits that exceptions or tiers have changed.
+    /// Instead of the rule's limits: an override, or limits that exceptions or tiers changed.
     Own(SmallVec<[Arc<Limit>; 2]>),
 }
 
@@ -57,10 +53,10 @@ impl Match<'_> {
     }
 }
 
-/// What the descriptors of a request match, in their order.
+/// In descriptor order.
 pub(crate) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
 
-/// A request that is planned, with the rules of its domain.
+/// A request to plan, with the rules of its domain.
 #[derive(Clone, Copy)]
 pub(crate) struct Planning<'r, 'q> {
     pub(crate) rules: &'r RuleSet,
@@ -69,17 +65,16 @@ pub(crate) struct Planning<'r, 'q> {
     pub(crate) now_us: u64,
 }
 
-/// Finds the limits of the descriptors of one request.
 pub(crate) struct Matching<'r, 'q> {
     pub(crate) planning: &'q Planning<'r, 'q>,
     pub(crate) hidden: &'q HiddenValues,
 }
 
 impl<'r> Matching<'r, '_> {
-    /// The limits of each descriptor. Adds to `derivations` how exceptions and tiers have changed them.
+    /// Returns the limits of each descriptor. Appends changes by exceptions and tiers to `derivations`.
     ///
     /// # Errors
-    /// [`PlanError`] where an override is out of range.
+    /// [`PlanError`] if an override is out of range.
     pub(crate) fn matches(&self, derivations: &mut Vec<Derivation>) -> Result<Matches<'r>, PlanError> {
         let Planning { rules, domain, request, .. } = *self.planning;
         let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
@@ -108,7 +103,7 @@ impl<'r> Matching<'r, '_> {
         Ok(matches)
     }
 
-    /// The limit of the descriptor's override. It never shares a counter with a rule's limit.
+    /// The descriptor's override as a limit. It never shares a counter with a rule's limit.
     fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
         let Some(LimitOverride { requests_per_unit, period }) = descriptor.limit else {
             return Ok(None);
@@ -124,15 +119,14 @@ impl<'r> Matching<'r, '_> {
     }
 }
 
-/// The label of a denial by a row, for a descriptor without a rule.
+/// The label if an exception denies a descriptor without a rule.
 const BLOCKED: &str = "exception";
 
-/// A descriptor of a domain with exceptions, or of a rule with a tier.
+/// A descriptor whose domain has exceptions, or whose rule has tiers.
 struct Changing<'m, 'r> {
     matching: &'m Matching<'r, 'm>,
     exceptions: Option<DomainLookUp<'r>>,
     descriptor: &'m Descriptor,
-    /// The index of the descriptor.
     index: usize,
 }
 
@@ -166,13 +160,13 @@ impl Changing<'_, '_> {
         }
     }
 
-    /// The tier that an entry of the descriptor names. Of several, the deepest counts.
+    /// The tier named by an entry of the descriptor; if there are several, by the deepest.
     fn entry_tier(&self, walk: &Walk<'_>) -> Option<&str> {
         let deepest = walk.steps.iter().rposition(|step| step.node().is_tier)?;
         Some(&self.descriptor.entries.get(deepest)?.value)
     }
 
-    /// A row that blocks also denies a descriptor that brings its own limit, and one that matches no rule.
+    /// A blocking exception also denies descriptors with an override, and descriptors without a rule.
     fn block(&self, matched: &Match<'_>, rows: &MatchedRows<'_>, changes: &mut Changes<'_>) {
         let (from, limit, rule) = match matched.limits() {
             [own, ..] => {
@@ -197,9 +191,7 @@ impl Changing<'_, '_> {
     }
 }
 
-/// The limits of one descriptor after the changes.
 struct Changes<'p> {
-    /// The index of the descriptor.
     index: usize,
     limits: SmallVec<[Arc<Limit>; 2]>,
     derivations: &'p mut Vec<Derivation>,

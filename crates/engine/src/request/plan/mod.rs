@@ -1,4 +1,4 @@
-//! From a request to what the store must decide: matches each descriptor, drops replaced limits, writes the keys.
+//! Plans a request: matches each descriptor, drops replaced limits, and writes the counter keys that the store needs.
 
 pub(crate) mod charge;
 pub(crate) mod explanation;
@@ -28,23 +28,20 @@ use crate::rules::secret::HiddenValues;
 #[cfg(test)]
 mod tests;
 
-/// The limits of one descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Planned {
     /// No rule, or a rule whose limits are all replaced.
     Nothing,
     /// Only limits that never deny.
     Unlimited(Arc<Limit>),
-    /// Limits that count.
     Limited {
         rule: Option<Arc<Rule>>,
         limits: SmallVec<[PlannedLimit; 2]>,
-        /// `None` if the hits are counted under the path of the rule.
+        /// `None` if the hits are counted under the rule's path.
         stat_path: Option<Box<str>>,
     },
 }
 
-/// A limit with the index of its charge.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedLimit {
     pub(crate) limit: Arc<Limit>,
@@ -58,25 +55,22 @@ impl PlannedLimit {
         Self { limit: Arc::clone(limit), charge, reserve }
     }
 
-    /// The index of the charge.
     fn index(&self) -> usize {
         self.charge as usize
     }
 }
 
-/// A limit that a descriptor is charged to.
 #[derive(Clone, Copy, Debug)]
 pub struct ChargedLimit<'p> {
-    /// The rule of the limit; `None` for an override.
+    /// `None` for an override.
     pub rule: Option<&'p Rule>,
     pub limit: &'p Limit,
     pub cost: Cost,
     pub role: Role,
-    /// Whether it is the check or the charge of a limit with `reserve`.
+    /// `Some` for the check or the charge of a limit with `reserve`.
     pub reserve: Option<ReserveKind>,
-    /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
+    /// Path with request values under which the hits are counted; `None` if it is the rule's path.
     pub stat_path: Option<&'p str>,
-    /// The index of the charge.
     pub index: usize,
 }
 
@@ -86,17 +80,16 @@ pub struct Plan {
     pub charges: Charges,
     /// One per descriptor, in order.
     pub(crate) descriptors: SmallVec<[Planned; 2]>,
-    /// What is shown in place of the request's secret values.
+    /// Hashes that are shown instead of the request's secret values.
     pub(crate) hidden: HiddenValues,
-    /// Whether an answer can announce one of the limits.
+    /// `true` if an answer may announce one of the limits.
     pub(crate) has_announced_limits: bool,
-    /// Whether one of the limits is a queue.
+    /// `true` if one of the limits is a queue.
     pub(crate) has_queues: bool,
-    /// How the limits that exceptions or tiers have changed came about.
+    /// How exceptions or tiers changed limits.
     pub(crate) derivations: Vec<Derivation>,
-    /// The charges that are settles.
     pub(crate) settles: Settles,
-    /// Whether a charge, which is no settle, is to a limit with `settle`.
+    /// `true` if a charge other than a settle is to a limit with `settle`.
     pub(crate) gives_receipt: bool,
 }
 
@@ -105,17 +98,17 @@ impl Plan {
     /// that the store must decide.
     ///
     /// # Errors
-    /// [`PlanError`] where an override is out of range.
+    /// [`PlanError`] if an override is out of range.
     pub fn new(rules: &RuleSet, request: &Request, now_us: u64) -> Result<Self, PlanError> {
         let mut plan = Self::default();
         plan.refill(rules, request, now_us)?;
         Ok(plan)
     }
 
-    /// Plans another request in the memory of this plan.
+    /// Plans another request and reuses this plan's memory.
     ///
     /// # Errors
-    /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
+    /// [`PlanError`] if an override is out of range. The plan's contents are then unspecified.
     pub fn refill(&mut self, rules: &RuleSet, request: &Request, now_us: u64) -> Result<(), PlanError> {
         if let Some(domain) = self.begin_request(rules, request) {
             let planning = Planning { rules, domain, request, now_us };
@@ -125,7 +118,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Empties the plan for a request. Returns the rules of its domain; without rules, the plan is complete.
+    /// Empties the plan for a request and returns the rules of its domain. If there are none, the plan is complete.
     fn begin_request<'r>(&mut self, rules: &'r RuleSet, request: &Request) -> Option<&'r DomainRules> {
         let domain = rules.domain(&request.domain);
         self.charges.clear();
@@ -155,9 +148,9 @@ impl Plan {
     ) {
         let Planning { rules, domain, request, now_us } = *planning;
         let quota_mode = rules.defaults().quota_mode;
-        // A request is denied by its quota descriptors only if all of them are over. A descriptor whose limits never
-        // deny is never over. Neither is a descriptor without a limit, which is a quota descriptor in quota
-        // mode. If the request has one that is never over, the quota descriptors deny nothing.
+        // Quota descriptors deny a request only if all of them are over. A descriptor without a limit, or whose limits
+        // never deny, is never over; without a limit it is a quota descriptor in quota mode. So if one is never over,
+        // the quota descriptors deny nothing.
         let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
         let is_never_over = |matched: &Match<'_>| {
             let counts = |limit: &&Arc<Limit>| replacements.is_counted(limit);
@@ -200,7 +193,7 @@ impl Plan {
         debug_assert!(self.charges.are_merged(), "{:?}", self.charges);
     }
 
-    /// Whether charges are settles, as [`Charges::has_settles`] finds them.
+    /// `true` if there are settles, as [`Charges::has_settles`] finds them.
     #[must_use]
     pub fn has_settles(&self) -> bool {
         !self.settles.is_empty()
@@ -265,7 +258,7 @@ impl Plan {
         }
     }
 
-    /// How the limits that exceptions or tiers have changed came about, in the order of the descriptors.
+    /// How exceptions or tiers changed limits, in descriptor order.
     #[must_use]
     pub fn derivations(&self) -> &[Derivation] {
         &self.derivations
@@ -275,8 +268,8 @@ impl Plan {
     pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
         let mut next_index = 0;
         let is_first = move |charged: &ChargedLimit<'_>| {
-            // Charges are numbered in the order of the descriptors, so an index below `next_index` is a charge that an
-            // earlier descriptor has too.
+            // Charges are numbered in descriptor order, so an index below `next_index` belongs to an earlier
+            // descriptor, too.
             let is_first = charged.index >= next_index;
             next_index = next_index.max(charged.index + 1);
             is_first
@@ -302,7 +295,7 @@ impl Plan {
         })
     }
 
-    /// The index of the first descriptor that a charge belongs to.
+    /// The first descriptor that a charge belongs to.
     #[must_use]
     pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
         self.descriptors.iter().position(|planned| match planned {
@@ -311,7 +304,7 @@ impl Plan {
         })
     }
 
-    /// The index of the charge of a descriptor to a limit; `None` if there is none.
+    /// The index of a descriptor's charge to a limit, if there is one.
     fn charge_of(&self, descriptor: usize, limit: LimitId) -> Option<usize> {
         let Planned::Limited { limits, .. } = self.descriptors.get(descriptor)? else { return None };
         limits.iter().find(|planned| planned.limit.id == limit).map(PlannedLimit::index)
@@ -337,14 +330,13 @@ impl Plan {
     }
 }
 
-/// The names of the limits that are replaced in a request, each with a limit that replaces it.
+/// The names of replaced limits, each with a limit that replaces it.
 struct Replacements<'m>(SmallVec<[(&'m str, &'m Arc<Limit>); 2]>);
 
-/// What becomes of a limit that a descriptor meets.
+/// How a limit of a descriptor is used.
 enum PlannedUse<'m> {
-    /// It is charged.
     Charged(Kernel),
-    /// It is never counted, and always admits.
+    /// Never counted, always admits.
     Unlimited,
     /// This limit of the request replaces it.
     Replaced(&'m Arc<Limit>),
@@ -360,8 +352,7 @@ impl<'m> Replacements<'m> {
         Self(limits.flat_map(named).collect())
     }
 
-    /// The limit that replaces this one. An unlimited limit is never replaced, and neither is one that a row of the
-    /// exceptions blocks.
+    /// The limit that replaces this one. Unlimited limits and limits blocked by an exception are never replaced.
     fn replacer_of(&self, limit: &Limit) -> Option<&'m Arc<Limit>> {
         if self.0.is_empty() || limit.blocked || limit.quantity == Quantity::Unlimited {
             return None;
@@ -370,12 +361,11 @@ impl<'m> Replacements<'m> {
         self.0.iter().find(|(replaced, _)| *replaced == name).map(|(_, replacer)| *replacer)
     }
 
-    /// Whether hits of a request, which is no settle, are counted by the limit.
+    /// `true` if the limit counts the hits of a request that is not a settle.
     fn is_counted(&self, limit: &Limit) -> bool {
         limit.quantity != Quantity::Unlimited && self.replacer_of(limit).is_none()
     }
 
-    /// What becomes of a limit that the descriptor meets.
     fn planned_use(&self, limit: &Limit, descriptor: &Descriptor, now_us: u64) -> PlannedUse<'m> {
         if let Some(replacer) = self.replacer_of(limit) {
             return PlannedUse::Replaced(replacer);
@@ -391,21 +381,20 @@ impl<'m> Replacements<'m> {
 /// What the charges of one descriptor have in common.
 struct DescriptorContext<'a> {
     domain: &'a DomainRules,
-    /// The index of the descriptor.
     index: usize,
     descriptor: &'a Descriptor,
     cost: Cost,
-    /// `None` unless the descriptor is a settle.
+    /// `Some` if the descriptor is a settle.
     returned: Option<Returned<'a>>,
-    /// The role of the charges to limits that can deny.
+    /// The role of charges to limits that can deny.
     role: Role,
     used_up_check: Verdict,
     now_us: u64,
 }
 
-/// The cost that is charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit. By
-/// default such a check is denied once the limit is used up. With `defaults.used_up_check` it can be admitted until the
-/// limit is exceeded. A limit of 0 is used up from the start, and has no counter.
+/// Returns the cost charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit: by
+/// default such a check is denied once the limit is exhausted. `defaults.used_up_check` can admit it until the limit is
+/// exceeded. A limit of 0 is always exhausted, and has no counter.
 fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
     match kernel {
         _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,

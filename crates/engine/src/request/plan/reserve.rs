@@ -1,9 +1,8 @@
-//! `reserve: N`, for callers that check before a request and charge its cost after it, and that cannot return a
-//! receipt. The check takes N units, so that concurrent requests do not pass together. The charge after it books the
-//! difference to the real cost.
+//! `reserve: N`, for callers that check before a request and charge its cost afterwards, without a receipt.
 //!
-//! Nothing ties a charge to its check. So the limit is approximate: a caller that charges without checks is given units
-//! back, and is never limited.
+//! The check takes N units, so that concurrent requests do not all pass; the later charge books the difference to the
+//! real cost. Nothing links the two, so the limit is approximate: a caller that charges without checks gets units back
+//! and is never limited.
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -13,18 +12,17 @@ use crate::limit::spec::Charging;
 use crate::request::Descriptor;
 use crate::request::plan::charge::Charge;
 
-/// What a descriptor does to a limit with `reserve`.
+/// How a descriptor uses a limit with `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ReserveKind {
-    /// Its hits are present and 0: it takes the reserved units if they fit.
+    /// Its hits are an explicit 0: it takes the reserved units if they fit.
     Check,
     /// Its hits are the cost of a request that a check admitted: it books the difference, and denies nothing.
     Charge,
 }
 
 impl ReserveKind {
-    /// Every kind.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in metrics.
@@ -34,12 +32,11 @@ impl ReserveKind {
     }
 }
 
-/// What `descriptor` charges to a limit that reserves `units`, where a limit without `reserve` would be charged
-/// `usual`. The kind is `None` for a descriptor that is charged as usual: without hits of its own, a refund, or a whole
-/// cost.
+/// Returns what `descriptor` charges to a limit that reserves `units`; `usual` is the charge without `reserve`. The
+/// kind is `None` if the usual charge applies: to a descriptor without its own hits, a refund, or a whole cost.
 ///
-/// At most as many units are reserved as the kernel admits at once: an exception can make the burst of a bucket smaller
-/// than its `reserve`, and checks must still be able to fit.
+/// Reserves at most what the kernel admits at one instant: an exception can make a bucket's burst smaller than its
+/// `reserve`, and checks must still be able to fit.
 pub(crate) fn reserved(usual: Charge, units: u64, descriptor: &Descriptor) -> (Charge, Option<ReserveKind>) {
     let is_usual = descriptor.is_refund || descriptor.is_whole_cost;
     let Some(hits) = descriptor.hits.filter(|_| !is_usual) else {

@@ -1,9 +1,8 @@
-//! A settle: the caller of an admitted request returns its receipt with the real cost, and the difference to the
-//! estimate is booked. Nothing is stored for it.
+//! Settles: the caller of an admitted request returns its receipt with the real cost; the difference is booked.
 //!
-//! A real cost above the estimate records the difference in any case. A lower one gives the difference back to the
-//! grant of the estimate ([`Cost::undo`]). A limit without an item in the receipt recorded nothing, so it is charged
-//! all of the real cost.
+//! Nothing is stored for it. A higher real cost always records the difference; a lower one returns the difference to
+//! the estimate's grant ([`Cost::undo`]). A limit without an item in the receipt recorded nothing, so it is charged in
+//! full.
 
 use crate::limit::Limit;
 use crate::limit::algorithm::Kernel;
@@ -13,50 +12,45 @@ use crate::limit::spec::Charging;
 use crate::request::plan::charge::{Charge, Charges};
 use crate::request::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
 
-/// A settle of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// The index of its charge.
     pub(crate) charge: usize,
     /// `None` for an unreadable receipt.
     nonce: Option<u64>,
-    /// The units that the estimate recorded; `None` without an item in the receipt.
+    /// Units that the estimate recorded; `None` without an item in the receipt.
     pub estimated: Option<u64>,
-    /// The units of the real cost.
+    /// Units of the real cost.
     pub actual: u64,
     pub result: SettleResult,
 }
 
 impl Settle {
-    /// Whether the receipt could be read.
     pub(crate) fn is_readable(&self) -> bool {
         self.nonce.is_some()
     }
 }
 
-/// What a settle did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleResult {
-    /// The real cost is charged: what exceeds the estimate was recorded.
+    /// The real cost is charged: its excess over the estimate was recorded.
     Charged,
-    /// What the estimate took above the real cost was given back, as far as time had not given it back.
+    /// The estimate's excess over the real cost was returned, minus what had come back with time.
     Returned,
-    /// Nothing was given back: the window is over, or time has given all of it back.
+    /// Nothing was returned: the window is over, or all of it had come back with time.
     Kept,
-    /// The receipt could not be read, so all of the real cost was recorded.
+    /// The receipt is unreadable, so the whole real cost was recorded.
     Unreadable,
-    /// The store did not answer. The estimate stays, unless the store has settled all the same.
+    /// The store did not answer. The estimate stays, unless the store settled nevertheless.
     Lost,
 }
 
-/// What a caller returns: the receipt of its request, and the units of the real cost.
+/// The receipt that a caller returns, and the units of the real cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Returned<'r> {
     pub(crate) receipt: &'r Result<Receipt, UnreadableReceipt>,
     pub(crate) actual: u64,
 }
 
-/// The settles of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settles(Vec<Settle>);
 
@@ -73,8 +67,8 @@ impl Settles {
         self.0.iter().find(|settle| settle.charge == charge)
     }
 
-    /// Adds the settle of a counter to the charges of its request. Returns the index of its charge. If the request has
-    /// the same receipt for the same counter already, the larger real cost counts.
+    /// Adds the settle of a counter to the request's charges and returns the index of its charge. If the request
+    /// already has this receipt for this counter, the larger real cost counts.
     pub(crate) fn add(
         &mut self,
         charges: &mut Charges,
@@ -94,7 +88,7 @@ impl Settles {
         let key = charges.get(index).0;
         let (nonce, item) =
             (receipt.map(|receipt| receipt.nonce), receipt.and_then(|receipt| receipt.item(key)));
-        // Two texts that cannot be read are not known to be the same receipt.
+        // Two unreadable receipts may be different ones.
         let is_same = |other: &&mut Settle| {
             nonce.is_some() && other.nonce == nonce && charges.get(other.charge).0 == key
         };
@@ -110,14 +104,13 @@ impl Settles {
         index
     }
 
-    /// The settles, to fill in their results.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Settle> {
         self.0.iter_mut()
     }
 }
 
-/// Writes the key of the counter that took the estimate. Beside an estimate of another tier on its counter, it is the
-/// key with the numbers of the limit ([`Charges::push`]), and the receipt has an item for each of the two.
+/// Writes the key of the counter that took the estimate. If the receipt also has an estimate of another tier on the
+/// plain key, this is the key with the limit's parameters ([`Charges::push`]), and each key has its own item.
 fn write_settled_key(
     text: &mut String,
     write_key: impl FnOnce(&mut String),
@@ -135,7 +128,6 @@ fn write_settled_key(
     }
 }
 
-/// What has to be booked.
 fn difference(item: Option<&ReceiptItem>, actual: u64) -> Cost {
     let estimated = item.map_or(0, |item| item.units);
     match item {

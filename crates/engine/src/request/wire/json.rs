@@ -1,5 +1,7 @@
-//! Readers for the JSON mapping of protobuf, where serde's own are not enough: 64-bit numbers as text or number, enums
-//! by name or number, wrappers as the value they wrap, null for every absent field.
+//! Deserializers for the JSON mapping of protobuf, where serde's own are not enough.
+//!
+//! The mapping writes 64-bit numbers as strings or numbers, enums as names or numbers, wrappers as the wrapped value,
+//! and any absent field as null.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,21 +14,21 @@ use super::text::text_of_bytes;
 use crate::limit::key::Entry;
 use crate::limit::period;
 
-/// Reads a value; null is the default of the type.
+/// Null is the type's default.
 pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// Reads a text; null is the empty one. A text may hold what is not Unicode: half of a surrogate pair as an escape, or
-/// bytes that are not UTF-8.
+/// Null is the empty string. A JSON string may hold more than Unicode: half of a surrogate pair as an escape, or bytes
+/// that are not UTF-8.
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let Text(text) = default_if_null(from)?;
     Ok(text)
 }
 
-/// Reads an unsigned number, written as a number or as text; null is 0.
+/// Reads a number or a string; null is 0.
 pub fn unsigned_number<'de, D: Deserializer<'de>, T: TryFrom<u64> + Default>(from: D) -> Result<T, D::Error> {
     Ok(optional_number(from)?.unwrap_or_default())
 }
@@ -37,22 +39,22 @@ pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> R
     Ok(number.map(|Number(number)| number))
 }
 
-/// Reads the entries of a descriptor; null is none.
+/// Null is an empty list.
 pub(super) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
     let entries: Vec<EntryJson> = objects(from)?;
     Ok(entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect())
 }
 
-/// Reads a list of messages; null is none.
+/// Reads a list of messages; null is an empty list.
 ///
 /// # Errors
-/// Where an element is not an object.
+/// If an element is not an object.
 pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let objects: Vec<Object<T>> = default_if_null(from)?;
     Ok(objects.into_iter().map(|Object(message)| message).collect())
 }
 
-/// Reads a message; null is `None`.
+/// Null is `None`.
 pub(super) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
@@ -60,8 +62,8 @@ pub(super) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(object.map(|Object(message)| message))
 }
 
-/// A message, written as an object. serde would also read a struct from a list of its fields, which the mapping
-/// does not allow.
+/// A message, written as an object. serde would also read a struct from a list of its fields, which the mapping does
+/// not allow.
 #[derive(Clone, Copy, Debug)]
 pub struct Object<T>(pub T);
 
@@ -85,15 +87,15 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// Reads an `envoy.type.v3.RateLimitUnit`, by name or number; null is 0. An undefined number is kept: the validation
-/// reports it, as it does for gRPC.
+/// Reads an `envoy.type.v3.RateLimitUnit` by name or number; null is 0. Undefined numbers pass: validation reports
+/// them, as for gRPC.
 pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     let UnitJson(unit) = default_if_null(from)?;
     Ok(unit)
 }
 
-/// The whole number that equals a double. Numbers of a protobuf `Struct` are doubles, and whole ones are written
-/// without a fraction.
+/// Returns the whole number that equals a double. Numbers of a protobuf `Struct` are doubles, and whole ones are
+/// written without a fraction.
 #[must_use]
 pub fn whole_number(number: f64) -> Option<i64> {
     const EXACT_UP_TO: f64 = 9_007_199_254_740_992.0;
@@ -132,13 +134,13 @@ impl Visitor<'_> for TextVisitor {
         Ok(Text(text.to_owned()))
     }
 
-    /// serde_json writes a half of a surrogate pair in the form of UTF-8.
+    /// serde_json passes half of a surrogate pair in UTF-8 form.
     fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
         Ok(Text(text_of_bytes(bytes)))
     }
 }
 
-/// An unsigned number, written as a number or as text.
+/// Written as a number or a string.
 pub struct Number<T>(pub T);
 
 impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
@@ -149,7 +151,7 @@ impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
 
 struct NumberVisitor<T>(PhantomData<T>);
 
-/// A number in a text.
+/// A number in a string.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum NumberText {
@@ -192,7 +194,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        // The text is a number as JSON writes it, without the spaces that JSON allows around it.
+        // The string is a number as JSON writes it, without the whitespace that JSON allows around it.
         let starts_like_number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
         let is_number = starts_like_number && text.ends_with(|c: char| c.is_ascii_digit());
         match serde_json::from_str(text) {
@@ -302,7 +304,7 @@ mod tests {
             raw.descriptors[0].entries[0].value.clone()
         };
         let table: [(&[u8], &[u8]); 5] = [
-            // as written, the bytes that mean the same by gRPC
+            // JSON input, and the bytes that mean the same over gRPC
             (br"caf\u00e9", "caf\u{e9}".as_bytes()),
             (br"\ud83d\ude00", "\u{1f600}".as_bytes()),
             (br"a\ud800z", b"a\xed\xa0\x80z"),

@@ -1,7 +1,7 @@
-//! A request as callers write it, in protobuf or in its JSON mapping, and its validation: the only place that checks a
-//! request before it is decided. Callers' requests and recorded ones are a [`RawRequest`] first, of which
-//! [`RawRequest::validate`] makes a [`Request`]. A [`Request`] that a map has made has only its size to check:
-//! [`Bounds::check`].
+//! A request as callers write it, in protobuf or its JSON mapping, and the only code that validates requests.
+//!
+//! Callers' and recorded requests start as [`RawRequest`]; [`RawRequest::validate`] turns them into a [`Request`]. A
+//! [`Request`] built by a map only needs its size checked: [`Bounds::check`].
 
 pub mod json;
 mod text;
@@ -19,18 +19,17 @@ use json::{
 pub use crate::limit::period::{WireUnit, request_unit, request_units};
 pub use text::text_of_bytes;
 
-/// How large a request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub max_descriptors: usize,
-    /// The most entries of one descriptor.
+    /// Per descriptor.
     pub max_entries: usize,
-    /// The longest domain, key or value.
+    /// For a domain, a key or a value.
     pub max_value_bytes: usize,
 }
 
-/// Why a request cannot be decided. The texts name the place of the mistake, never a value of the request. `descriptor`
-/// and `entry` count from 0.
+/// Why a request cannot be decided. Messages locate the mistake but never show a value of the request. `descriptor` and
+/// `entry` count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     #[error("rate limit domain must not be empty")]
@@ -97,18 +96,18 @@ pub struct RawLimit {
 }
 
 impl RawRequest {
-    /// Returns the request, of no known caller, if it is complete and within `bounds`. Limits of descriptors are
-    /// checked first, because only their conversion can fail.
+    /// Returns the request, without a caller, if it is complete and within `bounds`. Checks overrides first, because
+    /// only their conversion can fail.
     ///
     /// # Errors
     /// [`RequestError`] for the first mistake.
     pub fn validate(self, bounds: &Bounds) -> Result<Request, RequestError> {
-        // Before the conversion: a message may hold a hundred thousand empty descriptors.
+        // Checked before the conversion: a message may hold a hundred thousand empty descriptors.
         let (count, max) = (self.descriptors.len(), bounds.max_descriptors);
         if count > max {
             return Err(RequestError::ManyDescriptors { count, max });
         }
-        // In place: a descriptor is no larger than its raw form.
+        // Collects in place: a descriptor is no larger than its raw form.
         let raw = self.descriptors.into_iter().enumerate();
         let descriptors = raw.map(|(index, raw)| raw.convert(index)).collect::<Result<Vec<_>, _>>()?;
         let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());
@@ -259,7 +258,7 @@ mod tests {
         let raw = |unit, unit_multiplier| RawLimit { requests_per_unit: 0, unit, unit_multiplier };
         let period = |raw| RawLimit::convert(raw, 3).map(|limit| limit.period.seconds());
         let undefined = |unit| Err(RequestError::UndefinedUnit { descriptor: 3, unit });
-        // Unit, multiplier, seconds or the reason.
+        // Unit, multiplier; seconds or the reason.
         assert_eq!(period(raw(1, None)), Ok(1));
         assert_eq!(period(raw(2, Some(10))), Ok(600));
         assert_eq!(period(raw(6, Some(1))), Ok(365 * 86_400));

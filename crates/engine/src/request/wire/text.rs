@@ -1,19 +1,18 @@
-//! The text for bytes of a request that are not UTF-8.
+//! Represents request bytes that are not UTF-8 as a string.
 
 use crate::limit::key::{push_byte, write_hash};
 
-/// At most this many bytes of a text are written one by one.
+/// At most this many bytes are spelled out.
 const MAX_SPELLED_BYTES: usize = 64;
 
-/// The text for bytes of a request, such as the value of a header in Latin-1: the bytes themselves if they are UTF-8,
-/// otherwise a text that no other bytes have.
+/// Converts request bytes, such as a Latin-1 header value, to a string: unchanged if they are UTF-8, else to a string
+/// that no other invalid bytes produce.
 ///
-/// A byte that is part of no UTF-8 character is written as `%x` and two hexadecimal digits, and so is each `%` of such
-/// a text. Only the start of a long text is written like this. A hash of all its bytes follows, so the result is short,
-/// and is counted and compared as fast as any other text.
+/// Each byte that is not part of a UTF-8 character, and each `%` of such input, becomes `%x` and two hexadecimal
+/// digits. Only the start of a long value is spelled out; a hash of all its bytes follows, so the result stays short.
 ///
-/// Bytes that are UTF-8 are not changed. So a request that sends the text `caf%xE9` means the same as one that sends
-/// `caf` and the byte E9. See docs/decisions/0035-bytes-that-are-no-text.md.
+/// UTF-8 input is unchanged, so a request that sends `caf%xE9` literally means the same as one that sends `caf` and the
+/// byte E9. See docs/decisions/0035-bytes-that-are-no-text.md.
 #[must_use]
 pub fn text_of_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
@@ -38,7 +37,7 @@ fn spelled(bytes: &[u8]) -> String {
         }
     }
     if start.len() < bytes.len() {
-        // The hash begins with `%h`, and no byte is written as `%h`.
+        // The hash begins with `%h`, and no byte is spelled `%h`.
         write_hash(&mut text, bytes);
     }
     text
@@ -57,7 +56,7 @@ mod tests {
 
     #[test]
     fn only_bytes_that_are_no_text_are_spelled() {
-        // The bytes as sent, the text.
+        // Bytes as sent, and the string.
         let table: [(&[u8], &str); 8] = [
             (b"", ""),
             ("caf\u{e9} 100%xE9".as_bytes(), "caf\u{e9} 100%xE9"),
@@ -86,7 +85,7 @@ mod tests {
         assert_eq!(text_of_bytes(&[0xff; MAX_SPELLED_BYTES]).len(), 4 * MAX_SPELLED_BYTES);
     }
 
-    /// Bytes that are likely to become the same text: pieces of what is spelled, and of characters.
+    /// Bytes likely to collide: pieces of what is spelled out, and of characters.
     fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             Just(&b"%"[..]),
@@ -107,7 +106,7 @@ mod tests {
         #[test]
         fn different_bytes_never_become_the_same_text(one in any_bytes(), other in any_bytes()) {
             let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok();
-            // A text is itself, so one of the two is not.
+            // UTF-8 maps to itself and may equal the string of other bytes, so compare only like with like.
             if is_text(&one) == is_text(&other) {
                 prop_assert_eq!(one == other, text_of_bytes(&one) == text_of_bytes(&other));
             }

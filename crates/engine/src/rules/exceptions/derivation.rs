@@ -1,4 +1,4 @@
-//! How the limit that applies came from the limit of a rule: what changed it, and which row said so.
+//! Records how an applied limit came from the limit of a rule: each change, and the exception that made it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::rows::{ExceptionKind, ExceptionRow, FileTier, Multiplier};
 use crate::limit::spec::LimitError;
 use crate::limit::{Limit, LimitId};
 
-/// The way from a limit of a rule, or of a request, to the limit that applies.
+/// The steps from the limit of a rule or request to the limit that applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derivation {
     /// The index of the descriptor in its request.
@@ -17,15 +17,15 @@ pub struct Derivation {
     pub limit: LimitId,
     /// [`Limit::label`].
     pub label: Arc<str>,
-    /// The index of the charge; `None` if the limit is not counted.
+    /// `None` if the limit is not counted.
     pub charge: Option<usize>,
-    /// The number of the rule.
+    /// The rule's limit.
     pub from: Amount,
     /// Not empty.
     pub steps: SmallVec<[DerivationStep; 2]>,
 }
 
-/// How much a limit admits per period.
+/// Units that a limit admits per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// The descriptor matches no rule.
@@ -34,35 +34,33 @@ pub enum Amount {
     Units(u64),
 }
 
-/// One change of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DerivationStep {
     pub change: Change,
     pub by: ChangedBy,
 }
 
-/// What changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Every hit is denied, until that time in microseconds since the epoch if there is one.
+    /// Every hit is denied, until this time (microseconds since the epoch) if there is one.
     Blocked { until_us: Option<u64> },
     /// Every hit is admitted, and none is counted.
     Exempt,
-    /// The numbers of a tier count.
+    /// The values of a tier apply.
     Tier(Arc<str>, Amount),
-    /// The limit does not have the tier; `None` if its name is a value of the request.
+    /// The limit lacks the tier; `None` if the tier's name comes from the request.
     UnknownTier(Option<Arc<str>>),
-    /// The number of the row counts.
+    /// The exception's limit applies.
     Number(u64),
-    /// The number is multiplied.
+    /// The factor, and the resulting limit.
     Multiplied(Multiplier, u64),
-    /// The limit is in shadow mode, or is not although its rule is.
+    /// `true`: shadow mode; `false`: enforced although its rule is in shadow mode.
     Shadow(bool),
-    /// The limit cannot have the number of the row, so that it stays as it is.
+    /// The limit cannot take the exception's value, so it stays unchanged.
     Unfit(Unfit),
 }
 
-/// Why a limit cannot have the number of a row.
+/// Why a limit cannot take an exception's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     #[error("the limit is unlimited")]
@@ -71,18 +69,17 @@ pub enum Unfit {
     Limit(#[from] LimitError),
 }
 
-/// What made a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedBy {
     /// An entry of the descriptor whose node is a tier.
     Entry,
     Row(Arc<ExceptionRow>),
-    /// A row of a file that has tiers only.
+    /// A row of a file that only assigns tiers.
     Tier(FileTier),
 }
 
 impl Change {
-    /// What a row has changed; `None` for a row that changes nothing.
+    /// `None` if nothing changed.
     #[must_use]
     pub fn kind(&self) -> Option<ExceptionKind> {
         match self {
@@ -98,7 +95,6 @@ impl Change {
 }
 
 impl Derivation {
-    /// Whether this is the way to a limit of a descriptor.
     pub(crate) fn is_of(&self, descriptor: usize, limit: LimitId) -> bool {
         self.descriptor == descriptor && self.limit == limit
     }

@@ -1,5 +1,5 @@
-//! What the rows of a descriptor make of one of its limits, in this order: a row that blocks, a row that exempts, the
-//! number, its multiplier, shadow mode.
+//! Applies a descriptor's exceptions to one of its limits, in this order: block, exempt, limit or tier, multiplier,
+//! shadow mode.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,42 +10,40 @@ use super::derivation::{Amount, Change, ChangedBy, DerivationStep, Unfit};
 use super::rows::{AnyRow, Effect, ExceptionRow, MatchedRow, Place};
 use crate::limit::{Limit, Quantity};
 
-/// A limit that rows or a tier have changed.
+/// A limit after exceptions and tiers.
 pub(crate) struct Changed {
     pub(crate) limit: Arc<Limit>,
     /// Empty if nothing changed.
     pub(crate) steps: SmallVec<[DerivationStep; 2]>,
 }
 
-/// What blocks a limit.
 pub(super) struct Block<'x> {
     row: &'x Arc<ExceptionRow>,
-    /// The end, also if the last row to end is another one; `None` if a row without an end blocks by then.
+    /// End of the block, which other exceptions may extend beyond that of `row`; `None` if one of them has no end.
     until_us: Option<u64>,
 }
 
 impl Block<'_> {
-    /// The limit, blocked.
     pub(super) fn apply_to(&self, limit: &Limit) -> Changed {
         let until_us = self.until_us;
         Changed::whole(limit.as_blocked(until_us), Change::Blocked { until_us }, self.row)
     }
 }
 
-/// The rows for one entry that block or exempt and have values of one precision.
+/// The exceptions for one entry that block or exempt and have values of one precision.
 struct AccessRank {
     entry: usize,
     precision: u8,
-    /// The end of the last one.
+    /// The latest end.
     until_us: u64,
-    /// The end of the last one that blocks; 0 if none does.
+    /// The latest end of those that block; 0 if none does.
     blocks_until_us: u64,
 }
 
-/// The end of a row without one.
+/// The end of an exception without one.
 const NO_END: u64 = u64::MAX;
 
-/// The end of a block that is in force at this time: the most precise rows of an entry that are in force then count.
+/// Returns the end of a block that is active at this time. Only the most precise active exceptions of an entry apply.
 fn blocked_until(ranks: &[AccessRank], at_us: u64) -> Option<u64> {
     let counts = |rank: &&AccessRank| {
         let mut same_entry = ranks.iter().filter(|other| other.entry == rank.entry && other.until_us > at_us);
@@ -54,11 +52,11 @@ fn blocked_until(ranks: &[AccessRank], at_us: u64) -> Option<u64> {
     ranks.iter().filter(counts).map(|rank| rank.blocks_until_us).max()
 }
 
-/// The rows that are for one limit.
+/// The exceptions that apply to one limit.
 pub(super) struct RowsOfLimit<'m, 'x>(SmallVec<[&'m MatchedRow<'x>; 4]>);
 
 impl<'m, 'x> RowsOfLimit<'m, 'x> {
-    /// The rows whose path and limit name are those of the limit.
+    /// Selects the exceptions whose path and limit name match the limit.
     pub(super) fn new(matched: &'m [MatchedRow<'x>], path: &str, limit_name: &str) -> Self {
         let is_for_limit = |matched: &&MatchedRow<'_>| match matched.row {
             AnyRow::Full(row) => row.path.matches(path) && row.limit_name.matches(limit_name),
@@ -67,11 +65,10 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
         Self(matched.iter().filter(is_for_limit).collect())
     }
 
-    /// The block of the limit.
     pub(super) fn block(&self) -> Option<Block<'x>> {
         let row = self.access(|effect| effect.block)?;
         let ranks = self.ranks();
-        // When rows end, others may block.
+        // When an exception ends, another may block.
         let mut until_us = 0;
         while let Some(later_us) = blocked_until(&ranks, until_us) {
             until_us = later_us;
@@ -79,8 +76,8 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
         Some(Block { row, until_us: Some(until_us).filter(|until_us| *until_us < NO_END) })
     }
 
-    /// The row that `is_wanted` chooses of the rows that block or exempt. Of the rows for one entry, those with the
-    /// most precise value count: an exempt office may be a part of a blocked network.
+    /// Picks the exception that `is_wanted` selects among those that block or exempt. For one entry, the most precise
+    /// value wins: an exempt office may be part of a blocked network.
     fn access(&self, is_wanted: impl Fn(&Effect) -> bool) -> Option<&'x Arc<ExceptionRow>> {
         let ranks = self.ranks();
         let is_most_precise = |place: &Place| {
@@ -92,7 +89,7 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
         counting.max_by_key(|(place, row)| (row.names_limits(), *place)).map(|(_, row)| row)
     }
 
-    /// The ends of the rows that block or exempt, once for each precision: few, however many rows a value has.
+    /// The ends of the exceptions that block or exempt, once per precision: few, however many exceptions a value has.
     fn ranks(&self) -> SmallVec<[AccessRank; 2]> {
         let mut ranks: SmallVec<[AccessRank; 2]> = SmallVec::new();
         for (Place { entry, precision, .. }, row) in self.access_rows() {
@@ -122,13 +119,13 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
         })
     }
 
-    /// The value of one column, with the row that counts for it.
+    /// The winning value of one column, with its exception.
     fn column<T>(&self, value: impl Fn(&'x Effect) -> Option<T>) -> Option<(T, &'x Arc<ExceptionRow>)> {
         let set = self.full_rows().filter_map(|(place, row)| Some((value(&row.effect)?, place, row)));
         set.max_by_key(|(_, place, row)| (row.names_limits(), *place)).map(|(value, _, row)| (value, row))
     }
 
-    /// The tier of the row that counts for it.
+    /// The winning tier.
     fn tier(&self) -> Option<(&'x Arc<str>, ChangedBy)> {
         let tiers = self.0.iter().filter_map(|matched| match matched.row {
             AnyRow::Full(row) => {
@@ -141,7 +138,7 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
     }
 }
 
-/// What `rows`, and the tier of an entry of the request, make of `limit`.
+/// Applies `rows`, and the tier of an entry of the request, to `limit`.
 pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier: Option<&str>) -> Changed {
     if let Some(block) = rows.block() {
         return block.apply_to(limit);
@@ -179,13 +176,13 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
 }
 
 impl Changed {
-    /// A limit that one row has replaced.
+    /// A limit that one exception replaces.
     fn whole(limit: Limit, change: Change, row: &Arc<ExceptionRow>) -> Self {
         let step = DerivationStep { change, by: ChangedBy::Row(Arc::clone(row)) };
         Self { limit: Arc::new(limit), steps: SmallVec::from_iter([step]) }
     }
 
-    /// Gives the limit a tier. `known` is the name as a row has it: a name from a request is not repeated.
+    /// Applies a tier to the limit. `known` is its name in an exception; a name from a request is not repeated.
     fn set_tier(&mut self, rule: &Limit, known: Option<&Arc<str>>, name: &str, by: ChangedBy) {
         let change = match rule.tier(name) {
             Some(tier) => {

@@ -1,5 +1,5 @@
-//! The rows of a descriptor. A domain knows the keys that have rows, so that an entry with another key costs one
-//! comparison, and a domain without rows costs one branch.
+//! Finds the exceptions of a descriptor. Each domain lists its keys with exceptions, so an entry with another key costs
+//! one comparison, and a domain without exceptions one branch.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::{Exceptions, RankedRow};
 use crate::limit::Limit;
 use crate::limit::key::Entry;
 
-/// The exceptions, by the domains of one rule set.
+/// The exceptions, by domain of one rule set.
 #[derive(Clone, Debug)]
 pub(crate) struct ExceptionsInForce {
     all: Arc<Exceptions>,
@@ -23,7 +23,7 @@ pub(crate) struct ExceptionsInForce {
     by_domain: Box<[Option<RowsOfDomain>]>,
 }
 
-/// The keys with rows for one domain.
+/// The keys with exceptions in one domain.
 #[derive(Clone, Debug)]
 pub(crate) struct RowsOfDomain {
     domain: Arc<str>,
@@ -33,29 +33,28 @@ pub(crate) struct RowsOfDomain {
 #[derive(Clone, Debug)]
 struct KeyOfDomain {
     key: Arc<str>,
-    /// The index of the key in [`Exceptions::keys`], if rows of files with all columns name it.
+    /// The key's index in [`Exceptions::keys`], if files with all columns contain it.
     rows: Option<usize>,
-    /// The spaces of the table that the key has: that of the domain, and that of every domain.
+    /// The key's spaces in the table: for the domain, and for every domain.
     spaces: SmallVec<[Space; 2]>,
-    /// Whether values of the spaces are addresses.
+    /// `true` if values of the spaces are addresses.
     has_addresses: bool,
 }
 
-/// The rows for one domain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DomainLookUp<'x> {
     all: &'x Exceptions,
     of_domain: &'x RowsOfDomain,
 }
 
-/// The rows that are for the entries of one descriptor.
+/// The exceptions for the entries of one descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct MatchedRows<'x>(SmallVec<[MatchedRow<'x>; 2]>);
 
-/// The longest text of an address: `0000:0000:0000:0000:0000:ffff:255.255.255.255`.
+/// Longest form of an address: `0000:0000:0000:0000:0000:ffff:255.255.255.255`.
 const LONGEST_ADDRESS: usize = 45;
 
-/// The text of an address, without an allocation.
+/// Formats an address without an allocation.
 fn written(address: IpAddr, buffer: &mut [u8; LONGEST_ADDRESS]) -> &str {
     let mut rest = &mut buffer[..];
     write!(rest, "{address}").expect("no address is longer");
@@ -64,7 +63,7 @@ fn written(address: IpAddr, buffer: &mut [u8; LONGEST_ADDRESS]) -> &str {
 }
 
 impl ExceptionsInForce {
-    /// `None` if there is no row. `domains`: the index and the name of each domain.
+    /// `None` if there are no exceptions. `domains`: the index and name of each domain.
     pub(crate) fn new<'r>(
         all: Arc<Exceptions>,
         domains: impl ExactSizeIterator<Item = (usize, &'r Arc<str>)>,
@@ -83,7 +82,7 @@ impl ExceptionsInForce {
         &self.all
     }
 
-    /// The rows for the domain with this index; `None` if there is none.
+    /// `None` if the domain has no exceptions.
     pub(crate) fn of_domain(&self, index: usize) -> Option<DomainLookUp<'_>> {
         let of_domain = self.by_domain.get(index)?.as_ref()?;
         Some(DomainLookUp { all: &self.all, of_domain })
@@ -91,7 +90,7 @@ impl ExceptionsInForce {
 }
 
 impl RowsOfDomain {
-    /// `None` if no row is for the domain.
+    /// `None` if the domain has no exceptions.
     fn new(all: &Exceptions, domain: &Arc<str>) -> Option<Self> {
         let mut keys: SmallVec<[KeyOfDomain; 2]> = SmallVec::new();
         for (index, of_key) in all.keys.iter().enumerate() {
@@ -117,8 +116,8 @@ impl RowsOfDomain {
 }
 
 impl<'x> DomainLookUp<'x> {
-    /// The rows that are for `entries` at `now_us`. `hash_of` has the hash that is shown in place of a secret value:
-    /// a row may name the value or its hash.
+    /// Returns the exceptions for `entries` at `now_us`. `hash_of` returns the hash shown instead of a secret value: an
+    /// exception may contain the value or its hash.
     pub(crate) fn rows<'e>(
         &self,
         entries: &[Entry],
@@ -138,7 +137,7 @@ impl<'x> DomainLookUp<'x> {
         MatchedRows(rows)
     }
 
-    /// Adds the tiers that the table has for a value.
+    /// Adds the tiers of a value from the table.
     fn add_tiers(
         &self,
         rows: &mut SmallVec<[MatchedRow<'x>; 2]>,
@@ -166,8 +165,8 @@ impl<'x> DomainLookUp<'x> {
         {
             let mut buffer = [0; LONGEST_ADDRESS];
             let address = written(address, &mut buffer);
-            // A value with a port may have a row of its own. Of rows of one file, its own one counts: the table gives
-            // it the tier of a later row for the address.
+            // A value with a port may have its own exception, which wins within a file: the table gives it the tier of
+            // a later row for the address.
             if address != value {
                 self.add_tiers(rows, of_key, (entry, address));
             }
@@ -185,26 +184,23 @@ impl<'x> DomainLookUp<'x> {
 }
 
 impl MatchedRows<'_> {
-    /// Whether no row is for the descriptor.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Leaves out the rows that block.
     pub(crate) fn leave_out_blocks(&mut self) {
         self.0.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if row.effect.block));
     }
 
-    /// What the rows make of a limit. `path` is the path of its rule below the domain; `entry_tier` is the tier that an
+    /// Applies the exceptions to a limit. `path`: its rule's path below the domain; `entry_tier`: the tier that an
     /// entry of the request names.
     pub(crate) fn change(&self, limit: &Arc<Limit>, path: &str, entry_tier: Option<&str>) -> Changed {
         let rows = RowsOfLimit::new(&self.0, path, limit.name());
         effect::changed(limit, &rows, entry_tier)
     }
 
-    /// What the rows make of a limit without a rule: a limit that comes with a request, or the limit of a descriptor
-    /// that has none. Only a row that blocks changes it. `of_rule` has the path and the limits of the rule that the
-    /// descriptor would meet.
+    /// Applies the exceptions to a limit without a rule: an override, or the limit of a descriptor that has none. Only
+    /// a block changes it. `of_rule`: path and limits of the rule that would apply to the descriptor.
     pub(crate) fn block(&self, limit: &Limit, of_rule: Option<(&str, &[Arc<Limit>])>) -> Option<Changed> {
         let block = |path, name| RowsOfLimit::new(&self.0, path, name).block();
         let block = match of_rule {

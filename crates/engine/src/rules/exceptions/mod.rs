@@ -1,9 +1,7 @@
-//! Exceptions: rows that give a value of a request another limit than its rule says. They are data, not rules: a
-//! customer who buys a larger plan needs no change of a rule file.
+//! Exceptions give a value of a request, such as a customer, another limit than its rule, without changing rules.
 //!
-//! A row names a key and a value. It is for each descriptor that has an entry with both, wherever the entry stands.
-//! [`Exceptions`] has all rows, by key and value. It knows nothing of files, and nothing of clocks: a row with an end
-//! is in force while the time of a plan is before it.
+//! An exception has a key and a value, and applies to every descriptor with an entry that has both, at any position.
+//! One with an end is active while the plan's time is before it. Entry points: [`ExceptionsBuilder`], [`Exceptions`].
 
 pub(crate) mod derivation;
 pub(crate) mod effect;
@@ -27,20 +25,20 @@ pub use rows::{
 };
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};
 
-/// All rows of all files. Immutable; a change of a file makes a new one.
+/// All rows of all files. Immutable; a changed file makes a new one.
 #[derive(Debug, Default)]
 pub struct Exceptions {
     rows: Vec<RankedRow>,
-    /// The keys that rows name, in no order.
+    /// In no particular order.
     keys: Vec<RowsOfKey>,
     table: TierTable,
-    /// By mark: mark 1 is the first one.
+    /// By mark, starting at mark 1.
     tiers: Vec<FileTier>,
-    /// The domains and keys of the table.
+    /// Domains and keys of the table.
     spaces: Vec<TableSpace>,
 }
 
-/// A row, with the position of its file: the row of a later file counts.
+/// A row with the position of its file: later files win.
 #[derive(Debug)]
 struct RankedRow {
     row: Arc<ExceptionRow>,
@@ -53,7 +51,7 @@ struct RowsOfKey {
     key: Arc<str>,
     exact: HashMap<Arc<str>, SmallVec<[u32; 1]>>,
     networks: Networks,
-    /// The different domains of the rows.
+    /// The distinct domains of the rows.
     domains: Vec<Glob>,
 }
 
@@ -63,29 +61,28 @@ struct TableSpace {
     domain: Box<str>,
     key: Arc<str>,
     space: Space,
-    /// Whether a value is an address. The table has it in its shortest spelling.
+    /// `true` if some value is an address. The table stores addresses in their shortest form.
     has_addresses: bool,
 }
 
-/// Collects the rows of all files.
 #[derive(Debug)]
 pub struct ExceptionsBuilder {
     exceptions: Exceptions,
     table: TierTableBuilder,
-    /// The file of the row added last, and its position.
+    /// The file of the last row added, and its position.
     file: Option<Arc<str>>,
     rank: u32,
     keys: HashMap<Arc<str>, usize>,
     marks: HashMap<(u32, Arc<str>), TierMark>,
 }
 
-/// More different tiers, counted in each file, than a table can tell apart: 65,535.
+/// More distinct tiers, counted per file, than marks can identify: 65,535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many different tiers: the files may have 65,535 in all")]
 pub struct TooManyTiers;
 
 impl ExceptionsBuilder {
-    /// Starts without rows. What [`build`](Self::build) tells of the tiers of a value is compared with `previous`.
+    /// Starts empty. [`build`](Self::build) compares the tiers of values with `previous`.
     #[must_use]
     pub fn new(previous: &Exceptions) -> Self {
         Self {
@@ -98,7 +95,7 @@ impl ExceptionsBuilder {
         }
     }
 
-    /// Adds a row. Rows of a file come in their order, and files in the order of their names: the later row counts.
+    /// Adds a row. Add rows in the order of their file, and files in the order of their names: later rows win.
     pub fn add_row(&mut self, row: ExceptionRow) {
         let file = self.rank_of(&row.source.file);
         // A file has at most 100,000 rows.
@@ -119,8 +116,8 @@ impl ExceptionsBuilder {
         self.exceptions.rows.push(RankedRow { row: Arc::new(row), file });
     }
 
-    /// Adds a row of a file that has tiers only. Files and rows come in the order of [`add_row`](Self::add_row). The
-    /// line of the row is not kept: a command that shows it adds the few rows that it needs with `add_row`.
+    /// Adds a row of a file that only assigns tiers, in the same order as [`add_row`](Self::add_row). The line number
+    /// is not kept: commands that show it add the few rows they need with `add_row`.
     ///
     /// # Errors
     /// [`TooManyTiers`].
@@ -142,7 +139,7 @@ impl ExceptionsBuilder {
                 self.table.add(at, &address.to_canonical().to_string(), mark);
             }
             Err(_) => match address_of(row.value) {
-                // With a port: other than the address alone, whose rows are for it, too.
+                // A value with a port, to which rows for the bare address also apply.
                 Some(address) => self.table.add_spelling(at, row.value, &address.to_string(), mark),
                 None => self.table.add(at, row.value, mark),
             },
@@ -150,8 +147,8 @@ impl ExceptionsBuilder {
         Ok(())
     }
 
-    /// The table of all rows. Tells `on_added` of each row of [`add_tier`](Self::add_tier), the last one first; the
-    /// marks are those of [`Exceptions::tier`], of the new table and of the previous one.
+    /// Builds the exceptions and calls `on_added` for each row of [`add_tier`](Self::add_tier), last row first. Marks
+    /// refer to [`Exceptions::tier`] of the new and of the previous exceptions.
     #[must_use]
     pub fn build(self, previous: &Exceptions, on_added: impl FnMut(Added)) -> Exceptions {
         let file = |mark: TierMark| self.exceptions.tier(mark).map(|tier| tier.rank);
@@ -170,7 +167,7 @@ impl ExceptionsBuilder {
 
     fn mark_of(&mut self, rank: u32, row: &TierRow<'_>) -> Result<TierMark, TooManyTiers> {
         let tiers = &mut self.exceptions.tiers;
-        // Most rows have one of the tiers that were met last.
+        // Most rows repeat one of the most recent tiers.
         let tier: Arc<str> = match tiers.iter().rev().take(4).find(|known| *known.tier == *row.tier) {
             Some(known) => Arc::clone(&known.tier),
             None => row.tier.into(),
@@ -197,18 +194,17 @@ impl RowsOfKey {
 }
 
 impl Exceptions {
-    /// Whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.table.is_empty()
     }
 
-    /// The rows of [`ExceptionsBuilder::add_row`], in their order.
+    /// The rows added by [`ExceptionsBuilder::add_row`], in order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &ExceptionRow> {
         self.rows.iter().map(|ranked| ranked.row.as_ref())
     }
 
-    /// The values with a tier of [`ExceptionsBuilder::add_tier`].
+    /// The tiers added by [`ExceptionsBuilder::add_tier`].
     #[must_use]
     pub fn table(&self) -> &TierTable {
         &self.table

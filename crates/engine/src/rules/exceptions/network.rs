@@ -1,10 +1,8 @@
-//! Networks of addresses as values of rows, and the look-up of an address in them.
+//! Networks as values of exceptions, and the look-up of an address in them.
 //!
-//! An IPv4 address in an IPv6 address (`::ffff:10.0.0.7`, as a dual-stack listener writes it) is that IPv4 address. All
-//! other addresses of the two families are apart: `::/0` has no IPv4 address, and `0.0.0.0/0` has no IPv6 address.
-//!
-//! A value of a request may be an address with its port, in brackets, or with its zone, as proxies write them: only the
-//! address counts.
+//! An IPv4-mapped IPv6 address (`::ffff:10.0.0.7`, as dual-stack listeners write it) counts as IPv4. Otherwise the
+//! families are separate: `::/0` contains no IPv4 address, `0.0.0.0/0` no IPv6 address. Ports, brackets and zones in a
+//! request's value, as proxies write them, are ignored.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -14,28 +12,28 @@ use std::str::FromStr;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-/// The precision of a value that is no network: above the length of every prefix.
+/// The precision of a value that is not a network: above any prefix length.
 pub(super) const EXACT: u8 = u8::MAX;
 
-/// A network of IPv4 or IPv6 addresses.
+/// A range of IPv4 or IPv6 addresses, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     first: Address,
     prefix_len: u8,
 }
 
-/// An address, IPv4 apart from IPv6. The bits stand at the upper end, the first bit first.
+/// An address, with IPv4 separate from IPv6. Bits are left-aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Address {
     bits: u128,
     is_v4: bool,
 }
 
-/// The address in a value of a request: `10.0.0.7`, `10.0.0.7:1234`, `2001:db8::1`, `[2001:db8::1]:80`, `fe80::1%eth0`.
-/// An IPv4 address in an IPv6 address is that IPv4 address.
+/// Extracts the address from a request value: `10.0.0.7`, `10.0.0.7:1234`, `2001:db8::1`, `[2001:db8::1]:80`,
+/// `fe80::1%eth0`. An IPv4-mapped IPv6 address becomes IPv4.
 #[must_use]
 pub fn address_of(text: &str) -> Option<IpAddr> {
-    // Most values are something else: the first byte tells.
+    // Most values are not addresses, and their first byte shows it.
     if !text.starts_with(|first: char| first.is_ascii_hexdigit() || first == ':' || first == '[') {
         return None;
     }
@@ -62,12 +60,11 @@ fn is_port(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Why a text is not a [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     #[error("not a network such as 10.0.0.0/8 or 2001:db8::/32")]
     NotANetwork,
-    /// Probably a typing error: the network is another one than the text names.
+    /// Probably a typo: the network differs from the one written.
     #[error("the address has bits after the prefix; the network is {0}")]
     HostBits(Network),
 }
@@ -80,7 +77,7 @@ impl Address {
         }
     }
 
-    /// The address with all bits after the prefix cleared.
+    /// Clears all bits after the prefix.
     fn masked(self, prefix_len: u8) -> Self {
         let mask = u128::MAX.checked_shl(u128::BITS - u32::from(prefix_len)).unwrap_or(0);
         Self { bits: self.bits & mask, ..self }
@@ -88,21 +85,20 @@ impl Address {
 }
 
 impl Network {
-    /// Whether the network has this address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = Address::new(address);
         address.is_v4 == self.first.is_v4 && address.masked(self.prefix_len) == self.first
     }
 
-    /// The network that has this address alone.
+    /// The network that contains only this address.
     #[must_use]
     pub fn of_address(address: IpAddr) -> Self {
         let first = Address::new(address);
         Self { first, prefix_len: if first.is_v4 { 32 } else { 128 } }
     }
 
-    /// The length of the prefix in bits.
+    /// In bits.
     #[must_use]
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
@@ -119,7 +115,7 @@ impl FromStr for Network {
         let len: u8 = len.parse().ok().filter(|_| is_number).ok_or(NetworkError::NotANetwork)?;
         let first = Address::new(address);
         let prefix_len = match (address, first.is_v4) {
-            // A part of `::ffff:0:0/96`, whose addresses are IPv4 addresses.
+            // Part of `::ffff:0:0/96`, whose addresses are IPv4 addresses.
             (IpAddr::V6(_), true) => len.checked_sub(96).ok_or(NetworkError::NotANetwork)?,
             _ => len,
         };
@@ -143,13 +139,13 @@ impl fmt::Display for Network {
     }
 }
 
-/// The indices of the rows of each network, by its first address. The networks have prefixes of one length.
+/// Row indices of networks with one prefix length, by first address.
 type RowsByAddress = HashMap<Address, SmallVec<[u32; 1]>>;
 
-/// The rows of networks, by the index of the row.
+/// The rows of networks, by row index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks {
-    /// One map for each length of prefix, the longest first.
+    /// One map per prefix length, longest first.
     by_prefix: Vec<(u8, RowsByAddress)>,
 }
 
@@ -164,8 +160,8 @@ impl Networks {
         self.by_prefix[index].1.entry(network.first).or_default().push(row);
     }
 
-    /// The rows of the networks that have the address in `text`, each with its precision: the length of the prefix, or
-    /// [`EXACT`] for a row of this address alone. The longest prefix comes first.
+    /// Returns the rows of networks that contain the address in `text`, longest prefix first. Each has its precision:
+    /// the prefix length, or [`EXACT`] for a row of this address alone.
     pub(super) fn rows_of(&self, text: &str) -> impl Iterator<Item = (u8, u32)> {
         let address = if self.by_prefix.is_empty() { None } else { address_of(text).map(Address::new) };
         address.into_iter().flat_map(|address| {
@@ -222,7 +218,7 @@ mod tests {
     #[test]
     fn a_network_has_its_addresses_however_they_are_written() {
         let table = [
-            // network, address, whether the network has it
+            // network, address, whether the network contains it
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),
             ("10.0.0.0/8", "::ffff:10.1.2.3", true),

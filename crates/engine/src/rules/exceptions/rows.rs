@@ -1,4 +1,4 @@
-//! Rows as an operator writes them: which values of requests, which limits, what changes, and why.
+//! Exceptions as an operator writes them: which request values, which limits, what changes, and why.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,103 +10,95 @@ use super::network::Network;
 use crate::limit::announce::{parse_millionths, write_millionths};
 use crate::rules::wildcards::Glob;
 
-/// One row of the table of exceptions.
+/// One row of an exceptions file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExceptionRow {
     pub source: RowSource,
-    /// Compared with the domain of the request.
+    /// Matched against the request's domain.
     pub domain: Glob,
-    /// The key of an entry. Any entry of a descriptor may have it.
+    /// The key of any entry of a descriptor.
     pub key: Arc<str>,
     /// The value of that entry.
     pub value: RowValue,
-    /// Compared with the keys and values of the rule, joined by dots: `key_value.key`.
+    /// Matched against the keys and values of the rule, joined by dots: `key_value.key`.
     pub path: Glob,
-    /// Compared with the name of the limit, which may be empty.
+    /// Matched against the limit's name, which may be empty.
     pub limit_name: Glob,
-    /// What the row changes.
     pub effect: Effect,
-    /// The row is in force before this time, in microseconds since the epoch.
+    /// End, microseconds since the epoch. The row is active before it.
     pub until_us: Option<u64>,
-    /// Why, as the operator wrote it.
+    /// As the operator wrote it.
     pub reason: Option<Arc<str>>,
-    /// Who, as the operator wrote it.
+    /// As the operator wrote it.
     pub by: Option<Arc<str>>,
 }
 
-/// The place of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSource {
-    /// The name of the file.
     pub file: Arc<str>,
-    /// The line on which the row starts.
+    /// The first line of the row.
     pub line: u32,
 }
 
-/// The values that a row is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowValue {
-    /// This text.
+    /// Exactly this string.
     Exact(Arc<str>),
-    /// Each address of a network, however it is written. A single address is a network, too.
+    /// Every address of a network, in any spelling. A single address is a network, too.
     Network(Network),
 }
 
-/// What a row changes. Fields that are not set change nothing.
+/// Unset fields change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The tier whose number counts, in limits that have the tier.
+    /// Applies to limits that have this tier.
     pub tier: Option<Arc<str>>,
-    /// The number that counts, in place of that of the tier or the rule.
+    /// Replaces the limit of the tier or rule.
     pub limit: Option<u64>,
-    /// The factor of the number.
+    /// Applied to the limit.
     pub multiplier: Option<Multiplier>,
-    /// Whether every hit is denied.
+    /// `true`: every hit is denied.
     pub block: bool,
-    /// Whether every hit is admitted, and none is counted.
+    /// `true`: every hit is admitted, and none is counted.
     pub exempt: bool,
-    /// Whether the limits count but never deny, in place of the rule's `shadow_mode`.
+    /// `true`: limits count but never deny. Overrides the rule's `shadow_mode`.
     pub shadow_mode: Option<bool>,
 }
 
-/// One thing that a row changes: the name of its column, in metrics and in the log. A row may change several.
+/// What a row changes, named after its column in metrics and logs. A row may change several things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, EnumIter, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ExceptionKind {
-    /// Every hit is denied.
     Block,
     /// Every hit is admitted and none is counted.
     Exempt,
-    /// Another number.
+    /// Another limit.
     Limit,
-    /// A multiple of the number.
+    /// A multiple of the limit.
     Multiplier,
-    /// The number of a tier.
+    /// The limit of a tier.
     Tier,
     /// Whether denials take effect.
     ShadowMode,
 }
 
-/// A row of a file that has tiers only, such as a CSV file of a million rows.
+/// A row of a file that only assigns tiers, such as a CSV file of a million rows.
 #[derive(Clone, Copy, Debug)]
 pub struct TierRow<'r> {
-    /// The name of the file.
     pub file: &'r Arc<str>,
     /// The name of a domain, or `*` for every domain.
     pub domain: &'r str,
     pub key: &'r str,
-    /// The exact value. An address is the same one in every spelling.
+    /// The exact value. All spellings of an address are equal.
     pub value: &'r str,
     pub tier: &'r str,
 }
 
-/// A tier that rows of one file give to values.
+/// A tier that rows of one file assign to values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileTier {
-    /// The name of the file.
     pub file: Arc<str>,
     pub tier: Arc<str>,
-    /// The position of the file.
     pub(super) rank: u32,
 }
 
@@ -116,7 +108,6 @@ pub struct Multiplier {
     millionths: u32,
 }
 
-/// Why a text is not a [`Multiplier`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MultiplierError {
     #[error("not a number such as 2 or 0.5, with at most six decimals")]
@@ -125,21 +116,21 @@ pub enum MultiplierError {
     OutOfRange,
 }
 
-/// A row that is for an entry of a descriptor.
+/// A row that applies to an entry of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatchedRow<'x> {
     pub(super) place: Place,
     pub(super) row: AnyRow<'x>,
 }
 
-/// Which of two rows counts more, if neither or both name limits: the greater one.
+/// Precedence between two rows if neither or both name limits: the greater wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// The index of the entry: deeper entries count more.
+    /// Deeper entries take precedence.
     pub(super) entry: usize,
-    /// The length of a network's prefix; the largest number for an exact value.
+    /// The prefix length of a network; the largest number for an exact value.
     pub(super) precision: u8,
-    /// The position of the file, and that of the row in it.
+    /// The positions of the file and of the row in it.
     pub(super) file: u32,
     pub(super) row: u32,
 }
@@ -152,16 +143,14 @@ pub(super) enum AnyRow<'x> {
 }
 
 impl ExceptionKind {
-    /// The number of kinds.
     pub const COUNT: usize = <Self as EnumCount>::COUNT;
 
-    /// The name of the column.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Every kind; the position of a kind is its number.
+    /// Every kind; its position is its number.
     pub fn all() -> impl Iterator<Item = Self> {
         <Self as strum::IntoEnumIterator>::iter()
     }
@@ -194,7 +183,7 @@ impl FromStr for Multiplier {
     }
 }
 
-/// The shortest text of the factor.
+/// In the shortest form.
 impl fmt::Display for Multiplier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_millionths(f, self.millionths)
@@ -223,13 +212,13 @@ impl Effect {
 }
 
 impl ExceptionRow {
-    /// Whether the row is in force at this time.
+    /// `true` if the row is active at this time.
     #[must_use]
     pub fn is_in_force(&self, now_us: u64) -> bool {
         self.until_us.is_none_or(|until_us| now_us < until_us)
     }
 
-    /// Whether the row names limits, by path or name, and not all limits of a descriptor.
+    /// `true` if the row names limits by path or name, instead of applying to all limits of a descriptor.
     pub(super) fn names_limits(&self) -> bool {
         self.path != Glob::Any || self.limit_name != Glob::Any
     }
@@ -258,7 +247,7 @@ mod tests {
     #[test]
     fn a_product_is_rounded_down_but_admits_what_admitted_something() {
         let table = [
-            // multiplier, number, product
+            // multiplier, limit, product
             ("2", 600, 1_200),
             ("0.5", 50, 25),
             ("0.5", 5, 2),

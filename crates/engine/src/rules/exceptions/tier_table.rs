@@ -1,45 +1,41 @@
-//! A table from values to tiers, for a million values in 11 MB: one cache line answers nearly every look-up.
+//! Maps values to tiers, a million values in 11 MB: nearly every look-up reads one cache line (`Bucket`).
 //!
-//! The table keeps hashes instead of values. A bucket is a cache line with eight slots, and a slot has 48 bits of a
-//! value's hash and the 16 bits of a [`TierMark`]. The other bits of the hash choose the bucket; what does not fit
-//! there goes to the next bucket. For a million values, 17 bits choose the bucket, so the slots need no more than 47
-//! bits: 8 bits more of the hash in each slot would make no wrong match less probable. A wrong match has a probability
-//! of 5e-14 for each look-up, and gives a tier to a value that has none.
-//!
-//! The hash is SipHash-1-3 with a random key, as the standard library has it, so nobody can choose values that fill
-//! one bucket.
+//! Stores hashes instead of values. A false match, with a probability of 5e-14 per look-up, gives a tier to a value
+//! that has none. Hashes are SipHash-1-3 with a random key, so nobody can choose values that fill one bucket.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::mem::size_of;
 use std::num::NonZeroU16;
 
-/// Slots of a bucket: eight words are a cache line.
+/// Slots per bucket: eight words are a cache line.
 const SLOTS: usize = 8;
-/// A table has three quarters of its slots in use: 10.7 MB for a million values.
+/// A table uses three quarters of its slots: 10.7 MB for a million values.
 const USED_SLOTS: usize = 6;
-/// The bits of a slot that have the mark.
+/// Bits of a slot that hold the mark.
 const MARK_BITS: u32 = 16;
-/// Values of one chunk of a builder. Chunks are freed while the table is filled.
+/// Values per chunk of a builder. Chunks are freed while the table is filled.
 const CHUNK: usize = 65_536;
 
-/// What a table keeps for a value: a number from 1 to 65,535, whose meaning the owner of the table knows.
+/// The number stored for a value, 1 to 65,535. The owner of the table gives it a meaning.
 pub type TierMark = NonZeroU16;
 
-/// One cache line. Slots are used from the first on; an unused one is 0.
+/// One cache line of slots, each with 48 bits of a value's hash and its [`TierMark`]. Slots fill from the first on; an
+/// empty one is 0. Overflow goes to the next bucket. For a million values, 17 bits of the hash select the bucket, so a
+/// slot holds all the others.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Bucket([u64; SLOTS]);
 
-/// The values of one key in one domain, or in every domain. Equal names make the same space in every table of one
-/// series.
+/// The values of one key in one domain, or in every domain. Equal names make equal spaces in all tables with the same
+/// hash keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space(u64);
 
-/// The name of the domain of rows that are for every domain.
+/// The domain of rows that apply to every domain.
 pub(super) const EVERY_DOMAIN: &str = "*";
 
-/// A table that does not change any more.
+/// Immutable.
 #[derive(Clone, Debug)]
 pub struct TierTable {
     buckets: Vec<Bucket>,
@@ -47,34 +43,31 @@ pub struct TierTable {
     hashing: RandomState,
 }
 
-/// Collects the values of a table.
 #[derive(Debug, Default)]
 pub struct TierTableBuilder {
     hashing: RandomState,
     /// Each space, with that of the same key in every domain.
     spaces: Vec<(Space, Space)>,
     chunks: Vec<Vec<AddedRow>>,
-    /// By the hash of a value for which rows of another value are, too: what makes it the hash of the other one.
+    /// By the hash of a value to which rows of another value also apply: the XOR difference to the other's hash.
     spellings: HashMap<u64, u64>,
 }
 
-/// One row of a builder.
 #[derive(Clone, Copy, Debug)]
 struct AddedRow {
     hash: u64,
-    /// The index of its space.
     space: u32,
     mark: TierMark,
 }
 
-/// What became of one row that was added.
+/// The effect of one added row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Added {
-    /// The mark that the value has now; that of the row if another row counts instead.
+    /// The value's mark now; the row's own if another row wins.
     pub mark: TierMark,
-    /// The mark of a later row for the same value, which counts instead.
+    /// The mark of a later row for the same value, which wins.
     pub replaced_by: Option<TierMark>,
-    /// The mark that the value had in the previous table.
+    /// The value's mark in the previous table.
     pub before: Option<TierMark>,
 }
 
@@ -91,31 +84,30 @@ impl TierTable {
         space(&self.hashing, domain, key)
     }
 
-    /// The mark of a value; `None` if it has no row.
+    /// `None` if the value has no row.
     #[must_use]
     pub fn get(&self, space: Space, value: &str) -> Option<TierMark> {
         self.mark_of(hash(&self.hashing, space, value))
     }
 
-    /// The number of values.
+    /// Number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The memory of the buckets.
+    /// Memory of the buckets.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.buckets.len() * size_of::<Bucket>()
     }
 
-    /// The keys of the hash. A table that is built with them can be compared with this one.
+    /// The keys of the hash. Only tables with the same keys can be compared.
     #[must_use]
     pub fn hashing(&self) -> &RandomState {
         &self.hashing
@@ -126,7 +118,7 @@ impl TierTable {
         let mut at = self.bucket_of(hash);
         loop {
             let Bucket(slots) = self.buckets[at];
-            // An unused slot has the mark 0, which is none.
+            // An empty slot has the mark 0, which is not a mark.
             if let Some(slot) = slots.into_iter().find(|slot| (slot ^ tag) >> MARK_BITS == 0)
                 && let Some(mark) = mark_in(slot)
             {
@@ -139,7 +131,7 @@ impl TierTable {
         }
     }
 
-    /// Stores the mark, unless the value has one, which is returned.
+    /// Stores the mark, or returns the one that the value already has.
     fn insert(&mut self, hash: u64, mark: TierMark) -> Option<TierMark> {
         let tag = hash << MARK_BITS;
         let mut at = self.bucket_of(hash);
@@ -158,7 +150,7 @@ impl TierTable {
         }
     }
 
-    /// The bucket that the upper bits of the hash choose.
+    /// Selects the bucket by the upper bits of the hash.
     fn bucket_of(&self, hash: u64) -> usize {
         let product = u128::from(hash) * self.buckets.len() as u128;
         // Exact: the upper half of the product is less than the number of buckets.
@@ -171,21 +163,21 @@ impl TierTable {
 }
 
 impl TierTableBuilder {
-    /// Starts a table whose hashes have these keys.
+    /// Starts a table with these hash keys.
     #[must_use]
     pub fn new(hashing: &RandomState) -> Self {
         Self { hashing: hashing.clone(), ..Self::default() }
     }
 
-    /// Adds a space, for the values of `key` in `domain`, where `*` is every domain. Its number is that of the spaces
-    /// that were added before.
+    /// Adds a space for the values of `key` in `domain`; `*` is every domain. Spaces are numbered from 0 in the order
+    /// of these calls.
     pub fn add_space(&mut self, domain: &str, key: &str) -> Space {
         let own = space(&self.hashing, domain, key);
         self.spaces.push((own, space(&self.hashing, EVERY_DOMAIN, key)));
         own
     }
 
-    /// Adds a row for a value in the space with this number. Of two rows for one value the later one counts.
+    /// Adds a row for a value in the space with this number. The later of two rows for one value wins.
     pub fn add(&mut self, space: usize, value: &str, mark: TierMark) {
         let hash = hash(&self.hashing, self.spaces[space].0, value);
         // A table has few spaces.
@@ -200,7 +192,7 @@ impl TierTableBuilder {
         }
     }
 
-    /// Adds a row for a value for which the rows of `other` are, too: it gets the mark of a later row of its file for
+    /// Adds a row for a value to which the rows of `other` also apply: it gets the mark of a later row of its file for
     /// `other`.
     pub fn add_spelling(&mut self, space: usize, value: &str, other: &str, mark: TierMark) {
         let [own, of_other] = [value, other].map(|value| hash(&self.hashing, self.spaces[space].0, value));
@@ -208,21 +200,20 @@ impl TierTableBuilder {
         self.add(space, value, mark);
     }
 
-    /// The number of values added, repeated ones included.
+    /// Number of values added, including repeated ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
     }
 
-    /// Whether no value was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Builds the table, and tells `on_added` of each row, the last one first. `previous` must have the same
+    /// Builds the table and calls `on_added` for each row, last row first. `previous` must have the same
     /// [`TierTable::hashing`]. A row for one domain gets the mark of a later row of its file for every domain;
-    /// `are_of_one_file` tells by their marks whether two rows are of one file.
+    /// `are_of_one_file` decides by their marks if two rows belong to one file.
     #[must_use]
     pub fn build(
         self,
@@ -230,10 +221,11 @@ impl TierTableBuilder {
         are_of_one_file: impl Fn(TierMark, TierMark) -> bool,
         mut on_added: impl FnMut(Added),
     ) -> TierTable {
-        // At least one: a look-up always has a bucket to read. With three quarters in use, a slot is always free.
+        // At least one bucket, so that a look-up always has one to read. At three quarters full, a slot is always free.
         let buckets = vec![Bucket([0; SLOTS]); self.len() / USED_SLOTS + 1];
         let mut table = TierTable { buckets, len: 0, hashing: self.hashing };
-        // By space: what makes the hash of a row that of the same value in every domain, if it has rows there.
+        // By space: the difference between a row's hash and that of the same value in every domain, if it has rows
+        // there.
         let to_every_domain: Vec<Option<u64>> = self
             .spaces
             .iter()
@@ -242,7 +234,7 @@ impl TierTableBuilder {
                 has_rows.then_some(own.0 ^ every.0)
             })
             .collect();
-        // From the last row on: what is in the table already is later.
+        // From the last row backwards: whatever is in the table already is later.
         for AddedRow { hash, space, mark } in
             self.chunks.into_iter().rev().flat_map(|chunk| chunk.into_iter().rev())
         {
@@ -268,7 +260,7 @@ fn space(hashing: &RandomState, domain: &str, key: &str) -> Space {
     Space(hashing.hash_one((domain, key)))
 }
 
-/// The hashes of one value in two spaces differ by what the spaces differ.
+/// The hashes of one value in two spaces differ by the XOR of the spaces.
 fn hash(hashing: &RandomState, Space(space): Space, value: &str) -> u64 {
     hashing.hash_one(value) ^ space
 }
@@ -316,7 +308,7 @@ mod tests {
         {
             assert_eq!(get(domain, key, value), None, "{domain} {key} {value}");
         }
-        // The border between the names counts.
+        // The boundary between the names matters.
         assert_ne!(table.space("ab", "c"), table.space("a", "bc"));
     }
 
@@ -378,7 +370,7 @@ mod tests {
         /// A full table is the worst case: each bucket overflows to the next one, and the last to the first.
         #[test]
         fn full_buckets_overflow_to_the_next(hashes in prop::collection::vec((0..4_u64, 0..40_u64), 1..60)) {
-            // Eight buckets of which half of the hashes choose the last.
+            // Eight buckets; half of the hashes select the last.
             let mut table = TierTable { buckets: vec![Bucket([0; SLOTS]); 8], ..TierTable::default() };
             let mut map = HashMap::new();
             for (number, (upper, lower)) in hashes.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! From the specs of domains to a [`RuleSet`]: builds the tree of nodes, numbers the rules and limits, and hides secret
-//! values in their names.
+//! Compiles the specs of domains into a [`RuleSet`]: builds the tree, numbers rules and limits, and hides secret values
+//! in their names.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::rules::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use crate::rules::wildcards::{Pattern, Wildcards};
 
 impl RuleSet {
-    /// The rules of `specs`, one domain each.
+    /// Compiles `specs`, one per domain.
     ///
     /// # Errors
-    /// [`CompileError`] for the first spec that is not valid.
+    /// [`CompileError`] for the first invalid spec.
     pub fn compile(
         specs: &[DomainSpec],
         defaults: Defaults,
@@ -45,8 +45,7 @@ impl RuleSet {
         Ok(set.into())
     }
 
-    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
-    /// share one.
+    /// Changes the counters: two limits share a counter only if the limits with the same ids in `other` do.
     #[must_use]
     pub fn sharing_counters_as(mut self, other: &Self) -> Self {
         Arc::make_mut(&mut self.compiled).share_counters_as(&other.compiled);
@@ -152,7 +151,7 @@ impl CompiledRules {
 }
 
 impl Node {
-    /// Takes the rules of this node and of those below it from a list by id.
+    /// Replaces the rules of this node and its descendants from a list by id.
     fn replace_rules(&mut self, rules: &[Arc<Rule>]) {
         let by_id = |rule: &Arc<Rule>| rules.get(rule.id.0 as usize).unwrap_or(rule).clone();
         self.rule = self.rule.as_ref().map(by_id);
@@ -171,19 +170,19 @@ struct Parent<'a> {
 }
 
 impl Parent<'_> {
-    /// The name of a node below, with a hash in place of a secret value.
+    /// The name of a child node, with a hash instead of a secret value.
     fn shown_composite(&self, spec: &NodeSpec) -> String {
         let hash = self.secrets.and_then(|secrets| secrets.hidden_rule_value(self.domain, spec));
         hash.map_or_else(|| spec.composite(), |hash| format!("{}_{hash}", spec.key))
     }
 }
 
-/// What is known of the values that requests have along a path of nodes. It decides the [`StatPath`] of a rule.
+/// Which values requests can have along a path of nodes. Decides the [`StatPath`] of a rule.
 #[derive(Clone, Copy, Default)]
 struct Values {
     /// A node of the path matches different values.
     are_open: bool,
-    /// A node puts the value of the request into the stat path.
+    /// A node puts the request's value into the stat path.
     are_taken: bool,
 }
 

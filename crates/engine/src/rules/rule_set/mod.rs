@@ -1,9 +1,8 @@
-//! The rules in force, and the walk of a descriptor through them: a tree per domain, every level indexed. Immutable; a
-//! reload compiles a new set.
+//! The active rules, a tree per domain, and the walk of a descriptor through it. Immutable; a reload compiles a new
+//! set.
 //!
-//! The walk is that of `envoyproxy/ratelimit` (its `GetLimit`). Each level takes the exact `key_value`, else the first
-//! matching wildcard in the order of the file, else the key alone. The walk never goes back, and a rule applies only to
-//! descriptors that end at its node.
+//! The walk is `GetLimit` of `envoyproxy/ratelimit`: each level takes the exact `key_value`, else the first matching
+//! wildcard in file order, else the bare key. It never backtracks, and must end at the node of a rule.
 
 mod compile;
 mod stat_path;
@@ -27,23 +26,22 @@ use crate::rules::secret::{HiddenValues, SecretValues};
 use crate::rules::spec::Metadata;
 use crate::rules::wildcards::Wildcards;
 
-/// Values for limits that do not set them, such as limits that come with a request, and options for all limits.
+/// Defaults for limits that do not set a field, such as overrides, and options for all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub algorithm: Algorithm,
-    /// `None`: postpaid for limits that name no algorithm (like `envoyproxy/ratelimit`), prepaid for limits that name
-    /// one.
+    /// `None`: postpaid for limits without an algorithm (as in `envoyproxy/ratelimit`), prepaid for limits with one.
     pub charging: Option<Charging>,
     pub on_store_failure: FailurePolicy,
-    /// The verdict on a check (0 hits) of a postpaid fixed window that is exactly used up.
+    /// The verdict on a check (0 hits) of a postpaid fixed window that is exactly exhausted.
     pub used_up_check: Verdict,
-    /// Whether every descriptor is a quota descriptor, so that a request is denied only if all of them are over. A
+    /// `true`: every descriptor is a quota descriptor, so a request is denied only if all of them are over. A
     /// descriptor without a limit counts, an unlimited one does not.
     pub quota_mode: bool,
 }
 
 impl Defaults {
-    /// Rules without our keys count like those of `envoyproxy/ratelimit`.
+    /// Rules without ratelimitd's own keys count like those of `envoyproxy/ratelimit`.
     pub const ENVOY_RATELIMIT: Self = Self {
         algorithm: Algorithm::FixedWindow,
         charging: None,
@@ -52,7 +50,7 @@ impl Defaults {
         quota_mode: false,
     };
 
-    /// A limit that sets no other field.
+    /// A limit with all other fields at their defaults.
     #[must_use]
     pub fn limit(&self, requests_per_unit: u64, period: Period) -> LimitSpec {
         LimitSpec {
@@ -68,8 +66,8 @@ impl Defaults {
         self.charging.unwrap_or(default)
     }
 
-    /// The charging of a limit that sets `on_over` and does not set its charging. A limit that announces records every
-    /// hit, because it admits every hit.
+    /// The charging of a limit that sets `on_over` but not its charging. A limit that announces admits every hit, and
+    /// so records every hit.
     #[must_use]
     pub fn charging_of(&self, on_over: OnOver, names_algorithm: bool) -> Charging {
         match on_over {
@@ -89,19 +87,19 @@ pub struct Rule {
     pub id: RuleId,
     pub domain: Arc<str>,
     /// The domain and the nodes down to this one, `domain.key_value.key`: the stat key of `envoyproxy/ratelimit`. Built
-    /// from the rule file alone, never from values of requests.
+    /// only from the rule file, never from request values.
     pub path: Arc<str>,
-    /// All of them apply to each descriptor that ends here, each with its own counter. Not empty.
+    /// All apply to each descriptor that ends here, each with its own counter. Not empty.
     pub limits: Vec<Arc<Limit>>,
     pub(crate) stat_path: StatPath,
-    /// Whether the rule is in shadow mode: its limits count, but never deny ([`Limit::shadow`]).
+    /// `true`: the limits count but never deny ([`Limit::shadow`]).
     pub shadow: bool,
-    /// Whether the rule denies only if every quota rule of the request is over its limit.
+    /// `true`: denies only if every quota rule of the request is over its limit.
     pub quota: bool,
     pub shard_by: ShardBy,
     /// Sent back with the answer.
     pub metadata: Option<Metadata>,
-    /// Whether an entry on the way to the rule is a tier ([`Node::is_tier`]).
+    /// `true` if a node on the path to the rule is a tier ([`Node::is_tier`]).
     pub(crate) takes_tier: bool,
 }
 
@@ -113,46 +111,43 @@ impl Rule {
     }
 }
 
-/// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
-/// `envoyproxy/ratelimit`. It is the path of the rule, unless the rule file asks for values of requests in it. No
-/// decision and no other metric depends on it.
+/// How to build a request's stat path: the name under which the metrics of `envoyproxy/ratelimit` count the hits of a
+/// rule. It is the rule's path unless the rule file adds request values. No decision and no other metric uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatPath {
     OfRule,
-    /// The levels with `value_to_metric` have the value of the request (`Node::takes_value`).
+    /// Levels with `value_to_metric` show the request's value (`Node::takes_value`).
     PerLevel,
-    /// Every level has the value of the request (`detailed_metric`).
+    /// Every level shows the request's value (`detailed_metric`).
     Detailed,
 }
 
-/// All rules of a process, and the exceptions from them.
+/// All rules of a process, with their exceptions.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
-    /// Sets that differ in their exceptions only share it.
+    /// Shared by sets that differ only in their exceptions.
     pub(crate) compiled: Arc<CompiledRules>,
     pub(crate) exceptions: Option<Arc<ExceptionsInForce>>,
 }
 
-/// What the compiler makes of the specs of all domains.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledRules {
     pub(crate) domains: HashMap<Box<str>, DomainRules>,
     pub(crate) rules: Vec<Arc<Rule>>,
     pub(crate) limits: Vec<Arc<Limit>>,
     pub(crate) defaults: Defaults,
-    /// The secret values of requests for unknown domains. A key that is secret in any domain is secret in them too.
+    /// Secret values in requests for unknown domains. A key that is secret in any domain is secret in them, too.
     pub(crate) secrets_elsewhere: Option<SecretValues>,
-    /// The calendar of a fixed window of one month that comes with a request; `None`: 30 days from the epoch.
+    /// For overrides of one month: the calendar of their fixed window; `None`: 30 days from the epoch.
     pub(crate) month_calendar: Option<Arc<Calendar>>,
 }
 
-/// The tree of one domain.
 #[derive(Clone, Debug)]
 pub struct DomainRules {
     pub name: Arc<str>,
-    /// The position of the domain in its rule set, dense from 0.
+    /// Position of the domain in its rule set, dense from 0.
     pub(crate) index: usize,
-    /// Which counters share a slot of a Redis Cluster, for limits that come with a request.
+    /// Which counters share a Redis Cluster slot, for overrides.
     pub shard_by: ShardBy,
     /// The parent of the first level: a node without a rule.
     pub root: Node,
@@ -160,23 +155,23 @@ pub struct DomainRules {
     pub(crate) secrets: Option<SecretValues>,
 }
 
-/// One node of the tree.
+/// One node of a domain's tree, matched by [`Node::composite`].
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// `key_value` or `key`, as in the rule file; with a hash in place of a secret value.
+    /// `key_value` or `key`, as in the rule file; with a hash instead of a secret value.
     pub composite: Box<str>,
     pub key: Box<str>,
-    /// Whether all values that match this wildcard share one counter (`share_threshold`).
+    /// `true` if all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,
-    /// Whether the metric names of envoyproxy/ratelimit have the value of the request at this level
-    /// (`value_to_metric`). Nothing else depends on it.
+    /// `true` if envoyproxy/ratelimit's metric names show the request's value at this level (`value_to_metric`).
+    /// Nothing else uses it.
     pub(crate) takes_value: bool,
-    /// Whether the value of the entry is a tier: it selects the numbers of the limits, and is no part of counter keys.
+    /// `true` if the entry's value is a tier: it selects the values of the limits, and is not part of counter keys.
     pub is_tier: bool,
-    /// The rule of descriptors that end here.
+    /// For descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     pub(crate) children: HashMap<Box<str>, Node>,
-    /// The children that are wildcards, in the order of the file.
+    /// The wildcard children, in file order.
     pub(crate) wildcards: Wildcards,
 }
 
@@ -193,19 +188,18 @@ impl Node {
         self.children.get(composite)
     }
 
-    /// The first child, in the order of the file, whose wildcard matches `composite`.
+    /// The first child in file order whose wildcard matches `composite`.
     #[must_use]
     pub(crate) fn wildcard_child(&self, composite: &str) -> Option<&Self> {
         let pattern = self.wildcards.first_match(composite)?;
         self.children.get(pattern.text())
     }
 
-    /// The nodes of the next level, in arbitrary order.
+    /// In arbitrary order.
     pub fn children(&self) -> impl Iterator<Item = &Self> {
         self.children.values()
     }
 
-    /// Whether the node has no children.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
@@ -213,13 +207,13 @@ impl Node {
 }
 
 impl RuleSet {
-    /// A set without rules: every domain is unknown.
+    /// Without rules, every domain is unknown.
     #[must_use]
     pub fn empty() -> Self {
         CompiledRules::empty(Defaults::ENVOY_RATELIMIT).into()
     }
 
-    /// The same rules with these exceptions, in place of those that the set had.
+    /// Replaces the set's exceptions.
     #[must_use]
     pub fn with_exceptions(&self, exceptions: Arc<Exceptions>) -> Self {
         let compiled = Arc::clone(&self.compiled);
@@ -230,76 +224,76 @@ impl RuleSet {
         Self { compiled, exceptions: in_force.map(Arc::new) }
     }
 
-    /// The rows for a domain; `None` if there is none.
+    /// `None` if the domain has no exceptions.
     pub(crate) fn exceptions_of(&self, domain: &DomainRules) -> Option<DomainLookUp<'_>> {
         self.exceptions.as_deref()?.of_domain(domain.index)
     }
 
-    /// The exceptions; `None` if there is no row.
+    /// `None` if there are no exceptions.
     #[must_use]
     pub fn exceptions(&self) -> Option<&Arc<Exceptions>> {
         self.exceptions.as_deref().map(ExceptionsInForce::all)
     }
 
-    /// The same rules; a fixed window of one month that comes with a request has this calendar.
+    /// Sets the calendar for overrides of one month, which are fixed windows.
     #[must_use]
     pub fn with_month_calendar(mut self, month_calendar: Option<Arc<Calendar>>) -> Self {
         Arc::make_mut(&mut self.compiled).month_calendar = month_calendar;
         self
     }
 
-    /// The first instant of which a calendar of the rules knows no window, microseconds since the epoch; `None` without
-    /// calendars.
+    /// The first instant not covered by the known windows of every calendar, microseconds since the epoch; `None`
+    /// without calendars.
     #[must_use]
     pub fn calendars_end_us(&self) -> Option<u64> {
         let of_limits = self.limits().iter().filter_map(|limit| limit.spec.calendar.as_ref());
         of_limits.chain(&self.compiled.month_calendar).map(|calendar| calendar.known_until_us()).min()
     }
 
-    /// Whether a plan depends on its time: a limit may follow a calendar, or a row of the exceptions may end.
+    /// `true` if plans depend on their time: a limit may follow a calendar, or an exception may end.
     #[must_use]
     pub fn depends_on_time(&self) -> bool {
         self.exceptions.is_some() || self.calendars_end_us().is_some()
     }
 
-    /// The tree of a domain, if the domain has rules.
+    /// `None` if the domain has no rules.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {
         self.compiled.domains.get(name)
     }
 
-    /// The names of all domains, in arbitrary order.
+    /// In arbitrary order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.compiled.domains.keys().map(AsRef::as_ref)
     }
 
-    /// Every rule, in the order of the files; [`RuleId`] is the index.
+    /// In file order, indexed by [`RuleId`].
     #[must_use]
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.compiled.rules
     }
 
-    /// Every limit, in the order of the files; [`LimitId`] is the index.
+    /// In file order, indexed by [`LimitId`].
     #[must_use]
     pub fn limits(&self) -> &[Arc<Limit>] {
         &self.compiled.limits
     }
 
-    /// Whether a limit is a sliding log. A store may need further permissions for it.
+    /// `true` if a limit is a sliding log, for which a store may need further permissions.
     #[must_use]
     pub fn has_sliding_log(&self) -> bool {
         let is_log = |limit: &Arc<Limit>| matches!(limit.quantity, Quantity::Limited(Kernel::SlidingLog(_)));
         self.limits().iter().any(is_log)
     }
 
-    /// The hash that is shown in place of the entry's value in a request for `domain`; `None` if the value is not
+    /// Returns the hash shown instead of the entry's value in a request for `domain`; `None` if the value is not
     /// secret.
     #[must_use]
     pub fn hidden_value(&self, domain: &str, entry: &Entry) -> Option<Box<str>> {
         self.secrets(self.domain(domain))?.hidden_value(domain, entry, &mut String::new())
     }
 
-    /// The hashes of the secret values of a request to the domain `name`, which has these rules.
+    /// The hashes of the secret values of a request for the domain `name`, which has these rules.
     pub(crate) fn hidden_values<'e>(
         &self,
         name: &str,
@@ -314,7 +308,7 @@ impl RuleSet {
         domain.map_or(&self.compiled.secrets_elsewhere, |rules| &rules.secrets).as_ref()
     }
 
-    /// Values for limits that do not set them.
+    /// Defaults for limits that do not set a field.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
         self.compiled.defaults
@@ -322,7 +316,6 @@ impl RuleSet {
 }
 
 impl CompiledRules {
-    /// No rules.
     pub(crate) fn empty(defaults: Defaults) -> Self {
         Self {
             domains: HashMap::new(),
@@ -334,7 +327,7 @@ impl CompiledRules {
         }
     }
 
-    /// The id of the next limit while rules are compiled. Afterwards all limits that come with requests share it.
+    /// The id of the next limit during compilation. Afterwards all overrides share it.
     pub(crate) fn next_limit_id(&self) -> LimitId {
         // 2^32 limits do not fit into the memory of a machine.
         LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX))
@@ -358,7 +351,6 @@ pub enum Step<'r> {
 }
 
 impl<'r> Step<'r> {
-    /// The node that matched.
     #[must_use]
     pub fn node(self) -> &'r Node {
         match self {

@@ -1,10 +1,10 @@
-//! The names under which the hits of a rule are counted in the metrics of `envoyproxy/ratelimit`.
+//! Names under which the metrics of `envoyproxy/ratelimit` count the hits of a rule.
 
 use super::{Rule, StatPath, Walk};
 
 impl Rule {
-    /// The stat path of a descriptor with these keys and values; `None` if it is the path of the rule. The hash of a
-    /// secret value takes the place of the value.
+    /// Returns the stat path of a descriptor with these keys and values, with hashes instead of secret values; `None`
+    /// if it is the rule's path.
     pub(crate) fn stat_path<'e>(
         &self,
         walk: &Walk<'_>,

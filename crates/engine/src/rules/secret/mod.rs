@@ -1,7 +1,7 @@
-//! Secret values: a keyed hash (HMAC-SHA-256) stands in their place, in counter keys and wherever an entry is shown.
+//! Replaces secret values by a keyed hash (HMAC-SHA-256), in counter keys and wherever an entry is shown.
 //!
-//! Whether a value is secret depends on the domain and the entry alone, not on the place of the entry in its descriptor
-//! and not on whether the descriptor matches a rule. A token in the wrong place is still a token.
+//! Whether a value is secret depends only on the domain and the entry, not on the entry's position or on whether the
+//! descriptor matches a rule: a token in the wrong position is still a token.
 
 use std::fmt;
 
@@ -15,29 +15,29 @@ use crate::rules::spec::{CompileError, NodeSpec};
 use crate::rules::wildcards::Pattern;
 use crate::rules::wildcards::Wildcards;
 
-/// Stands before a hash. Keys of counters escape `%` in clear texts, so no clear value produces it there.
+/// Prefix of a hash. Counter keys escape `%` in plain values, so no plain value produces it there.
 const MARK: &str = "%k";
-/// Bytes of the hash that are kept, as many as of the hash of a long value.
+/// Bytes of the hash that are kept, as for the hash of a long value.
 const HASH_BYTES: usize = 16;
 
-/// The key of the hashes. Instances with the same key write the same hashes. It is never displayed.
+/// The key of the hashes, never displayed. Instances with the same key write the same hashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashKey([u8; 32]);
 
 impl HashKey {
-    /// The key that `secret` gives: a text of any length.
+    /// `secret` may have any length.
     #[must_use]
     pub fn new(secret: &[u8]) -> Self {
         Self(Sha256::digest(secret).into())
     }
 
-    /// A key for another purpose: nobody can compute one from the other.
+    /// Derives an independent key for `purpose`.
     #[must_use]
     pub fn derived(&self, purpose: &str) -> Self {
         Self(self.tag(&[purpose]))
     }
 
-    /// HMAC-SHA-256 of texts in order. Without the key nobody can tell which texts have a tag.
+    /// HMAC-SHA-256 of strings in order. Without the key nobody can guess the strings of a tag.
     #[must_use]
     pub fn tag(&self, texts: &[&str]) -> [u8; 32] {
         let mut mac: Hmac<Sha256> = Hmac::new_from_slice(&self.0).expect("HMAC takes keys of any length");
@@ -46,7 +46,7 @@ impl HashKey {
     }
 }
 
-/// Adds a text with its length, so that a character cannot move from one text to the next.
+/// Hashes a string with its length, so that a character cannot move from one string to the next.
 fn update_with(mac: &mut Hmac<Sha256>, text: &str) {
     mac.update(&(text.len() as u64).to_be_bytes());
     mac.update(text.as_bytes());
@@ -61,14 +61,13 @@ impl fmt::Debug for HashKey {
 /// Which values are hashed besides those that rules mark, and the key of the hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueHashing {
-    /// Must be there if anything is hashed.
+    /// Required if anything is hashed.
     pub key: Option<HashKey>,
-    /// Whether every value of every request is hashed.
+    /// `true`: every value of every request is hashed.
     pub all_values: bool,
 }
 
 impl ValueHashing {
-    /// No value is hashed.
     pub const NONE: Self = Self { key: None, all_values: false };
 }
 
@@ -81,7 +80,7 @@ pub(crate) struct SecretValues {
 }
 
 impl SecretValues {
-    /// The values that the nodes below `levels` mark, and those of `hashing`; `None` if there are none.
+    /// Collects the values that nodes in `levels` and below mark, and those of `hashing`; `None` if there are none.
     pub(crate) fn new<'s>(
         levels: impl IntoIterator<Item = &'s [NodeSpec]>,
         hashing: ValueHashing,
@@ -96,15 +95,15 @@ impl SecretValues {
         Ok(Some(Self { marked, all_values: hashing.all_values, hasher: ValueHasher::new(key) }))
     }
 
-    /// The hash that stands in place of the entry's value, if the value is secret.
+    /// The hash of the entry's value if it is secret.
     pub(crate) fn hidden_value(&self, domain: &str, entry: &Entry, scratch: &mut String) -> Option<Box<str>> {
         let Entry { key, value } = entry;
         let is_secret = self.all_values || self.marked.contain(key, value, scratch);
         is_secret.then(|| self.hasher.hash(domain, key, value))
     }
 
-    /// The hash that stands in place of a rule's value. Values of rules are public unless a rule marks them, and the
-    /// text of a wildcard is not a value.
+    /// The hash of a rule's value if it is secret. Values of rules are public unless a rule marks them, and a
+    /// wildcard's pattern is not a value.
     pub(crate) fn hidden_rule_value(&self, domain: &str, spec: &NodeSpec) -> Option<Box<str>> {
         let NodeSpec { key, value, .. } = spec;
         let is_value = !value.is_empty() && !key.contains('*') && !value.contains('*');
@@ -142,7 +141,7 @@ fn collect_secret_nodes<'s>(level: &'s [NodeSpec], nodes: &mut Vec<&'s NodeSpec>
 /// The entries that secret nodes can match at any level of the tree, and all other entries with their keys.
 #[derive(Clone, Debug)]
 struct MarkedEntries {
-    /// Keys and composites of the nodes. A node matches an entry whose `key_value`, or whose key alone, is its
+    /// Keys and composites of the nodes. A node matches an entry whose `key_value`, or whose bare key, is its
     /// composite.
     names: HashSet<Box<str>>,
     wildcards: Wildcards,
@@ -165,8 +164,8 @@ impl MarkedEntries {
     }
 }
 
-/// HMAC-SHA-256 with its key. Domain and key are hashed with the value, so that equal values of other domains or other
-/// keys have other hashes.
+/// Domain and key are hashed with the value, so that equal values in other domains or under other keys have other
+/// hashes.
 #[derive(Clone)]
 struct ValueHasher(Hmac<Sha256>);
 
@@ -194,19 +193,18 @@ impl fmt::Debug for ValueHasher {
     }
 }
 
-/// The hashes of a request's secret values. Empty, and without an allocation, if no value is secret.
+/// The hashes of a request's secret values. Empty, without an allocation, if no value is secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HiddenValues(Vec<HiddenValue>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HiddenValue {
-    /// The indexes of the descriptor and of the entry. The values are sorted by place.
+    /// Indexes of descriptor and entry. The values are sorted by it.
     place: (usize, usize),
     hash: Box<str>,
 }
 
 impl HiddenValues {
-    /// The hash that stands in place of the value of an entry.
     pub(crate) fn get(&self, descriptor: usize, entry: usize) -> Option<&str> {
         let found = self.0.binary_search_by_key(&(descriptor, entry), |hidden| hidden.place);
         found.ok().map(|index| self.0[index].hash.as_ref())

@@ -1,4 +1,4 @@
-//! Which values are hidden, and what stands in their place.
+//! Which values are hidden, and what is shown instead.
 
 use proptest::prelude::*;
 
@@ -109,7 +109,7 @@ fn a_secret_key_is_secret_wherever_it_stands_in_the_domain() {
         ("api", &[("x", "y"), ("api_key", TOKEN), ("api_key", "")], &[false, true, true]),
         ("api", &[("token", "not the value of the rule")], &[true]),
         ("api", &[("session", "no wildcard matches this")], &[true]),
-        // Nodes match `key_value`, however it is divided.
+        // Nodes match `key_value`, wherever it is split.
         ("api", &[("api", "key")], &[true]),
         ("api", &[("sess", "x"), ("s", "ession_s-1")], &[false, false]),
         ("api", &[("session_s-1", "x")], &[true]),

@@ -1,4 +1,4 @@
-//! Files of exceptions: what is read, what is refused with which line and reason, what a load has changed.
+//! Exception files: what is read, what is rejected with which line and reason, and what a load has changed.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ mod values;
 const NOW_US: u64 = 1_795_478_400_000_000;
 const HEADER: &str = "domain,key,value,tier\n";
 
-/// A directory with files, and what was loaded of it last.
+/// A directory with files, and its last load.
 struct Folder {
     folder: tempfile::TempDir,
     loaded: LoadedExceptions,
@@ -109,7 +109,7 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
         ("llm,tenant,\"a \"\"b\"\"\",pro\nllm,tenant,c\r\n", "a.csv:4: expected 4 columns, found 3"),
     ];
     for (text, expected) in table {
-        // Most cases are about rows: a good one stands before them.
+        // Most cases are about rows: a valid one precedes them.
         let has_header = text.is_empty() || expected.starts_with("a.csv:1:") || text.contains("value,");
         let before = if has_header { String::new() } else { format!("{HEADER}llm,tenant,good,pro\n") };
         let told = problems_of("a.csv", before + text);
@@ -290,12 +290,12 @@ fn a_load_tells_the_rows_of_each_kind_and_what_has_changed() {
         [("block", 1), ("exempt", 0), ("limit", 0), ("multiplier", 1), ("tier", 4), ("shadow_mode", 0)];
     assert_eq!(kinds, expected);
 
-    // One row moves to another tier, one goes, two come, of which one twice.
+    // One row moves to another tier, one is removed, and two are added, one of them twice.
     folder.write(
         "a.csv",
         format!("{HEADER}llm,tenant,same,pro\nllm,tenant,moved,max\nllm,tenant,new,pro\nllm,tenant,new,max\n*,tenant,x,pro\n"),
     );
-    // The factor changes, the rows change places.
+    // The factor changes, and the rows swap positions.
     folder.write(
         "b.yaml",
         "- { domain: llm, key: tenant, value: y, block: true, reason: abuse }\n\
@@ -304,7 +304,7 @@ fn a_load_tells_the_rows_of_each_kind_and_what_has_changed() {
     assert_eq!(folder.changes(), [file("a.csv", 4, [2, 1, 1]), file("b.yaml", 2, [0, 0, 1])]);
     assert_eq!(folder.changes(), [file("a.csv", 4, [0, 0, 0]), file("b.yaml", 2, [0, 0, 0])]);
 
-    // A file that goes, and its rows in another one.
+    // A file is removed, and its rows are in another one.
     fs::rename(folder.path().join("a.csv"), folder.path().join("c.csv")).expect("a rename");
     let expected = [file("b.yaml", 2, [0, 0, 0]), file("c.csv", 4, [4, 0, 0]), file("a.csv", 0, [0, 4, 0])];
     assert_eq!(folder.changes(), expected);

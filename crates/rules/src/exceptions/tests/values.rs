@@ -1,4 +1,4 @@
-//! Values that are addresses, rows for one request, and what takes the place of a file.
+//! Values that are addresses, rows for one request, and what may replace a file.
 
 use std::fs;
 

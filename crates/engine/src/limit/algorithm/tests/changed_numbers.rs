@@ -1,4 +1,4 @@
-//! Laws of a counter whose limit gets other numbers: windows keep the used units, GCRA keeps the used share.
+//! Laws of a counter whose limit changes: windows keep the used units, GCRA keeps the used share.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::limit::algorithm::{
 };
 use crate::{Charging, Cost, LONGEST_REFILL_US, Pacing, Verdict};
 
-/// The kernel with another limit, and a burst of the same number; `None` if its counter would be another one.
+/// The kernel with another limit, and a burst of the same value; `None` if its counter would be another one.
 fn with_limit(kernel: &Kernel, limit: u64) -> Option<Kernel> {
     match kernel {
         Kernel::FixedWindow(k) => Some(Kernel::FixedWindow(FixedWindow::new(limit, k.window_us()))),
@@ -25,15 +25,14 @@ fn any_numbers() -> impl Strategy<Value = Kernel> {
     prop_oneof![3 => small_kernel(), 1 => large_kernel()]
 }
 
-/// One step of a story about receipts.
 #[derive(Clone, Copy, Debug)]
 enum ReceiptStep {
     Take(u64),
-    /// Units, and those of the real cost.
+    /// Estimated units, and those of the real cost.
     Estimate(u64, u64),
-    /// Settles one of the estimates that are open.
+    /// Settles one of the open estimates.
     Settle(usize),
-    /// The limit gets this number.
+    /// The limit gets this value.
     Change(u64),
 }
 
@@ -48,8 +47,8 @@ fn receipt_story() -> impl Strategy<Value = Vec<(u64, ReceiptStep)>> {
     prop::collection::vec((prop_oneof![Just(0), 0..30_u64], step), 1..40)
 }
 
-/// What is used, in the unit in which the counter keeps it: units, and for GCRA the time until it is unused, in parts
-/// of a microsecond. The second number is how many parts are one.
+/// Usage in the unit in which the counter keeps it: units, and for GCRA the time until it is unused, in parts of a
+/// microsecond. The second number is how many parts are one.
 fn used(counter: &Counter, now_us: u64) -> (u128, u128) {
     let attempt = Attempt { now_us, cost: Cost::PEEK };
     let whole = match (counter.kernel, counter.kernel.reading(counter.state.as_ref(), attempt)) {
@@ -75,7 +74,7 @@ fn used(counter: &Counter, now_us: u64) -> (u128, u128) {
 fn gcra_returns_the_share_that_an_estimate_took() {
     let hourly = |limit| Kernel::Gcra(Gcra::new(limit, 3_600_000_000, limit, Pacing::Meter));
     let table = [
-        // Limit, estimates, units of each and of its real cost; limit at the settles; limit in the end: what is left.
+        // Limit, estimates, units of each and of its real cost; limit at the settles; final limit: what is left.
         (1_000, (100, 10, 9), 1_000, 1_000, 100),
         (1_000, (100, 10, 9), 100, 1_000, 100),
         (1_000, (100, 10, 9), 100, 100, 10),
@@ -142,7 +141,7 @@ proptest! {
             let report = changed.peek(now);
             // The instant at which the counter is unused moves by less than a microsecond.
             prop_assert!(report.reset_after_us.abs_diff(until_unused) <= 1);
-            // A full burst of the new number drains in one period.
+            // A full burst of the new value drains in one period.
             let free = u128::from(before.period_us().saturating_sub(report.reset_after_us)) * u128::from(limit);
             let share = u64::try_from(free / u128::from(before.period_us())).expect("at most the limit");
             let in_a_microsecond = limit.div_ceil(before.period_us());

@@ -326,7 +326,7 @@ proptest! {
 
     #[test]
     fn a_clock_that_steps_back_gives_nothing_back(kernel in small_kernel(), history in moves(60)) {
-        // The bound for the span [lo, hi] is kept, in whichever order the clock shows its times.
+        // The bound for the span [lo, hi] is kept, in whatever order the clock shows its times.
         let (mut counter, mut now, mut units, mut lo, mut hi) = (Counter::new(kernel), T0, 0, T0, T0);
         for Move { clock_us, cost } in history {
             now = now.saturating_add_signed(clock_us / 4);

@@ -1,4 +1,4 @@
-//! Tests of all kernels: their laws, and answers that are known.
+//! Tests of all kernels: laws and known answers.
 
 mod changed_numbers;
 mod edges;

@@ -1,5 +1,5 @@
-//! Laws of settles: estimates that are charged, and settled later by the real cost. The real cost of a request counts
-//! at the time of its estimate.
+//! Laws of settles: estimates are charged, and settled later by the real cost, which counts at the time of its
+//! estimate.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,6 @@ use crate::limit::algorithm::{
 };
 use crate::{Charging, Cost, Grant, Pacing, Verdict};
 
-/// An admitted request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admitted {
     pub at_us: u64,
@@ -20,10 +19,9 @@ pub(super) struct Admitted {
     grant: Grant,
 }
 
-/// How a story gives back what an estimate took too much.
+/// How a story returns the excess of an estimate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Return {
-    /// By a receipt.
     Receipt,
     /// By negative hits, which name no grant.
     Refund,
@@ -61,7 +59,7 @@ fn bound(kernel: &Kernel, start_us: u64, end_us: u64) -> u64 {
         Kernel::SlidingLog(k) if passed_us < k.window_us() => k.limit(),
         Kernel::Gcra(k) => k.burst() + passed_us * k.limit() / k.period_us(),
         Kernel::IntervalBucket(k) => k.capacity() + k.refill() * passed_us.div_ceil(k.interval_us()),
-        // The bound is for at most one window.
+        // The bound covers at most one window.
         Kernel::SlidingWindow(_) | Kernel::SlidingLog(_) | Kernel::Blocked(_) => u64::MAX,
     }
 }
@@ -127,7 +125,7 @@ fn story(kind: u64, seed: u64, how: Return) -> u64 {
             counter.settle(now_us, grants[grant], how);
         }
     }
-    // Nothing was given back for the estimates that are open.
+    // Nothing was returned for the open estimates.
     open.into_iter().for_each(|index| grants[index].actual = grants[index].estimated);
     excess(&counter.kernel, &grants)
 }

@@ -27,7 +27,7 @@ impl Counter {
         Self { kernel, state: None, charging: Charging::Prepaid }
     }
 
-    /// Decides and records as a store does with this one charge.
+    /// Decides and records like a store with only this charge.
     pub fn decide(&mut self, now_us: u64, cost: Cost) -> (Verdict, Report) {
         let attempt = Attempt { now_us, cost };
         let verdict = self.kernel.verdict(self.state.as_ref(), attempt);
@@ -53,7 +53,7 @@ impl Counter {
         self.clone().decide(now_us, Cost::PEEK).1
     }
 
-    /// Whether the cost would be admitted. Changes nothing.
+    /// Changes nothing.
     pub fn admits(&self, now_us: u64, units: u64) -> bool {
         self.clone().take(now_us, units).0 == Verdict::Fits
     }
@@ -125,7 +125,7 @@ pub(crate) fn any_kernel() -> impl Strategy<Value = Kernel> {
     prop_oneof![4 => small_kernel(), 1 => large_kernel(), 1 => (1..40_u64).prop_map(|window_us| Kernel::Blocked(Blocked::new(window_us)))]
 }
 
-/// One step of a history: how far the clock moves (seldom back), and the cost decided then.
+/// One step of a history: how far the clock moves (rarely back), and the cost decided then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub clock_us: i64,
@@ -162,7 +162,7 @@ pub(crate) fn any_charging() -> impl Strategy<Value = Charging> {
     prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)]
 }
 
-/// A generator that leaves a kernel out makes the properties blind for it.
+/// A generator that omits a kernel makes the properties blind to it.
 #[test]
 fn the_generators_make_every_kernel() {
     let kinds = |kernels: BoxedStrategy<Kernel>| {

@@ -1,4 +1,4 @@
-//! What a store is asked to decide: the costs of one request, each against one counter.
+//! The input of a store: the costs of one request, each against one counter.
 
 use std::ops::Range;
 
@@ -24,14 +24,14 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Whether this charge records the same whatever the verdict on the request: it is postpaid, or a peek. Such a
-    /// charge takes effect before the next charge of its request is decided.
+    /// `true` if the verdict on the request does not change what this charge records: it is postpaid, or a peek. It
+    /// takes effect before the request's next charge is decided.
     #[must_use]
     pub fn is_independent(&self) -> bool {
         self.charging == Charging::Postpaid || !self.cost.changes_counter()
     }
 
-    /// Whether the store records this charge, given its own verdict and whether the request is denied.
+    /// Returns `true` if the store records this charge, given its own verdict and whether the request is denied.
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
         if !self.cost.changes_counter() {
@@ -43,7 +43,7 @@ impl Charge {
         }
     }
 
-    /// Whether the charge is over its limit whatever its counter: the limit is 0, or the cost exceeds what can ever
+    /// `true` if the charge is over its limit whatever its counter: the limit is 0, or the cost exceeds what can ever
     /// fit.
     #[must_use]
     pub fn never_fits(&self) -> bool {
@@ -52,55 +52,53 @@ impl Charge {
     }
 }
 
-/// All charges of one request, in order, each with the key of its counter.
+/// All charges of one request, in order, each with its counter key.
 ///
 /// Prepaid costs on one counter are added, so a prepaid charge is the last one on its counter. Postpaid charges on one
-/// counter stay apart and are decided one after the other, as if each had come with a request of its own. Settles have
-/// no part in this: each is decided before all other charges, alone ([`Charges::parts`]).
+/// counter stay separate and are decided one after the other, as if each came with its own request. Settles are decided
+/// before all other charges, each on its own ([`Charges::parts`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
-    /// The text of all keys.
+    /// All keys, one after the other.
     text: String,
     charges: SmallVec<[KeyedCharge; 2]>,
     quota_groups: u16,
     is_known_denied: bool,
-    /// Whether several charges have the same key.
+    /// `true` if several charges have the same key.
     has_repeated_keys: bool,
     caller: Caller,
 }
 
-/// Some charges of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargesPart {
-    /// The index in the request of each charge.
+    /// The index of each charge in the request.
     pub indices: Vec<usize>,
     pub charges: Charges,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyedCharge {
-    /// The key's range in [`Charges::text`]: one allocation serves all keys of a request.
+    /// The key's range in [`Charges::text`]: one allocation holds all keys of a request.
     key: Range<u32>,
     charge: Charge,
 }
 
-/// Whether the second of two charges on one counter is merged into the first: one of them is prepaid, or they are equal
+/// `true` if the later of two charges on one counter is merged into the earlier one: one is prepaid, or they are equal
 /// peeks.
 fn is_merged(earlier: &Charge, later: &Charge) -> bool {
     let is_prepaid = earlier.charging == Charging::Prepaid || later.charging == Charging::Prepaid;
     is_prepaid || later.cost.is_peek() && earlier.cost == later.cost
 }
 
-/// Most keys are shorter than this many bytes, so reserving this many bytes avoids a reallocation while a key is
-/// written.
+/// Longer than most keys; reserving this many bytes usually avoids a reallocation while a key is written.
 const USUAL_KEY_LEN: usize = 96;
 
 impl Charges {
-    /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's
-    /// index; if the charge is merged with an earlier one on its counter, that one's index.
+    /// Adds a charge and returns its index, or that of the earlier charge on its counter if the two are merged.
+    /// `write_key` appends the counter key to its argument.
     ///
-    /// If an earlier charge has the same key and another kernel, the numbers of this kernel are added to the key: costs
-    /// of different limits have no sum. A settle keeps its key, which the receipt knows.
+    /// If an earlier charge has the same key but another kernel, this kernel's parameters are added to the key: costs
+    /// of different limits cannot be summed. A settle keeps its key, because the receipt refers to it.
     pub fn push(&mut self, charge: Charge, write_key: impl FnOnce(&mut String)) -> usize {
         let start = self.text_len();
         self.text.reserve(USUAL_KEY_LEN);
@@ -119,8 +117,8 @@ impl Charges {
         self.add(start..self.text_len(), charge)
     }
 
-    /// Merges a charge into the last one with its key, which is the text from `start` on. Returns the index of that
-    /// charge; `None` if the new one stays apart, perhaps with its numbers in the key.
+    /// Merges a charge into the last one with its key, which is the text from `start` on, and returns that charge's
+    /// index. `None` if the new charge stays separate, perhaps with its parameters in the key.
     fn merge_from(&mut self, start: u32, charge: &Charge) -> Option<usize> {
         let mut last = self.last_with_key_from(start);
         if last.is_some_and(|index| self.charge(index).kernel != charge.kernel) {
@@ -141,8 +139,8 @@ impl Charges {
         Some(index)
     }
 
-    /// Adds a charge that is not merged with an earlier one of the same key: a charge of another request, whose charges
-    /// were merged already.
+    /// Adds a charge without merging it into an earlier one of the same key, for charges of another request that were
+    /// merged already.
     pub fn push_apart(&mut self, charge: Charge, key: &str) {
         let is_repeated = self.keys().any(|earlier| earlier == key);
         self.has_repeated_keys |= is_repeated;
@@ -151,7 +149,7 @@ impl Charges {
         self.add(start..self.text_len(), charge);
     }
 
-    /// The last charge whose key is the text from `start` on. Settles do not count.
+    /// The last charge, except settles, whose key is the text from `start` on.
     fn last_with_key_from(&self, start: u32) -> Option<usize> {
         self.last_with_key(&self.text[start as usize..])
     }
@@ -160,8 +158,8 @@ impl Charges {
         self.iter().rposition(|(other, charge)| other == key && charge.role != Role::Settle)
     }
 
-    /// Whether each prepaid charge is the last one on its counter, and charges on one counter have one kernel: the
-    /// verdict on a prepaid charge is that on all that the request takes from the counter. For debug builds.
+    /// For debug assertions: `true` if each prepaid charge is the last on its counter, and all charges on one counter
+    /// have one kernel. The verdict on a prepaid charge then covers all that the request takes from the counter.
     pub(crate) fn are_merged(&self) -> bool {
         let has_counter = |charge: &Charge| charge.role != Role::Settle && charge.kernel.has_counter();
         self.iter().enumerate().filter(|(_, (_, charge))| has_counter(charge)).all(
@@ -173,19 +171,17 @@ impl Charges {
         )
     }
 
-    /// Sets the cost of a charge.
     pub(crate) fn set_cost(&mut self, index: usize, cost: Cost) {
         self.charges[index].charge.cost = cost;
     }
 
-    /// Removes the charge that was added last.
     pub(crate) fn pop(&mut self) {
         if let Some(last) = self.charges.pop() {
             self.text.truncate(last.key.start as usize);
         }
     }
 
-    /// Removes all charges, and keeps their memory for later ones.
+    /// Removes all charges but keeps the allocated memory.
     pub fn clear(&mut self) {
         let Self { mut text, mut charges, .. } = std::mem::take(self);
         text.clear();
@@ -206,8 +202,8 @@ impl Charges {
         }
     }
 
-    /// The index of the charge that leaves the counter of the charge at `index` as it is after the request: the last
-    /// one with the same key, before which all settles are decided.
+    /// Returns the index of the charge that determines the counter's state after the request: the last one with the
+    /// same key as `index`. All settles come before it.
     #[must_use]
     pub fn last_on_counter(&self, index: usize) -> usize {
         if !self.has_repeated_keys {
@@ -218,8 +214,8 @@ impl Charges {
         last.unwrap_or(index)
     }
 
-    /// The sum of the cost of the charge at `index` and of the costs of all earlier charges on its counter. A check
-    /// after takes needs one unit more than they take.
+    /// Adds up the costs of this charge and of all earlier charges on its counter. A check after takes needs one unit
+    /// more than they take.
     #[must_use]
     pub(crate) fn cost_so_far(&self, index: usize) -> Cost {
         let (key, charge) = self.get(index);
@@ -242,87 +238,83 @@ impl Charges {
         &self.text[key.start as usize..key.end as usize]
     }
 
-    /// The charges in order, each with the key of its counter, without the prefix of a store.
+    /// In order, each with its counter key without the store's prefix.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Charge)> + DoubleEndedIterator {
         self.charges.iter().map(|keyed| (self.key_text(&keyed.key), &keyed.charge))
     }
 
-    /// The keys of the counters, in the order of the charges.
+    /// In the order of the charges.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.charges.iter().map(|keyed| self.key_text(&keyed.key))
     }
 
-    /// The charges in order.
     pub fn values(&self) -> impl ExactSizeIterator<Item = &Charge> {
         self.charges.iter().map(|keyed| &keyed.charge)
     }
 
-    /// The charges in order, to change in place.
     pub fn values_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Charge> {
         self.charges.iter_mut().map(|keyed| &mut keyed.charge)
     }
 
-    /// The charge at an index below [`Charges::len`], with the key of its counter.
+    /// # Panics
+    /// If `index` is not below [`Charges::len`].
     #[must_use]
     pub fn get(&self, index: usize) -> (&str, &Charge) {
         let keyed = &self.charges[index];
         (self.key_text(&keyed.key), &keyed.charge)
     }
 
-    /// The charge at an index below [`Charges::len`].
+    /// # Panics
+    /// If `index` is not below [`Charges::len`].
     #[must_use]
     pub fn charge(&self, index: usize) -> &Charge {
         &self.charges[index].charge
     }
 
-    /// Number of charges.
     #[must_use]
     pub fn len(&self) -> usize {
         self.charges.len()
     }
 
-    /// Whether there is nothing to decide.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.charges.is_empty()
     }
 
-    /// Whether no charge has a counter, so that the store is not needed.
+    /// `true` if no charge has a counter.
     #[must_use]
     pub fn need_no_store(&self) -> bool {
         self.values().all(|charge| !charge.kernel.has_counter())
     }
 
-    /// Number of quota groups.
     #[must_use]
     pub fn quota_groups(&self) -> u16 {
         self.quota_groups
     }
 
-    /// The connection that the request came on.
+    /// The connection of the request.
     #[must_use]
     pub fn caller(&self) -> Caller {
         self.caller
     }
 
-    /// Sets the connection that the request came on.
     pub fn set_caller(&mut self, caller: Caller) {
         self.caller = caller;
     }
 
-    /// Marks the request as denied, whatever the verdicts on these charges. Prepaid charges are then not recorded.
+    /// Denies the request, whatever the verdicts on these charges. Prepaid charges are then not recorded.
     pub fn set_denied(&mut self) {
         self.is_known_denied = true;
     }
 
-    /// Whether the request is denied whatever the verdicts.
+    /// `true` if the request is denied whatever the verdicts.
     #[must_use]
     pub fn is_known_denied(&self) -> bool {
         self.is_known_denied
     }
 
-    /// Some of the charges, changed by `map`, for a store that decides only these. `map` gets the index of each charge.
-    /// Charges with the same key stay apart.
+    /// Selects charges and changes them by `map`, for a store that decides only these. `map` gets the index of each
+    /// charge. Charges with the same key stay separate.
     #[must_use]
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
         let (text, charges) = (String::new(), SmallVec::new());
@@ -335,10 +327,10 @@ impl Charges {
         mapped
     }
 
-    /// Whether the request is denied. Prepaid charges are then not recorded.
+    /// Returns `true` if the request is denied, so prepaid charges are not recorded.
     ///
-    /// A request is denied when it is known to be ([`Charges::set_denied`]), when a charge that enforces is over, or
-    /// when there are quota groups and each has a charge over. `is_over` tells whether the charge at an index is over.
+    /// A request is denied if [`Charges::set_denied`] was called, if an enforcing charge is over, or if there are quota
+    /// groups and each has a charge that is over. `is_over` answers for the charge at an index.
     #[must_use]
     pub fn is_denied(&self, is_over: impl Fn(usize) -> bool) -> bool {
         if self.is_known_denied {
@@ -356,20 +348,20 @@ impl Charges {
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)
     }
 
-    /// Whether the request is denied whatever its counters: it is known to be denied, or its charges that never fit
-    /// ([`Charge::never_fits`]) deny it.
+    /// `true` if the request is denied whatever its counters: by [`Charges::set_denied`], or by charges that never fit
+    /// ([`Charge::never_fits`]).
     #[must_use]
     pub fn is_certainly_denied(&self) -> bool {
         self.is_denied(|index| self.charge(index).never_fits())
     }
 
-    /// Whether charges are settles, which a store decides one by one ([`Charges::parts`]).
+    /// `true` if there are settles, which a store decides one by one ([`Charges::parts`]).
     #[must_use]
     pub fn has_settles(&self) -> bool {
         self.values().any(|charge| charge.role == Role::Settle)
     }
 
-    /// The parts that a store gets one by one: each settle, and then all other charges together.
+    /// The parts that a store gets one by one: each settle, then all other charges together.
     #[must_use]
     pub fn parts(&self) -> Vec<ChargesPart> {
         let is_settle = |index: usize| self.charge(index).role == Role::Settle;

@@ -72,7 +72,7 @@ fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
     let take = |units| charge(five(), Cost::take(units), Role::Enforce);
     let booked = Charge { charging: Charging::Postpaid, ..charge(five(), Cost::take(2), Role::Booked) };
     let six = charge(Kernel::FixedWindow(FixedWindow::new(6, 1_000_000)), Cost::take(1), Role::Enforce);
-    // Charges on one counter, and the keys, roles and units of what they become.
+    // Charges on one counter, and the keys, roles and units that they become.
     let table: [(&[&Charge], &[Merged<'_>]); 6] = [
         (&[&take(4), &settle, &take(3)], &[("k", Role::Enforce, 7), ("k", Role::Settle, 0)]),
         (
@@ -87,7 +87,7 @@ fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
             &[&booked, &booked, &settle, &take(1)],
             &[("k", Role::Booked, 2), ("k", Role::Enforce, 3), ("k", Role::Settle, 0)],
         ),
-        // The counter of a settle is that of the rule, whatever the numbers of the charges beside it.
+        // The counter of a settle is that of the rule, whatever the limits of the request's other charges.
         (
             &[&six, &settle, &take(1), &settle, &six],
             &[

@@ -1,4 +1,4 @@
-//! A block tells its end as the wait.
+//! A block reports its end as the wait.
 
 use super::*;
 use crate::limit::algorithm::{Attempt, CounterReading, Kernel, RetryAfter, Verdict};
@@ -67,10 +67,10 @@ fn of_several_rows_the_last_end_counts() {
         (vec![until("10.0.0.7", one), until("10.0.0.7", two)], Some(2)),
         (vec![until("10.0.0.7", two), until("10.0.0.7", one)], Some(2)),
         (vec![until("10.0.0.7", one), row("ip", "10.0.0.7", block())], None),
-        // The network blocks on when the row of the address has ended.
+        // The network still blocks after the exception of the address has ended.
         (vec![until("10.0.0.7", one), until("10.0.0.0/8", two)], Some(2)),
         (vec![until("10.0.0.7", one), row("ip", "10.0.0.0/8", block())], None),
-        // An exempt address in a blocked network: nothing blocks after the first row.
+        // An exempt address in a blocked network: nothing blocks after the first exception.
         (
             vec![
                 until("10.0.0.7", one),
@@ -98,7 +98,7 @@ fn of_several_rows_the_last_end_counts() {
 #[test]
 fn thousands_of_rows_for_one_value_have_the_last_end() {
     const ROWS: u64 = 4_000;
-    // The row that counts ends first, so every row is the next one to block.
+    // The winning exception ends first, so each one in turn is the next to block.
     let rows = (0..ROWS).map(|index| blocked_until("ip", "10.0.0.7", NOW + (ROWS - index) * SECOND));
     let rules = with(&rules(), rows.collect::<Vec<_>>());
     assert_eq!(waits(&rules, &[&[("ip", "10.0.0.7")]], NOW).0, RetryAfter::In(ROWS * SECOND));

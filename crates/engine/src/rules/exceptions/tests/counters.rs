@@ -41,7 +41,7 @@ fn a_burst_is_scaled_unless_the_tier_names_it_and_an_interval_bucket_starts_afre
         RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules")
     };
     let table = [
-        // rows, number, burst
+        // exceptions, limit, burst
         (vec![], 10, 15),
         (vec![tier("half")], 5, 8), // 7.5, rounded up
         (vec![tier("wide")], 20, 99),
@@ -62,7 +62,7 @@ fn a_burst_is_scaled_unless_the_tier_names_it_and_an_interval_bucket_starts_afre
     }
 }
 
-/// The keys of a rule with these limits, with a row for one of them.
+/// The keys of a rule with these limits, with an exception for one of them.
 fn keys_of(limits: &[LimitSpec], effects: &[(&str, Effect)]) -> Vec<String> {
     let domain = DomainSpec {
         domain: "d".to_owned(),
@@ -104,7 +104,7 @@ fn a_tier_or_row_of_one_limit_never_has_the_counter_of_another_limit() {
             let small = 1 - large;
             assert_eq!(of_small[large], without[large], "{effect:?} on {without:?}");
             assert_ne!(of_small[small], of_small[large], "{effect:?} on {without:?}");
-            // The same numbers, by a tier or by a row, are the same counter; its own number is that of the rule.
+            // Equal values from a tier or an exception share a counter; the limit's own value is that of the rule.
             let both = [("small", tier("pro")), ("large", tier("pro"))];
             let twice = keys_of(&limits, &both);
             assert_ne!(twice[0], twice[1], "{without:?}");

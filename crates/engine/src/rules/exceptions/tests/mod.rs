@@ -1,4 +1,4 @@
-//! What rows and tiers make of limits: tables of rows, requests and limits, and a naive model beside them.
+//! How exceptions and tiers change limits: tables of exceptions, requests and limits, and a naive model.
 
 mod block_end;
 mod counters;
@@ -188,13 +188,13 @@ fn a_row_is_for_any_entry_and_for_the_limits_that_it_names() {
         (vec![on("*", "long", limit(5))], "60, 5"),
         (vec![on("*", "long", block())], "60, blocked"),
         (vec![on("*.path", "sh*", exempt())], "unlimited, 1000"),
-        // A row that names limits counts before one that does not, and a deeper entry before a higher one.
+        // An exception that names limits wins over one that does not, and a deeper entry over a higher one.
         (vec![on("*", "long", limit(5)), row("tenant", "acme", limit(6))], "6, 5"),
         (vec![row("path", "/x", limit(5)), row("tenant", "acme", limit(6))], "5, 5"),
         (vec![on("*", "long", limit(6)), row("path", "/x", limit(5))], "5, 6"),
-        // The later row of equal ones.
+        // The later of equal ones.
         (vec![row("path", "/x", limit(5)), row("path", "/x", limit(6))], "6, 6"),
-        // Each column has a row of its own.
+        // Each column has its own winning row.
         (vec![row("path", "/x", times("2")), row("tenant", "acme", limit(6))], "12, 12"),
     ];
     let rules = rules();
@@ -233,7 +233,7 @@ fn the_longest_prefix_counts_and_an_exact_value_before_it() {
         (vec![net("10.1.0.0/16", block()), net("10.0.0.0/8", exempt())], "10.1.0.7", "blocked"),
         (vec![net("10.0.0.0/8", block()), net("10.1.0.7", exempt())], "10.1.0.7", "unlimited"),
         (vec![net("10.0.0.0/8", block()), net("10.1.0.0/16", exempt())], "10.2.0.7", "blocked"),
-        // A row with another column does not lift the block.
+        // An exception with another column does not lift the block.
         (vec![net("10.0.0.0/8", block()), net("10.1.0.0/16", times("2"))], "10.1.0.7", "blocked"),
         (vec![net("10.0.0.0/8", limit(5)), net("10.1.0.0/16", limit(6))], "10.1.0.7", "6"),
         (vec![net("10.1.0.0/16", limit(6)), net("10.0.0.0/8", limit(5))], "10.1.0.7", "6"),

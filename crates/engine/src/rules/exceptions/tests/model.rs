@@ -1,4 +1,4 @@
-//! The precedence of rows as its definition says it, one row after the other, against the look-up in the tables.
+//! The precedence of exceptions by definition, one row after the other, compared with the look-up in the tables.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const NOW_US: u64 = 1_000;
 
-/// A row and, if it is one of a file that has tiers only, whether it comes through the table.
+/// A row and, if its file only assigns tiers, whether it comes through the table.
 #[derive(Clone, Debug)]
 struct ModelRow {
     row: ExceptionRow,
@@ -17,7 +17,7 @@ struct ModelRow {
     starts_file: bool,
 }
 
-/// A row that is for an entry: what decides between two rows, the greater one counts.
+/// A row that applies to an entry: what decides between two rows; the greater one wins.
 #[derive(Clone, Copy, Debug)]
 struct Match<'r> {
     row: &'r ExceptionRow,
@@ -32,7 +32,7 @@ fn matches<'r>(rows: &'r [ModelRow], entries: &[Entry], path: &str, name: &str) 
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry.key == *row.key) {
             let precision = match &row.value {
                 RowValue::Exact(value) => {
-                    // A row with a port is for this text alone.
+                    // A row with a port applies to exactly this string.
                     let is_address = *in_table && value.parse::<IpAddr>().is_ok();
                     let is_same = is_address && address(value) == address(&entry.value);
                     (is_same || **value == *entry.value).then_some(255)
@@ -54,7 +54,7 @@ fn matches<'r>(rows: &'r [ModelRow], entries: &[Entry], path: &str, name: &str) 
     matches
 }
 
-/// The value of a column in the row that counts for it.
+/// The winning value of a column.
 fn best<T>(matches: &[Match<'_>], value: impl Fn(&Effect) -> Option<T>) -> Option<T> {
     let set = matches.iter().filter(|matched| value(&matched.row.effect).is_some());
     let counting = set.max_by_key(|matched| matched.order)?;
@@ -170,7 +170,8 @@ fn model_row() -> impl Strategy<Value = ModelRow> {
     let in_table =
         (key, address, tier, domain, starts_file).prop_map(|(key, value, tier, domain, starts_file)| {
             let has_port = self::address(value).is_some() && value.parse::<IpAddr>().is_err();
-            // A file does not tell which row is later: one for every domain with a port, or one for a domain without.
+            // The file does not tell which of these rows is later: one for every domain with a port, or one for a
+            // domain without.
             let domain = if has_port && domain == "*" { "d" } else { domain };
             let (domain, value) = (Glob::new(domain), RowValue::Exact(value.into()));
             let row = ExceptionRow { domain, value, ..row(key, "", self::tier(tier)) };
@@ -179,7 +180,7 @@ fn model_row() -> impl Strategy<Value = ModelRow> {
     prop_oneof![1 => full, 1 => in_table]
 }
 
-/// Rows of one kind that follow each other can be of one file.
+/// Consecutive rows of one kind can belong to one file.
 fn table(rows: &[ModelRow]) -> Exceptions {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     let mut file: Arc<str> = "".into();

@@ -1,5 +1,5 @@
-//! The rooms of the service, the folders of `src`: arrows from a room to the rooms that it uses form no circle. The
-//! folders of the engine have one direction, and its files form no circle either.
+//! Keeps dependencies free of circles: between the folders of `src`, and between the files of the engine. The engine's
+//! folders also have one direction.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,21 +8,21 @@ use regex::Regex;
 
 use crate::source::{Source, report, sources};
 
-/// From one room to another, each with a line that uses it.
+/// From one folder or file to another, each with a line that uses it.
 type Arrows = BTreeMap<(String, String), String>;
 
-/// Tests may use any room: they are left out, with what is only there for them.
+/// Leaves out tests and items for tests only, which may use any folder.
 fn arrows(sources: &[Source]) -> Arrows {
     let used = Regex::new(r"\bcrate::(\w+|\{)").expect("a pattern");
     let mut arrows = Arrows::new();
     for source in sources.iter().filter(|source| !source.is_test()) {
-        let room = source.path.iter().nth(1).expect("a file in src").to_string_lossy().into_owned();
+        let folder = source.path.iter().nth(1).expect("a file in src").to_string_lossy().into_owned();
         let mut is_for_tests = false;
         for (line, text) in source.code() {
             for found in used.captures_iter(text).filter(|_| !is_for_tests) {
                 let place = format!("{}:{line}", source.name());
-                assert!(&found[1] != "{", "{place}: name each room in a `use` of its own");
-                arrows.entry((room.clone(), found[1].to_owned())).or_insert(place);
+                assert!(&found[1] != "{", "{place}: name each folder in a `use` of its own");
+                arrows.entry((folder.clone(), found[1].to_owned())).or_insert(place);
             }
             is_for_tests = text.trim() == "#[cfg(test)]";
         }
@@ -31,7 +31,7 @@ fn arrows(sources: &[Source]) -> Arrows {
     arrows
 }
 
-/// What is left when rooms that use no room, or that no room uses, are taken out one after the other.
+/// Removes folders or files without arrows to or from others, one after the other, and returns what is left.
 fn circles(mut arrows: Arrows) -> Vec<String> {
     loop {
         let all: Vec<_> = arrows.keys().cloned().collect();
@@ -44,11 +44,11 @@ fn circles(mut arrows: Arrows) -> Vec<String> {
 }
 
 #[test]
-fn rooms_form_no_circle() {
+fn the_folders_of_the_service_form_no_circle() {
     report(&circles(arrows(&sources("src"))));
 }
 
-/// The folders of the engine, each of which uses only those before it.
+/// Each folder of the engine uses only those before it.
 const ENGINE: [&str; 3] = ["limit", "rules", "request"];
 
 /// Lines of the engine that use a folder above their own.
@@ -82,7 +82,7 @@ fn the_folders_of_the_engine_have_one_direction() {
     assert_eq!(upward(&files.map(source)), expected);
 }
 
-/// The path of a file's module in its crate: empty for `lib.rs`.
+/// The path of a file's module in its crate; empty for `lib.rs`.
 fn module_of(file: &Path) -> Vec<String> {
     let names = file.iter().skip_while(|part| *part != "src").skip(1);
     let names = names.map(|part| part.to_string_lossy().trim_end_matches(".rs").to_owned());
@@ -112,7 +112,7 @@ fn file_arrows(sources: &[Source]) -> Arrows {
     arrows
 }
 
-/// The file of what a path names in the module `own`: a part of the path that is no module names an item.
+/// Returns the file that a path in the module `own` refers to. A part of the path that is not a module names an item.
 fn file_of<'m>(path: &str, own: &[String], modules: &'m BTreeMap<Vec<String>, String>) -> Option<&'m String> {
     let mut module = own.to_vec();
     for name in path.split("::") {
