@@ -67,7 +67,8 @@ impl PortBounds {
 /// The allocator keeps each thread's free memory between memory in use. A huge page of 2 MiB is resident as a whole,
 /// even if a thread uses one block of it: the service then needs twice the memory, in steps that look like a leak.
 ///
-/// # Errors If the kernel refuses, as one built without huge pages does.
+/// # Errors
+/// If the kernel refuses, as one built without huge pages does.
 pub fn refuse_huge_pages() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true)?;

@@ -66,7 +66,8 @@ struct TlsPort {
 impl TlsPorts {
     /// Loads the certificates of every port with TLS. The bounds are those of the ports' connections.
     ///
-    /// # Errors The first invalid file, or that the handshake thread could not start.
+    /// # Errors
+    /// The first invalid file, or that the handshake thread could not start.
     pub(super) fn load(
         server: &Server,
         bounds: &PortBounds,

@@ -14,7 +14,8 @@ use crate::settings::Check;
 
 /// Reads the `/check` map.
 ///
-/// # Errors [`MapError`] for the first mistake, such as a field that no request has.
+/// # Errors
+/// [`MapError`] for the first mistake, such as a field that no request has.
 pub fn load_check_map(path: &Path) -> Result<RequestMap, MapError> {
     Map::load(path)?.for_requests()
 }
@@ -31,7 +32,8 @@ pub(super) struct CheckMapWatcher {
 impl CheckMapWatcher {
     /// Loads the map for the first time.
     ///
-    /// # Errors If it is invalid.
+    /// # Errors
+    /// If it is invalid.
     pub(super) fn start(settings: &Check, rulebook: &Arc<Rulebook>) -> Result<Self, MapError> {
         let (file, map) = Watched::start(settings.map.clone(), |path| load_check_map(path));
         let map = map?;

@@ -17,7 +17,8 @@ const ID_BYTES: usize = 4;
 /// Returns the token that the service generates for itself, if there are an admin port and a place to keep it. It is
 /// also the key of the tags, so that a key has the same tag after a restart.
 ///
-/// # Errors If the system cannot provide random bytes.
+/// # Errors
+/// If the system cannot provide random bytes.
 pub(super) fn own_token(settings: &Settings) -> Result<Option<Token>, AppError> {
     let Some(address) = &settings.server.admin.address else { return Ok(None) };
     match make_own_token(address, random()?) {
@@ -37,7 +38,8 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], AppError> {
 
 /// `secret`: the key of secret values. With it all instances have the same tags.
 ///
-/// # Errors If the system cannot provide random bytes.
+/// # Errors
+/// If the system cannot provide random bytes.
 pub(super) fn make_console(
     settings: &Settings,
     secret: Option<HashKey>,

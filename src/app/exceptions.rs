@@ -28,7 +28,8 @@ pub struct ExceptionsError {
 
 /// Reads exceptions once, for a command.
 ///
-/// # Errors [`ExceptionsError`] if they are invalid.
+/// # Errors
+/// [`ExceptionsError`] if they are invalid.
 pub fn read_exceptions(path: &Path, scope: ExceptionScope<'_>) -> Result<LoadedExceptions, ExceptionsError> {
     let loaded = load_exceptions(path, scope, &LoadedExceptions::default());
     loaded.map_err(|problems| ExceptionsError { path: path.to_owned(), problems })
@@ -73,7 +74,8 @@ pub(super) struct ExceptionWatcher {
 impl ExceptionWatcher {
     /// Loads the exceptions at `path` for the first time.
     ///
-    /// # Errors If a file is invalid: starting without it would unblock clients, and change customers' limits.
+    /// # Errors
+    /// If a file is invalid: starting without it would unblock clients, and change customers' limits.
     pub(super) fn start(
         path: Option<&Path>,
         rulebook: &Arc<Rulebook>,

@@ -162,7 +162,8 @@ pub struct Addresses {
 
 /// Starts logging, including panics, to standard error. Call it once, and [`LogQueue::flush`] before the process exits.
 ///
-/// # Errors If the process already has a log.
+/// # Errors
+/// If the process already has a log.
 pub fn start_logging(log: &Log) -> Result<LogQueue, SetGlobalDefaultError> {
     let queue = logging::init(&log.level, log.format)?;
     logging::log_panics();
@@ -173,7 +174,8 @@ impl App {
     /// Loads the rules and the certificates, and binds the ports. `log` is the log of the process, whose losses are
     /// counted.
     ///
-    /// # Errors [`AppError`] if the rules or the certificates are invalid, or a port cannot be bound.
+    /// # Errors
+    /// [`AppError`] if the rules or the certificates are invalid, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let bounds = PortBounds::within(bounds::raise_open_files(), settings.server.connections_per_address);
         let reasons: &[_] = match settings.store.kind {
@@ -246,7 +248,8 @@ impl App {
 
     /// Returns the bound addresses, with the port that the system chose for port 0.
     ///
-    /// # Errors If the system does not report an address.
+    /// # Errors
+    /// If the system does not report an address.
     pub fn addresses(&self) -> io::Result<Addresses> {
         Ok(Addresses {
             grpc: self.ports.grpc.address()?,

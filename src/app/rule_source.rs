@@ -60,7 +60,8 @@ pub(super) enum RuleSource {
 impl RuleWatcher {
     /// Loads the first rules from files. A server's rules come later: the process may be ready before.
     ///
-    /// # Errors If they are invalid, and the settings do not let the process start without rules.
+    /// # Errors
+    /// If they are invalid, and the settings do not let the process start without rules.
     pub(super) fn start(
         settings: &Settings,
         options: LoadOptions,
@@ -177,7 +178,8 @@ impl ReadRulesError {
 
 /// Reads the rules of the settings: files, or the first answer of the xDS server.
 ///
-/// # Errors [`ReadRulesError`] if they are unreadable or invalid.
+/// # Errors
+/// [`ReadRulesError`] if they are unreadable or invalid.
 pub async fn read_rules(settings: &Settings, options: LoadOptions) -> Result<ReadRules, ReadRulesError> {
     let settings = &settings.rules;
     let Some(xds) = &settings.xds else {

@@ -45,7 +45,8 @@ struct Shutdown {
 impl App {
     /// Serves until `stop`, then drains and ends.
     ///
-    /// # Errors [`AppError`] if a required part ends.
+    /// # Errors
+    /// [`AppError`] if a required part ends.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;

@@ -20,14 +20,16 @@ pub struct LoadedSettings {
 /// Loads the settings from the file, if given, and the process environment. `called_as`: the program's name, which can
 /// decide whether the variables of `envoyproxy/ratelimit` are read.
 ///
-/// # Errors [`SettingsError`]: an unreadable file, or every unknown or malformed key.
+/// # Errors
+/// [`SettingsError`]: an unreadable file, or every unknown or malformed key.
 pub fn load_settings(file: Option<&Path>, called_as: Option<&str>) -> Result<LoadedSettings, SettingsError> {
     load_settings_with(file, process_variables(is_known)?, called_as)
 }
 
 /// Like [`load_settings`], with the given environment variables.
 ///
-/// # Errors As for [`load_settings`].
+/// # Errors
+/// As for [`load_settings`].
 pub fn load_settings_with(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (String, String)>,

@@ -12,14 +12,16 @@ const NOT_WRITTEN: u8 = 2;
 
 /// Writes to standard output, escaped: strings from clients or files have no effect on a terminal.
 ///
-/// # Errors If the reader is gone or the device is full. [`end`] turns it into the exit code.
+/// # Errors
+/// If the reader is gone or the device is full. [`end`] turns it into the exit code.
 pub fn print(text: &str) -> io::Result<()> {
     print_painted(&escaped_lines(text))
 }
 
 /// Writes to standard output unchanged: coloured text whose other parts are harmless.
 ///
-/// # Errors See [`print()`].
+/// # Errors
+/// See [`print()`].
 pub fn print_painted(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -42,7 +42,8 @@ impl RuleOptions {
     /// Returns the settings of the file, if `--config` names one, and of the environment; and the load options from
     /// them, or from the command line where it overrides them.
     ///
-    /// # Errors [`RuleOptionsError`] if the settings are invalid, or `secrets.key_file` has no key.
+    /// # Errors
+    /// [`RuleOptionsError`] if the settings are invalid, or `secrets.key_file` has no key.
     pub fn load(&self) -> Result<(Settings, LoadOptions), RuleOptionsError> {
         let settings = load_settings(self.config.as_deref(), None)?.settings;
         let options = load_options(&settings, settings.secrets.value_hashing()?);
@@ -56,7 +57,8 @@ impl RuleOptions {
     /// Loads the exceptions of the command line, or else of the settings; `None` if neither names any. They apply to
     /// requests with `entries`, or to all requests.
     ///
-    /// # Errors [`ExceptionsError`] if they are invalid.
+    /// # Errors
+    /// [`ExceptionsError`] if they are invalid.
     pub fn load_exceptions(
         &self,
         settings: &Settings,
@@ -89,7 +91,8 @@ impl SettingsRulesError {
 
 /// Reads the rules that a service with these settings would use, from files or an xDS server.
 ///
-/// # Errors [`SettingsRulesError`] if they are unreadable or invalid.
+/// # Errors
+/// [`SettingsRulesError`] if they are unreadable or invalid.
 pub fn settings_rules(settings: &Settings, options: LoadOptions) -> Result<ReadRules, SettingsRulesError> {
     Ok(block_on(read_rules(settings, options))??)
 }

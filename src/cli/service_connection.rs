@@ -74,7 +74,8 @@ impl From<ClientTlsError> for TlsSetupError {
 
 /// Parses the address of a service: `host:port`, `http://host:port`, or `https://host:port` for TLS.
 ///
-/// # Errors A sentence for the user, for any other scheme and for a string without a host.
+/// # Errors
+/// A sentence for the user, for any other scheme and for a string without a host.
 pub fn parse_http_url(text: &str) -> Result<Uri, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}/") };
     let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
@@ -87,7 +88,8 @@ pub fn parse_http_url(text: &str) -> Result<Uri, String> {
 impl TlsArgs {
     /// Returns the connector of `address`, whose connections speak `protocol`.
     ///
-    /// # Errors If a file is invalid, or the options do not fit the address.
+    /// # Errors
+    /// If a file is invalid, or the options do not fit the address.
     pub fn connector(
         &self,
         address: &Uri,
@@ -158,7 +160,8 @@ pub struct HttpAnswer {
 
 /// Sends a request on its own connection. Does not set a deadline.
 ///
-/// # Errors [`HttpCallError`] if there is no HTTP answer.
+/// # Errors
+/// [`HttpCallError`] if there is no HTTP answer.
 pub async fn call_http(
     connector: ServiceConnector,
     mut request: Request<Full<Bytes>>,
@@ -178,7 +181,8 @@ pub async fn call_http(
 impl HttpAnswer {
     /// Reads the whole body. Does not set a deadline.
     ///
-    /// # Errors [`HttpCallError::Body`] if the connection breaks, or the body is too long.
+    /// # Errors
+    /// [`HttpCallError::Body`] if the connection breaks, or the body is too long.
     pub async fn text(self) -> Result<String, HttpCallError> {
         let body = Limited::new(self.body, MAX_ANSWER_BYTES).collect().await;
         Ok(String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned())

@@ -62,8 +62,8 @@ pub struct ConsoleActions<S> {
 impl<S: Store + Reset> ConsoleActions<S> {
     /// Shows the counter of a row. Changes nothing.
     ///
-    /// # Errors [`ActionError`] if there is no such row, its rule has changed, it has no counter, or the store does not
-    /// answer.
+    /// # Errors
+    /// [`ActionError`] if there is no such row, its rule has changed, it has no counter, or the store does not answer.
     pub async fn show(&self, id: &RowId) -> Result<RowStatus, ActionError> {
         let (row, limit) = self.row_in_force(id)?;
         let report = self.service.show_counter(&row.key, row.charge.kernel).await?;
@@ -72,7 +72,8 @@ impl<S: Store + Reset> ConsoleActions<S> {
 
     /// Empties the counter of a row. Returns the row, with `true` if the counter had units.
     ///
-    /// # Errors As for [`show`](Self::show).
+    /// # Errors
+    /// As for [`show`](Self::show).
     pub async fn reset(
         &self,
         id: &RowId,

@@ -70,7 +70,8 @@ pub enum AdminCallError {
 impl AdminCallArgs {
     /// Posts a JSON body, and returns the answer.
     ///
-    /// # Errors [`AdminCallError`] unless the status is 200.
+    /// # Errors
+    /// [`AdminCallError`] unless the status is 200.
     pub(super) fn post(
         &self,
         admin: &AdminPort,
@@ -83,14 +84,16 @@ impl AdminCallArgs {
 
     /// Sends a GET request.
     ///
-    /// # Errors [`AdminCallError`] unless the status is 200.
+    /// # Errors
+    /// [`AdminCallError`] unless the status is 200.
     pub(super) async fn get(&self, admin: &AdminPort, path: &'static str) -> Result<String, AdminCallError> {
         self.answer(admin, Request::get(admin.endpoint(path)), String::new()).await
     }
 
     /// Sends a GET request whose answer does not end.
     ///
-    /// # Errors [`AdminCallError`] unless the status is 200.
+    /// # Errors
+    /// [`AdminCallError`] unless the status is 200.
     pub(super) async fn open(
         &self,
         admin: &AdminPort,
@@ -102,7 +105,8 @@ impl AdminCallArgs {
 
     /// Returns the next bytes of an open answer; `None` at the end.
     ///
-    /// # Errors [`AdminCallError`] if the connection breaks, or nothing arrives within `--timeout`.
+    /// # Errors
+    /// [`AdminCallError`] if the connection breaks, or nothing arrives within `--timeout`.
     pub(super) async fn next(&self, answer: &mut HttpAnswer) -> Result<Option<Bytes>, AdminCallError> {
         let next = async {
             while let Some(frame) = answer.body.frame().await {

@@ -17,7 +17,8 @@ pub enum AdminPort {
 
 /// Parses `unix:/path`, `host:port`, `http://host:port` or `https://host:port`.
 ///
-/// # Errors A sentence for the user.
+/// # Errors
+/// A sentence for the user.
 pub fn parse_admin_port(text: &str) -> Result<AdminPort, String> {
     match text.strip_prefix("unix:") {
         Some(path) if Path::new(path).is_absolute() => Ok(AdminPort::Unix(PathBuf::from(path))),
@@ -47,7 +48,8 @@ impl AdminPort {
 
     /// Returns the port's connector. A Unix socket has no TLS.
     ///
-    /// # Errors As for [`TlsArgs::connector`].
+    /// # Errors
+    /// As for [`TlsArgs::connector`].
     pub fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
         let connector = tls.connector(&self.endpoint("/"), Protocol::Http1, ServerCheck::ChainAndName)?;
         Ok(match self {

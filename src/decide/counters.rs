@@ -39,7 +39,8 @@ pub struct CounterStatus {
 impl<S: Store + Reset> CounterService<S> {
     /// Shows every counter of the request's descriptors. Changes nothing.
     ///
-    /// # Errors [`NoDecision`] if the request is invalid or the store does not answer.
+    /// # Errors
+    /// [`NoDecision`] if the request is invalid or the store does not answer.
     pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, NoDecision> {
         let plan = self.plan(request)?;
         let counter = |(key, charge): (&str, &Charge)| (key.to_owned(), charge.kernel.max_cost());
@@ -65,8 +66,8 @@ impl<S: Store + Reset> CounterService<S> {
     /// Removes every counter of the request's descriptors. Calls `audit` with each key first. Returns each key, with
     /// `true` if its counter existed.
     ///
-    /// # Errors [`NoDecision`] if the request is invalid or the store does not answer. Some counters may have been
-    /// removed.
+    /// # Errors
+    /// [`NoDecision`] if the request is invalid or the store does not answer. Some counters may have been removed.
     pub async fn reset(
         &self,
         request: &Request,
@@ -81,7 +82,8 @@ impl<S: Store + Reset> CounterService<S> {
 
     /// Shows one counter by its key. Changes nothing.
     ///
-    /// # Errors [`NoDecision`] if the store does not answer.
+    /// # Errors
+    /// [`NoDecision`] if the store does not answer.
     pub async fn show_counter(&self, key: &str, kernel: Kernel) -> Result<Report, NoDecision> {
         let outcomes = self.store.decide(&peek_at(key, kernel)).await?;
         Ok(outcomes.by_charge[0].report)
@@ -89,7 +91,8 @@ impl<S: Store + Reset> CounterService<S> {
 
     /// Removes one counter by its key. Returns `true` if it existed.
     ///
-    /// # Errors [`NoDecision`] if the store does not answer. The counter may have been removed.
+    /// # Errors
+    /// [`NoDecision`] if the store does not answer. The counter may have been removed.
     pub async fn reset_counter(&self, key: &str, kernel: Kernel) -> Result<bool, NoDecision> {
         let existed = self.store.reset(&peek_at(key, kernel)).await?;
         Ok(existed.contains(&true))

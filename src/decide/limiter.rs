@@ -226,7 +226,8 @@ impl Drop for FailureGuard<'_> {
 impl<S: Store> Limiter<S> {
     /// Decides one request. Returns what `answer` builds from the decision, which is large and stays in place.
     ///
-    /// # Errors [`NoDecision`] if the request is invalid or the store does not answer.
+    /// # Errors
+    /// [`NoDecision`] if the request is invalid or the store does not answer.
     pub async fn decide<A>(
         &self,
         request: &Request,

@@ -82,7 +82,8 @@ fn long_headers(bytes: usize) -> RefusedHead {
 
 /// Reads the head of a call.
 ///
-/// # Errors Why the port refuses the call.
+/// # Errors
+/// Why the port refuses the call.
 pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, RefusedHead> {
     let (mut bytes, mut timeout, mut is_grpc, mut may_be_of_page) = (uri_bytes(request), None, false, false);
     for (name, value) in request.headers() {

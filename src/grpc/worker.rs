@@ -93,7 +93,8 @@ pub struct WorkerContext<S> {
 
 /// Serves `listener` until `stop`, then finishes the calls in flight.
 ///
-/// # Errors [`GrpcError`] if a worker cannot start or ends by itself.
+/// # Errors
+/// [`GrpcError`] if a worker cannot start or ends by itself.
 pub async fn serve<S: Store + 'static>(
     listener: PortListener,
     service: GrpcService<S>,

@@ -166,7 +166,8 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         Ok(raw.validate(&self.bounds).map_err(NoDecision::from)?)
     }
 
-    /// # Errors If there is no counter, because no rule has one or the domain does not exist.
+    /// # Errors
+    /// If there is no counter, because no rule has one or the domain does not exist.
     fn answer(&self, counters: Vec<Value>, request: Request) -> Result<Response, CounterCallError> {
         if !counters.is_empty() {
             return Ok(json_answer(&json!({ "counters": counters })));

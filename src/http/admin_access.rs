@@ -160,7 +160,8 @@ impl IntoResponse for AdminRefusal {
 impl AdminAccess {
     /// Reads the token files once. They are read again for every request.
     ///
-    /// # Errors The first setting whose file has no token.
+    /// # Errors
+    /// The first setting whose file has no token.
     pub fn check_token_files(&self) -> Result<(), (&'static str, FileError)> {
         let files = [(TOKEN_FILE, &self.token_file), (OPERATOR_TOKEN_FILE, &self.operator_token_file)];
         for (setting, file) in files {

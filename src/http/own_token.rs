@@ -33,7 +33,8 @@ pub enum OwnTokenError {
 
 /// Returns the token of the service with this admin address. Creates it from `random` if no earlier start left one.
 ///
-/// # Errors If there is no folder for it, or the file there belongs to another user.
+/// # Errors
+/// If there is no folder for it, or the file there belongs to another user.
 pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::Result<Token> {
     let (name, user) = (file_name(address), geteuid().as_raw());
     let [first, second] = FOLDERS.map(|folder| Path::new(folder).join(&name));
@@ -49,7 +50,8 @@ pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::
 
 /// Reads the token of the service with this admin address.
 ///
-/// # Errors [`OwnTokenError`]
+/// # Errors
+/// [`OwnTokenError`]
 pub fn read_own_token(address: &ListenAddress) -> Result<String, OwnTokenError> {
     let name = file_name(address);
     let found = read_first(FOLDERS.map(|folder| Path::new(folder).join(&name)))?;

@@ -22,7 +22,8 @@ pub struct Token(String);
 impl TokenFile {
     /// Reads the file on every call: a new token takes effect immediately. Blocks as long as the file system does.
     ///
-    /// # Errors If the file is unreadable, or its first line is not a token.
+    /// # Errors
+    /// If the file is unreadable, or its first line is not a token.
     pub fn token(&self) -> Result<Token, FileError> {
         let expected = format!("1 to {MAX_SECRET_BYTES} visible ASCII characters");
         let is_token = |line: &str| !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_graphic());

@@ -42,7 +42,8 @@ impl ListenAddress {
 
     /// Returns the TCP addresses to try, in order; none for a Unix socket.
     ///
-    /// # Errors If the name cannot be resolved.
+    /// # Errors
+    /// If the name cannot be resolved.
     pub async fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Tcp(address) => Ok(vec![*address]),
@@ -66,7 +67,8 @@ fn parse_name(text: &str) -> Option<ListenAddress> {
 
 /// Listens on the first address that can be bound.
 ///
-/// # Errors If the name cannot be resolved, or why the last address cannot be bound.
+/// # Errors
+/// If the name cannot be resolved, or why the last address cannot be bound.
 async fn listen_tcp(address: &ListenAddress, options: ListenOptions) -> io::Result<TcpListener> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for candidate in address.tcp_addresses().await? {
@@ -104,7 +106,8 @@ impl PortListener {
     /// Listens on the address. The options apply to TCP: a Unix socket has one listener. `access` applies to Unix
     /// sockets.
     ///
-    /// # Errors If the address is in use, or the system refuses it.
+    /// # Errors
+    /// If the address is in use, or the system refuses it.
     pub async fn bind(
         address: &ListenAddress,
         options: ListenOptions,
@@ -123,7 +126,8 @@ impl PortListener {
 
     /// Returns the bound address, with the port that the system chose for port 0.
     ///
-    /// # Errors If the system does not report an address.
+    /// # Errors
+    /// If the system does not report an address.
     pub fn address(&self) -> io::Result<ListenAddress> {
         match &self.0 {
             Socket::Tcp(listener) => listener.local_addr().map(ListenAddress::Tcp),
@@ -177,7 +181,8 @@ pub struct ListenOptions {
 
 /// Listens on a TCP address.
 ///
-/// # Errors If the address is in use, or the system refuses it.
+/// # Errors
+/// If the address is in use, or the system refuses it.
 fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
     match bind(address, options) {
         // `[::]` stands for every address, and a system without IPv6 does not have it.

@@ -53,7 +53,8 @@ impl Written {
     /// Reads the file, if given. Variables that do not start with `RATELIMITD__` are ignored, except misspelled ones
     /// such as `RATELIMITD_STORE_KIND`.
     ///
-    /// # Errors [`SettingsError`]: the file is unreadable, or not YAML.
+    /// # Errors
+    /// [`SettingsError`]: the file is unreadable, or not YAML.
     pub fn collect(
         file: Option<&Path>,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -145,7 +146,8 @@ fn is_misspelled(name: &str, variable: &str) -> bool {
 
 /// Returns this process's variables that have the prefix, or part of it, and those for which `is_known` is `true`.
 ///
-/// # Errors [`SettingsError::NotText`]: the value of one of them is not UTF-8.
+/// # Errors
+/// [`SettingsError::NotText`]: the value of one of them is not UTF-8.
 pub(crate) fn process_variables(
     is_known: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, String)>, SettingsError> {

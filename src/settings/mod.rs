@@ -74,7 +74,8 @@ pub struct Settings {
 impl Settings {
     /// Merges the layers, and reads every setting.
     ///
-    /// # Errors [`SettingsError::Invalid`]: every unknown or malformed key.
+    /// # Errors
+    /// [`SettingsError::Invalid`]: every unknown or malformed key.
     pub fn load(written: Written) -> Result<(Self, SettingsReport), SettingsError> {
         let Merged { config, problems, warnings } = written.merge(&Self::catalogue())?;
         let mut reader = Reader::new(config, problems);

@@ -61,7 +61,8 @@ impl Secrets {
 
     /// Returns what the rules need to hash values. Reads the key file, if one is set.
     ///
-    /// # Errors [`KeyFileError`]: the file has no key.
+    /// # Errors
+    /// [`KeyFileError`]: the file has no key.
     pub fn value_hashing(&self) -> Result<ValueHashing, KeyFileError> {
         let key = match &self.key {
             HashKeySource::None => None,

@@ -48,7 +48,8 @@ impl Filter {
 
 /// Starts logging.
 ///
-/// # Errors If the process already has a subscriber.
+/// # Errors
+/// If the process already has a subscriber.
 pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, SetGlobalDefaultError> {
     let queue = LogQueue::start(io::stderr());
     let lines = tracing_subscriber::fmt()

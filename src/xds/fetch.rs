@@ -42,7 +42,8 @@ pub enum XdsFetchError {
 
 /// Requests all rules from the server, once.
 ///
-/// # Errors [`XdsFetchError`] if there is no connection, or no answer in time.
+/// # Errors
+/// [`XdsFetchError`] if there is no connection, or no answer in time.
 pub async fn fetch(options: &XdsOptions) -> Result<Fetched, XdsFetchError> {
     let channel = connection(options).await.map_err(|error| XdsFetchError::Failed(error.to_string()))?;
     let asking = first_answer(channel, options);

@@ -42,7 +42,8 @@ const MAX_UNREAD_REQUESTS: usize = 16;
 pub trait ResourceSink: Send + 'static {
     /// Replaces all rules with those of `resources`.
     ///
-    /// # Errors Why they are invalid, for the server: the current rules stay.
+    /// # Errors
+    /// Why they are invalid, for the server: the current rules stay.
     fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String>;
 
     /// The newest answer has the current rules.

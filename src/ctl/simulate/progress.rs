@@ -68,7 +68,8 @@ const INTERRUPTED: i32 = 130;
 
 /// Runs `work` and calls `stop` if a stop signal arrives meanwhile.
 ///
-/// # Errors If signals are not available.
+/// # Errors
+/// If signals are not available.
 pub(super) fn on_interrupt<T>(stop: impl Fn() + Send, work: impl FnOnce() -> T) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {

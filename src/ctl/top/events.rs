@@ -19,7 +19,8 @@ pub(super) enum StateError {
 
 /// Parses a state.
 ///
-/// # Errors [`StateError`] if the input is not a state, or of another version.
+/// # Errors
+/// [`StateError`] if the input is not a state, or of another version.
 pub(super) fn parsed_state(text: &str) -> Result<ConsoleState, StateError> {
     #[derive(Deserialize)]
     struct Version {
@@ -48,7 +49,8 @@ pub(super) struct EventBytes(Vec<u8>);
 impl EventBytes {
     /// Adds bytes, and returns the complete events. Events with other names are ignored.
     ///
-    /// # Errors [`StateError`] if an event is malformed, or does not end.
+    /// # Errors
+    /// [`StateError`] if an event is malformed, or does not end.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<Vec<ConsoleEvent>, StateError> {
         const END: &[u8] = b"\n\n";
         // The end of an event may have started in the earlier bytes.

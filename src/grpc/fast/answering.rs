@@ -191,7 +191,8 @@ fn send_ok(stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
 
 /// Sends all of `data`, in parts if the windows require it.
 ///
-/// # Errors If the client has reset the call, or the connection has ended.
+/// # Errors
+/// If the client has reset the call, or the connection has ended.
 pub(super) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());

@@ -36,7 +36,8 @@ pub struct HandshakeThread {
 }
 
 impl HandshakeThread {
-    /// # Errors If the system cannot create the thread, or the runtime cannot be built.
+    /// # Errors
+    /// If the system cannot create the thread, or the runtime cannot be built.
     pub fn start() -> Result<Self, HandshakeThreadError> {
         Self::start_with(CancellationToken::cancelled_owned)
     }
@@ -72,7 +73,8 @@ impl HandshakeThread {
 
     /// Waits until `stop`, then ends and joins the thread.
     ///
-    /// # Errors If the thread ends earlier.
+    /// # Errors
+    /// If the thread ends earlier.
     pub async fn run(self, stop: &CancellationToken) -> Result<(), HandshakeThreadError> {
         let Self { thread, mut ended, stop: told, .. } = self;
         let is_early = stop.run_until_cancelled(&mut ended).await.is_some();

@@ -105,14 +105,16 @@ impl Metrics {
     /// Registers all metrics. `near_limit_ppm`: share of a limit, in millionths, above which a hit counts as near it;
     /// everything else is the default.
     ///
-    /// # Errors If two metrics have the same name.
+    /// # Errors
+    /// If two metrics have the same name.
     pub fn new(near_limit_ppm: u32) -> Result<Self> {
         Self::with_options(MetricsOptions { near_limit_ppm, ..MetricsOptions::default() })
     }
 
     /// Registers all metrics.
     ///
-    /// # Errors If two metrics have the same name.
+    /// # Errors
+    /// If two metrics have the same name.
     pub fn with_options(options: MetricsOptions) -> Result<Self> {
         let labels: HashMap<_, _> = options.extra_tags.label_pairs().into_iter().collect();
         let tags = labels.len();
@@ -156,7 +158,8 @@ impl Metrics {
 
     /// Renders the text exposition format.
     ///
-    /// # Errors If a metric cannot be encoded.
+    /// # Errors
+    /// If a metric cannot be encoded.
     pub fn render(&self) -> Result<String> {
         let mut gathered = self.registry.gather();
         // The registry appends the tags as the last labels, in any order.

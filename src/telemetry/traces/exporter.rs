@@ -50,7 +50,8 @@ struct Collector {
 impl Exporter {
     /// Connects with the first spans.
     ///
-    /// # Errors If the CAs of a collector with TLS are invalid.
+    /// # Errors
+    /// If the CAs of a collector with TLS are invalid.
     pub(super) fn new(options: &TracesOptions) -> Result<Self, ClientTlsError> {
         let collector = Collector::new(options)?;
         let OtlpHeaders(mut headers) = options.headers.clone();
@@ -77,7 +78,8 @@ impl Exporter {
         Ok(Self { collector, headers, grpc })
     }
 
-    /// # Errors Why the collector does not take the spans.
+    /// # Errors
+    /// Why the collector does not take the spans.
     pub(super) async fn export(
         &mut self,
         spans: ExportTraceServiceRequest,

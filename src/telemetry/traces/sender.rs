@@ -56,7 +56,8 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// # Errors If the CAs of a collector with TLS are invalid.
+    /// # Errors
+    /// If the CAs of a collector with TLS are invalid.
     pub fn new(options: TracesOptions, meter: TraceMeter) -> Result<(Tracer, Self), ClientTlsError> {
         let exporter = Exporter::new(&options)?;
         let (queue, spans) = SpanQueue::new(meter.clone());

@@ -89,9 +89,9 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     /// Applies the policy to the charges without an answer. If the request is then admitted, the charges that the store
     /// recorded stay; otherwise the store undoes them when `error` is dropped.
     ///
-    /// # Errors [`StoreError::Policy`] if the answers to the other charges do not decide the request, and an unanswered
-    /// charge has the policy `error`. Its local charges stay recorded, because the caller can still let the request
-    /// through.
+    /// # Errors
+    /// [`StoreError::Policy`] if the answers to the other charges do not decide the request, and an unanswered charge
+    /// has the policy `error`. Its local charges stay recorded, because the caller can still let the request through.
     async fn decide_by_policy(&self, charges: &Charges, error: StoreError) -> Result<Outcomes, StoreError> {
         let answer = |(index, charge)| charge_answer(charge, error.outcome(index));
         let answers: SmallVec<[ChargeAnswer; 2]> = charges.values().enumerate().map(answer).collect();

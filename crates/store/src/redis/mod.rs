@@ -79,18 +79,22 @@ impl fmt::Debug for RedisStore {
 impl RedisStore {
     /// Starts the batchers on the current runtime. Redis can start later: decisions fail until it does.
     ///
-    /// # Errors [`OptionsError`] if the options are invalid.
+    /// # Errors
+    /// [`OptionsError`] if the options are invalid.
     ///
-    /// # Panics Outside a tokio runtime.
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn new(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
         Self::with_observers(options, [Arc::clone(&observer), observer])
     }
 
     /// Like [`new`](Self::new). The second observer gets the events of the servers for one-second limits.
     ///
-    /// # Errors As for [`new`](Self::new).
+    /// # Errors
+    /// As for [`new`](Self::new).
     ///
-    /// # Panics Outside a tokio runtime.
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn with_observers(
         options: &RedisOptions,
         observers: [Arc<dyn Observer>; 2],
@@ -105,7 +109,8 @@ impl RedisStore {
     /// therefore also reveals a server that cannot write: a replica, full memory, or missing permissions. In a cluster
     /// every primary must decide.
     ///
-    /// # Errors The [`StoreError`] that a decision would return.
+    /// # Errors
+    /// The [`StoreError`] that a decision would return.
     pub async fn probe(&self) -> Result<(), StoreError> {
         self.probe_backends(false).await.map_err(|failure| failure.error)
     }
@@ -113,7 +118,8 @@ impl RedisStore {
     /// Like [`probe`](Self::probe). If `needs_log`, the servers must also keep a sliding log, which can need additional
     /// permissions.
     ///
-    /// # Errors The backends that cannot decide, with the error that a decision would return.
+    /// # Errors
+    /// The backends that cannot decide, with the error that a decision would return.
     pub async fn probe_backends(&self, needs_log: bool) -> Result<(), StoreFailure> {
         self.handle.backends.probe(needs_log).await
     }
@@ -131,7 +137,8 @@ impl RedisStore {
 
     /// Refuses new decisions, answers waiting requests, and returns when the tasks have ended.
     ///
-    /// # Errors The first [`TaskError`], if any.
+    /// # Errors
+    /// The first [`TaskError`], if any.
     pub async fn shutdown(&self) -> Result<(), TaskError> {
         let finished = self.handle.requests.join().await;
         self.handle.backends.close();

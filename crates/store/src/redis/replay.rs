@@ -42,7 +42,8 @@ pub enum ReplayClientError {
 impl ReplayClient {
     /// Connects.
     ///
-    /// # Errors [`ReplayClientError`] if the options are invalid or Redis does not answer.
+    /// # Errors
+    /// [`ReplayClientError`] if the options are invalid or Redis does not answer.
     pub async fn connect(options: &RedisOptions) -> Result<Self, ReplayClientError> {
         let target = Target::new(&RedisOptions { timeout: REPLY_TIMEOUT, ..options.clone() })?;
         let connection = timeout(REPLY_TIMEOUT, Connection::open(&target)).await;
@@ -114,7 +115,8 @@ impl ReplayClient {
 
     /// Removes all keys with the prefix, and returns their number.
     ///
-    /// # Errors [`StoreError`] if a command fails. Some keys may have been removed.
+    /// # Errors
+    /// [`StoreError`] if a command fails. Some keys may have been removed.
     pub async fn remove_all(&mut self) -> Result<u64, StoreError> {
         let pattern = format!("{}*", escape_pattern(&self.key_prefix));
         let (mut cursor, mut removed) = (0_u64, 0);

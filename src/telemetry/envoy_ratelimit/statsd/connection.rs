@@ -52,7 +52,8 @@ impl Connection {
 
     /// Sends lines.
     ///
-    /// # Errors If there is no socket, or it takes no data.
+    /// # Errors
+    /// If there is no socket, or it takes no data.
     pub(super) async fn send(&mut self, text: &str) -> io::Result<()> {
         let now = Instant::now();
         if self.retry_at.is_some_and(|retry_at| now < retry_at) {

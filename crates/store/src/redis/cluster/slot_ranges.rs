@@ -16,7 +16,8 @@ pub(super) struct SlotRange {
 
 /// Parses the reply of the node at `sender`.
 ///
-/// # Errors [`StoreError::Malformed`] for any other reply; [`StoreError::Refused`] if the node reports no slots.
+/// # Errors
+/// [`StoreError::Malformed`] for any other reply; [`StoreError::Refused`] if the node reports no slots.
 pub(super) fn parse_slot_ranges(reply: &Value, sender: &Address) -> Result<Vec<SlotRange>, StoreError> {
     let Value::Array(ranges) = reply else { return Err(malformed()) };
     if ranges.is_empty() {

@@ -56,7 +56,8 @@ impl ConnectTimeouts {
 
     /// Waits for a step of this many round trips.
     ///
-    /// # Errors The error of the step, or [`StoreError::Timeout`].
+    /// # Errors
+    /// The error of the step, or [`StoreError::Timeout`].
     pub(crate) async fn wait<T>(
         self,
         round_trips: u32,

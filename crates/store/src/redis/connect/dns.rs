@@ -32,7 +32,8 @@ struct CachedAddresses {
 impl CachedResolver {
     /// Returns at least one address, in the order of the DNS answer. The first lookup can take `first`.
     ///
-    /// # Errors If the lookup fails or takes too long, and none succeeded earlier.
+    /// # Errors
+    /// If the lookup fails or takes too long, and none succeeded earlier.
     pub(super) async fn addresses(
         &self,
         host: &str,

@@ -50,7 +50,8 @@ impl fmt::Debug for Endpoint {
 
 /// Returns the servers at the URLs of the options, with these credentials. Does not connect.
 ///
-/// # Errors [`OptionsError`] if a URL, a certificate or the password file is invalid.
+/// # Errors
+/// [`OptionsError`] if a URL, a certificate or the password file is invalid.
 pub(crate) fn endpoints(
     options: &RedisOptions,
     credentials: &Credentials,

@@ -60,7 +60,8 @@ pub(super) async fn run(node: Arc<NodeState>) {
 /// PINGs the connection that was idle longest, or opens one. Stops when a request arrives: the next batch detects a
 /// dead connection itself.
 ///
-/// # Errors Why no connection can be opened.
+/// # Errors
+/// Why no connection can be opened.
 async fn keep_alive(node: &NodeState) -> Result<(), StoreError> {
     let ping = async {
         let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;

@@ -86,7 +86,8 @@ fn log_requests(key_prefix: &str, slot: Option<u16>) -> [EncodedRequest; 3] {
 /// Has a server decide the hits of a probe; if `needs_log`, also those of a sliding log, whose commands the server may
 /// not allow.
 ///
-/// # Errors The first error of a call.
+/// # Errors
+/// The first error of a call.
 pub(crate) async fn check_writes<F: Future<Output = Result<RequestReply, StoreError>>>(
     key_prefix: &str,
     slot: Option<u16>,

@@ -41,7 +41,8 @@ impl SharedBreaker {
 
     /// Admits a call.
     ///
-    /// # Errors [`StoreError::Open`] with the cause while the breaker is open.
+    /// # Errors
+    /// [`StoreError::Open`] with the cause while the breaker is open.
     pub(super) fn admit(&self) -> Result<(), StoreError> {
         if !self.refuses_calls.load(Ordering::Relaxed) {
             return Ok(());

@@ -253,7 +253,8 @@ pub(crate) struct RequestReply {
 impl RequestReply {
     /// Returns `true` if the reset counter existed.
     ///
-    /// # Errors [`StoreError::Malformed`] if the script cannot have returned these integers.
+    /// # Errors
+    /// [`StoreError::Malformed`] if the script cannot have returned these integers.
     pub(crate) fn was_reset(&self) -> Result<bool, StoreError> {
         match *self.numbers {
             [0] => Ok(true),
@@ -264,7 +265,8 @@ impl RequestReply {
 
     /// Decodes the answer to a request with these charges.
     ///
-    /// # Errors [`StoreError::Malformed`] if the script cannot have returned these integers.
+    /// # Errors
+    /// [`StoreError::Malformed`] if the script cannot have returned these integers.
     pub(crate) fn outcomes(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let mut rest = self.numbers.as_slice();
         let mut outcomes = Outcomes::default();
@@ -282,7 +284,8 @@ impl RequestReply {
 
 /// Decodes the outcome of one charge.
 ///
-/// # Errors [`StoreError::Malformed`] if the script cannot have returned these integers.
+/// # Errors
+/// [`StoreError::Malformed`] if the script cannot have returned these integers.
 pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
     let mut numbers: SmallVec<[i64; 4]> = numbers.into();
     let mut verdict = Verdict::Fits;
@@ -301,8 +304,9 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
 
 /// Decodes the outcome of a charge after its undo.
 ///
-/// # Errors [`StoreError::Refused`] if the script could not undo the grant, [`StoreError::Malformed`] if it cannot have
-/// returned these integers.
+/// # Errors
+/// [`StoreError::Refused`] if the script could not undo the grant, [`StoreError::Malformed`] if it cannot have returned
+/// these integers.
 pub(crate) fn undone(charge: &Charge, answer: &RequestReply) -> Result<Outcome, StoreError> {
     let outcome = outcome(charge, &answer.numbers, answer.now_us)?;
     match outcome.verdict {

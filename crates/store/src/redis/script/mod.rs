@@ -94,7 +94,8 @@ impl BatchPlan {
 
     /// Splits the reply into the answers to the requests, in order of arrival.
     ///
-    /// # Errors [`StoreError::Malformed`] if the reply has another length.
+    /// # Errors
+    /// [`StoreError::Malformed`] if the reply has another length.
     pub(crate) fn split_reply<'a>(
         &self,
         requests: impl Iterator<Item = &'a EncodedRequest> + Clone,

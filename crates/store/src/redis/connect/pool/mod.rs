@@ -166,7 +166,8 @@ impl ConnectFailure {
 
 /// Returns a connection of the pool, or the failure of the last attempt to open one.
 ///
-/// # Errors [`StoreError::Timeout`] if there is neither by `deadline`.
+/// # Errors
+/// [`StoreError::Timeout`] if there is neither by `deadline`.
 pub(crate) async fn checkout(
     pool: &ConnectionPool,
     deadline: Instant,
