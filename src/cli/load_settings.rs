@@ -11,7 +11,7 @@ use crate::settings::{Settings, SettingsError, SettingsReport, Written, process_
 pub struct LoadedSettings {
     pub settings: Settings,
     pub report: SettingsReport,
-    /// Whether the environment was read as one of `envoyproxy/ratelimit`.
+    /// How the environment was read: as one of `envoyproxy/ratelimit`, or not.
     pub environment: EnvironmentUse,
     /// Variables of `envoyproxy/ratelimit` that were read.
     pub variables: Vec<&'static str>,

@@ -64,7 +64,7 @@ async fn hits_peeks_and_refunds_by_each_policy() {
         (Deny, refund, Verdict::Fits, 10),    // a refund is never denied
         (Local, take, Verdict::Fits, 7),
         (Local, Cost::PEEK, Verdict::Fits, 10),
-        (Local, refund, Verdict::Fits, 10), // an unused counter
+        (Local, refund, Verdict::Fits, 10), // an empty counter
         (Local, Cost::take(11), Verdict::Over, 10),
     ];
     for (policy, cost, verdict, remaining) in rows {
@@ -267,7 +267,7 @@ async fn only_the_unanswered_part_of_a_request_is_left_to_its_policy() {
         (5, Enforce, Error, Enforce, failed(), false),
         (5, Enforce, Error, IdleQuota, Ok([Fits, Fits]), true), // a shadow rule fails no request
         (5, Enforce, Deny, IdleQuota, Ok([Fits, Over]), true),
-        (0, Enforce, Allow, Enforce, Ok([Over, Fits]), false), // used up, whatever the other limit says
+        (0, Enforce, Allow, Enforce, Ok([Over, Fits]), false), // exhausted, whatever the other limit answers
         (0, Enforce, Error, Enforce, Ok([Over, Fits]), false),
         (0, Enforce, Local, Enforce, Ok([Over, Fits]), false),
         (0, IdleQuota, Error, Enforce, failed(), false),

@@ -269,7 +269,7 @@ mod tests {
             (1_000, 1_050, 1_100, 0, 50),
             (1_000, 1_000, 1_100, -50, 50),
             (1_000, 9_000, 1_000, 8_000, 0),
-            (1_000, 500, 900, -500, 0), // our clock was set back in between
+            (1_000, 500, 900, -500, 0), // the local clock was set back in between
         ];
         for (sent, at_server, received, ahead_us, uncertainty_us) in cases {
             assert_eq!(skew(sent, at_server, received), Skew { ahead_us, uncertainty_us });

@@ -172,7 +172,7 @@ fn an_undo_names_its_grant() {
         (of(Algorithm::FixedWindow), vec![28_333_334, 1], 28_333_334.0),
         (of(Algorithm::SlidingWindow), vec![28_333_334, 1, 0], 28_333_334.0),
         (of(Algorithm::SlidingLog), vec![1, T0 as i64 - 5, 0, 0], T0 as f64 - 5.0),
-        (of(Algorithm::Gcra), vec![T0 as i64 + 5], T0 as f64 + 5.0 - 1e6), // 1 s a unit
+        (of(Algorithm::Gcra), vec![T0 as i64 + 5], T0 as f64 + 5.0 - 1e6), // 1 s per unit
         (days(), vec![T0 as i64, 1], T0 as f64),
     ];
     for (kernel, numbers, grant_id) in cases {

@@ -1,7 +1,7 @@
 //! Checks the files in lua/ against each other and against the constants in Rust.
 //!
-//! After a change to a block between BEGIN and END, update its copies: `UPDATE_SCRIPTS=1 cargo test -p ratelimitd-store
-//! script::text`.
+//! After a change to a block between BEGIN and END, update its copies:
+//! `UPDATE_SCRIPTS=1 cargo test -p ratelimitd-store script::text`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
