@@ -1,12 +1,12 @@
-# The make targets of this project. Continuous integration runs those that .ci/run names.
+# Make targets of this project. Continuous integration runs the ones listed in .ci/run.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
-# The pinned compiler under the name that this machine has for it.
+# The pinned compiler, by its name on this machine.
 export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 
-# The address on which `make run` listens.
+# Listening address of `make run`.
 LISTEN ?= 127.0.0.1
 
 .PHONY: help doctor run test test-fast check-deploy check-cluster check-traefik lint audit bench bench-instructions \

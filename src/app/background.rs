@@ -1,6 +1,6 @@
-//! The background work: applies changes of the rules, the exceptions, the map of `/check` and the certificates, waits
-//! for Redis, watches its outages and restarts, removes expired counters and denials, warns before the calendars of the
-//! rules end, samples for the console.
+//! Work that no request waits for: applies changes of rules, exceptions, the `/check` map and certificates, waits for
+//! Redis, watches its outages and restarts, removes expired counters and denials, warns before the rules' calendars
+//! end, samples for the console.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +21,22 @@ use super::stores::{Restart, ServerChanges, Stores};
 use crate::decide::limiter::Rulebook;
 use crate::decide::{NotReadyReason, Readiness};
 
-/// One sweep removes a fraction of the expired entries; at this interval all are removed within half a minute.
+/// A sweep removes a fraction of the expired entries; at this interval all of them go within half a minute.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time between two probes, until Redis decides for the first time.
+/// Between two probes, until Redis first decides.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The time between two looks at the breakers and the connections of Redis.
+/// Between two checks of Redis's breakers and connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often servers that do not describe themselves are asked again, once for each interval.
+/// Retries for a server that cannot be described, one per interval.
 const MOST_UNANSWERED: u32 = 30;
-/// How many intervals pass before the clocks of the servers are compared with ours again.
+/// Intervals between two comparisons of the servers' clocks with this machine's.
 const LOOKS_FOR_CLOCKS: u32 = 60;
 
-/// The time between two looks at the calendars of the rules.
+/// Between two checks of the rules' calendars.
 const CALENDAR_INTERVAL: Duration = Duration::from_hours(24);
-/// The calendars end soon if they know less than a year.
+/// Calendars with less than this much left are about to end.
 const CALENDAR_RESERVE_US: u64 = 365 * 86_400 * 1_000_000;
 
 pub(super) struct Background {
@@ -46,11 +46,10 @@ pub(super) struct Background {
     pub(super) check_map: Option<CheckMapWatcher>,
     pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
-    /// The Redis store of the HTTP port, for probes: each gRPC worker has one of its own. `None`: memory keeps
-    /// counters.
+    /// The Redis store of the HTTP port, for probes: each gRPC worker has its own. `None`: counters are in memory.
     pub(super) http_store: Option<RedisStore>,
     pub(super) readiness: Readiness,
-    /// Whether the process stays ready while Redis does not answer.
+    /// `true` if the process stays ready while Redis does not answer.
     pub(super) ready_in_outage: bool,
     /// `None` without the admin port.
     pub(super) sampler: Option<Sampler>,
@@ -72,7 +71,7 @@ impl Background {
             },
             stop.cancelled(),
         );
-        // A denial that was cached may be of a limit that is now larger.
+        // A cached denial may be of a limit that is now larger.
         let denials = Arc::clone(&stores);
         let watch_exceptions = exceptions.watch(move || denials.purge_denials());
         let watch_store = async {
@@ -108,7 +107,7 @@ async fn sweep_forever(stores: &Stores) {
     }
 }
 
-/// Warns once a day while the calendars of the rules end soon. Never returns.
+/// Warns once a day while the rules' calendars are about to end. Never returns.
 async fn watch_calendars(rulebook: &Rulebook) {
     let mut ticks = ticks(CALENDAR_INTERVAL);
     loop {
@@ -126,8 +125,8 @@ fn end_soon(calendars_end_us: Option<u64>, now_us: u64) -> bool {
     calendars_end_us.is_some_and(|end_us| end_us < now_us.saturating_add(CALENDAR_RESERVE_US))
 }
 
-/// Waits until Redis decides, then reports ready and describes its servers. Returns whether the store has
-/// kept a sliding log.
+/// Waits until Redis decides, then reports ready and describes its servers. Returns `true` if the store has kept a
+/// sliding log.
 async fn wait_for_store(
     redis: &RedisStore,
     readiness: &Readiness,
@@ -142,18 +141,18 @@ async fn wait_for_store(
     kept_log
 }
 
-/// Once the first rules are in force, waits until the store does what they need. `kept_log`: whether it has kept a
-/// sliding log before.
+/// Once the first rules are loaded, waits until the store can do what they need. `kept_log`: `true` if it has kept a
+/// sliding log already.
 async fn wait_for_logs(kept_log: bool, redis: &RedisStore, readiness: &Readiness, rulebook: &Rulebook) {
-    // It fails only when the process ends.
+    // Fails only when the process ends.
     drop(readiness.subscribe().wait_for(|reasons| !reasons.contains_key(&NotReadyReason::NoRules)).await);
     if !kept_log && rulebook.rules().has_sliding_log() {
         wait_for_probe(redis, readiness, rulebook).await;
     }
 }
 
-/// Probes Redis until it decides, and meanwhile reports not ready. Returns whether it has kept a sliding
-/// log, which it must if a rule in force has one.
+/// Probes Redis until it decides, and reports not ready until then. Returns `true` if it has kept a sliding log, which
+/// is required if a current rule has one.
 async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Rulebook) -> bool {
     let mut known = None;
     let kept_log = loop {
@@ -184,7 +183,7 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
     kept_log
 }
 
-/// Ends outages, and reports them in `readiness` if it is given: once no worker has sent a call to a group of servers
+/// Ends outages. If `readiness` is given, reports an outage there once no worker has sent a call to a group of servers
 /// for a second. Never returns.
 async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
     let mut ticks = ticks(LOOK_INTERVAL);
@@ -202,9 +201,8 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
     }
 }
 
-/// Asks the servers for their descriptions again once a minute and when there are new connections to them. Logs which
-/// ones were restarted or have given their place to a replica, and which have a clock that now differs from ours. Never
-/// returns.
+/// Reads the servers' descriptions again once a minute, and when there are new connections to them. Logs which ones
+/// were restarted or failed over to a replica, and whose clock now differs from this machine's. Never returns.
 async fn watch_servers(redis: &RedisStore, stores: &Stores) {
     let mut ticks = ticks(LOOK_INTERVAL);
     let (mut known, mut unanswered, mut looks) = (redis.connections_opened(), 0, 0);
@@ -217,7 +215,7 @@ async fn watch_servers(redis: &RedisStore, stores: &Stores) {
         }
         looks = 0;
         let servers = redis.describe_servers().await;
-        // A server that is still loading its data does not describe itself yet, and is asked again.
+        // A server still loading its data cannot be described yet, and is asked again.
         let is_later = |report: &ServerReport| {
             report.description.as_ref().is_err_and(|error| !matches!(error.root(), StoreError::Forbidden(_)))
         };
@@ -246,14 +244,14 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// The servers that do not decide, where there are two backends, and the cause. The HTTP port shows it, so it has no
-/// address.
+/// Returns the failure's cause and, with two backends, the servers that cannot decide. The HTTP port shows it, so it
+/// has no address.
 fn shown(failure: &StoreFailure) -> String {
     let cause = failure.error.brief();
     failure.backends.as_ref().map_or_else(|| cause.to_owned(), |backends| format!("{backends}: {cause}"))
 }
 
-/// Why the store will not decide until an operator changes something, and the same in words; `None` for an outage.
+/// Returns why the store cannot decide until an operator acts, and the same in words; `None` for an outage.
 fn not_ready_reason(error: &StoreError) -> Option<(NotReadyReason, &'static str)> {
     match error {
         StoreError::Forbidden(_) => Some((

@@ -1,4 +1,4 @@
-//! The bounds of the process that are no settings: what it asks of the system (small pages, and open files, which are
+//! Bounds of the process that are not settings: what it asks of the system (small pages, and open files, which are
 //! divided among connections and everything else), and constants of its servers.
 
 use std::num::NonZeroUsize;
@@ -12,12 +12,12 @@ use crate::grpc::GrpcOptions;
 use crate::net::ConnectionBounds;
 use crate::settings::Settings;
 
-/// Far more connections than a fleet of Envoys opens; each connection costs some tens of kilobytes.
+/// Far more connections than a fleet of Envoys opens; each costs some tens of kilobytes.
 const MAX_GRPC_CONNECTIONS: usize = 10_000;
-/// Enough connections for probes, scrapers and people.
+/// Enough for probes, scrapers and people.
 const MAX_HTTP_CONNECTIONS: usize = 1_024;
 
-/// The most connections of each port.
+/// Maximum connections of each port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PortBounds {
     pub(super) grpc: ConnectionBounds,
@@ -26,7 +26,7 @@ pub(super) struct PortBounds {
     pub(super) metrics: ConnectionBounds,
 }
 
-/// Raises the soft limit of open files to the hard one. Returns the limit in force, and logs both.
+/// Raises the soft limit of open files to the hard one. Returns the resulting limit, and logs both.
 pub(super) fn raise_open_files() -> usize {
     let before = getrlimit(Resource::Nofile);
     let mut raised = before;
@@ -35,7 +35,7 @@ pub(super) fn raise_open_files() -> usize {
         tracing::warn!(%error, "the soft limit of open files cannot be raised to the hard limit");
     }
     let now = getrlimit(Resource::Nofile);
-    // No limit is `None`.
+    // `None` means unlimited.
     let number =
         |limit: Option<u64>| limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let limit = number(now.current);
@@ -44,8 +44,8 @@ pub(super) fn raise_open_files() -> usize {
 }
 
 impl PortBounds {
-    /// A quarter of the open files is reserved for Redis, rule files and listeners, so that no number of connections
-    /// takes it. The port for metrics alone, which few processes have, uses a little of this quarter.
+    /// Reserves a quarter of the open files for Redis, rule files and listeners, so that connections never take it. The
+    /// port for metrics only, which few processes have, uses a little of this quarter.
     pub(super) fn within(open_files: usize, per_address: Option<NonZeroUsize>) -> Self {
         let http = (open_files / 8).clamp(1, MAX_HTTP_CONNECTIONS);
         let admin = (open_files / 16).clamp(1, MAX_HTTP_CONNECTIONS);
@@ -61,28 +61,26 @@ impl PortBounds {
     }
 }
 
-/// Makes the kernel back the memory of this process with pages of 4 KiB only. Memory that is in use stays as it is, so
-/// call it first.
+/// Makes the kernel back the memory of this process with pages of 4 KiB only. Memory in use stays as it is, so call it
+/// first.
 ///
-/// The allocator keeps the free memory of each thread between memory that is in use. A huge page of 2 MiB is resident
-/// as a whole, also where a thread has used one block of it: the service then needs twice the memory, in steps that
-/// look like a leak.
+/// The allocator keeps each thread's free memory between memory in use. A huge page of 2 MiB is resident as a whole,
+/// even if a thread uses one block of it: the service then needs twice the memory, in steps that look like a leak.
 ///
 /// # Errors
-/// When the kernel refuses, as one built without huge pages does.
+/// If the kernel refuses, as one built without huge pages does.
 pub fn refuse_huge_pages() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true)?;
     Ok(())
 }
 
-/// The bytes of the requests of all ports that have arrived in part. Room for 64 of the longest messages that settings
-/// allow.
+/// Bytes of partially received requests on all ports: room for 64 of the longest messages that settings allow.
 pub(super) const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
-/// How long a burst lasts at most until all of its calls have started, in timeouts of the store: a little less than the
-/// breaker takes to open when Redis hangs. If calls still wait then, more arrive than can be decided.
+/// Maximum time for all calls of a burst to start, in store timeouts: a little less than the breaker takes to open when
+/// Redis hangs. If calls still wait then, more arrive than can be decided.
 const BURST_IN_TIMEOUTS: u32 = 3;
-/// The longest hold, for a store with a long timeout.
+/// Longest hold, for a store with a long timeout.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// A Redis Cluster has at least three primaries.
 const LEAST_PRIMARIES: usize = 3;
@@ -101,9 +99,9 @@ pub(super) fn grpc_options(Settings { server, store, .. }: &Settings) -> GrpcOpt
     }
 }
 
-/// The number of decisions that Redis gets at once from a worker, if each of its connections has a full batch in
-/// flight. More decisions would only wait in the queue while their time limits run. The queue must have room for all of
-/// them: they may arrive before the first is sent.
+/// Returns how many decisions Redis gets from a worker if each of its connections has a full batch in flight. More
+/// would only wait in the queue while their time limits run. The queue must have room for all of them: they may arrive
+/// before the first is sent.
 fn decisions_at_once(redis: &RedisOptions) -> NonZeroUsize {
     let servers = match redis.topology {
         Topology::Standalone | Topology::Sentinel(_) => 1,
@@ -119,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_ports_leave_a_quarter_of_the_open_files() {
-        // Open files; connections for gRPC, HTTP and admin.
+        // (open files, connections for gRPC, HTTP and admin)
         let table = [
             (0, [1, 1, 1]),
             (256, [144, 32, 16]),

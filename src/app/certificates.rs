@@ -1,5 +1,5 @@
-//! TLS of the ports: loads the certificates, puts changed files in force while the process runs, and records the result
-//! of each attempt.
+//! TLS of the ports: loads the certificates, applies changed files while the process runs, and records the result of
+//! each attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::net::tls_port::{HandshakeBounds, HandshakeThread, HandshakeThreadErro
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 
-/// Why there is no TLS at the start.
+/// Why TLS could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsStartError {
-    /// A file cannot be used; `setting` names it.
+    /// A file is invalid; `setting` names it.
     #[error("{setting}: {cause}")]
     File { setting: String, cause: FileError },
     #[error("the thread of the TLS handshakes: {0}")]
@@ -43,14 +43,14 @@ pub(super) struct TlsPorts {
     pub(super) handshakes: Option<HandshakeThread>,
 }
 
-/// The certificates of one port, for the admin page.
+/// A port's certificates, for the admin page.
 #[derive(Clone, Debug)]
 pub(super) struct TlsStatus {
     pub(super) port: Port,
     pub(super) settings: ServerTls,
     pub(super) certificate: CertificateFacts,
     pub(super) authorities: Vec<CertificateFacts>,
-    /// The reason of an error names the setting and the file.
+    /// An error's reason names the setting and the file.
     pub(super) load: LoadStatus<String>,
 }
 
@@ -64,10 +64,10 @@ struct TlsPort {
 }
 
 impl TlsPorts {
-    /// Loads the certificates of every port that has some. The bounds are those of the ports' connections.
+    /// Loads the certificates of every port with TLS. The bounds are those of the ports' connections.
     ///
     /// # Errors
-    /// The first file that cannot be used, or that there is no thread for the handshakes.
+    /// The first invalid file, or that the handshake thread could not start.
     pub(super) fn load(
         server: &Server,
         bounds: &PortBounds,
@@ -89,7 +89,7 @@ impl TlsPorts {
         Ok(Self { ports: with_tls.collect::<Result<_, _>>()?, handshakes: Some(handshakes) })
     }
 
-    /// The TLS of a port; `None` where it is clear text.
+    /// `None` if the port is clear text.
     pub(super) fn of_port(&self, port: Port) -> Option<PortTls> {
         self.ports.iter().find(|tls| tls.meter.port() == port).map(|tls| tls.tls.clone())
     }
@@ -99,7 +99,7 @@ impl TlsPorts {
         self.ports.iter().map(|port| Arc::clone(&port.status)).collect()
     }
 
-    /// Puts changed files in force. Returns only without files.
+    /// Applies changed files. Returns only if there are none to watch.
     pub(super) async fn watch(mut self) {
         if !self.ports.is_empty() {
             check_forever(move || self.ports.iter_mut().for_each(TlsPort::check_files)).await;
@@ -141,7 +141,7 @@ impl TlsPort {
         Ok(Self { protocol, files, tls, meter, status: Arc::new(Mutex::new(status)) })
     }
 
-    /// Puts changed files in force. Blocks on the file system.
+    /// Applies changed files. Blocks on the file system.
     fn check_files(&mut self) {
         let Change::Loaded(loaded) = self.files.check(monotonic(), |tls| tls.load(self.protocol)) else {
             return;
@@ -172,7 +172,7 @@ impl TlsPort {
 }
 
 impl TlsStatus {
-    /// Refuses an expired certificate while the one in force is valid: every client would refuse it.
+    /// Refuses an expired certificate while the current one is valid: every client would reject it.
     fn unless_worse(&self, loaded: LoadedTls, now_s: u64) -> Result<LoadedTls, TlsFileError> {
         let new = &loaded.certificate;
         if !new.has_expired_at(now_s) || !self.certificate.is_valid_at(now_s) {
@@ -188,7 +188,7 @@ fn setting_of(port: Port, error: &TlsFileError) -> String {
     format!("server.{}.tls.{}", port.name(), error.setting.name())
 }
 
-/// Logs the certificates that are now in force, and shows when they expire.
+/// Logs the current certificates, and exports when they expire.
 fn report_loaded(meter: &TlsMeter, loaded: &LoadedTls, now_us: u64) {
     let certificate = &loaded.certificate;
     let port = meter.port().name();
@@ -207,7 +207,7 @@ fn report_loaded(meter: &TlsMeter, loaded: &LoadedTls, now_us: u64) {
     }
 }
 
-/// In UTC; times before 1970 are shown as 1970, and those after 9999 as the end of 9999.
+/// In UTC; clamped to the years 1970 to 9999.
 pub(super) fn date(seconds: i64) -> String {
     const LAST_S: u64 = 253_402_300_799;
     let seconds = u64::try_from(seconds).unwrap_or(0).min(LAST_S);

@@ -1,4 +1,4 @@
-//! The map of `/check`: loads its file, and applies changes while the process runs.
+//! Loads the `/check` map from its file, and applies changes while the process runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::decide::limiter::Rulebook;
 use crate::http::CheckOptions;
 use crate::settings::Check;
 
-/// Reads the map of `/check`.
+/// Reads the `/check` map.
 ///
 /// # Errors
-/// [`MapError`] for the first mistake, which can be a field that no request has.
+/// [`MapError`] for the first mistake, such as a field that no request has.
 pub fn load_check_map(path: &Path) -> Result<RequestMap, MapError> {
     Map::load(path)?.for_requests()
 }
 
-/// The map in force and its file.
+/// The current map and its file.
 #[derive(Debug)]
 pub(super) struct CheckMapWatcher {
     settings: Check,
@@ -33,7 +33,7 @@ impl CheckMapWatcher {
     /// Loads the map for the first time.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// If it is invalid.
     pub(super) fn start(settings: &Check, rulebook: &Arc<Rulebook>) -> Result<Self, MapError> {
         let (file, map) = Watched::start(settings.map.clone(), |path| load_check_map(path));
         let map = map?;
@@ -64,7 +64,7 @@ impl CheckMapWatcher {
     }
 }
 
-/// Warns of what lets requests pass without a limit. The rules of an xDS server may come later.
+/// Warns of whatever lets requests pass unlimited. An xDS server's rules may come later.
 fn warn_of(map: &RequestMap, rulebook: &Rulebook) {
     for warning in map.warnings() {
         tracing::warn!("the map of /check: {warning}");

@@ -1,4 +1,4 @@
-//! Makes the console of this process: its name, its id, and the key of its tags.
+//! Creates the console of this process: its name, its id, and the key of its tags.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::console::{Console, ConsoleOptions, Instance, ValuesNeed};
 use crate::http::{Token, make_own_token};
 use crate::settings::Settings;
 
-/// Random bytes of an instance's id.
+/// Random bytes of an instance id.
 const ID_BYTES: usize = 4;
 
-/// The token that the service makes for itself, where there is an admin port and a place to keep it. It is also the key
-/// of the tags, so that a key has the same tag after a restart.
+/// Returns the token that the service generates for itself, if there are an admin port and a place to keep it. It is
+/// also the key of the tags, so that a key has the same tag after a restart.
 ///
 /// # Errors
-/// When the system has no random numbers.
+/// If the system cannot provide random bytes.
 pub(super) fn own_token(settings: &Settings) -> Result<Option<Token>, AppError> {
     let Some(address) = &settings.server.admin.address else { return Ok(None) };
     match make_own_token(address, random()?) {
@@ -36,10 +36,10 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], AppError> {
     Ok(bytes)
 }
 
-/// `secret`: the key of secret values. With it the tags of all instances agree.
+/// `secret`: the key of secret values. With it all instances have the same tags.
 ///
 /// # Errors
-/// When the system has no random numbers.
+/// If the system cannot provide random bytes.
 pub(super) fn make_console(
     settings: &Settings,
     secret: Option<HashKey>,
@@ -52,7 +52,7 @@ pub(super) fn make_console(
     let needs = match (&admin.access.operator_token_file, &admin.access.token_file) {
         (Some(_), _) => ValuesNeed::OperatorToken,
         (None, Some(_)) => ValuesNeed::Token,
-        // The page asks for it like for that of operators.
+        // The page asks for it as it does for the operators' token.
         (None, None) if own_token.is_some() => ValuesNeed::OperatorToken,
         (None, None) => ValuesNeed::Never,
     };

@@ -1,4 +1,4 @@
-//! The endpoints of the admin port.
+//! Lists the endpoints of the admin port.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn json_page(
     Endpoint { path, summary, content_type: "application/json", render }
 }
 
-/// Explains requests by the rules in force.
+/// Explains requests by the current rules.
 pub(super) fn explain(rules: ActiveRules) -> Explain {
     Arc::new(move |request| {
         let applied = Arc::clone(&rules.status.lock().applied);

@@ -1,5 +1,5 @@
-//! The exceptions in force: loads their files, applies changes while the process runs, and tells the log, the metrics
-//! and the admin page about them. Rules and exceptions are replaced apart: each keeps the other.
+//! The current exceptions: loads their files, applies changes while the process runs, and reports them to the log, the
+//! metrics and the admin page. Rules and exceptions are replaced independently.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::load_status::LoadStatus;
 use crate::decide::limiter::Rulebook;
 use crate::telemetry::metrics::Metrics;
 
-/// Why the process cannot start with these exceptions, or a command cannot use them.
+/// Why a process cannot start, or a command cannot run, with these exceptions.
 #[derive(Debug, thiserror::Error)]
 #[error("exceptions.path: the exceptions at {} cannot be used:\n{problems}", path.display())]
 pub struct ExceptionsError {
@@ -29,7 +29,7 @@ pub struct ExceptionsError {
 /// Reads exceptions once, for a command.
 ///
 /// # Errors
-/// [`ExceptionsError`] if they cannot be used.
+/// [`ExceptionsError`] if they are invalid.
 pub fn read_exceptions(path: &Path, scope: ExceptionScope<'_>) -> Result<LoadedExceptions, ExceptionsError> {
     let loaded = load_exceptions(path, scope, &LoadedExceptions::default());
     loaded.map_err(|problems| ExceptionsError { path: path.to_owned(), problems })
@@ -40,11 +40,11 @@ pub fn read_exceptions(path: &Path, scope: ExceptionScope<'_>) -> Result<LoadedE
 pub(super) struct ExceptionsStatus {
     pub(super) load: LoadStatus<Problems>,
     pub(super) loaded: Arc<LoadedExceptions>,
-    /// What the rows name and the rules in force do not have, and other probable mistakes.
+    /// Names in the files that the current rules do not have, and other probable mistakes.
     pub(super) warnings: Problems,
 }
 
-/// When the exceptions in force were last known to be those of the files. The metrics exist before the exceptions.
+/// When the current exceptions last matched the files. The metrics exist before the exceptions do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfirmedAt(Arc<AtomicU64>);
 
@@ -63,7 +63,7 @@ pub(super) struct ActiveExceptions {
     confirmed_at: ConfirmedAt,
 }
 
-/// The exceptions in force and their files.
+/// The current exceptions and their files.
 #[derive(Debug)]
 pub(super) struct ExceptionWatcher {
     pub(super) active: ActiveExceptions,
@@ -75,7 +75,7 @@ impl ExceptionWatcher {
     /// Loads the exceptions at `path` for the first time.
     ///
     /// # Errors
-    /// When they cannot be used: without them a customer would have another limit, and who is blocked would not be.
+    /// If a file is invalid: starting without it would unblock clients, and change customers' limits.
     pub(super) fn start(
         path: Option<&Path>,
         rulebook: &Arc<Rulebook>,
@@ -86,7 +86,7 @@ impl ExceptionWatcher {
         let active = ActiveExceptions { rulebook, metrics, status, confirmed_at };
         let Some(path) = path else { return Ok(Self { active, reloader: None }) };
         match ExceptionReloader::start(path, SystemClock.now_us()) {
-            // Nothing is to be told: no request has met exceptions before.
+            // Nothing to notify: no request has used exceptions yet.
             Ok((reloader, loaded)) => {
                 active.replace(loaded, || {});
                 Ok(Self { active, reloader: Some(Box::new(reloader)) })
@@ -95,13 +95,12 @@ impl ExceptionWatcher {
         }
     }
 
-    /// Whether the settings name files.
+    /// `true` if the settings name files.
     pub(super) fn has_files(&self) -> bool {
         self.reloader.is_some()
     }
 
-    /// Applies changes. Calls `on_change` after each change, once the exceptions are in force. Returns only without
-    /// files.
+    /// Applies changes. Calls `on_change` after each one, once it has taken effect. Returns only if there are no files.
     pub(super) async fn watch(self, on_change: impl Fn() + Send + 'static) {
         let Self { active, reloader } = self;
         let Some(mut reloader) = reloader else { return };
@@ -141,8 +140,8 @@ impl ActiveExceptions {
         }
     }
 
-    /// Puts exceptions in force, then calls `on_change`, then frees the old ones, for which it may wait a second. Call
-    /// it from one thread at a time.
+    /// Applies exceptions, then calls `on_change`, then frees the old ones, which can wait a second. Call it from one
+    /// thread at a time.
     fn replace(&self, loaded: Arc<LoadedExceptions>, on_change: impl FnOnce()) {
         let old = self.rulebook.replace_exceptions(Arc::clone(&loaded.exceptions));
         on_change();
@@ -166,14 +165,14 @@ impl ActiveExceptions {
         old.free_when_unused();
     }
 
-    /// Compares the exceptions in force with new rules. Call it after the rules are in force.
+    /// Checks the current exceptions against new rules. Call it after the rules are applied.
     pub(super) fn compare_with_rules(&self) {
         let loaded = Arc::clone(&self.status.lock().loaded);
         let warnings = self.warnings(&loaded);
         self.status.lock().warnings = warnings;
     }
 
-    /// Without rules every row would be a mistake.
+    /// Without rules every exception would be a mistake.
     fn warnings(&self, loaded: &LoadedExceptions) -> Problems {
         if self.rulebook.has_rules() {
             check_against_rules(loaded, &self.rulebook.rules())
@@ -187,7 +186,7 @@ impl ActiveExceptions {
     }
 }
 
-/// The line of the audit log. It has no value of a row: a value may be a secret, or a person.
+/// Writes the audit log line. It contains no value: a value can be a secret, or a person.
 fn tell_file(file: &FileSummary) {
     let of_kind = |wanted| file.kinds.iter().find(|(kind, _)| *kind == wanted).map_or(0, |(_, rows)| rows);
     tracing::info!(

@@ -1,19 +1,18 @@
-//! What became of the attempts to load files that change while the process runs: rules, exceptions and certificates.
+//! Records attempts to load files that change while the process runs: rules, exceptions and certificates.
 
-/// The attempts to load something. `E` says why an attempt failed. Times are microseconds since the Unix epoch.
+/// Attempts to load something. `E` is the reason of a failure. Times are microseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadStatus<E> {
-    /// When the version in force was loaded; 0 if none ever was.
+    /// When the current version was loaded; 0 if none was.
     pub(super) loaded_at_us: u64,
-    /// Why the newest version is not in force; `None` if it is.
+    /// Why the newest version was not applied; `None` if it was.
     pub(super) last_error: Option<LoadError<E>>,
     pub(super) loads_ok: u64,
     pub(super) loads_failed: u64,
-    /// Whether the files changed and are not read yet: a writer may not have finished.
+    /// `true` if the files changed but are unread: a writer may not have finished.
     pub(super) has_unread_change: bool,
 }
 
-/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadError<E> {
     pub(super) at_us: u64,
@@ -27,12 +26,12 @@ impl<E> Default for LoadStatus<E> {
 }
 
 impl<E> LoadStatus<E> {
-    /// Whether the newest version is in force, as far as the last check of the files tells.
+    /// `true` if the newest version is current, as far as the last check of the files can tell.
     pub(super) fn is_newest(&self) -> bool {
         self.last_error.is_none() && !self.has_unread_change
     }
 
-    /// Records that a new version was put in force.
+    /// Records that a new version was applied.
     pub(super) fn record_loaded(&mut self, now_us: u64) {
         self.loaded_at_us = now_us;
         self.last_error = None;
@@ -40,7 +39,7 @@ impl<E> LoadStatus<E> {
         self.has_unread_change = false;
     }
 
-    /// Records that a new version cannot be used.
+    /// Records that a new version is invalid.
     pub(super) fn record_failed(&mut self, reason: E, now_us: u64) {
         self.last_error = Some(LoadError { at_us: now_us, reason });
         self.loads_failed += 1;

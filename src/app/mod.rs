@@ -1,20 +1,8 @@
-//! The wiring: the only module that names the concrete types together. It also fixes the order of start and stop.
+//! Wires the process: the only module that names all concrete types. It also fixes the order of startup and shutdown.
 //!
-//! Start: metrics, rules, stores, ports; then everything serves (`run.rs`). Stop: report not ready, go on answering for
-//! the drain time, close the gRPC port, finish the calls in flight, then stop the HTTP ports and the background work.
-//!
-//! `run` serves all ports, and `background` does the work that no request waits for. `bounds` has what the process asks
-//! of the system, and the bounds of its ports.
-//!
-//! Rules: `rule_source` reads them from files and applies changes, `xds_rules` takes them from an xDS server,
-//! `active_rules` puts them in force. `exceptions` does the same for exceptions, `certificates` for those of TLS,
-//! `check_map` for the map of `/check`; `load_status` records the attempts.
-//!
-//! Counters: `stores` makes what the process shares, `worker_store` the store of one worker.
-//!
-//! The console: `console_start` makes it, `sampler` tells it each second what the process has done.
-//!
-//! The admin port: `endpoints` names its paths, `status` makes its JSON pages.
+//! Startup: metrics, rules, stores, ports; then everything serves (`run.rs`). Shutdown: report not ready, keep
+//! answering for the drain time, close the gRPC port, finish the calls in flight, then stop the HTTP ports and the
+//! background work.
 
 mod active_rules;
 mod background;
@@ -65,7 +53,7 @@ use map::MapError;
 use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
 
-/// Why the process cannot start, or must end.
+/// Why the process cannot start, or must exit.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     #[error("the metrics cannot be set up: {0}")]
@@ -116,7 +104,7 @@ impl AppError {
         Self::AdminToken { setting, cause }
     }
 
-    /// The setting whose value is at fault, where it is one.
+    /// Returns the invalid setting, if a setting is the cause.
     #[must_use]
     pub fn setting(&self) -> Option<&str> {
         match self {
@@ -154,30 +142,28 @@ pub struct App {
 struct Ports {
     grpc: PortListener,
     http: PortListener,
-    /// `None` where the admin port is switched off.
+    /// `None` if the admin port is off.
     admin: Option<PortListener>,
-    /// `None` where the metrics have no port of their own.
+    /// `None` if the metrics do not have their own port.
     metrics: Option<PortListener>,
 }
 
-/// The addresses of the listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// The port of `ShouldRateLimit`.
+    /// Serves `ShouldRateLimit`.
     pub grpc: ListenAddress,
-    /// `/json`, health, metrics.
+    /// Serves `/json`, health and metrics.
     pub http: ListenAddress,
-    /// The admin port; `None` where it is switched off.
+    /// `None` if the admin port is off.
     pub admin: Option<ListenAddress>,
-    /// The port for metrics alone; `None` where it is switched off.
+    /// Serves metrics only; `None` if off.
     pub metrics: Option<ListenAddress>,
 }
 
-/// Starts to write logs, panics included, to standard error. Call it once, and [`LogQueue::flush`] before the process
-/// ends.
+/// Starts logging, including panics, to standard error. Call it once, and [`LogQueue::flush`] before the process exits.
 ///
 /// # Errors
-/// When the process has a log already.
+/// If the process already has a log.
 pub fn start_logging(log: &Log) -> Result<LogQueue, SetGlobalDefaultError> {
     let queue = logging::init(&log.level, log.format)?;
     logging::log_panics();
@@ -189,7 +175,7 @@ impl App {
     /// counted.
     ///
     /// # Errors
-    /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
+    /// [`AppError`] if the rules or the certificates are invalid, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let bounds = PortBounds::within(bounds::raise_open_files(), settings.server.connections_per_address);
         let reasons: &[_] = match settings.store.kind {
@@ -260,10 +246,10 @@ impl App {
         })
     }
 
-    /// The bound addresses. Port 0 in the settings is a free port here.
+    /// Returns the bound addresses, with the port that the system chose for port 0.
     ///
     /// # Errors
-    /// When the system does not report an address.
+    /// If the system does not report an address.
     pub fn addresses(&self) -> io::Result<Addresses> {
         Ok(Addresses {
             grpc: self.ports.grpc.address()?,
@@ -281,10 +267,10 @@ impl Ports {
             let bound = PortListener::bind(address, server.listen, access).await;
             bound.map_err(|cause| AppError::Bind { setting, address: address.clone(), cause })
         };
-        // Only the user of this process can open a Unix socket.
+        // Only this process's user can open a Unix socket.
         let own_user = SocketAccess::OwnUser;
         Ok(Self {
-            // Like envoyproxy/ratelimit, leave the mode of a Unix socket to the umask: proxies run as other users.
+            // As in envoyproxy/ratelimit, the umask sets the mode of a Unix socket: proxies run as other users.
             grpc: bind("server.grpc.address", &server.grpc.address, SocketAccess::Umask).await?,
             http: bind("server.http.address", &server.http_address, own_user).await?,
             admin: match &server.admin.address {

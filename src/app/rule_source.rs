@@ -1,5 +1,5 @@
-//! Where the rules come from: files that are watched, or an xDS server. Applies changes while the process runs.
-//! Commands read once the rules that a service with the same settings would use.
+//! Reads rules from their source, watched files or an xDS server, and applies changes while the process runs. Commands
+//! read once the rules that a service with the same settings would use.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub struct RuleStartError {
     problems: Problems,
 }
 
-/// How the settings say that rule files are loaded.
+/// Returns the load options for rule files in the settings.
 #[must_use]
 pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
     LoadOptions {
@@ -40,7 +40,7 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
     }
 }
 
-/// The rules in force and their source.
+/// The current rules and their source.
 #[derive(Debug)]
 pub(super) struct RuleWatcher {
     pub(super) active: ActiveRules,
@@ -51,17 +51,17 @@ pub(super) struct RuleWatcher {
 pub(super) enum RuleSource {
     Files {
         reloader: Box<Reloader>,
-        /// Whether changes take effect.
+        /// `true` if changes take effect.
         is_watched: bool,
     },
     Xds(Box<XdsSource>),
 }
 
 impl RuleWatcher {
-    /// Loads the first rules from files. Rules of a server come later: the process may be ready before.
+    /// Loads the first rules from files. A server's rules come later: the process may be ready before.
     ///
     /// # Errors
-    /// When they cannot be used, and the settings do not let the process start without rules.
+    /// If they are invalid, and the settings do not let the process start without rules.
     pub(super) fn start(
         settings: &Settings,
         options: LoadOptions,
@@ -79,7 +79,7 @@ impl RuleWatcher {
         }
         let (reloader, loaded) = Reloader::start(std::slice::from_ref(&rules.path), options);
         match loaded {
-            // Nothing is to be told: no request has met rules before.
+            // Nothing to notify: no request has used rules yet.
             Ok(loaded) => active.replace(loaded, || {}),
             Err(problems) if rules.directory.may_start_without_rules() => {
                 readiness.set(NotReadyReason::NoRules);
@@ -91,7 +91,7 @@ impl RuleWatcher {
         Ok(Self { active, source })
     }
 
-    /// The state of the client of an xDS server; `None` for files.
+    /// State of the xDS client; `None` for files.
     pub(super) fn xds_state(&self) -> Option<XdsState> {
         match &self.source {
             RuleSource::Files { .. } => None,
@@ -99,7 +99,7 @@ impl RuleWatcher {
         }
     }
 
-    /// Applies changes until `end`. Calls `on_change` after each change, once its rules are in force.
+    /// Applies changes until `end`. Calls `on_change` after each one, once its rules have taken effect.
     pub(super) async fn watch(self, on_change: impl Fn() + Send + 'static, end: impl Future<Output = ()>) {
         let Self { active, source } = self;
         match source {
@@ -150,7 +150,7 @@ pub struct ReadRules {
     pub server: Option<(String, String)>,
 }
 
-/// Why the rules of the settings cannot be read or used.
+/// Why the rules of the settings are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadRulesError {
     #[error("rules.path: {}\n{problems}", path.display())]
@@ -166,7 +166,7 @@ pub enum ReadRulesError {
 }
 
 impl ReadRulesError {
-    /// The problems of the rules; `None` if they could not be read.
+    /// Returns the problems of the rules; `None` if they were unreadable.
     #[must_use]
     pub fn problems(&self) -> Option<&Problems> {
         match self {
@@ -179,7 +179,7 @@ impl ReadRulesError {
 /// Reads the rules of the settings: files, or the first answer of the xDS server.
 ///
 /// # Errors
-/// [`ReadRulesError`] if they cannot be read or used.
+/// [`ReadRulesError`] if they are unreadable or invalid.
 pub async fn read_rules(settings: &Settings, options: LoadOptions) -> Result<ReadRules, ReadRulesError> {
     let settings = &settings.rules;
     let Some(xds) = &settings.xds else {

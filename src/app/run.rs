@@ -1,4 +1,4 @@
-//! Serves all ports until the process is told to stop, or until a part that must run ends.
+//! Serves all ports until shutdown, or until a required part ends.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,15 +31,14 @@ use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
 
-/// The steps of a shutdown.
+/// Steps of a shutdown.
 #[derive(Debug, Default)]
 struct Shutdown {
     /// Closes the gRPC port and finishes the calls in flight.
     grpc: CancellationToken,
     /// Stops the rest once the gRPC port is closed, so that the health endpoints answer until then.
     rest: CancellationToken,
-    /// Ends the sending of metrics and traces once the last request is answered, so that what is sent has every
-    /// request.
+    /// Ends the export of metrics and traces after the last answer, so that every request is included.
     exporters: CancellationToken,
 }
 
@@ -47,7 +46,7 @@ impl App {
     /// Serves until `stop`, then drains and ends.
     ///
     /// # Errors
-    /// [`AppError`] when a part that must run ends.
+    /// [`AppError`] if a required part ends.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
@@ -120,7 +119,7 @@ impl App {
         Ok(())
     }
 
-    /// The gRPC port. Every worker makes its own store and handler on its own runtime.
+    /// Returns the gRPC port. Every worker creates its own store and handler on its own runtime.
     fn grpc_service(&self, unfinished: UnfinishedBytes) -> GrpcService<WorkerStore> {
         let stores = Arc::clone(&self.stores);
         let make_handler = self.handler_factory(Transport::Grpc);
@@ -190,7 +189,7 @@ impl App {
         }
     }
 
-    /// The HTTP port. What its clients send and hyper refuses counts as what its endpoints refuse.
+    /// Returns the HTTP port. Requests refused by hyper count like those refused by its endpoints.
     fn public_service(&self, store: WorkerStore, unfinished: &UnfinishedBytes) -> HttpService {
         let handler = self.handler_factory(Transport::Http)(store);
         let failures = Some(handler.failures.clone());
@@ -211,7 +210,7 @@ impl App {
         }
     }
 
-    /// `stop` ends the streams of the console.
+    /// `stop` ends the console's streams.
     fn admin_router(&self, redis: Option<RedisStore>, stop: &CancellationToken) -> Router {
         let key_prefix = match &redis {
             Some(_) => self.settings.store.redis.key_prefix.clone(),
@@ -274,7 +273,7 @@ async fn drain(readiness: &Readiness, time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Fails when `failed` resolves before `stop`: a store with a failed task answers slowly or not at all.
+/// Fails if `failed` resolves before `stop`: a store with a failed task answers slowly or not at all.
 async fn fail_with_task(
     failed: impl Future<Output = BoxError>,
     stop: &CancellationToken,

@@ -1,4 +1,4 @@
-//! Tells the console once a second what the process has done and how it is.
+//! Reports once a second to the console what the process has done and how it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::xds::XdsState;
 const SECOND: Duration = Duration::from_secs(1);
 const MICROSECONDS: u64 = 1_000_000;
 
-/// The parts that the console is told about.
+/// The sampled parts.
 #[derive(Debug)]
 pub(super) struct Sampler {
     pub(super) console: Arc<Console>,
@@ -40,7 +40,7 @@ impl Sampler {
     /// Samples once a second. Never returns.
     pub(super) async fn run(self) {
         let mut ticks = tokio::time::interval_at(Instant::now() + SECOND, SECOND);
-        // Seconds that were missed are told as seconds without requests, so that the time axis stays right.
+        // Missed seconds are reported as seconds without requests, so that the time axis stays right.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut last: Option<Instant> = None;
         loop {
@@ -118,7 +118,7 @@ fn rules_observed(status: &RulesStatus, xds: Option<&XdsState>) -> RulesObserved
     }
 }
 
-/// Program, version and topology of the first server that described itself.
+/// Returns program, version and topology of the first server with a description.
 fn server_text(redis: &RedisView) -> Option<String> {
     let described = redis.servers.iter().find_map(|report| report.description.as_ref().ok());
     described.map(|description| format!("{}, {}", description.server, redis.main.topology))

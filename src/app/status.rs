@@ -1,4 +1,4 @@
-//! The JSON pages of the admin port, as pure functions of the state that they show.
+//! Builds the admin port's JSON pages, as pure functions of the state that they show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::exceptions::ExceptionsStatus;
 use super::load_status::LoadStatus;
 use crate::xds::XdsStatus;
 
-/// The stores of the process at one moment. Contains nothing secret.
+/// A snapshot of the process's stores. Contains nothing secret.
 #[derive(Debug)]
 pub(super) struct StoreView {
     pub(super) memory: MemoryStats,
@@ -30,16 +30,16 @@ pub(super) struct StoreView {
 #[derive(Debug)]
 pub(super) struct RedisView {
     pub(super) main: RedisBackendView,
-    /// The servers for limits of one second, where they have servers of their own.
+    /// Servers for one-second limits, if they are separate.
     pub(super) per_second: Option<RedisBackendView>,
     /// The name under which Redis caches the script.
     pub(super) script: String,
     /// Empty until Redis has answered once.
     pub(super) servers: Vec<ServerReport>,
-    /// The nodes of every worker. The address is empty where there is just one server.
+    /// The nodes of every worker. A single server has an empty address.
     pub(super) nodes: Vec<(String, BreakerState)>,
     pub(super) last_outage: Option<Outage>,
-    /// Restarts of the servers that were noticed.
+    /// Server restarts noticed.
     pub(super) restarts: u64,
     pub(super) denials: Option<DenyCacheStats>,
 }
@@ -47,7 +47,7 @@ pub(super) struct RedisView {
 #[derive(Debug)]
 pub(super) struct RedisBackendView {
     pub(super) topology: &'static str,
-    /// The URLs without credentials.
+    /// URLs without credentials.
     pub(super) addresses: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ fn redis_section(redis: &RedisView) -> Value {
     })
 }
 
-/// Whether Redis was reached and no outage lasts.
+/// `true` if Redis was reached and there is no outage.
 pub(super) fn redis_answers(redis: &RedisView) -> bool {
     !redis.servers.is_empty() && redis.last_outage.as_ref().is_none_or(|outage| outage.is_over)
 }
@@ -104,7 +104,7 @@ fn server_section(report: &ServerReport) -> Value {
     }
 }
 
-/// For every node, the number of workers whose breaker is in each state.
+/// Counts for each node the workers whose breaker is in each state.
 fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap<&'static str, u64>> {
     let mut counts: BTreeMap<&str, BTreeMap<&'static str, u64>> = BTreeMap::new();
     for (address, state) in nodes {
@@ -113,7 +113,7 @@ fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap
     counts
 }
 
-/// `xds`: the client of the server that has the rules; `None` for files.
+/// `xds`: the client of the rule server; `None` for files.
 pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value {
     let upgrades = status.upgrades.iter().enumerate().map(
         |(row, used)| json!({"row": format!("upgrades[{row}]"), "limits": used.limits, "first": used.first}),
@@ -144,7 +144,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
     })
 }
 
-/// `None`: the settings name no files of exceptions.
+/// `None`: the settings name no exception files.
 pub(super) fn exceptions_page(status: Option<&ExceptionsStatus>) -> Value {
     let Some(status) = status else { return json!({"source": null}) };
     let by_kind = |kinds: KindCounts| -> BTreeMap<_, _> {
@@ -207,7 +207,7 @@ fn xds_section(status: &XdsStatus) -> Value {
     })
 }
 
-/// One section for each port with TLS.
+/// One section per port with TLS.
 pub(super) fn tls_page(statuses: &[Arc<Mutex<TlsStatus>>]) -> Value {
     let sections = statuses.iter().map(|status| {
         let status = status.lock();

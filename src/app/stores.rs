@@ -1,4 +1,4 @@
-//! Makes the stores of the process and their layers, and holds what the workers share.
+//! Creates the stores of the process and their layers, and holds what the workers share.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -29,36 +29,36 @@ pub(super) struct Stores {
     redis: RedisOptions,
     local_share: NonZeroU32,
     metrics: Metrics,
-    /// All counters; beside Redis, only the counters of the failure policy `local`.
+    /// All counters; with Redis, only those of the failure policy `local`.
     memory: Arc<MemoryStore<SystemClock>>,
-    /// `None` if the deny cache is disabled.
+    /// `None` if the deny cache is off.
     denials: Option<Denials>,
     availability: Arc<Availability>,
     /// One store per worker, and one for the HTTP port.
     workers: Mutex<Vec<RedisStore>>,
     /// Empty until Redis has answered once.
     servers: Mutex<Vec<ServerReport>>,
-    /// Restarts of the servers that were noticed.
+    /// Server restarts noticed.
     restarts: AtomicU64,
 }
 
-/// A server that has another process than before.
+/// A restart of a server, or a failover.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Restart {
     pub(super) address: String,
-    /// How many keys the server has now, if it is known.
+    /// Keys that the server has now, if known.
     pub(super) keys: Option<u64>,
 }
 
-/// What new descriptions of the servers tell.
+/// What changed in new descriptions of the servers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerChanges {
     pub(super) restarts: Vec<Restart>,
-    /// The address of each server whose clock has begun to differ from ours, and the difference.
+    /// Servers whose clock has started to differ from this machine's, each as address and difference.
     pub(super) wrong_clocks: Vec<(String, String)>,
 }
 
-/// The counters and denials that this process keeps itself. Their numbers are metrics.
+/// Counters and denials that this process itself keeps, for metrics.
 #[derive(Debug)]
 pub(super) struct LocalCounters {
     memory: Arc<MemoryStore<SystemClock>>,
@@ -102,7 +102,7 @@ impl Stores {
         }
     }
 
-    /// A store for the current runtime.
+    /// Creates a store for the current runtime.
     pub(super) fn make_store(&self) -> Result<WorkerStore, BoxError> {
         match self.kind {
             StoreKind::Memory => Ok(WorkerStore::Memory(Arc::clone(&self.memory))),
@@ -131,7 +131,7 @@ impl Stores {
         WorkerStore::Redis { layered, redis }
     }
 
-    /// The counters themselves, for the admin port.
+    /// Returns the counters themselves, for the admin port.
     pub(super) fn authoritative(&self, redis: Option<RedisStore>) -> AuthoritativeStore {
         AuthoritativeStore { redis, memory: Arc::clone(&self.memory), denials: self.denials.clone() }
     }
@@ -157,7 +157,8 @@ impl Stores {
         self.availability.look(|name| nodes.iter().any(|(known, _)| known == name));
     }
 
-    /// Why the breakers of all workers are open for all servers of a group; `None` while each group has a closed one.
+    /// Returns why the breakers of all workers are open for all servers of a group; `None` while each group has a
+    /// closed one.
     pub(super) fn failure(&self) -> Option<StoreFailure> {
         let workers = self.workers.lock();
         let backends = workers.iter().map(RedisStore::backends).reduce(|some, others| {
@@ -168,7 +169,7 @@ impl Stores {
         StoreFailure::of_backends(&backends?)
     }
 
-    /// Takes over new descriptions of the servers. A server that did not describe itself keeps its last description.
+    /// Takes over new descriptions of the servers. A server without one keeps its last description.
     pub(super) fn update_servers(&self, reports: Vec<ServerReport>) -> ServerChanges {
         let mut servers = self.servers.lock();
         let changes = changes(&servers, &reports);
@@ -211,8 +212,8 @@ impl Stores {
     }
 }
 
-/// Compares the servers that describe themselves with their last descriptions: which have another process than before,
-/// and whose clock was right.
+/// Compares the servers that have a new description with their last one: which were restarted, and whose clock was
+/// right.
 fn changes(before: &[ServerReport], now: &[ServerReport]) -> ServerChanges {
     let mut changes = ServerChanges { restarts: Vec::new(), wrong_clocks: Vec::new() };
     for ServerReport { address, description } in now {

@@ -1,4 +1,4 @@
-//! The store of a worker, and the store of the operators, of the kind that the settings choose.
+//! The store of a worker, and the operators' store, of the kind that the settings choose.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, System
 /// The denials that the workers share, and the clock of their ages.
 pub(super) type Denials = (Arc<DenyCache>, MonotonicClock);
 
-/// The store with which one worker decides.
 #[derive(Debug)]
 pub(super) enum WorkerStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
@@ -48,7 +47,7 @@ impl WorkerStore {
         }
     }
 
-    /// Closes the Redis store, if this is one.
+    /// Closes the Redis store, if there is one.
     pub(super) fn close(&self) -> BoxFuture<'static, ()> {
         let Some(redis) = self.redis().cloned() else {
             return std::future::ready(()).boxed();
@@ -71,14 +70,14 @@ impl Store for WorkerStore {
     }
 }
 
-/// The counters themselves, without the layers that answer in their place. For operators.
+/// The counters themselves, without the layers that answer for them. For operators.
 #[derive(Debug)]
 pub(super) struct AuthoritativeStore {
-    /// `None` where the counters are in `memory`.
+    /// `None` if the counters are in `memory`.
     pub(super) redis: Option<RedisStore>,
-    /// All counters; beside Redis, only the counters of the failure policy `local`.
+    /// All counters; with Redis, only those of the failure policy `local`.
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
-    /// Denials of a reset counter are removed from here. The clock is that of the layers over this cache.
+    /// Denials of a reset counter are removed from it. The clock is that of the layers over this cache.
     pub(super) denials: Option<Denials>,
 }
 

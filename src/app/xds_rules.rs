@@ -1,4 +1,4 @@
-//! The xDS server as the source of rules: connects its client with the rules in force.
+//! Applies the rules of an xDS server: connects its client with the current rules.
 
 use std::future::Future;
 
@@ -8,10 +8,10 @@ use super::active_rules::ActiveRules;
 use crate::telemetry::metrics::{Metrics, XdsMeter};
 use crate::xds::{ResourceSink, XdsClient, XdsOptions, XdsState};
 
-/// At most this many problems are in the reason that the server gets. The log and the admin page have more.
+/// Maximum problems in the reason sent to the server. The log and the admin page have more.
 const MAX_PROBLEMS_TOLD: usize = 10;
 
-/// The client of the server, before it runs.
+/// The xDS client before it runs.
 #[derive(Debug)]
 pub(super) struct XdsSource {
     options: XdsOptions,
@@ -26,7 +26,7 @@ impl XdsSource {
         Self { options, load_options, meter: metrics.families.xds.clone(), state: XdsState::default() }
     }
 
-    /// Puts the rules of the server in force until `end`. Calls `on_change` after each change.
+    /// Applies the server's rules until `end`. Calls `on_change` after each change.
     pub(super) async fn run(
         self,
         active: ActiveRules,
@@ -39,7 +39,7 @@ impl XdsSource {
     }
 }
 
-/// Where the rules of the server go.
+/// Receives the server's rules.
 struct Sink<F> {
     active: ActiveRules,
     on_change: F,

@@ -1,4 +1,4 @@
-//! `ratelimit_config_check`: checks the rule files of a directory, without the directories below it.
+//! `ratelimit_config_check`: checks the rule files of a directory, without its subdirectories.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ const USAGE: &str = "Usage of ratelimit_config_check:
     \tlet several files name the same domain
 ";
 
-/// The text of a file is at fault: not YAML, a wrong type, an unknown key.
+/// Exit code for a malformed file: not YAML, a wrong type, an unknown key.
 const BAD_TEXT: u8 = 2;
-/// Larger files are no rule files.
+/// Larger files are not rule files.
 const MAX_FILE_BYTES: u64 = 8 << 20;
-/// The starts of errors of the text. Every other error is one of the rules that the text says.
+/// Prefixes of errors in a file's syntax. All other errors concern the rules in it.
 const OF_THE_TEXT: [&str; 3] = ["error loading config file", "config error", "error checking config"];
 
 /// Why there is nothing to check, or what is wrong.
@@ -33,7 +33,7 @@ struct Stop {
     code: u8,
 }
 
-/// Exit code 0: the rules are good. 1: they are not, or cannot be read. 2: the text of a file, or the command line.
+/// Exit code 0: the rules are valid. 1: they are invalid or unreadable. 2: a file, or the command line, is malformed.
 pub(super) fn check_config(words: &[String]) -> ExitCode {
     let Flags { config_dir: directory, merge_domain_configs } = match Flags::parse(words) {
         Ok(flags) => flags,
@@ -67,7 +67,7 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
         fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
     })?;
     let settings = load_settings(None, Some("ratelimit"));
-    // The defaults suffice for the texts; whether the settings are good is said after them.
+    // The defaults suffice for the files; problems of the settings are reported after them.
     let defaults = Settings::default();
     let used = settings.as_ref().map_or(&defaults, |loaded| &loaded.settings);
     let hashing = used.secrets.value_hashing();
@@ -80,7 +80,7 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
     if let Err(error) = settings {
         return Err(fail(format!("error loading rate limit configs: {error}")));
     }
-    // No files are no rules.
+    // No files means no rules.
     if !paths.is_empty() {
         load(&paths, options).map_err(|problems| {
             let error = problems.first_error().unwrap_or_default();
@@ -97,13 +97,13 @@ fn files(directory: &str) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The text of an error of the system as programs in Go print it: in small letters, without the number.
+/// Formats a system error as Go programs do: in lower case, without the code.
 fn text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
-/// What could not be done with a file: a directory can be opened, but not read.
+/// Names the operation that failed on a file: a directory can be opened, but not read.
 fn failed(name: &str, error: &io::Error) -> String {
     let attempt = if error.kind() == io::ErrorKind::IsADirectory { "read" } else { "open" };
     format!("{attempt} {name}: {}", text(error))
@@ -129,7 +129,7 @@ fn check_text(path: &Path, options: LoadOptions) -> Result<(), Stop> {
     }
 }
 
-/// What the command line says: the last given value of each flag.
+/// The command line: the last value of each flag.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Flags {
     config_dir: String,
@@ -137,7 +137,7 @@ struct Flags {
 }
 
 impl Flags {
-    /// Reads flags until the first word that is none, as Go's package `flag` does: one dash or two, `-name value` or
+    /// Reads flags until the first word that is not a flag, like Go's package `flag`: one dash or two, `-name value` or
     /// `-name=value`.
     fn parse(words: &[String]) -> Result<Self, Stop> {
         let stop = |text: String, code| Stop { text: text + USAGE, code };

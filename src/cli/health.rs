@@ -70,7 +70,7 @@ enum HealthError {
     Timeout(Uri),
     #[error("the answer of {address} cannot be read: {cause}")]
     Body { address: Uri, cause: Box<dyn std::error::Error + Send + Sync> },
-    /// The status and the text of the service.
+    /// The service's status and message.
     #[error("{status}: {}", answer.trim_end())]
     NotReady { status: StatusCode, answer: String },
 }
@@ -80,7 +80,7 @@ enum HealthError {
 pub fn run(args: &HealthArgs) -> ExitCode {
     match readiness(args) {
         Ok(answer) => {
-            // Docker knows the codes 0 and 1 only, and a service is ready whether or not its answer can be printed.
+            // Docker only accepts the codes 0 and 1, and a service is ready whether or not its answer can be printed.
             let _ = end(print(&answer), ExitCode::SUCCESS);
             ExitCode::SUCCESS
         }
@@ -96,7 +96,7 @@ fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
     answer.unwrap_or(Err(HealthError::Timeout(address)))
 }
 
-/// The HTTP port to call, and how to connect to it.
+/// Returns the HTTP port to call, and how to connect to it.
 fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
     if let Some(address) = &args.address {
         let connector = args.tls.connector(address, Protocol::Http1, ServerCheck::ChainAndName)?;
@@ -114,7 +114,7 @@ fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
         (tls.cert_file, tls.key_file) = (Some(own.cert_file), Some(own.key_file));
     }
     let server = url_of("https", &address);
-    // Without a file every certificate will do: the call stays on this host and sends nothing secret.
+    // Without a file, accepts any certificate: the call stays on this host and sends nothing secret.
     let check = if tls.ca_file.is_some() { ServerCheck::ChainAndName } else { ServerCheck::Nothing };
     let connector = tls.connector(&server, Protocol::Http1, check)?;
     Ok((server, connector))
@@ -124,10 +124,10 @@ fn url_of(scheme: &str, address: &ListenAddress) -> Uri {
     format!("{scheme}://{address}/").parse().expect("an address and a constant path are a URL")
 }
 
-/// The loopback address, if the service listens on all addresses.
+/// Returns the loopback address if the service listens on all addresses.
 fn reachable(listens_on: ListenAddress) -> ListenAddress {
     match listens_on {
-        // `[::]` is every address of both families, and on a system without IPv6 those of IPv4.
+        // `[::]` is every address of both families, or on a system without IPv6 every IPv4 address.
         ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
             ListenAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()))
         }

@@ -1,5 +1,5 @@
-//! The first step of every sub-command that needs settings: reads the file and the environment, which may be one of
-//! `envoyproxy/ratelimit`.
+//! Loads the settings, as the first step of every sub-command that needs them, from the file and the environment, which
+//! can be one of `envoyproxy/ratelimit`.
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use crate::settings::{Settings, SettingsError, SettingsReport, Written, process_
 pub struct LoadedSettings {
     pub settings: Settings,
     pub report: SettingsReport,
-    /// Whether the environment was read as one of `envoyproxy/ratelimit`.
+    /// How the environment was read: as one of `envoyproxy/ratelimit`, or not.
     pub environment: EnvironmentUse,
-    /// The variables of `envoyproxy/ratelimit` that were read.
+    /// Variables of `envoyproxy/ratelimit` that were read.
     pub variables: Vec<&'static str>,
 }
 
-/// Loads the settings from the file, if one is given, and the process environment. `called_as`: the name of the
-/// program, which may decide whether the variables of `envoyproxy/ratelimit` are read.
+/// Loads the settings from the file, if given, and the process environment. `called_as`: the program's name, which can
+/// decide whether the variables of `envoyproxy/ratelimit` are read.
 ///
 /// # Errors
-/// [`SettingsError`]: the file that cannot be read, or every key that is unknown or malformed.
+/// [`SettingsError`]: an unreadable file, or every unknown or malformed key.
 pub fn load_settings(file: Option<&Path>, called_as: Option<&str>) -> Result<LoadedSettings, SettingsError> {
     load_settings_with(file, process_variables(is_known)?, called_as)
 }
@@ -29,7 +29,7 @@ pub fn load_settings(file: Option<&Path>, called_as: Option<&str>) -> Result<Loa
 /// Like [`load_settings`], with the given environment variables.
 ///
 /// # Errors
-/// As [`load_settings`].
+/// As for [`load_settings`].
 pub fn load_settings_with(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (String, String)>,

@@ -1,9 +1,8 @@
-//! The command line of the service: the sub-commands of `ratelimitd`, one file each; and what `ratelimitctl`, the
-//! program for people (`src/ctl`), shares with them.
+//! The command line of the service: the sub-commands of `ratelimitd`, one file each, and what they share with
+//! `ratelimitctl` (`src/ctl`).
 //!
-//! The same binary is also two programs of envoyproxy/ratelimit, by the name that it is called as: `ratelimit`, which
-//! is the command `serve` with the environment of that program as its settings, and `ratelimit_config_check`
-//! (`config_check`).
+//! The same binary is also two programs of envoyproxy/ratelimit, depending on its name: `ratelimit`, which is `serve`
+//! with that program's environment as settings, and `ratelimit_config_check` (`config_check`).
 
 mod config_check;
 mod health;
@@ -60,7 +59,7 @@ enum Command {
     Health(HealthArgs),
 }
 
-/// The commands of one of the two programs.
+/// Commands of one of the two programs.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandsOf {
     pub program: &'static str,
@@ -86,14 +85,13 @@ pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
     ],
 };
 
-/// The command line of `ratelimitd`.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Prints why a command line has no command to run, and returns the exit code: help and version are asked for, or the
-/// line is malformed. Names the other program if the command is one of `others`.
+/// Prints why a command line has no command to run (help or version was requested, or it is malformed), and returns the
+/// exit code. Names the other program if the command is one of `others`.
 #[must_use]
 pub fn end_without_command(error: &clap::Error, others: &CommandsOf) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(1);
@@ -111,7 +109,7 @@ pub fn end_without_command(error: &clap::Error, others: &CommandsOf) -> ExitCode
     }
 }
 
-/// Runs the command of this process's command line. A malformed command line has the exit code 2.
+/// Runs the command of this process's command line. A malformed command line has exit code 2.
 #[must_use]
 pub fn run() -> ExitCode {
     let (program, line) = Program::of_command_line(std::env::args_os().collect());
@@ -133,7 +131,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// What this process was called as: the programs of envoyproxy/ratelimit are in the image, too.
+/// The name under which this process was called: the image also contains the programs of envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     /// The service of `envoyproxy/ratelimit`.
@@ -145,8 +143,8 @@ enum Program {
 }
 
 impl Program {
-    /// The program that a command line names, and its arguments. The first argument may name a program, too: some
-    /// deployments have `/bin/ratelimit` as arguments of an image, not as its command.
+    /// Returns the program of a command line, and its arguments. The first argument can also name a program: some
+    /// deployments pass `/bin/ratelimit` as an argument of an image, not as its command.
     fn of_command_line(mut line: Vec<OsString>) -> (Self, Vec<OsString>) {
         let named = |word: Option<&OsString>| Self::of_name(Path::new(word?).file_name()?);
         if let Some(program) = named(line.first()) {

@@ -1,5 +1,5 @@
-//! Standard output and standard error of the sub-commands of both programs. `println!` and `eprintln!` panic when the
-//! reader has gone, and when the device is full.
+//! Standard output and standard error of the sub-commands of both programs. `println!` and `eprintln!` panic if the
+//! reader is gone, or the device is full.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -7,18 +7,18 @@ use std::process::ExitCode;
 
 use base::escaped_lines;
 
-/// For output that cannot be written.
+/// Exit code if the output cannot be written.
 const NOT_WRITTEN: u8 = 2;
 
-/// Writes to standard output. What clients or rows have written has no effect on a terminal.
+/// Writes to standard output, escaped: strings from clients or files have no effect on a terminal.
 ///
 /// # Errors
-/// When the reader has gone or the device is full. [`end`] turns it into the exit code.
+/// If the reader is gone or the device is full. [`end`] turns it into the exit code.
 pub fn print(text: &str) -> io::Result<()> {
     print_painted(&escaped_lines(text))
 }
 
-/// Writes to standard output as it is: a text with colours, whose other parts are harmless.
+/// Writes to standard output unchanged: coloured text whose other parts are harmless.
 ///
 /// # Errors
 /// See [`print()`].
@@ -28,14 +28,14 @@ pub fn print_painted(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes a line to standard error: a problem, or a remark that is no part of the output.
+/// Writes a line to standard error: a problem, or a remark that is not part of the output.
 pub fn print_error(line: impl Display) {
-    // There is no other place to report to; the exit code remains.
+    // There is nowhere else to report to; the exit code remains.
     let _ = writeln!(io::stderr(), "{}", escaped_lines(&line.to_string()));
 }
 
-/// The exit code of a command whose output was `printed`: `code`, unless the output could not be written. A reader that
-/// has read enough, as `head` does, is no failure.
+/// Returns the exit code of a command whose output was `printed`: `code`, unless the output could not be written. A
+/// reader that stops early, like `head`, is not a failure.
 pub fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -46,8 +46,8 @@ pub fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     }
 }
 
-/// Prints the text of a command, or why there is none, and returns the exit code: `failed` if there is none. `command`:
-/// as it is typed, with its program.
+/// Prints a command's output, or why there is none, and returns the exit code: `failed` if there is none. `command`: as
+/// typed, with its program.
 pub fn finish(command: &str, text: Result<String, impl Display>, failed: u8) -> ExitCode {
     match text {
         Ok(text) => end(print(&text), ExitCode::SUCCESS),
@@ -55,7 +55,7 @@ pub fn finish(command: &str, text: Result<String, impl Display>, failed: u8) -> 
     }
 }
 
-/// Tells why a command has failed, and returns its exit code. `command`: as it is typed, with its program.
+/// Prints why a command failed, and returns its exit code. `command`: as typed, with its program.
 pub fn fail(command: &str, error: impl Display, code: u8) -> ExitCode {
     print_error(format_args!("{command}: {error}"));
     ExitCode::from(code)

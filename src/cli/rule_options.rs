@@ -1,5 +1,5 @@
-//! The options of every sub-command that loads rule files. It loads them, and the exceptions from them, as a service
-//! with the same settings does.
+//! The options of every sub-command that loads rule files. Loads them, and their exceptions, as a service with the same
+//! settings does.
 
 use std::path::PathBuf;
 
@@ -39,8 +39,8 @@ pub enum RuleOptionsError {
 }
 
 impl RuleOptions {
-    /// The settings of the file, if `--config` names one, and of the environment; and how rules are read by them, or by
-    /// the command line where it says so.
+    /// Returns the settings of the file, if `--config` names one, and of the environment; and the load options from
+    /// them, or from the command line where it overrides them.
     ///
     /// # Errors
     /// [`RuleOptionsError`] if the settings are invalid, or `secrets.key_file` has no key.
@@ -48,17 +48,17 @@ impl RuleOptions {
         let settings = load_settings(self.config.as_deref(), None)?.settings;
         let options = load_options(&settings, settings.secrets.value_hashing()?);
         let merge_domains = self.merge_domains || options.merge_domains;
-        // The requests of a log have times of any year.
+        // The requests of a log can be of any year.
         let years = CalendarYears::of_logs(SystemClock.now_us());
         let calendars = CalendarOptions { years, ..options.calendars };
         Ok((settings, LoadOptions { merge_domains, calendars, ..options }))
     }
 
-    /// The exceptions of the command line, or else of the settings; `None` if neither names any. They are for requests
-    /// with `entries`, or for all requests.
+    /// Loads the exceptions of the command line, or else of the settings; `None` if neither names any. They apply to
+    /// requests with `entries`, or to all requests.
     ///
     /// # Errors
-    /// [`ExceptionsError`] if they cannot be used.
+    /// [`ExceptionsError`] if they are invalid.
     pub fn load_exceptions(
         &self,
         settings: &Settings,
@@ -70,7 +70,7 @@ impl RuleOptions {
     }
 }
 
-/// Why the rules of the settings cannot be read or used.
+/// Why the rules of the settings are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsRulesError {
     #[error("no runtime: {0}")]
@@ -80,7 +80,7 @@ pub enum SettingsRulesError {
 }
 
 impl SettingsRulesError {
-    /// The problems of the rules, if they could be read.
+    /// The problems of the rules, if they were readable.
     pub fn problems(&self) -> Option<&Problems> {
         match self {
             Self::Rules(error) => error.problems(),
@@ -89,10 +89,10 @@ impl SettingsRulesError {
     }
 }
 
-/// The rules that a service with these settings would use, of files or of an xDS server.
+/// Reads the rules that a service with these settings would use, from files or an xDS server.
 ///
 /// # Errors
-/// [`SettingsRulesError`] if they cannot be read or used.
+/// [`SettingsRulesError`] if they are unreadable or invalid.
 pub fn settings_rules(settings: &Settings, options: LoadOptions) -> Result<ReadRules, SettingsRulesError> {
     Ok(block_on(read_rules(settings, options))??)
 }

@@ -1,4 +1,4 @@
-//! `serve`: the service itself. Connects the process to its signals and its exit code.
+//! `serve`: runs the service, and connects it to the process's signals and exit code.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::app::{self, App, AppError, LogQueue};
 use crate::envoy_ratelimit::EnvironmentUse;
 use crate::settings::{SettingInForce, Settings, SettingsError, SettingsReport};
 
-/// A reader of the log that has stopped reading must not hold the end of the process.
+/// A log reader that has stopped reading must not delay the exit.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serve decisions over gRPC and HTTP until SIGTERM, SIGINT or SIGHUP.
@@ -80,7 +80,7 @@ fn serve(
     Ok(code)
 }
 
-/// How the environment was read, values without effect, and one line for each setting that is not the default.
+/// Logs how the environment was read, values without effect, and one line per setting that differs from its default.
 fn log_settings(environment: &EnvironmentUse, report: &SettingsReport) {
     match environment {
         EnvironmentUse::Absent => {}
@@ -108,7 +108,7 @@ fn serve_with(
         .enable_all()
         .build()?;
     let code = runtime.block_on(serve_until_signal(settings, report, log.clone()));
-    // Does not wait for blocking tasks: a file system that hangs must not delay the exit.
+    // Does not wait for blocking tasks: a hanging file system must not delay the exit.
     runtime.shutdown_background();
     code
 }
@@ -139,11 +139,11 @@ async fn serve_until_signal(
     }
 }
 
-/// Adds the place where the setting at fault was written: an operator that sets the variables of `envoyproxy/ratelimit`
-/// does not know the names of our settings.
+/// Adds the origin of the invalid setting: an operator who sets the variables of `envoyproxy/ratelimit` does not know
+/// the names of ratelimitd's settings.
 fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
     let text = error.to_string();
-    // An error of a file may name the file alone.
+    // A file error may name only the file.
     let has_file = |setting: &SettingInForce| {
         setting.value.contains('/') && text.contains(&format!("{}: ", setting.value))
     };

@@ -1,5 +1,5 @@
-//! How the sub-commands reach a running service: its addresses, connections in clear text for `http://`, by TLS for
-//! `https://`, or to a Unix socket, and calls by HTTP.
+//! How the sub-commands reach a running service: addresses, connections (clear text for `http://`, TLS for `https://`,
+//! or a Unix socket), and HTTP calls.
 
 use std::error::Error;
 use std::future::Future;
@@ -17,10 +17,10 @@ use tls::{ByteStream, ClientConnector, ClientTls, ClientTlsError, Protocol, Serv
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Far above the size of an answer about one request's counters, and of the state of the console.
+/// Far above the answer about one request's counters, and the console's state.
 pub const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// The heading of the options that say how a service is reached, in the help of each command.
+/// Help heading of the options for reaching a service.
 pub const CONNECTION: &str = "Connection options";
 
 /// How an `https://` address is reached.
@@ -43,7 +43,7 @@ pub struct TlsArgs {
     pub server_name: Option<String>,
 }
 
-/// Why TLS cannot be used.
+/// Why TLS is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
     #[error("{0}; name a file with --ca-file")]
@@ -58,7 +58,7 @@ pub enum TlsSetupError {
 
 #[derive(Clone)]
 pub enum ServiceConnector {
-    /// By TLS if there is a connector.
+    /// With TLS if there is a connector.
     Host(Option<ClientConnector>),
     Unix(PathBuf),
 }
@@ -75,7 +75,7 @@ impl From<ClientTlsError> for TlsSetupError {
 /// Parses the address of a service: `host:port`, `http://host:port`, or `https://host:port` for TLS.
 ///
 /// # Errors
-/// A sentence for the user, for any other scheme and for text without a host.
+/// A sentence for the user, for any other scheme and for a string without a host.
 pub fn parse_http_url(text: &str) -> Result<Uri, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}/") };
     let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
@@ -86,10 +86,10 @@ pub fn parse_http_url(text: &str) -> Result<Uri, String> {
 }
 
 impl TlsArgs {
-    /// The connector of `address`, whose connections speak `protocol`.
+    /// Returns the connector of `address`, whose connections speak `protocol`.
     ///
     /// # Errors
-    /// When a file cannot be used, or the options do not fit the address.
+    /// If a file is invalid, or the options do not fit the address.
     pub fn connector(
         &self,
         address: &Uri,
@@ -115,7 +115,7 @@ impl TlsArgs {
 }
 
 impl ServiceConnector {
-    /// Connects to the host of `address`, or to the socket. Has no deadline of its own.
+    /// Connects to the host of `address`, or to the socket. Does not set a deadline.
     pub async fn connect(self, address: Uri) -> io::Result<TokioIo<Box<dyn ByteStream>>> {
         let stream = match self {
             Self::Unix(path) => dial_unix(&path).await?,
@@ -130,7 +130,7 @@ impl ServiceConnector {
     }
 }
 
-/// The URL of a path of a server.
+/// The URL of a path on a server.
 pub fn with_path(server: Uri, path: &'static str) -> Uri {
     let mut parts = server.into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(path));
@@ -144,24 +144,24 @@ pub enum HttpCallError {
     Connect(io::Error),
     #[error(transparent)]
     Http(hyper::Error),
-    /// The body of the answer cannot be read to its end.
+    /// The answer's body cannot be read to its end.
     #[error(transparent)]
     Body(Box<dyn Error + Send + Sync>),
 }
 
-/// An answer whose body is still to be read.
+/// An answer with an unread body.
 #[derive(Debug)]
 pub struct HttpAnswer {
     pub status: StatusCode,
     pub body: Incoming,
-    /// Moves the bytes of the connection, and ends with the answer.
+    /// Moves the bytes of the connection; ends with the answer.
     _connection: JoinSet<hyper::Result<()>>,
 }
 
-/// Sends a request on a connection of its own. Has no deadline of its own.
+/// Sends a request on its own connection. Does not set a deadline.
 ///
 /// # Errors
-/// [`HttpCallError`] without an answer by HTTP.
+/// [`HttpCallError`] if there is no HTTP answer.
 pub async fn call_http(
     connector: ServiceConnector,
     mut request: Request<Full<Bytes>>,
@@ -179,10 +179,10 @@ pub async fn call_http(
 }
 
 impl HttpAnswer {
-    /// The whole text. Has no deadline of its own.
+    /// Reads the whole body. Does not set a deadline.
     ///
     /// # Errors
-    /// [`HttpCallError::Body`] if the connection breaks, or the text is too long.
+    /// [`HttpCallError::Body`] if the connection breaks, or the body is too long.
     pub async fn text(self) -> Result<String, HttpCallError> {
         let body = Limited::new(self.body, MAX_ANSWER_BYTES).collect().await;
         Ok(String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned())
@@ -195,7 +195,7 @@ pub fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
     Ok(runtime.block_on(client))
 }
 
-/// The innermost cause of an error: `transport error` alone does not help.
+/// Returns the innermost cause of an error: `transport error` alone does not help.
 pub fn root_cause(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |error| (*error).source());
     causes.last().map_or_else(String::new, ToString::to_string)

@@ -1,4 +1,4 @@
-//! `settings`: prints the settings in force, and where each comes from.
+//! `settings`: prints the current settings, and where each comes from.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

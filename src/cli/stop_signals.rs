@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals that follow the first one within this time mean the same stop: `timeout` of coreutils signals a process and
-/// then its group, and some supervisors repeat their signal.
+/// Signals that follow the first one within this time belong to the same shutdown: `timeout` of coreutils signals a
+/// process and then its group, and some supervisors repeat their signal.
 const SAME_STOP: Duration = Duration::from_secs(1);
 
-/// Where Linux shows the signals that a process ignores. Other systems have no such file.
+/// Where Linux shows the signals that a process ignores. Other systems do not have it.
 const STATUS: &str = "/proc/self/status";
 
 pub struct StopSignals {
-    /// Heard even if it was ignored at the start: without it an orchestrator kills the process and no call is finished.
+    /// Handled even if it was ignored at startup: otherwise an orchestrator kills the process and no call is finished.
     terminate: Signal,
     /// Ignored in jobs that a shell started in the background.
     interrupt: Option<Signal>,
@@ -24,7 +24,7 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Listens to the signals. SIGINT and SIGHUP that were ignored when the process started stay ignored.
+    /// Installs the handlers. SIGINT and SIGHUP that were ignored when the process started stay ignored.
     pub fn listen() -> io::Result<Self> {
         let status = fs::read_to_string(STATUS).unwrap_or_default();
         let unless_ignored = |name, kind: SignalKind| {
@@ -41,7 +41,6 @@ impl StopSignals {
         })
     }
 
-    /// Waits for a signal.
     pub async fn first(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -50,14 +49,14 @@ impl StopSignals {
         }
     }
 
-    /// Waits for a signal that is not the [`first`](Self::first) one, repeated. Call it when that one has arrived.
+    /// Waits for a second signal, not a repetition of the [`first`](Self::first). Call it after the first has arrived.
     pub async fn second(&mut self) {
         let repeated = async {
             loop {
                 self.first().await;
             }
         };
-        // Ends with the timeout, always.
+        // Always ends with the timeout.
         let _ = tokio::time::timeout(SAME_STOP, repeated).await;
         self.first().await;
     }
@@ -72,8 +71,8 @@ async fn receive(signal: &mut Option<Signal>) {
     }
 }
 
-/// Whether a process with this status ignores the signal of this number. Its line `SigIgn` is a hexadecimal mask with
-/// the first signal in the lowest bit.
+/// `true` if a process with this status ignores this signal. The line `SigIgn` is a hexadecimal mask with the first
+/// signal in the lowest bit.
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();

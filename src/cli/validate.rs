@@ -1,4 +1,4 @@
-//! `validate`: checks rule files, files of exceptions from the rules, and the map of `/check`.
+//! `validate`: checks rule files, exception files, and the `/check` map.
 
 use std::io;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     }
 }
 
-/// Prints the warnings. Returns what was counted, or the lines that say why the rules cannot be used.
+/// Prints the warnings. Returns the counts, or the lines that say why the rules are invalid.
 fn checked(args: &ValidateArgs) -> Result<String, Vec<String>> {
     let (settings, options) = args.options.load().map_err(|error| vec![error.to_string()])?;
     let loaded = load_rules(args, &settings, options)?;
@@ -91,7 +91,7 @@ fn checked(args: &ValidateArgs) -> Result<String, Vec<String>> {
     Ok(counts)
 }
 
-/// The rules, or the lines that say why they cannot be used.
+/// Returns the rules, or the lines that say why they are invalid.
 fn load_rules(
     args: &ValidateArgs,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Shows and resets the counter of a row, by the row's id: nobody needs the value of a key to act on it.
+//! Shows and resets the counter of a denied key by its row's id, so that nobody needs the key's value to act on it.
 
 use std::sync::Arc;
 
@@ -10,15 +10,14 @@ use super::{Console, DeniedRow};
 use crate::decide::NoDecision;
 use crate::decide::counters::CounterService;
 
-/// Rows whose values are shown at once.
+/// Maximum rows whose values are shown together.
 pub const MOST_VALUES: usize = 200;
 
-/// The id of a row of denied keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowId(String);
 
 impl RowId {
-    /// `None` for a text that is no id.
+    /// `None` if `text` is not an id.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_id = text.len() == ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -31,7 +30,7 @@ impl RowId {
     }
 }
 
-/// Why nothing was done.
+/// Why an action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
     #[error("no row has the id {0}: the key has not been denied for 15 minutes, or others were denied more")]
@@ -44,17 +43,16 @@ pub enum ActionError {
     NoDecision(#[from] NoDecision),
 }
 
-/// The counter of a row.
 #[derive(Debug)]
 pub struct RowStatus {
     pub row: DeniedRow,
-    /// The limit of the rule; `None` for one that came with the request.
+    /// The rule's limit; `None` for one that came with the request.
     pub limit: Option<Arc<Limit>>,
-    /// The report of a peek.
+    /// From a peek.
     pub report: Report,
 }
 
-/// Acts on rows of the console.
+/// Acts on the console's rows.
 #[derive(Debug)]
 pub struct ConsoleActions<S> {
     pub console: Arc<Console>,
@@ -65,18 +63,17 @@ impl<S: Store + Reset> ConsoleActions<S> {
     /// Shows the counter of a row. Changes nothing.
     ///
     /// # Errors
-    /// [`ActionError`] when there is no such row, its rule has changed, it has no counter, or the store gives no
-    /// answer.
+    /// [`ActionError`] if there is no such row, its rule has changed, it has no counter, or the store does not answer.
     pub async fn show(&self, id: &RowId) -> Result<RowStatus, ActionError> {
         let (row, limit) = self.row_in_force(id)?;
         let report = self.service.show_counter(&row.key, row.charge.kernel).await?;
         Ok(RowStatus { row, limit, report })
     }
 
-    /// Resets the counter of a row to unused. Returns the row, and whether the counter had units.
+    /// Empties the counter of a row. Returns the row, with `true` if the counter had units.
     ///
     /// # Errors
-    /// As [`show`](Self::show).
+    /// As for [`show`](Self::show).
     pub async fn reset(
         &self,
         id: &RowId,
@@ -89,7 +86,8 @@ impl<S: Store + Reset> ConsoleActions<S> {
         Ok((row, had_units))
     }
 
-    /// The entries of these rows with their values, by id. Rows that are gone are left out. Secret values stay hashes.
+    /// Returns the entries of these rows with their values, by id, without rows that are gone. Secret values stay
+    /// hashes.
     #[must_use]
     pub fn values(&self, ids: &[RowId]) -> Vec<(String, Vec<KeyEntry>)> {
         let rows = ids.iter().take(MOST_VALUES).filter_map(|id| self.console.row(id));
@@ -112,11 +110,11 @@ impl<S: Store + Reset> ConsoleActions<S> {
     }
 }
 
-/// The limit of the rule that a row is of, if it is in force as it was when the key was denied. Tiers and rows of the
-/// exceptions may have given the key another number.
+/// Returns the rule's limit for a row, if it has not changed since the key was denied. Tiers and exceptions may have
+/// given the key a different limit.
 fn limit_of(row: &DeniedRow, rules: &RuleSet) -> Option<Arc<Limit>> {
     let fingerprint = parse_key(&row.key)?.fingerprint;
-    // The counters of these kernels have the number that decided in their keys.
+    // The counter keys of these kernels contain the value that decided.
     let has_number_in_key = matches!(row.charge.kernel, Kernel::IntervalBucket(_) | Kernel::Blocked(_));
     let is_same = |limit: &Limit| {
         limit.label == row.rule

@@ -1,5 +1,5 @@
-//! The limits by their labels: the number of each row, and its texts, which are made when they are shown. Each label of
-//! the rules in force has a row, and so has each limit that came with a request.
+//! The limits by label: each row's id and its text, which is built when shown. Each label of the current rules has a
+//! row, and so does each limit that came with a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,25 +15,25 @@ const MOST_TEXTS: usize = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
-    /// The rules that the rows are of.
+    /// The rules of the rows.
     rules: Weak<RuleSet>,
     pub(super) rows: HashMap<LimitName, CatalogRow>,
     next_id: u32,
 }
 
-/// The limits with one label.
+/// Limits with one label.
 #[derive(Debug)]
 pub(super) struct CatalogRow {
-    /// Kept by a reload.
+    /// Survives a reload.
     pub(super) id: u32,
     /// The first rule with such a limit; `None` for limits that come with requests.
     rule: Option<Arc<Rule>>,
-    /// The limits with different texts, the first ones of them.
+    /// The first limits with different texts.
     limits: Vec<Arc<Limit>>,
 }
 
 impl Catalog {
-    /// Takes over the rules in force. Returns whether they are others than before.
+    /// Takes over the current rules. Returns `true` if they changed.
     pub(super) fn update(&mut self, rules: &Arc<RuleSet>) -> bool {
         if std::ptr::eq(self.rules.as_ptr(), Arc::as_ptr(rules)) {
             return false;
@@ -53,7 +53,7 @@ impl Catalog {
         true
     }
 
-    /// Adds the rows of these limits that the rules do not have.
+    /// Adds rows for those of these limits that the rules do not have.
     pub(super) fn add_missing<'n>(&mut self, names: impl Iterator<Item = &'n LimitName>) {
         for name in names {
             if !self.rows.contains_key(name) {
@@ -62,7 +62,7 @@ impl Catalog {
         }
     }
 
-    /// The row with this name. A new one has the id `known`, or else a new one.
+    /// Returns the row with this name. A new row gets the id `known`, or otherwise a fresh one.
     fn row(&mut self, name: LimitName, known: Option<u32>) -> &mut CatalogRow {
         self.rows.entry(name).or_insert_with(|| {
             let id = known.unwrap_or(self.next_id);
@@ -73,13 +73,13 @@ impl Catalog {
 }
 
 impl CatalogRow {
-    /// The text of one of the limits, by its kernel; `None` if the row has no other one to tell it apart from.
+    /// Returns the text of a limit, by its kernel; `None` if the row has only this one.
     pub(super) fn limit_text(&self, quantity: Quantity) -> Option<String> {
         let limit = self.limits.iter().find(|limit| limit.quantity == quantity)?;
         (self.limits.len() > 1).then(|| rate(limit))
     }
 
-    /// The texts that are shown of the row with this name, without numbers.
+    /// Returns the texts of the row with this name, without counts.
     pub(super) fn named(&self, (domain, label): &LimitName) -> ConsoleRule {
         let named = |limit: String, kind: &str| ConsoleRule {
             id: self.id,
@@ -109,7 +109,7 @@ impl CatalogRow {
     }
 }
 
-/// The limits that are counted, each with its rule.
+/// Returns the counted limits, each with its rule.
 fn counted(rules: &RuleSet) -> impl Iterator<Item = (&Arc<Rule>, &Arc<Limit>)> {
     let all = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
     all.filter(|(_, limit)| limit.quantity != Quantity::Unlimited)

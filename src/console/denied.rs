@@ -1,4 +1,4 @@
-//! The keys with most denials of the process: lower bounds, which are never above the truth.
+//! The most denied keys of the process. Counts are lower bounds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use super::mask::{MaskedKey, masked, row_id};
 use super::steps::Steps;
 use crate::telemetry::metrics::{CountedKeys, DeniedCharge, LimitRef};
 
-/// Limits with keys: those with most denials.
+/// Maximum limits with keys: the most denied ones.
 const MOST_LIMITS: usize = 64;
-/// Keys of a limit.
+/// Maximum keys per limit.
 const MOST_KEYS: usize = 32;
 
 #[derive(Debug)]
@@ -21,39 +21,39 @@ pub(super) struct DeniedTable {
     limits: HashMap<LimitRef, LimitKeys>,
 }
 
-/// The denied keys of the limits with the same labels.
+/// Denied keys of the limits with the same labels.
 #[derive(Debug, Default)]
 pub(super) struct LimitKeys {
     pub(super) keys: Vec<DeniedKey>,
-    /// Whether some denied keys have no place.
+    /// `true` if some denied keys were left out.
     pub(super) has_more: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct DeniedKey {
     pub(super) id: String,
-    /// The key of the counter, without the prefix of the store.
+    /// The counter's key, without the store's prefix.
     key: Box<str>,
     charge: DeniedCharge,
     pub(super) shown: MaskedKey,
     pub(super) denied: Steps,
-    /// Whether the numbers of the last second differ from those before.
+    /// `true` if the counts changed in the last second.
     pub(super) has_changed: bool,
-    /// The row that is for the key, as it was looked up.
+    /// The key's exception, as last looked up.
     exception: Option<KeyException>,
     is_looked_up: bool,
 }
 
-/// A denied key with its limit: what shows or resets its counter.
+/// A denied key with its limit: enough to show or reset its counter.
 #[derive(Clone, Debug)]
 pub struct DeniedRow {
     pub id: String,
     pub key: Box<str>,
     pub charge: DeniedCharge,
-    /// The labels of the limit.
+    /// Label of the limit's domain.
     pub domain: Arc<str>,
     pub rule: Arc<str>,
-    /// `name=value` as the console shows them.
+    /// `name=value` as shown in the console.
     pub shown: String,
 }
 
@@ -78,7 +78,7 @@ impl DeniedTable {
         }
     }
 
-    /// Forgets what was not denied for 15 minutes, and the limits that `is_in_force` does not know.
+    /// Forgets what was not denied for 15 minutes, and limits for which `is_in_force` is `false`.
     pub(super) fn advance(&mut self, end: u64, is_in_force: impl Fn(&LimitRef) -> bool) {
         self.limits.retain(|limit, keys| {
             keys.advance(end);
@@ -86,7 +86,7 @@ impl DeniedTable {
         });
     }
 
-    /// Shows each key by new rules.
+    /// Masks every key again, by new rules.
     pub(super) fn mask_again(&mut self, rules: &RuleSet) {
         for key in self.limits.values_mut().flat_map(|limit| &mut limit.keys) {
             key.shown = masked(&self.tag_key, rules, &key.key);
@@ -94,7 +94,8 @@ impl DeniedTable {
         }
     }
 
-    /// Finds the row for each key of which it is not known, or whose row has ended. `label_of`: the label of a limit.
+    /// Looks up the exception of each key without a known one, or whose exception has ended. `label_of` returns a
+    /// limit's label.
     pub(super) fn find_exceptions<'l>(
         &mut self,
         rules: &RuleSet,
@@ -121,7 +122,7 @@ impl DeniedTable {
         self.limits.get(limit)
     }
 
-    /// A counter key as it may be logged, by the rules in force.
+    /// Returns a counter key as it may be logged, by the current rules.
     pub(super) fn logged(&self, rules: &RuleSet, key: &str) -> String {
         let entries = shown_text(&masked(&self.tag_key, rules, key));
         let domain = parse_key(key).map(|parsed| parsed.domain.text().to_owned()).unwrap_or_default();
@@ -178,7 +179,7 @@ impl LimitKeys {
         for key in &mut self.keys {
             let before = key.denied.newest_steps(2);
             key.denied.advance(end);
-            // The rate of a row that was denied lately falls each second.
+            // A recently denied row's rate falls each second.
             key.has_changed = std::mem::take(&mut key.has_changed) || before > 0;
         }
         self.keys.retain(|key| key.denied.sum() > 0);
@@ -191,22 +192,22 @@ impl LimitKeys {
 }
 
 impl DeniedKey {
-    /// Whether a denial belongs to this row: it has the same counter, or one of the same entries and limit that a row
-    /// of the exceptions or a tier has replaced.
+    /// `true` if a denial belongs to this row: it has the same counter, or one with the same entries and limit that an
+    /// exception or a tier has replaced.
     fn is_row_of(&self, key: &str, charge: &DeniedCharge) -> bool {
         let has_rule = charge.rule != Quantity::Unlimited;
         *self.key == *key
             || has_rule && self.charge.rule == charge.rule && entries_part(&self.key) == entries_part(key)
     }
 
-    /// The row of the exceptions that is for the key. Of a secret value only its denials know the row.
+    /// Returns the key's exception. For a secret value only its denials reveal it.
     pub(super) fn exception(&self) -> Option<KeyException> {
         let is_denied_now = self.shown.is_secret && self.denied.newest_steps(2) > 0;
         let of_denial = || KeyException::of_denial(&self.charge).filter(|_| is_denied_now);
         self.exception.clone().or_else(of_denial)
     }
 
-    /// The kernel of the limit as the rules have it.
+    /// The kernel of the rule's limit.
     pub(super) fn rule(&self) -> Quantity {
         self.charge.rule
     }
@@ -221,7 +222,7 @@ fn shown_text(key: &MaskedKey) -> String {
     key.entries.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// A counter key without the fingerprint of its limit.
+/// Returns a counter key without its limit's fingerprint.
 fn entries_part(key: &str) -> &str {
     key.split_once('#').map_or(key, |(entries, _)| entries)
 }

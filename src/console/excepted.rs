@@ -1,5 +1,5 @@
-//! The rows of the exceptions: which one is for a denied key now, so that whoever has added a row sees that it works,
-//! and how many block and exempt.
+//! Finds the exception of a denied key, so that the operator who added it sees that it works, and counts those that
+//! block and exempt.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,26 @@ use super::mask::entries_of;
 use crate::telemetry::metrics::DeniedCharge;
 
 const MICROSECONDS: u64 = 1_000_000;
-/// The label of limits that come with requests.
+/// Label of limits that come with requests.
 const OVERRIDE: &str = "override";
 
-/// What a row makes of the limit of a key.
+/// How an exception changes a key's limit.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct KeyException {
-    /// `block`, `exempt`, or what else the row changes.
+    /// `block`, `exempt`, or what else the exception changes.
     pub kind: String,
-    /// File name and line of the row; `None` if only its effect is known.
+    /// File name and line of the exception; `None` if only its effect is known.
     pub row: Option<String>,
-    /// The end, in seconds since the epoch.
+    /// End, seconds since the epoch.
     pub until: Option<u64>,
 }
 
 impl KeyException {
-    /// Whether it has ended.
     pub(super) fn is_over(&self, end: u64) -> bool {
         self.until.is_some_and(|until| until <= end)
     }
 
-    /// What the rows in force at `end` make of the limit with this label for a counter key.
+    /// Returns how the exceptions valid at `end` change the limit with this label for a counter key.
     pub(super) fn find(rules: &RuleSet, key: &str, label: &str, end: u64) -> Option<Self> {
         rules.exceptions()?;
         let parsed = parse_key(key)?;
@@ -47,7 +46,7 @@ impl KeyException {
             caller: Caller::default(),
         };
         let plan = Plan::new(rules, &request, end.saturating_mul(MICROSECONDS)).ok()?;
-        // A row also blocks what has a limit of its own, or none.
+        // An exception also blocks what has its own limit, or none.
         let is_of_limit = |derivation: &&Derivation| label == OVERRIDE || *derivation.label == *label;
         let derivation = plan.derivations().iter().find(is_of_limit)?;
         let of_row = derivation.steps.iter().rev().filter_map(|step| match &step.by {
@@ -55,7 +54,7 @@ impl KeyException {
             ChangedBy::Entry | ChangedBy::Tier(_) => None,
         });
         let mut changes = of_row.filter_map(|(change, row)| Some((change.kind()?, change, row)));
-        // Plans give many keys a tier: that is no exception in an incident.
+        // Plans assign a tier to many keys: during an incident that is not an exception.
         let (kind, change, row) = changes.find(|(kind, ..)| *kind != ExceptionKind::Tier)?;
         let until_us = match change {
             Change::Blocked { until_us } => *until_us,
@@ -66,7 +65,7 @@ impl KeyException {
         Some(Self { kind: kind.name().to_owned(), row: Some(place), until: until_us.map(seconds) })
     }
 
-    /// What the last denial says: the block of a value that only the request has.
+    /// Returns what the last denial reveals: the block of a value that only the request has.
     pub(super) fn of_denial(charge: &DeniedCharge) -> Option<Self> {
         let is_blocked_by_rule = matches!(charge.rule, Quantity::Limited(Kernel::Blocked(_)));
         let Kernel::Blocked(blocked) = charge.kernel else { return None };
@@ -76,11 +75,11 @@ impl KeyException {
     }
 }
 
-/// How many rows that block or exempt are in force. The rows are counted once; then only their ends are looked at.
+/// Counts the valid exceptions that block or exempt. They are counted once; afterwards only their ends matter.
 #[derive(Debug, Default)]
 pub(super) struct RowsInForce {
     now: RowCounts,
-    /// The rows in force that end, by the second of their end.
+    /// Exceptions that end, by the second of their end.
     ending: BTreeMap<u64, RowCounts>,
 }
 
@@ -91,7 +90,7 @@ pub(super) struct RowCounts {
 }
 
 impl RowsInForce {
-    /// The rows of a rule set in force at `end`.
+    /// Counts a rule set's exceptions that are valid at `end`.
     pub(super) fn count(rules: &RuleSet, end: u64) -> Self {
         let now_us = end.saturating_mul(MICROSECONDS);
         let mut found = Self::default();
@@ -110,7 +109,7 @@ impl RowsInForce {
         found
     }
 
-    /// Takes away the rows that have ended at `end`.
+    /// Subtracts the exceptions that have ended at `end`.
     pub(super) fn advance(&mut self, end: u64) {
         while let Some(first) = self.ending.first_entry().filter(|first| *first.key() <= end) {
             let ended = first.remove();

@@ -1,5 +1,5 @@
-//! What open streams are sent: a text each second, prepared once for all of them. A slow reader misses seconds; the
-//! next state has them.
+//! What open streams get: one event a second, built once for all of them. A slow reader misses seconds; the next state
+//! includes them.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::watch;
 
-/// An event in the format of `text/event-stream`.
+/// Formats an event as `text/event-stream`.
 pub(super) fn frame(event: &str, id: &str, data: &impl Serialize) -> Arc<str> {
     format!("event: {event}\nid: {id}\ndata: {}\n\n", json_text(data)).into()
 }
 
-/// JSON for people and programs: without characters that harm a terminal.
+/// Formats JSON for people and programs, without characters that harm a terminal.
 pub(super) fn json_text(data: &impl Serialize) -> String {
     escaped_json(serde_json::to_string(data).expect("texts and numbers under names"))
 }
 
-/// The frames of one stream.
+/// The events of one stream.
 #[derive(Debug)]
 pub struct Frames {
     first: Option<Arc<str>>,
@@ -30,7 +30,7 @@ impl Frames {
         Self { first: Some(first), later }
     }
 
-    /// The next frame: the state at first, then one for each second. `None` when there are no more.
+    /// Returns the next event: the state at first, then one per second. `None` at the end.
     pub async fn next(&mut self) -> Option<Arc<str>> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -40,7 +40,7 @@ impl Frames {
     }
 }
 
-/// The text of the frame at the end of a stream.
+/// The last event of a stream.
 #[must_use]
 pub fn last_frame() -> Arc<str> {
     let data = json!({"reason": "the process stops"});

@@ -1,4 +1,4 @@
-//! Decisions of each limit in the last 15 minutes. Limits with the same labels are one.
+//! Decisions of each limit in the last 15 minutes. Limits with equal labels are merged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::steps::Steps;
 use crate::telemetry::metrics::{LimitReading, LimitRef, LimitsInForce};
 
-/// A pause without denials of at most this many seconds does not end a row of denials.
+/// Longest pause without denials within one series of denials.
 const LONGEST_PAUSE_S: u64 = 30;
 
 #[derive(Debug, Default)]
@@ -14,28 +14,28 @@ pub(super) struct LimitHistories {
     limits: HashMap<LimitRef, LimitHistory>,
 }
 
-/// The domain and the label of limits.
+/// Domain and label of limits.
 pub(super) type LimitName = (Arc<str>, Arc<str>);
 
 #[derive(Debug)]
 pub(super) struct LimitHistory {
     pub(super) name: LimitName,
-    /// The sums of the last sample.
+    /// Total at the last sample.
     asked_before: u64,
     over_before: u64,
     shadow_before: u64,
     pub(super) asked: Steps,
     pub(super) over: Steps,
-    /// The start of the row of denials that lasts, in seconds since the epoch.
+    /// Start of the current series of denials, seconds since the epoch.
     pub(super) since: Option<u64>,
     last_over: u64,
-    /// The end of the last second in which the limit was in force.
+    /// End of the last second in which the rules had the limit.
     seen: u64,
     has_changed: bool,
 }
 
 impl LimitHistories {
-    /// Adds a second. Returns how many decisions in it were over a limit and not denied.
+    /// Adds a second. Returns how many of its decisions were over a limit but not denied.
     pub(super) fn add(&mut self, limits: &LimitsInForce, end: u64) -> u64 {
         let mut shadow = 0;
         for reading in limits.readings() {
@@ -59,7 +59,7 @@ impl LimitHistories {
         self.limits.iter()
     }
 
-    /// The limits whose numbers of the last second differ from those before.
+    /// Limits whose counts changed in the last second.
     pub(super) fn changed(&self) -> impl Iterator<Item = &LimitHistory> {
         self.limits.values().filter(|history| history.has_changed)
     }
@@ -84,7 +84,7 @@ impl LimitHistory {
     fn add(&mut self, reading: &LimitReading<'_>, end: u64) -> u64 {
         let over = reading.over.saturating_sub(self.over_before);
         let shadow = reading.shadow.saturating_sub(self.shadow_before);
-        // A rate that is not 0 changes each second, if only because its time does.
+        // A rate above 0 changes each second, if only because time passes.
         let was_asked = self.asked.newest_steps(2) > 0;
         self.asked.add(end, reading.asked.saturating_sub(self.asked_before));
         self.over.add(end, over);

@@ -1,4 +1,4 @@
-//! What happened, on the time axis: found by comparing two observations.
+//! Marks events on the time axis, found by comparing two observations.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use super::observation::{LastOutage, Observation};
 use super::state::{Level, Mark};
 use super::totals::SECONDS;
 
-/// More marks than this in 15 minutes are no help; the oldest ones go.
+/// More marks than this in 15 minutes do not help; the oldest ones are dropped.
 const MOST_MARKS: usize = 60;
 
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     pub(super) list: VecDeque<Mark>,
     before: Option<Known>,
-    /// The outage that lasts, or the last one, with its end.
+    /// The current or the last outage, with its end.
     pub(super) outage: Option<(LastOutage, Option<u64>)>,
-    /// Since when a breaker of the store is open.
+    /// Since when one of the store's breakers has been open.
     pub(super) breakers_open_since: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ struct Known {
 }
 
 impl Marks {
-    /// Adds the marks of an observation. Returns whether there are new ones.
+    /// Adds the marks of an observation. Returns `true` if there are new ones.
     pub(super) fn add(&mut self, now: &Observation) -> bool {
         let has_open_breaker = now.store.breakers_open > 0;
         self.breakers_open_since = has_open_breaker.then(|| self.breakers_open_since.unwrap_or(now.end));
@@ -41,7 +41,7 @@ impl Marks {
         let rejected_at = now.rules.rejected.as_ref().map(|rejected| rejected.at);
         let known =
             Known { generation: now.rules.generation, rejected_at, is_draining: now.service.is_draining };
-        // The first rules are in force before the first observation.
+        // The first rules are loaded before the first observation.
         let at_start = Known { generation: known.generation.min(1), rejected_at: None, is_draining: false };
         let before = self.before.replace(known).unwrap_or(at_start);
         if before.generation != now.rules.generation {
@@ -69,7 +69,7 @@ impl Marks {
         true
     }
 
-    /// The span of an outage grows while the outage lasts.
+    /// The span of an outage grows while it lasts.
     fn add_outage(&mut self, now: &Observation) -> bool {
         let Some(outage) = &now.store.last_outage else { return false };
         let is_new = self.outage.as_ref().is_none_or(|(known, _)| known.at != outage.at);

@@ -1,38 +1,37 @@
-//! What is shown of a key: values of rule files as they are, all others as their beginning and a tag.
-//!
-//! A tag is keyed: without the key nobody can try out values. Secret values are hashes already before a counter has a
-//! key, so nobody can see them here.
+//! Masks keys for display: values from rule files are shown, all others as their beginning and a tag. Tags are keyed:
+//! without the key nobody can try out values. Secret values are hashed before a counter gets its key, so they never get
+//! here.
 
 use base::hex;
 use engine::{Entry, HashKey, KeyText, KeyValue, ParsedKey, RuleSet, Step, parse_key};
 
-/// Values with fewer characters show their tag only.
+/// Shorter values show only their tag.
 const SHORTEST_SHOWN: usize = 6;
-/// Characters of a value that are shown.
+/// Characters shown of a value.
 const SHOWN_CHARS: usize = 2;
-/// Hexadecimal digits of a tag that are shown: too few to identify a value elsewhere.
+/// Hexadecimal digits shown of a tag: too few to identify a value elsewhere.
 const TAG_DIGITS: usize = 4;
-/// Characters of a hash that are shown.
+/// Characters shown of a hash.
 const HASH_CHARS: usize = 10;
-/// Hexadecimal digits of a row's id.
+/// Hexadecimal digits of a row id.
 pub(super) const ID_DIGITS: usize = 12;
-/// The name of entries that are hashed together.
+/// Name of entries that are hashed together.
 const FURTHER_ENTRIES: &str = "…";
 
-/// A key as the console shows it.
+/// A key as shown in the console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MaskedKey {
     pub(super) entries: Vec<(String, String)>,
-    /// Whether a value is secret.
+    /// `true` if any value is secret.
     pub(super) is_secret: bool,
 }
 
-/// The id of the row of a key.
+/// The row id of a key.
 pub(super) fn row_id(tag_key: &HashKey, key: &str) -> String {
     hex(&tag_key.tag(&["row", key])[..ID_DIGITS / 2])
 }
 
-/// A counter key as it may be shown, by the rules in force.
+/// Masks a counter key by the current rules.
 pub(super) fn masked(tag_key: &HashKey, rules: &RuleSet, key: &str) -> MaskedKey {
     let Some(parsed) = parse_key(key) else {
         return MaskedKey {
@@ -55,13 +54,13 @@ pub(super) fn masked(tag_key: &HashKey, rules: &RuleSet, key: &str) -> MaskedKey
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEntry {
     pub name: String,
-    /// A secret value, or one that is very long, is the beginning of its hash.
+    /// The start of its hash if the value is secret or very long.
     pub value: String,
-    /// Whether `value` is the value of the requests, and neither a hash nor a pattern.
+    /// `true` if `value` is the requests' value; `false` for a hash or a pattern.
     pub is_exact: bool,
 }
 
-/// A counter key with its values. Secret values and hashes stay as they are.
+/// Returns a counter key's entries with their values. Secret values and hashes stay as they are.
 pub(super) fn unmasked(key: &str) -> Vec<KeyEntry> {
     let Some(parsed) = parse_key(key) else { return Vec::new() };
     let entries = parsed.entries.into_iter().map(|(name, value)| {
@@ -80,7 +79,7 @@ pub(super) fn unmasked(key: &str) -> Vec<KeyEntry> {
     entries.chain(further).collect()
 }
 
-/// The entries of a request with this key, with hashes and patterns where the key has no value.
+/// Returns the entries of a request with this key, with hashes and patterns where the key has no value.
 pub(super) fn entries_of(parsed: &ParsedKey) -> Vec<Entry> {
     let entry = |(name, value): &(KeyText, KeyValue)| Entry {
         key: name.text().to_owned(),
@@ -92,7 +91,7 @@ pub(super) fn entries_of(parsed: &ParsedKey) -> Vec<Entry> {
     parsed.entries.iter().map(entry).collect()
 }
 
-/// Which entries have a value that the rule files have.
+/// Returns which entries have a value that is in the rule files.
 fn public_values(parsed: &ParsedKey, rules: &RuleSet) -> Vec<bool> {
     let KeyText::Plain(domain) = &parsed.domain else { return Vec::new() };
     let Some(domain) = rules.domain(domain) else { return Vec::new() };

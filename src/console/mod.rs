@@ -1,12 +1,8 @@
-//! The data of the console: what this process has done in the last 15 minutes, read from its counters once a second.
+//! Data of the console: what this process has done in the last 15 minutes, sampled from its counters once a second.
+//! Nothing is stored on disk.
 //!
-//! The road of a second: `app` makes an [`Observation`], [`Console::observe`] adds it to the history (`totals`,
-//! `limits`, `denied`, `shapes`; `steps` has their rings), compares it with the second before (`marks`), says what is
-//! wrong (`notices`), and sends the open streams a `frame`. `state` has the types of what is shown, which the command
-//! `top` reads, `catalog` the texts of the rules, `mask` what is shown of keys, `excepted` which rows are for them.
-//! `actions` shows and resets the counter of a row.
-//!
-//! Knows the rules, the metrics and the use cases of operators. Knows no door and no setting; keeps nothing on disk.
+//! `app` makes an [`Observation`] each second; [`Console::observe`] adds it to the history, finds marks and notices,
+//! and sends the open streams an event. `state` has the types that are shown, which `ratelimitctl top` reads.
 
 mod actions;
 mod catalog;
@@ -52,42 +48,42 @@ pub use observation::{
     Certificate, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved, StoreObserved,
 };
 
-/// What does not change while the process runs.
+/// What stays constant while the process runs.
 #[derive(Clone, Debug)]
 pub struct ConsoleOptions {
     pub instance: Instance,
-    /// A link to the dashboard of all instances; empty for none.
+    /// Link to the dashboard of all instances; empty: none.
     pub dashboard_url: String,
-    /// The files of exceptions; `None` without.
+    /// Files of exceptions; `None`: none.
     pub exceptions_path: Option<String>,
     pub needs: ValuesNeed,
-    /// The key of tags.
+    /// Key of the tags.
     pub tag_key: HashKey,
-    /// Whether denials take effect.
+    /// `false`: denials take effect.
     pub is_shadow_mode: bool,
 }
 
-/// The process, as the console names it.
+/// The process, as named in the console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
     pub name: String,
-    /// Another one at each start.
+    /// New at each start.
     pub id: String,
     /// Seconds since the epoch.
     pub started_at: u64,
 }
 
-/// What a caller must present to see the values of keys.
+/// What a caller must send to see the values of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ValuesNeed {
     OperatorToken,
     Token,
-    /// No token is set, so nobody may.
+    /// No token is set, so nobody can.
     Never,
 }
 
-/// The data of the console. Shared by the sampler and the admin port.
+/// Shared by the sampler and the admin port.
 #[derive(Debug)]
 pub struct Console {
     history: Mutex<History>,
@@ -95,13 +91,12 @@ pub struct Console {
 }
 
 impl Console {
-    /// Starts with an empty history.
     #[must_use]
     pub fn new(options: ConsoleOptions) -> Self {
         Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default() }
     }
 
-    /// Adds the observation of a second. Formats a text only if a stream is open.
+    /// Adds the observation of a second. Formats nothing unless a stream is open.
     pub fn observe(&self, observation: Observation) {
         let mut history = self.history.lock();
         let news = history.observe(observation);
@@ -122,7 +117,7 @@ impl Console {
         json_text(&self.history.lock().state(RuleSelection::All))
     }
 
-    /// The events from now on, beginning with the state.
+    /// The events from now on, starting with the state.
     #[must_use]
     pub fn frames(&self) -> Frames {
         let mut history = self.history.lock();
@@ -131,18 +126,19 @@ impl Console {
         Frames::new(history.state_frame(), later)
     }
 
-    /// Adds a mark: a counter was reset.
+    /// Adds a mark for a counter reset.
     fn mark_reset(&self) {
         self.history.lock().mark_reset();
     }
 
-    /// A counter key as it may be logged, by the rules in force: masked, with the id that its row has or would have.
+    /// Returns a counter key as it may be logged, by the current rules: masked, with the id that its row has or would
+    /// have.
     #[must_use]
     pub fn logged(&self, rules: &RuleSet, key: &str) -> String {
         self.history.lock().denied.logged(rules, key)
     }
 
-    /// The row of a denied key.
+    /// Returns the row of a denied key.
     #[must_use]
     pub fn row(&self, id: &RowId) -> Option<DeniedRow> {
         self.history.lock().row(id)

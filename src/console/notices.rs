@@ -1,5 +1,5 @@
-//! What is wrong, in words: the worst first. Red where an alert of severity `page` fires and where the process is not
-//! ready, amber where one of severity `ticket` does, plain for what is over.
+//! Says what is wrong, worst first: red if an alert of severity `page` fires or the process is not ready, amber for one
+//! of severity `ticket`, plain for what is over.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -12,18 +12,18 @@ use super::state::{Level, Notice};
 use super::totals::{Second, Sums, Totals};
 use crate::telemetry::metrics::RequestFailure;
 
-/// More notices than this are not read.
+/// Nobody reads more than this.
 const MOST_NOTICES: usize = 6;
 /// An outage that ended longer ago is only a mark.
 const OVER_FOR_S: u64 = 900;
-/// A certificate that expires sooner is told.
+/// A certificate that expires sooner gets a notice.
 const WEEK_S: i64 = 7 * 24 * 3_600;
-/// The alert on open breakers waits for this time, the one on slow decisions for [`SLOW_S`].
+/// Delay of the alert on open breakers; that on slow decisions has [`SLOW_S`].
 const BREAKERS_OPEN_S: u64 = 120;
 const SLOW_S: usize = 300;
 const SLOW_US: u64 = 10_000;
 
-/// What the notices are made of.
+/// Input of the notices.
 pub(super) struct Facts<'a> {
     pub(super) now: &'a Observation,
     pub(super) totals: &'a Totals,
@@ -33,7 +33,7 @@ pub(super) struct Facts<'a> {
     pub(super) is_shadow_mode: bool,
 }
 
-/// At most [`MOST_NOTICES`], the worst first.
+/// At most [`MOST_NOTICES`], worst first.
 pub(super) fn notices(facts: &Facts<'_>) -> Vec<Notice> {
     let mut all = Notices::default();
     all.add_store(facts);
@@ -47,7 +47,6 @@ pub(super) fn notices(facts: &Facts<'_>) -> Vec<Notice> {
     all
 }
 
-/// What is wrong, as far as it was looked at.
 #[derive(Default)]
 struct Notices(Vec<Notice>);
 
@@ -199,7 +198,7 @@ impl Notices {
     }
 }
 
-/// Why requests got no decision.
+/// Why requests failed.
 fn cause(reason: RequestFailure) -> &'static str {
     match reason {
         RequestFailure::Invalid => "They are not valid",
@@ -218,12 +217,12 @@ fn shortened(names: &[String]) -> String {
     format!("{}{more}", names[..names.len().min(8)].join(", "))
 }
 
-/// A rate with one decimal if it is below 10, else without.
+/// With one decimal below 10, otherwise without.
 pub fn rate_text(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}") } else { with_commas(rate.round() as u64) }
 }
 
-/// The time of day in UTC.
+/// Time of day in UTC.
 pub fn clock(seconds: u64) -> String {
     let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
     time.get(11..19).unwrap_or_default().to_owned()

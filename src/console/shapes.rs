@@ -1,4 +1,4 @@
-//! Requests that meet no limit, by the names of their keys, and unknown domains. Values are never kept.
+//! Requests without a limit, by the names of their keys, and unknown domains. Values are never kept.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use engine::{HeavyKey, RuleSet};
 use super::steps::Steps;
 use crate::telemetry::metrics::{CountedKeys, LOOKED_AT};
 
-/// Shapes and domains that are kept: those with most requests.
+/// Maximum shapes and domains kept: those with the most requests.
 const MOST: usize = 64;
-/// Rates are those of a minute.
+/// Rates are averaged over a minute.
 const RATE_STEPS: u64 = 6;
 
 #[derive(Debug, Default)]
@@ -18,12 +18,12 @@ pub(super) struct Shapes {
     unknown_domains: HashMap<Box<str>, Steps>,
 }
 
-/// The key of first entries that no rule of their domain has.
+/// A key of first entries that no rule of their domain has.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct UnknownKey {
     pub(super) domain: String,
     pub(super) key: String,
-    /// The keys that the first level of the domain has.
+    /// First-level keys of the domain.
     pub(super) known: Vec<String>,
     /// Requests per second.
     pub(super) rate: f64,
@@ -35,7 +35,7 @@ impl Shapes {
         add_all(&mut self.unknown_domains, counted.unknown_domains.keys(), end);
     }
 
-    /// Forgets what has not come for 15 minutes.
+    /// Forgets what was not seen for 15 minutes.
     pub(super) fn advance(&mut self, end: u64) {
         for map in [&mut self.without_limit, &mut self.unknown_domains] {
             map.retain(|_, steps| {
@@ -45,17 +45,17 @@ impl Shapes {
         }
     }
 
-    /// The shapes with most requests in the last minute, with requests per second.
+    /// The most frequent shapes of the last minute, with requests per second.
     pub(super) fn most_without_limit(&self, most: usize) -> Vec<(&str, f64)> {
         sorted(&self.without_limit, most)
     }
 
-    /// The unknown domains with most requests.
+    /// The most frequent unknown domains.
     pub(super) fn most_unknown_domains(&self, most: usize) -> Vec<(&str, f64)> {
         sorted(&self.unknown_domains, most)
     }
 
-    /// The first-level key without a rule that most requests have.
+    /// The most frequent first-level key without a rule.
     pub(super) fn unknown_key(&self, rules: &RuleSet) -> Option<UnknownKey> {
         sorted(&self.without_limit, MOST).into_iter().find_map(|(shape, rate)| {
             let (domain, names) = shape.split_once(": ")?;

@@ -1,7 +1,6 @@
-//! What the console says of a process: written by `history`, read by `ratelimitctl top`, described by
-//! `docs/console-state.schema.json`.
-//!
-//! Times are seconds since the epoch, rates are per second. A field that a service does not send has its default.
+//! The state of a process in the console: written by `history`, read by `ratelimitctl top`, described by
+//! `docs/console-state.schema.json`. Times are seconds since the epoch, rates are per second. A field that a service
+//! does not send has its default.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +8,13 @@ use super::excepted::KeyException;
 use super::observation::RulesObserved;
 use super::totals::{SECONDS, Second};
 
-/// The version of the format.
+/// Version of the format.
 pub const SCHEMA: u32 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ConsoleState {
     pub schema: u32,
-    /// The end of the last second.
+    /// End of the last second.
     pub end: u64,
     pub instance: ConsoleInstance,
     pub series: ConsoleSeries,
@@ -35,7 +34,7 @@ pub struct ConsoleState {
 #[serde(default)]
 pub struct ConsoleInstance {
     pub name: String,
-    /// Another one at each start.
+    /// New at each start.
     pub id: String,
     pub version: String,
     pub started_at: u64,
@@ -43,11 +42,11 @@ pub struct ConsoleInstance {
     pub reasons: Vec<String>,
     pub dashboard_url: Option<String>,
     pub exceptions_path: Option<String>,
-    /// What a caller must present to see the values of keys.
+    /// What a caller must send to see the values of keys.
     pub values: String,
 }
 
-/// A number for each of the last seconds, oldest first.
+/// One value for each of the last seconds, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ConsoleSeries {
@@ -65,7 +64,7 @@ pub struct ConsoleSeries {
 #[serde(default)]
 pub struct ConsoleRules {
     pub total: usize,
-    /// Limits that were not asked in 15 minutes.
+    /// Limits unused for 15 minutes.
     pub idle: usize,
     #[serde(flatten)]
     pub observed: RulesObserved,
@@ -78,7 +77,7 @@ pub struct ConsoleRule {
     pub id: u32,
     #[serde(flatten)]
     pub shown: RuleName,
-    /// The path of the first rule below its domain, and the name of its limit, as exceptions have them.
+    /// The first rule's path below its domain, and its limit's name, as written in exceptions.
     pub path: Option<String>,
     pub name: String,
     pub how: String,
@@ -90,17 +89,17 @@ pub struct ConsoleRule {
     /// Denied keys.
     pub keys: usize,
     pub more_keys: bool,
-    /// Counts of steps of ten seconds.
+    /// Counts per step of ten seconds.
     pub spark_asked: Vec<u32>,
     pub spark: Vec<u32>,
 }
 
-/// What tells the rows of rules apart. Rules of two instances are one row if all of it is equal.
+/// Identifies a row of rules. Rules of two instances share a row if all fields are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RuleName {
     pub domain: String,
-    /// The label of the limit.
+    /// Label of the limit.
     pub rule: String,
     /// Such as `600 per minute`.
     pub limit: String,
@@ -108,15 +107,15 @@ pub struct RuleName {
     pub kind: String,
 }
 
-/// How serious a mark or a notice is.
+/// Severity of a mark or a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Callers are affected now, or the process is not ready.
     Bad,
-    /// Somebody should look within a day.
+    /// Someone should look within a day.
     Warn,
-    /// It is over, or no fault.
+    /// It is over, or not a fault.
     #[serde(rename = "")]
     Plain,
 }
@@ -125,13 +124,12 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Mark {
     pub(super) at: u64,
-    /// The end of a span.
+    /// End of a span.
     pub(super) until: Option<u64>,
     pub(super) level: Level,
     pub(super) text: String,
 }
 
-/// What is wrong, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Notice {
     pub level: Level,
@@ -147,12 +145,12 @@ pub type ShownEntries = Vec<(String, String)>;
 #[serde(default)]
 pub struct ConsoleKey {
     pub id: String,
-    /// The id of the rule.
+    /// Id of the rule.
     pub rule: u32,
-    /// The limit, where the rule has several.
+    /// The limit, if the rule has several.
     pub limit: Option<String>,
     pub entries: ShownEntries,
-    /// Whether a value is secret.
+    /// `true` if any value is secret.
     pub secret: bool,
     pub exception: Option<KeyException>,
     pub denied: f64,
@@ -169,7 +167,7 @@ pub struct ConsoleStore {
     pub p50_us: Option<u64>,
     pub p99_us: Option<u64>,
     pub queue: u64,
-    /// The mean of requests in a batch.
+    /// Mean requests per batch.
     pub batch: Option<f64>,
     pub breakers: usize,
     pub breakers_open: usize,
@@ -186,7 +184,6 @@ pub struct ConsoleOutage {
     pub error: String,
 }
 
-/// The rows of the exceptions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ConsoleExceptions {
     pub block: RowsOfKind,
@@ -196,11 +193,11 @@ pub struct ConsoleExceptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RowsOfKind {
     pub rows: u64,
-    /// The requests that they changed in 15 minutes.
+    /// Requests that they changed in 15 minutes.
     pub requests_15m: u64,
 }
 
-/// What no limit stops.
+/// Requests that no limit stops.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ConsoleUnlimited {
@@ -209,7 +206,7 @@ pub struct ConsoleUnlimited {
     pub names: Vec<(String, f64)>,
     pub unknown_domain: f64,
     pub domains: Vec<String>,
-    /// Requests that a failure policy admits.
+    /// Requests admitted by a failure policy.
     pub allowed: f64,
     pub shadow_mode: bool,
     pub evictions: u64,
@@ -220,9 +217,9 @@ pub struct ConsoleUnlimited {
 pub struct ConsoleSample {
     pub end: u64,
     pub(crate) sample: Second,
-    /// Id, asked, denied, denied in 15 minutes.
+    /// Id, decisions, denials, denials in 15 minutes.
     pub rules: Vec<(u32, f64, f64, u64)>,
-    /// Id, denied, denied in 15 minutes.
+    /// Id, denials, denials in 15 minutes.
     pub keys: Vec<(String, f64, u64)>,
     #[serde(default)]
     pub marks: Vec<Mark>,
@@ -275,7 +272,7 @@ fn push<T>(series: &mut Vec<T>, newest: T) {
 }
 
 impl RowsOfKind {
-    /// Adds those of another instance, which has the same files.
+    /// Adds the exceptions of another instance, which has the same files.
     pub fn add(&mut self, other: Self) {
         self.rows = self.rows.max(other.rows);
         self.requests_15m = self.requests_15m.saturating_add(other.requests_15m);

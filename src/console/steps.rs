@@ -1,15 +1,15 @@
 //! Counts of the last 15 minutes in steps of ten seconds.
 
-/// Seconds of a step.
+/// Seconds per step.
 pub(super) const STEP_S: u64 = 10;
-/// Steps that are kept.
+/// Steps kept.
 pub(super) const STEPS: usize = 90;
 
-/// A ring of counts. A second that nothing was added to counts 0.
+/// A ring of counts. A second to which nothing was added counts 0.
 #[derive(Clone, Debug)]
 pub(super) struct Steps {
     counts: Box<[u32; STEPS]>,
-    /// The number of the newest step since the epoch.
+    /// The newest step, counted since the epoch.
     newest: u64,
     sum: u64,
 }
@@ -21,7 +21,7 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// Adds units to the second before `end`. Time does not go back: an earlier second counts for the newest step.
+    /// Adds units to the second before `end`. Time does not go back: an earlier second counts towards the newest step.
     pub(super) fn add(&mut self, end: u64, units: u64) {
         self.advance(end);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
@@ -31,7 +31,7 @@ impl Steps {
         self.sum += u64::from(*count - before);
     }
 
-    /// Forgets the steps that are older than 15 minutes at `end`.
+    /// Forgets steps older than 15 minutes at `end`.
     pub(super) fn advance(&mut self, end: u64) {
         let step = end.saturating_sub(1) / STEP_S;
         if step <= self.newest {
@@ -44,19 +44,17 @@ impl Steps {
         self.newest = step;
     }
 
-    /// All counts.
     pub(super) fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Units per second over the newest step and the step before it, 11 to 20 seconds. Call [`advance`](Self::advance)
-    /// before.
+    /// Units per second over the newest two steps, 11 to 20 seconds. Call [`advance`](Self::advance) first.
     pub(super) fn rate(&self, end: u64) -> f64 {
         let seconds = STEP_S + end.saturating_sub(1) % STEP_S + 1;
         self.newest_steps(2) as f64 / seconds as f64
     }
 
-    /// The sum of this many newest steps.
+    /// Sum of the newest `steps` steps.
     pub(super) fn newest_steps(&self, steps: u64) -> u64 {
         (0..steps).map(|back| u64::from(self.counts[place(self.newest.saturating_sub(back))])).sum()
     }

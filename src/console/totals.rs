@@ -6,53 +6,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::telemetry::metrics::{DurationBuckets, MetricsSample, RequestFailure};
 
-/// Seconds that are kept.
+/// Seconds kept.
 pub const SECONDS: usize = 900;
-/// Percentiles and rates are those of this many seconds.
+/// Seconds over which percentiles and rates are taken.
 const DURATION_S: usize = 10;
 const MINUTE_S: usize = 60;
-/// A percentile of fewer calls says nothing.
+/// A percentile of fewer calls is meaningless.
 const LEAST_CALLS: u64 = 20;
 const MICROSECONDS: f64 = 1e6;
 
-/// One second. The classes of requests are exclusive: `requests` is their sum with the requests that were admitted.
+/// One second. The classes of requests are exclusive: `requests` is their sum plus the admitted requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Second {
     pub(super) requests: u64,
     pub(super) denied: u64,
-    /// Without a decision.
     pub(super) failed: u64,
-    /// Admitted, with the answer of a failure policy.
+    /// Admitted by a failure policy.
     pub(super) policy: u64,
-    /// Denials that have no effect, by limit.
+    /// Denials without effect, by limit.
     pub(super) shadow: u64,
     pub(super) p50_us: Option<u64>,
     pub(super) p99_us: Option<u64>,
     pub(super) store_p99_us: Option<u64>,
 }
 
-/// Sums since the start of the process.
+/// Totals since the start of the process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) metrics: MetricsSample,
-    /// Counters that were evicted from memory.
+    /// Counters evicted from memory.
     pub(super) evictions: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     seconds: VecDeque<Second>,
-    /// The sums of a minute ago and those after it, oldest first.
+    /// Totals of the last minute, oldest first, starting with those from before it.
     sums: VecDeque<Sums>,
     pub(super) store_p50_us: Option<u64>,
 }
 
 impl Totals {
-    /// Adds the second that ends with these sums. `passed`: seconds since the second before; `shadow`: denials without
-    /// effect in them; `store_answers`: a store that does not answer refuses in microseconds, which is no latency.
+    /// Adds the second that ends with these totals. `passed`: seconds since the last one; `shadow`: denials without
+    /// effect in them. `store_answers`: if `false`, the store's durations are ignored, because a store that is down
+    /// refuses in microseconds.
     pub(super) fn add(&mut self, sums: Sums, passed: u64, shadow: u64, store_answers: bool) {
         if self.sums.is_empty() {
-            // The first sums are made when the process starts, so they are those of the first second.
+            // The first totals are taken when the process starts, so they belong to the first second.
             self.sums.push_back(Sums::default());
         }
         let (now, before) = (&sums.metrics, &self.sums_before(0).metrics);
@@ -82,7 +82,7 @@ impl Totals {
         self.store_p50_us = store_p50_us;
     }
 
-    /// The sums of this many seconds before the newest ones, or else the oldest. There are some.
+    /// Returns the totals this many seconds before the newest, or else the oldest. There is at least one.
     fn sums_before(&self, seconds: usize) -> &Sums {
         &self.sums[(self.sums.len() - 1).saturating_sub(seconds)]
     }
@@ -97,24 +97,24 @@ impl Totals {
         self.seconds.back().copied().unwrap_or_default()
     }
 
-    /// The sum of a number over this many newest seconds.
+    /// Sum of a field over the newest `seconds` seconds.
     pub(super) fn sum(&self, seconds: usize, number: impl Fn(&Second) -> u64) -> u64 {
         self.seconds.iter().rev().take(seconds).map(number).sum()
     }
 
-    /// Failures of the last minute with their reasons, but for answers that were not taken.
+    /// Failures of the last minute by reason, except answers that were not taken.
     pub(super) fn failures_of_a_minute(&self) -> Vec<(RequestFailure, u64)> {
         let sum = |at: usize| self.grown_in_a_minute(|sums| sums.metrics.failures[at]);
         let all = RequestFailure::ALL.iter().copied().enumerate().map(|(at, reason)| (reason, sum(at)));
         all.filter(|(reason, count)| *count > 0 && *reason != RequestFailure::Untaken).collect()
     }
 
-    /// How much a sum grew in the last minute.
+    /// Increase of a total in the last minute.
     pub(super) fn grown_in_a_minute(&self, sum: impl Fn(&Sums) -> u64) -> u64 {
         self.grown(MINUTE_S, sum).0
     }
 
-    /// How much a sum grew in the last ten seconds, and the number of these seconds.
+    /// Increase of a total in the last ten seconds, and how many of these there were.
     pub(super) fn grown_lately(&self, sum: impl Fn(&MetricsSample) -> u64) -> (u64, usize) {
         self.grown(DURATION_S, |sums| sum(&sums.metrics))
     }
@@ -143,7 +143,7 @@ fn calls_since(calls: &DurationBuckets, before: &DurationBuckets) -> DurationBuc
     since
 }
 
-/// A percentile in microseconds, interpolated within its bucket as `histogram_quantile` of Prometheus does.
+/// Returns a percentile in microseconds, interpolated within its bucket as in Prometheus's `histogram_quantile`.
 fn percentile_us(durations: &DurationBuckets, share: f64) -> Option<u64> {
     if durations.calls < LEAST_CALLS {
         return None;
@@ -181,7 +181,7 @@ mod tests {
         let second = totals.newest();
         assert_eq!((second.requests, second.policy, second.denied, second.failed), (10, 2, 3, 1));
         assert_eq!((second.shadow, totals.seconds().len()), (4, 2));
-        // A second that was missed has no requests.
+        // A missed second has no requests.
         totals.add(sums([10, 2, 3, 1]), 2, 0, true);
         assert_eq!(totals.seconds().map(|second| second.requests).collect::<Vec<_>>(), [5, 10, 0, 1]);
     }

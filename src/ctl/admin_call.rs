@@ -34,7 +34,7 @@ pub struct AdminCallArgs {
     timeout: Duration,
 }
 
-/// Why the admin port gave no answer, or refused.
+/// Why the admin port did not answer, or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminCallError {
     #[error("no runtime: {0}")]
@@ -54,10 +54,10 @@ pub enum AdminCallError {
     Timeout,
     #[error("the answer cannot be read: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The text of the admin port.
+    /// The admin port's message.
     #[error("{}", .0.trim_end())]
     Refused(String),
-    /// The answer of the HTTP port to an unknown path, or an error without a text.
+    /// The HTTP port's answer to an unknown path, or an error without a message.
     #[error(
         "{address} answers {status}: it is not the admin port of ratelimitd (setting server.admin.address, port 6070 \
          by default)"
@@ -68,10 +68,10 @@ pub enum AdminCallError {
 }
 
 impl AdminCallArgs {
-    /// Posts a body in JSON, and returns the answer.
+    /// Posts a JSON body, and returns the answer.
     ///
     /// # Errors
-    /// [`AdminCallError`] without an answer of status 200.
+    /// [`AdminCallError`] unless the status is 200.
     pub(super) fn post(
         &self,
         admin: &AdminPort,
@@ -82,18 +82,18 @@ impl AdminCallArgs {
         block_on(self.answer(admin, request, body)).map_err(AdminCallError::from).flatten()
     }
 
-    /// The answer to a GET request.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// [`AdminCallError`] without an answer of status 200.
+    /// [`AdminCallError`] unless the status is 200.
     pub(super) async fn get(&self, admin: &AdminPort, path: &'static str) -> Result<String, AdminCallError> {
         self.answer(admin, Request::get(admin.endpoint(path)), String::new()).await
     }
 
-    /// Opens an answer without an end to a GET request.
+    /// Sends a GET request whose answer does not end.
     ///
     /// # Errors
-    /// [`AdminCallError`] without an answer of status 200.
+    /// [`AdminCallError`] unless the status is 200.
     pub(super) async fn open(
         &self,
         admin: &AdminPort,
@@ -103,14 +103,14 @@ impl AdminCallArgs {
         in_time(self.timeout, self.send(admin, request, String::new())).await
     }
 
-    /// The next bytes of an open answer; `None` at the end.
+    /// Returns the next bytes of an open answer; `None` at the end.
     ///
     /// # Errors
-    /// [`AdminCallError`] if the connection breaks, or nothing comes within the time of `--timeout`.
+    /// [`AdminCallError`] if the connection breaks, or nothing arrives within `--timeout`.
     pub(super) async fn next(&self, answer: &mut HttpAnswer) -> Result<Option<Bytes>, AdminCallError> {
         let next = async {
             while let Some(frame) = answer.body.frame().await {
-                // Trailers are no data.
+                // Ignores trailers.
                 if let Ok(bytes) = frame.map_err(|error| AdminCallError::Body(error.into()))?.into_data() {
                     return Ok(Some(bytes));
                 }
@@ -133,7 +133,7 @@ impl AdminCallArgs {
         in_time(self.timeout, text).await
     }
 
-    /// Sends a request. The body of an answer of status 200 is still to be read.
+    /// Sends a request. The body of an answer with status 200 is still unread.
     async fn send(
         &self,
         admin: &AdminPort,

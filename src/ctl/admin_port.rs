@@ -1,4 +1,4 @@
-//! The address of the admin port of a running service.
+//! The address of a running service's admin port.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,6 @@ use ratelimitd::cli::service_connection::{
 };
 use tls::{Protocol, ServerCheck};
 
-/// The admin port of a running service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminPort {
     Tcp(Uri),
@@ -38,7 +37,7 @@ impl fmt::Display for AdminPort {
 }
 
 impl AdminPort {
-    /// The URL of an endpoint. A Unix socket has no host name; the service accepts `localhost`.
+    /// Returns the URL of an endpoint. A Unix socket does not have a host name; the service accepts `localhost`.
     pub fn endpoint(&self, path: &'static str) -> Uri {
         let server = match self {
             Self::Tcp(server) => server.clone(),
@@ -47,10 +46,10 @@ impl AdminPort {
         with_path(server, path)
     }
 
-    /// The connector of the port. A Unix socket has no TLS.
+    /// Returns the port's connector. A Unix socket has no TLS.
     ///
     /// # Errors
-    /// As [`TlsArgs::connector`].
+    /// As for [`TlsArgs::connector`].
     pub fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
         let connector = tls.connector(&self.endpoint("/"), Protocol::Http1, ServerCheck::ChainAndName)?;
         Ok(match self {

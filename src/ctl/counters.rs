@@ -85,7 +85,7 @@ struct CounterArgs {
 enum CountersError {
     #[error(transparent)]
     Call(#[from] AdminCallError),
-    /// Whoever resets the counter of `--limit` and finds none has probably meant a limit of the rules.
+    /// If the counter of `--limit` does not exist, the user probably meant a limit of the rules.
     #[error(
         "nothing was reset: --limit names the counter of a limit that requests bring, and this one was not used; to reset \
          the limits of the rules, leave --limit out: all limits that the descriptor matches are reset"

@@ -1,5 +1,4 @@
-//! How a descriptor and its limit are written on the command line: `key=value,key=value` and `5/minute` or
-//! `100/15minute`.
+//! Parses a descriptor and its limit from the command line: `key=value,key=value`, and `5/minute` or `100/15minute`.
 
 use std::str::FromStr;
 
@@ -12,13 +11,13 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorArg(pub Vec<Entry>);
 
-/// Why a text is not a descriptor.
+/// Why a string is not a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
     /// An entry starts with `=`, or is empty. Entries are counted from 1.
     #[error("entry {number} of '{text}' has no key; a descriptor is key=value[,key=value...]")]
     NoKey { number: usize, text: String },
-    /// A forgotten value would be charged to a counter of its own.
+    /// A forgotten value would be charged to a separate counter.
     #[error("'{entry}' has no value; write {entry}=VALUE, or {entry}= for an empty value")]
     NoValue { entry: String },
 }
@@ -58,7 +57,7 @@ fn split_entries(text: &str) -> Vec<String> {
 }
 
 impl DescriptorArg {
-    /// The descriptor as the admin port reads it.
+    /// Formats the descriptor for the admin port.
     pub(super) fn json(&self, limit: Option<&LimitArg>) -> Value {
         let entries = self.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
         json!({"entries": entries.collect::<Value>(), "limit": limit.map(LimitArg::json)})
@@ -73,14 +72,14 @@ pub struct LimitArg {
     multiplier: u32,
 }
 
-/// The text is not a limit.
+/// The string is not a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected N/UNIT or N/MUNIT, such as 5/minute or 100/15minute; a unit is second, minute, hour, day, week, month or year"
 )]
 pub struct LimitArgError;
 
-/// Parses `N/UNIT` and `N/MUNIT`, where M is a whole number of units. A request has no name for a week: it is 7 days.
+/// Parses `N/UNIT` and `N/MUNIT`, where M is an integer. Requests have no unit for a week: it is 7 days.
 impl FromStr for LimitArg {
     type Err = LimitArgError;
 

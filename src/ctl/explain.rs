@@ -1,4 +1,4 @@
-//! `explain`: prints the limit that a descriptor matches, the path to it and its counter; or why none matches.
+//! `explain`: prints the limit that a descriptor matches, the path to it and its counter, or why none matches.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::admin_call::AdminCallArgs;
 use super::admin_port::{AdminPort, parse_admin_port};
 use super::descriptor::DescriptorArg;
 
-/// The exit code without an answer of the service.
+/// Exit code if the service does not answer.
 const FAILED: u8 = 2;
 
 /// Explain which limits apply to a descriptor, and why.
@@ -80,7 +80,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     }
 }
 
-/// Prints what a running service says about its rules in force.
+/// Prints a running service's explanation by its current rules.
 fn run_by_service(args: &ExplainArgs, admin: &AdminPort) -> ExitCode {
     let descriptors: Value = args.descriptors.iter().map(|descriptor| descriptor.json(None)).collect();
     let body = json!({"domain": args.domain, "descriptors": descriptors}).to_string();
@@ -113,7 +113,8 @@ fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
     Ok(description)
 }
 
-/// The entries that rows may name: those of the request, and those of its secret values with the hash that is shown.
+/// Returns the entries that exceptions can name: those of the request, and those of its secret values with the hash
+/// that is shown.
 fn entries(rules: &RuleSet, request: &Request) -> Vec<Entry> {
     let mut entries = Vec::new();
     for entry in request.descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
@@ -124,7 +125,7 @@ fn entries(rules: &RuleSet, request: &Request) -> Vec<Entry> {
     entries
 }
 
-/// The resource of the domain; empty for files.
+/// The domain's resource; empty for files.
 fn source(read: &ReadRules, domain: &str) -> String {
     let Some((server, version)) = &read.server else { return String::new() };
     let documents = read.loaded.documents.iter().filter(|known| known.name == domain);

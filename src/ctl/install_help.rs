@@ -1,4 +1,4 @@
-//! `install-help`: the man pages and the shell completions, made from the definitions of the commands themselves.
+//! `install-help`: writes man pages and shell completions, generated from the command definitions.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use ratelimitd::cli::output::fail;
 
-/// Where the three shells look for the completions of PROGRAM, below a prefix such as `/usr/local`.
+/// Where the three shells look for PROGRAM's completions, below a prefix such as `/usr/local`.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "share/bash-completion/completions/PROGRAM"),
     (Shell::Zsh, "share/zsh/site-functions/_PROGRAM"),
@@ -30,7 +30,7 @@ pub struct InstallHelpArgs {
     prefix: PathBuf,
 }
 
-/// Writes the files of `programs`, each with its whole command line.
+/// Writes the files of `programs`, each with its full command line.
 #[must_use]
 pub fn run(args: &InstallHelpArgs, programs: [Command; 2]) -> ExitCode {
     match programs.into_iter().try_for_each(|program| install(&args.prefix, program)) {
@@ -52,7 +52,7 @@ fn install(prefix: &Path, program: Command) -> io::Result<()> {
     man_pages(&prefix.join(MAN_PAGES), &program)
 }
 
-/// The page of a command, and those of the commands below it.
+/// Writes the page of a command, and those of its subcommands.
 fn man_pages(folder: &Path, command: &Command) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     write(&folder.join(format!("{name}.1")), man_page(command)?.as_bytes())?;
@@ -66,7 +66,7 @@ fn man_page(command: &Command) -> io::Result<String> {
     let mut page = Vec::new();
     man.render(&mut page)?;
     let page = String::from_utf8(page).map_err(io::Error::other)?;
-    // What stands after the options are command lines: man must not fill them to paragraphs.
+    // After the options come command lines: man must not fill them into paragraphs.
     Ok(match page.split_once(".SH EXTRA\n") {
         Some((before, examples)) => {
             let (examples, after) =

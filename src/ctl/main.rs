@@ -1,7 +1,5 @@
-//! `ratelimitctl`: what people run against a service, or beside it. The sub-commands, one file each.
-//!
-//! Settings, rules, protobuf types and the state of the console are those of the library, which `ratelimitd`, the
-//! service, is made of.
+//! `ratelimitctl`: the commands that people run against a service, or next to it, one file each. Settings, rules,
+//! protobuf types and the console's state come from the library of `ratelimitd`, the service.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin_call;
@@ -35,7 +33,7 @@ use simulate::SimulateArgs;
 use token::TokenArgs;
 use top::TopArgs;
 
-/// `simulate` allocates for each line of a log.
+/// `simulate` allocates for every log line.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -73,7 +71,7 @@ enum Command {
     InstallHelp(InstallHelpArgs),
 }
 
-/// A malformed command line has the exit code 2.
+/// A malformed command line has exit code 2.
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

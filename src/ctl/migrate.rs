@@ -1,4 +1,5 @@
-//! `migrate`: the environment and the rules of `envoyproxy/ratelimit` as settings of ours, and what will differ.
+//! `migrate`: translates the environment and rules of `envoyproxy/ratelimit` to ratelimitd settings, with the
+//! differences.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use ratelimitd::envoy_ratelimit::ratelimit_variables;
 use ratelimitd::settings::{SettingInForce, Settings, Store, StoreKind};
 use rules::Problems;
 
-/// The time that Envoy waits for an answer if its filter has no `timeout`.
+/// How long Envoy waits for an answer if its filter has no `timeout`.
 const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.
@@ -54,7 +55,7 @@ fn settings_text(found: &LoadedSettings) -> String {
     let mut text =
         "# The settings that the environment means, read as one of envoyproxy/ratelimit.\n".to_owned();
     let is_translated = |setting: &&SettingInForce| {
-        // Variables of ours, too: they are used at the start, and beside one of theirs they win.
+        // Also ratelimitd's own variables: they are used at startup, and win over those of envoyproxy/ratelimit.
         setting.origin.is_some() && !setting.is_default
     };
     let catalogue = Settings::catalogue();
@@ -77,7 +78,7 @@ fn settings_text(found: &LoadedSettings) -> String {
     text
 }
 
-/// The settings in their order, with all of a section beside its first one: YAML has each key once.
+/// Groups the settings by section, in their order otherwise: YAML allows each key once.
 fn by_section(settings: Vec<&SettingInForce>) -> Vec<&SettingInForce> {
     let place = |section: &str| {
         let is_in = |key: &str| {
@@ -94,8 +95,8 @@ fn by_section(settings: Vec<&SettingInForce>) -> Vec<&SettingInForce> {
     sorted
 }
 
-/// The setting with a value of its type, because the values of the Helm chart are checked by type: numbers, flags and
-/// lists as they are, and everything else in single quotes, which keep every character in YAML. A secret is a comment.
+/// Formats a setting with a value of its type, because the values of the Helm chart are checked by type: numbers, flags
+/// and lists unquoted, everything else in single quotes, which keep every character in YAML. A secret is a comment.
 fn setting_lines(name: &str, setting: &SettingInForce, expected: &str) -> String {
     let (source, value) = (setting.source(), &setting.value);
     if setting.is_masked {
@@ -116,7 +117,7 @@ fn setting_lines(name: &str, setting: &SettingInForce, expected: &str) -> String
     format!("{name}: {value}  # {source}")
 }
 
-/// What the variables that are set do differently here.
+/// Returns how the variables that are set behave differently in ratelimitd.
 fn differences(found: &LoadedSettings) -> String {
     let mut text = String::new();
     for variable in ratelimit_variables().iter().filter(|variable| !variable.difference.is_empty()) {
@@ -131,7 +132,7 @@ fn differences(found: &LoadedSettings) -> String {
     if text.is_empty() { text } else { format!("\n# What is different:\n{text}") }
 }
 
-/// The timeout that Envoy needs, if ours is not below the time that it waits by default.
+/// Returns the timeout that Envoy needs, unless the store's is below the time that Envoy waits by default.
 fn timeout_for_envoy(store: &Store) -> String {
     let timeout = store.redis.timeout;
     if store.kind != StoreKind::Redis || timeout < ENVOY_TIMEOUT {
@@ -148,8 +149,8 @@ fn timeout_for_envoy(store: &Store) -> String {
     )
 }
 
-/// What the rules will do, and whether the service would be ready with them. A server that does not answer is no
-/// problem of the rules: this command may run where the server cannot be reached.
+/// Returns what the rules will do, and `true` if the service would be ready with them. A server that does not answer is
+/// not a problem of the rules: this command may run where the server is unreachable.
 fn rules_text(settings: &Settings) -> (String, bool) {
     let options = match settings.secrets.value_hashing() {
         Ok(hashing) => load_options(settings, hashing),

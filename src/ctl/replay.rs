@@ -1,4 +1,4 @@
-//! `replay`: decides recorded requests against a rule set, on a virtual clock.
+//! `replay`: decides recorded requests by a rule set, on a virtual clock.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal};
@@ -145,7 +145,7 @@ fn with_progress(
     summary
 }
 
-/// The requests, and the size of the file if there is one.
+/// Returns the requests, and the file size if there is a file.
 fn open_requests(path: &Path) -> io::Result<(Box<dyn BufRead>, Option<u64>)> {
     if path.as_os_str() == "-" {
         return Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin())), None));

@@ -1,4 +1,4 @@
-//! `scripts`: the Lua scripts that the service executes in Redis, for whoever reviews them.
+//! `scripts`: prints the Lua scripts that the service runs in Redis, for reviewers.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -24,7 +24,6 @@ pub struct ScriptsArgs {
     name: Option<String>,
 }
 
-/// Prints the list or the text.
 #[must_use]
 pub fn run(args: &ScriptsArgs) -> ExitCode {
     let named = args.name.as_ref().and_then(|name| scripts().find(|script| script.name() == name));
@@ -34,7 +33,7 @@ pub fn run(args: &ScriptsArgs) -> ExitCode {
 
 fn list() -> String {
     scripts().fold(String::new(), |mut lines, script| {
-        // A String takes every line.
+        // Writing to a String does not fail.
         let _ = writeln!(lines, "{:<16} {}  {}", script.name(), script.sha1(), script.purpose());
         lines
     })

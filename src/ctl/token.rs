@@ -1,4 +1,4 @@
-//! `token`: prints the token that a running service has made for itself.
+//! `token`: prints the token that a running service has generated for itself.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use ratelimitd::cli::output::finish;
 use ratelimitd::http::read_own_token;
 use ratelimitd::net::ListenAddress;
 
-/// There is no token.
+/// Exit code if there is no token.
 const FAILED: u8 = 2;
 
 /// Print the token that shows the values of keys in the console of a running service.
@@ -27,7 +27,6 @@ pub struct TokenArgs {
     admin: ListenAddress,
 }
 
-/// The token goes to standard output.
 #[must_use]
 pub fn run(args: &TokenArgs) -> ExitCode {
     finish("ratelimitctl token", read_own_token(&args.admin).map(|token| format!("{token}\n")), FAILED)

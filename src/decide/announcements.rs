@@ -1,11 +1,11 @@
-//! The limits that an answer announces: in a header of the request that Envoy sends on, and in metadata.
+//! The limits that an answer announces: in a header of the request that Envoy forwards, and in metadata.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use engine::{Announced, Decision, LimitResult, Metadata, Rule};
 
-/// The announced limits, each name once, in the order of the request's limits.
+/// Announced limits, each name once, in the order of the request's limits.
 #[derive(Debug, Default)]
 pub(super) struct Announcements(Vec<(String, Announced)>);
 
@@ -22,7 +22,7 @@ impl Announcements {
         announcements
     }
 
-    /// Adds a limit. Limits of one name are announced together: as over if one of them is over.
+    /// Adds a limit. Limits of one name are announced together: as over if any of them is over.
     fn add(&mut self, name: String, announced: Announced) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = announced.max(*known),
@@ -30,15 +30,15 @@ impl Announcements {
         }
     }
 
-    /// The value of the header, such as `soft;over, hard;near`: a list of structured fields (RFC 9651), one token for
-    /// each limit, with what is announced as its parameter. `None` if nothing is announced.
+    /// Returns the header's value, such as `soft;over, hard;near`: a list of structured fields (RFC 9651), one token
+    /// per limit, with the announcement as its parameter. `None` if nothing is announced.
     pub(super) fn header_value(&self) -> Option<String> {
         let item = |(limit, announced): &(String, Announced)| format!("{};{announced}", token(limit));
         let items: Vec<_> = self.0.iter().map(item).collect();
         (!items.is_empty()).then(|| items.join(", "))
     }
 
-    /// The names of the limits, each with what is announced; `None` if nothing is announced.
+    /// Returns each limit's name with its announcement; `None` if nothing is announced.
     pub(super) fn metadata(&self) -> Option<Metadata> {
         let field = |(limit, announced): &(String, Announced)| {
             (limit.clone(), Metadata::Text(announced.name().to_owned()))
@@ -48,7 +48,7 @@ impl Announcements {
     }
 }
 
-/// The limit's label, followed by its period if the limit has no name of its own and its rule has several limits.
+/// Returns the limit's label, followed by its period if the limit is unnamed and its rule has several limits.
 pub(super) fn distinct_name(result: &LimitResult<'_>) -> String {
     let several = |rule: &Rule| rule.limits.len() > 1;
     let mut name = result.limit.label.to_string();
@@ -59,7 +59,7 @@ pub(super) fn distinct_name(result: &LimitResult<'_>) -> String {
     name
 }
 
-/// Replaces every character by `_` that a token cannot have.
+/// Replaces every character that a token cannot contain with `_`.
 fn token(text: &str) -> String {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~:/".contains(c);
     text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()

@@ -1,7 +1,5 @@
-//! What the caller of a decision gets, before it is written in a wire format: one status per descriptor, headers and
-//! metadata, and the options that select them.
-//!
-//! Envoy copies headers byte for byte, so they contain only printable ASCII.
+//! Builds the answer to a decision, before any wire format: one status per descriptor, headers, metadata, and the
+//! options that select them. Envoy copies headers byte for byte, so they contain only printable ASCII.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,26 +13,26 @@ use super::metadata;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// The largest integer of a structured field: RFC 9651 allows 15 digits.
+/// Largest integer of a structured field: RFC 9651 allows 15 digits.
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 
-/// The optional parts of an answer.
+/// Optional parts of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseOptions {
     /// Rate-limit headers that Envoy adds to its response to the client.
     pub headers: HeaderStyle,
-    /// The names of the headers of [`HeaderStyle::EnvoyRatelimit`].
+    /// For [`HeaderStyle::EnvoyRatelimit`].
     pub header_names: HeaderNames,
-    /// The name of the header for the upstream that announces limits; `None` if they have none.
+    /// Name of the header for the upstream that announces limits; `None`: no such header.
     pub announce_header: Option<Arc<str>>,
-    /// Whether a denial has the header `Retry-After`.
+    /// `true` if denials have the header `Retry-After`.
     pub retry_after: bool,
-    /// Facts about the decision for Envoy's access log. The delay of a queue and a receipt are sent without this option
-    /// too.
+    /// `true` if answers have facts about the decision for Envoy's access log. A queue's delay and a receipt are sent
+    /// even if `false`.
     pub dynamic_metadata: bool,
 }
 
-/// The names of the three headers of envoyproxy/ratelimit, in the spelling in which they are sent.
+/// Names of the three envoyproxy/ratelimit headers, spelled as sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderNames {
     pub limit: Arc<str>,
@@ -57,20 +55,19 @@ impl Default for HeaderNames {
 pub enum HeaderStyle {
     #[default]
     None,
-    /// Limit, remaining units and reset of one limit, like envoyproxy/ratelimit sends them.
+    /// Limit, remaining units and reset of one limit, as in envoyproxy/ratelimit.
     EnvoyRatelimit,
     /// `RateLimit-Policy` and `RateLimit` of the IETF draft.
     Ietf,
 }
 
-/// The answer to a decision call.
 #[derive(Clone, Debug)]
 pub struct Answer<'d> {
     pub overall: Code,
     /// In the order of the request's descriptors.
     pub statuses: Vec<DescriptorStatus<'d>>,
     pub headers: Vec<Header<'d>>,
-    /// Headers that Envoy adds to the request that it sends on. Empty for a denial.
+    /// Headers that Envoy adds to the request that it forwards. Empty for a denial.
     pub request_headers: Vec<Header<'d>>,
     pub metadata: Option<Metadata>,
 }
@@ -79,11 +76,11 @@ pub struct Answer<'d> {
 #[derive(Clone, Copy, Debug)]
 pub struct DescriptorStatus<'d> {
     pub code: Code,
-    /// The limit that decided the code; `None` if no limit was applied.
+    /// The limit that decided the code; `None` if no limit applied.
     pub limit: Option<&'d Limit>,
     /// Units left; `u32::MAX` for an unlimited descriptor.
     pub remaining: u64,
-    /// Time until the limit allows more; `None` if no limit was applied.
+    /// Time until the limit allows more; `None` if no limit applied.
     pub until_reset: Option<Duration>,
 }
 
@@ -96,8 +93,8 @@ pub struct Header<'d> {
 }
 
 impl<'d> Answer<'d> {
-    /// An answer with the parts that the options select. Metadata with the delay of a queue, with a receipt, or with
-    /// announced limits, is sent in any case.
+    /// Builds an answer with the parts that the options select. Metadata with a queue's delay, a receipt or announced
+    /// limits is always sent.
     pub(super) fn new(request: &Request, decision: &'d Decision, options: &'d ResponseOptions) -> Self {
         let announcements = Announcements::from_decision(decision);
         let metadata = if options.dynamic_metadata {
@@ -146,13 +143,13 @@ fn descriptor_status(status: Status<'_>) -> DescriptorStatus<'_> {
     }
 }
 
-/// A number of units in the 32 bits that the protocol has for it: a larger number is sent as the largest one.
+/// Units in the 32 bits of the protocol, saturating.
 #[must_use]
 pub fn protocol_units(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
-/// Whole seconds, rounded up. At least 1 if over the limit, because after 0 callers would retry at once.
+/// Whole seconds, rounded up. At least 1 if over the limit, because after 0 callers would retry immediately.
 fn reset_seconds(us: u64, code: Code) -> u64 {
     match code {
         Code::OverLimit => us.div_ceil(SECOND_US).max(1),
@@ -160,9 +157,9 @@ fn reset_seconds(us: u64, code: Code) -> u64 {
     }
 }
 
-/// The limit that the `RateLimit-*` headers describe, chosen like in envoyproxy/ratelimit: the last limit that is
-/// over, quota descriptors excepted. If none is over, the limit with the least remaining (the first of several). An
-/// announced limit is not described: clients must not slow down for it.
+/// Returns the limit that the `RateLimit-*` headers describe, chosen as in envoyproxy/ratelimit: the last limit that is
+/// over, except quota descriptors; if none is over, the first with the least remaining. Announced limits are left out:
+/// clients must not slow down for them.
 fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
     let mut chosen: Option<(LimitResult<'_>, Code)> = None;
     let mut is_over = false;
@@ -183,8 +180,8 @@ fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
     chosen
 }
 
-/// The limit whose rule metadata names: the limit with the longest wait if the request is denied, else the limit of the
-/// headers.
+/// Returns the limit whose rule the metadata names: the one with the longest wait if the request is denied, otherwise
+/// that of the headers.
 fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
         return header_limit(decision).map(|(result, _)| result);
@@ -223,8 +220,8 @@ fn envoy_ratelimit_headers<'o>(decision: &Decision, names: &'o HeaderNames) -> V
     ]
 }
 
-/// The two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Limits that
-/// never deny are omitted: clients must not slow down for them.
+/// Returns the two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Limits
+/// that never deny are left out: clients must not slow down for them.
 fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
     let (mut policies, mut limits) = (String::new(), String::new());
     for result in decision.limit_results().filter(|result| !result.never_denies()) {
@@ -232,7 +229,7 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
         let name = printable(&distinct_name(&result));
         let (quota, window) = quota_and_window(&result.limit.spec);
         let report = &result.outcome.report;
-        // The time until more units are available, not until all of them are.
+        // Until more units are available, not until all of them are.
         let next = report.next_after_us.div_ceil(1_000_000);
         // Writing to a String cannot fail.
         let _ = write!(policies, "{separator}\"{name}\";q={quota};w={window}");
@@ -246,8 +243,8 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
     vec![header("RateLimit-Policy", policies), header("RateLimit", limits)]
 }
 
-/// Quota, and window in seconds. For a bucket these are the burst and the time in which it drains, so that `r` never
-/// exceeds `q` and `q / w` is the sustained rate.
+/// Quota, and window in seconds. For a bucket: the burst, and the time in which it drains, so that `r` never exceeds
+/// `q`, and `q / w` is the sustained rate.
 fn quota_and_window(spec: &LimitSpec) -> (u64, u64) {
     let (limit, period) = (spec.requests_per_unit, spec.period.seconds());
     let drain = |burst: u64| burst.saturating_mul(period).div_ceil(limit.max(1));
@@ -257,14 +254,14 @@ fn quota_and_window(spec: &LimitSpec) -> (u64, u64) {
     }
 }
 
-/// Replaces every character by `_` that is not allowed in a header, or in a quoted string in a header.
+/// Replaces every character that is not allowed in a header, or in a quoted string in a header, with `_`.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let is_allowed = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
     text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()
 }
 
-/// Whole seconds, rounded up, so that a retry after this time is allowed. `None` if no wait helps.
+/// In whole seconds, rounded up, so that a retry after this time is allowed. `None` if no wait helps.
 fn retry_after_header(decision: &Decision) -> Option<Header<'static>> {
     if decision.overall == Code::Ok {
         return None;
@@ -279,7 +276,7 @@ mod tests {
 
     #[test]
     fn whole_seconds_are_rounded_up() {
-        // Microseconds, code, seconds.
+        // (microseconds, code, seconds)
         let table = [
             (0, Code::Ok, 0),
             (0, Code::OverLimit, 1),

@@ -1,4 +1,4 @@
-//! The use case of operators: show the counters of a descriptor, and reset them.
+//! Shows and resets the counters of a descriptor, for operators.
 
 use std::sync::Arc;
 
@@ -13,27 +13,26 @@ use rules::derivation_text;
 use super::NoDecision;
 use super::limiter::Rulebook;
 
-/// Shows and resets the counters of one store, found by the current rules.
+/// Finds the counters of one store by the current rules.
 #[derive(Debug)]
 pub struct CounterService<S> {
     pub rulebook: Arc<Rulebook>,
     /// The store that holds the counters, without deny cache and failure policies.
     pub store: S,
-    /// The time by which requests are planned. The store decides by its own.
+    /// For planning requests. The store decides by its own clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// One counter of a descriptor, and its state.
 #[derive(Clone, Debug)]
 pub struct CounterStatus {
-    /// The key, without the store's prefix.
+    /// Without the store's prefix.
     pub key: String,
     pub limit: Limit,
-    /// The largest cost that is ever admitted, in units.
+    /// Maximum cost ever admitted, units.
     pub max_cost: u64,
-    /// The report of a peek.
+    /// From a peek.
     pub report: Report,
-    /// How the limit came about, if exceptions or a tier have changed it.
+    /// Where the limit comes from, if exceptions or a tier have changed it.
     pub exception: Option<String>,
 }
 
@@ -41,7 +40,7 @@ impl<S: Store + Reset> CounterService<S> {
     /// Shows every counter of the request's descriptors. Changes nothing.
     ///
     /// # Errors
-    /// [`NoDecision`] if the request is not valid or the store gives no answer.
+    /// [`NoDecision`] if the request is invalid or the store does not answer.
     pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, NoDecision> {
         let plan = self.plan(request)?;
         let counter = |(key, charge): (&str, &Charge)| (key.to_owned(), charge.kernel.max_cost());
@@ -64,11 +63,11 @@ impl<S: Store + Reset> CounterService<S> {
         Ok(results.map(status).collect())
     }
 
-    /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key, and
-    /// whether its counter existed.
+    /// Removes every counter of the request's descriptors. Calls `audit` with each key first. Returns each key, with
+    /// `true` if its counter existed.
     ///
     /// # Errors
-    /// [`NoDecision`] if the request is not valid or the store gives no answer. Some counters may have been removed.
+    /// [`NoDecision`] if the request is invalid or the store does not answer. Some counters may have been removed.
     pub async fn reset(
         &self,
         request: &Request,
@@ -84,16 +83,16 @@ impl<S: Store + Reset> CounterService<S> {
     /// Shows one counter by its key. Changes nothing.
     ///
     /// # Errors
-    /// [`NoDecision`] if the store gives no answer.
+    /// [`NoDecision`] if the store does not answer.
     pub async fn show_counter(&self, key: &str, kernel: Kernel) -> Result<Report, NoDecision> {
         let outcomes = self.store.decide(&peek_at(key, kernel)).await?;
         Ok(outcomes.by_charge[0].report)
     }
 
-    /// Removes one counter by its key. Returns whether it existed.
+    /// Removes one counter by its key. Returns `true` if it existed.
     ///
     /// # Errors
-    /// [`NoDecision`] if the store gives no answer. The counter may have been removed.
+    /// [`NoDecision`] if the store does not answer. The counter may have been removed.
     pub async fn reset_counter(&self, key: &str, kernel: Kernel) -> Result<bool, NoDecision> {
         let existed = self.store.reset(&peek_at(key, kernel)).await?;
         Ok(existed.contains(&true))
@@ -113,13 +112,13 @@ impl<S: Store + Reset> CounterService<S> {
             &Request { descriptors, ..request.clone() },
             self.clock.now_us(),
         )?;
-        // The report is the one of a hit, whatever a caller's check asks for. Peeks on one counter are one charge.
+        // Reports a hit, whatever a caller's check asks for. Peeks on one counter are one charge.
         plan.charges.values_mut().for_each(|charge| charge.cost = Cost::PEEK);
         Ok(plan)
     }
 }
 
-/// A charge that only reads the counter.
+/// Builds a charge that only reads the counter.
 fn peek_at(key: &str, kernel: Kernel) -> Charges {
     let mut charges = Charges::default();
     let charge = Charge {

@@ -1,6 +1,5 @@
-//! Why a decision call gets no decision: the error, what the caller reads of it, how it is counted, and its line in the
-//! log. The log has at most one line a minute for each kind, because a client can
-//! cause any number of errors.
+//! Why a call fails: the error, the caller's message, and how it is counted and logged. The log has at most one line a
+//! minute per kind, because a client can cause any number of errors.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -12,17 +11,17 @@ use engine::{PlanError, StoreError};
 
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 
-/// Why a call ends without a decision, or with a decision that its caller does not take. The text is for the log and
+/// Why a call ends without a decision, or with a decision that its caller does not take. The message is for the log and
 /// contains no value of the request; [`for_caller`](Self::for_caller) is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoDecision {
-    /// A door does not pass the request on, or its answer back. The door says why.
+    /// A transport does not pass on the request, or the answer to it. The transport says why.
     #[error("{1}")]
     Refused(RequestFailure, Cow<'static, str>),
-    /// A part of the request is longer than its door allows.
+    /// Part of the request is longer than its transport allows.
     #[error("{0}")]
     TooLong(Cow<'static, str>),
-    /// The request is written in a way that its door does not read.
+    /// The request is in a format that its transport does not support.
     #[error("{0}")]
     Unsupported(&'static str),
     /// The cause may quote the request, so only the caller gets it.
@@ -32,7 +31,7 @@ pub enum NoDecision {
     Request(#[from] RequestError),
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The store gave no answer, and a limit has the failure policy `error`.
+    /// The store did not answer, and a limit has the failure policy `error`.
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("no rate limit configuration loaded")]
@@ -40,7 +39,7 @@ pub enum NoDecision {
 }
 
 impl NoDecision {
-    /// Each door waits for this time (`net::unfinished`).
+    /// Every transport has this time limit (`net::unfinished`).
     pub(crate) const LATE: Self =
         Self::refused(RequestFailure::Incomplete, "the request did not arrive completely within 2s");
     pub(crate) const ABORTED: Self =
@@ -50,11 +49,11 @@ impl NoDecision {
 
     pub(crate) const COMPRESSED: Self =
         Self::Unsupported("the message is compressed, which is not supported");
-    /// The panic hook has written the reason to the log.
+    /// The panic hook has logged the message.
     pub(crate) const PANIC: Self =
         Self::refused(RequestFailure::Panic, "the decision ended by an error of the service");
 
-    /// The HTTP library refuses them.
+    /// Refused by the HTTP library.
     pub(crate) const UNREAD_HEADERS: Self =
         Self::invalid("the headers are longer, or more, than this service reads");
 
@@ -71,7 +70,7 @@ impl NoDecision {
         Self::Refused(RequestFailure::Invalid, format!("the message is malformed: {cause}").into())
     }
 
-    /// The kind under which metrics and traces count the error.
+    /// For metrics and traces.
     #[must_use]
     pub fn failure(&self) -> RequestFailure {
         match self {
@@ -86,7 +85,7 @@ impl NoDecision {
         }
     }
 
-    /// The text for the caller. A store's error may contain addresses, so the caller gets only its kind.
+    /// Message for the caller. A store error can contain addresses, so the caller gets only its kind.
     #[must_use]
     pub fn for_caller(&self) -> String {
         match self {
@@ -97,7 +96,7 @@ impl NoDecision {
     }
 }
 
-/// The failures of one port. Clones share the numbers and the interval between log lines.
+/// Failed calls of one port. Clones share the counts and the log interval.
 #[derive(Clone, Debug)]
 pub struct Failures {
     meter: RequestMeter,
@@ -111,14 +110,14 @@ impl Failures {
         Self { meter, lines: Arc::default() }
     }
 
-    /// Counts and logs a call without a decision. Returns the error.
+    /// Counts and logs a failed call. Returns the error.
     pub(crate) fn record(&self, error: NoDecision) -> NoDecision {
         let failure = error.failure();
         self.meter.failed(failure);
-        // The level is debug, because an outage of the store would flood the log.
+        // At level debug, because a store outage would flood the log.
         tracing::debug!(%error, "call failed");
         let line = match failure {
-            // The observers of the store log its errors, as an outage.
+            // The store's observers log its errors, as an outage.
             RequestFailure::Store => return error,
             RequestFailure::Invalid => "requests refused: not valid",
             RequestFailure::Incomplete => "requests refused: not complete in time",

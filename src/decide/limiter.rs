@@ -1,4 +1,5 @@
-//! The use case: one request in, one decision out. Awaits the store and nothing else, and knows no wire format.
+//! Decides a request: validates it, plans it by the current rules, asks the store, counts the decision. Awaits only the
+//! store, and does not depend on a wire format. Entry point: [`Handler`], shared by all transports.
 
 use std::future::Future;
 use std::mem;
@@ -20,13 +21,13 @@ use super::{Answer, Failures, NoDecision, ResponseOptions};
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
-/// The handler of the decision calls, `ShouldRateLimit`, `/json` and `/check`: validates a request, decides it, counts
-/// the call.
+/// Handles the decision calls (`ShouldRateLimit`, `/json` and `/check`): validates a request, decides it, counts the
+/// call.
 #[derive(Debug)]
 pub struct Handler<S> {
     pub limiter: Limiter<S>,
     pub bounds: Bounds,
-    /// The longest message of gRPC and the longest body of `/json`.
+    /// Maximum gRPC message and maximum `/json` body.
     pub max_message_bytes: usize,
     pub response: ResponseOptions,
     pub meter: RequestMeter,
@@ -35,7 +36,7 @@ pub struct Handler<S> {
     pub on_invalid: OnInvalid,
 }
 
-/// The answer to a request that cannot be decided because it is not valid.
+/// The answer to an invalid request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum OnInvalid {
@@ -47,8 +48,8 @@ pub enum OnInvalid {
 }
 
 impl<S: Store> Handler<S> {
-    /// Decides the request that `read` returns, and converts the answer to `A`, the caller's format. The measured
-    /// duration is that of this function. `span` gets the request and the decision.
+    /// Decides the request that `read` returns, and converts the answer to `A`, the caller's format. This call's
+    /// duration is the measured one. Writes the request and the decision to `span`.
     pub(crate) fn decide<A>(
         &self,
         read: impl FnOnce() -> Result<RawRequest, NoDecision>,
@@ -62,8 +63,8 @@ impl<S: Store> Handler<S> {
         self.decide_request(read, &self.response, span)
     }
 
-    /// Decides the request that `read` makes, within the bounds, and converts the answer, which has the parts of
-    /// `response`.
+    /// Decides the request that `read` returns, within the bounds, and converts the answer, which has the parts that
+    /// `response` selects.
     pub(crate) async fn decide_request<A>(
         &self,
         read: impl FnOnce(&Bounds) -> Result<Request, NoDecision>,
@@ -89,7 +90,7 @@ impl<S: Store> Handler<S> {
         }
     }
 
-    /// Counts and logs a call without a decision. If the settings say so, the answer to an invalid request is a denial.
+    /// Counts and logs a failed call. The settings can turn an invalid request into a denial.
     pub(crate) fn refuse<A>(&self, error: NoDecision, span: &mut CallSpan) -> Result<A, NoDecision>
     where
         A: for<'a> From<Answer<'a>>,
@@ -103,13 +104,11 @@ impl<S: Store> Handler<S> {
     }
 }
 
-/// The current rules with the exceptions from them, and their metrics, replaced together. Shared by every limiter of
-/// the process.
+/// The current rules with their exceptions and metrics, replaced together. Shared by every limiter of the process.
 #[derive(Debug)]
 pub struct Rulebook {
     current: ArcSwap<RulesInForce>,
-    /// The exceptions of the current rules, and of the next ones. The lock is held while something is replaced, and by
-    /// no request.
+    /// Exceptions of the current rules and of later ones. Locked while something is replaced, never by a request.
     exceptions: Mutex<Arc<Exceptions>>,
     metrics: Metrics,
 }
@@ -117,11 +116,11 @@ pub struct Rulebook {
 #[derive(Debug)]
 struct RulesInForce {
     rules: Arc<RuleSet>,
-    /// Sets that differ in their exceptions only share the meters.
+    /// Shared by rule sets that differ only in their exceptions.
     meters: Arc<LimitMeters>,
-    /// False until the first rules are loaded. Until then no request can be decided.
+    /// `false` until the first rules are loaded. Until then every request fails.
     are_loaded: bool,
-    /// Whether a plan depends on its time. Otherwise no clock is read for it.
+    /// `true` if plans depend on their time. Otherwise no clock is read for them.
     depend_on_time: bool,
 }
 
@@ -137,7 +136,7 @@ impl Rulebook {
         Self::with(rules, true, metrics)
     }
 
-    /// Starts without rules: every request is an error until [`replace`](Self::replace).
+    /// Starts without rules: every request fails until [`replace`](Self::replace).
     #[must_use]
     pub fn without_rules(metrics: Metrics) -> Self {
         Self::with(RuleSet::empty(), false, metrics)
@@ -149,8 +148,8 @@ impl Rulebook {
         Self { current, exceptions: Mutex::default(), metrics }
     }
 
-    /// Replaces the rules, and keeps the exceptions. Requests in progress are still decided by the old rules. Takes
-    /// milliseconds for thousands of rules, so call it from a thread that serves no requests.
+    /// Replaces the rules and keeps the exceptions. Requests in progress finish with the old rules. Takes milliseconds
+    /// for thousands of rules, so call it from a thread that serves no requests.
     pub fn replace(&self, rules: RuleSet) -> OldRules {
         let exceptions = self.exceptions.lock();
         let meters = Arc::new(self.metrics.limit_meters(&rules));
@@ -158,8 +157,8 @@ impl Rulebook {
         OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, true))))
     }
 
-    /// Replaces the exceptions, and keeps the rules. Requests in progress are still decided by the old exceptions. Call
-    /// it from a thread that serves no requests.
+    /// Replaces the exceptions and keeps the rules. Requests in progress finish with the old exceptions. Call it from a
+    /// thread that serves no requests.
     pub fn replace_exceptions(&self, exceptions: Arc<Exceptions>) -> OldRules {
         let mut kept = self.exceptions.lock();
         let current = self.current.load_full();
@@ -170,7 +169,7 @@ impl Rulebook {
         OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, are_loaded))))
     }
 
-    /// Whether rules were ever put in force.
+    /// `true` once rules have been loaded.
     #[must_use]
     pub fn has_rules(&self) -> bool {
         self.current.load().are_loaded
@@ -182,27 +181,25 @@ impl Rulebook {
     }
 }
 
-/// Rules that are no longer in force.
 #[derive(Debug)]
 pub struct OldRules(Arc<RulesInForce>);
 
-/// Decides requests by the current rules and the counters of one store.
+/// Decides requests by the current rules and one store's counters.
 #[derive(Debug)]
 pub struct Limiter<S> {
     pub rulebook: Arc<Rulebook>,
     pub store: S,
-    /// Whether denials take effect.
     pub enforcement: Enforcement,
-    /// The time by which requests are planned. The store decides by its own.
+    /// For planning requests. The store decides by its own clock.
     pub clock: Arc<dyn Clock>,
-    /// Counts which keys are denied.
+    /// Counts the denied keys.
     pub denied: DeniedKeys,
 }
 
 impl OldRules {
-    /// Waits until no request uses the rules, for at most a second, then frees them on this thread. Without this the
-    /// last request that uses the rules would free them, and other requests of its worker would wait for thousands of
-    /// rules to be freed.
+    /// Waits until no request uses the rules, for at most a second, then frees them on this thread. Otherwise the last
+    /// request to use the rules would free them, and while it frees thousands of rules, other requests of its worker
+    /// would wait.
     pub fn free_when_unused(self) {
         for _ in 0..100 {
             if Arc::strong_count(&self.0) == 1 {
@@ -213,8 +210,8 @@ impl OldRules {
     }
 }
 
-/// Counts a failed request when it is dropped: after an error of the store, and when the call is cancelled before the
-/// store answers. A request that is decided forgets it.
+/// Counts a failed request when dropped: after a store error, and when the call is cancelled before the store answers.
+/// `forget` disarms it after a decision.
 struct FailureGuard<'r> {
     meters: &'r LimitMeters,
     plan: &'r Plan,
@@ -227,10 +224,10 @@ impl Drop for FailureGuard<'_> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides one request. Returns what `answer` makes of the decision, which stays where it is: it is large.
+    /// Decides one request. Returns what `answer` builds from the decision, which is large and stays in place.
     ///
     /// # Errors
-    /// [`NoDecision`] when the request is not valid or the store gave no answer.
+    /// [`NoDecision`] if the request is invalid or the store does not answer.
     pub async fn decide<A>(
         &self,
         request: &Request,
@@ -238,14 +235,14 @@ impl<S: Store> Limiter<S> {
     ) -> Result<A, NoDecision> {
         let current = self.rulebook.current.load_full();
         let now_us = if current.depend_on_time { self.clock.now_us() } else { 0 };
-        // A plan is large: it is filled where it stays.
+        // A plan is large: it is filled in place.
         let mut plan = Plan::default();
         plan.refill(&current.rules, request, now_us)?;
         if !plan.derivations().is_empty() {
             current.meters.record_exceptions(&request.domain, plan.derivations());
         }
         if plan.charges.is_empty() {
-            // Before the first rules are loaded, no request has charges.
+            // Without loaded rules a request has no charges.
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }
@@ -254,7 +251,7 @@ impl<S: Store> Limiter<S> {
         }
         let failure = FailureGuard { meters: &current.meters, plan: &plan };
         let outcomes = if plan.has_settles() {
-            // This rare future is boxed, because it would make the future of every decision larger.
+            // Boxed because this rare future would enlarge the future of every decision.
             Box::pin(self.decide_parts(&plan.charges)).await?
         } else {
             self.store.decide(&plan.charges).await?
@@ -265,8 +262,8 @@ impl<S: Store> Limiter<S> {
         Ok(answer(&decision))
     }
 
-    /// Decides a request with settles. Each is a decision of its own, so that a settle is booked whatever happens to
-    /// the others.
+    /// Decides a request with settles. Each is a decision of its own, so that it is recorded whatever happens to the
+    /// others.
     async fn decide_parts(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let parts = charges.parts();
         let decided = join_all(parts.iter().map(|part| self.store.decide(&part.charges))).await;

@@ -1,10 +1,6 @@
-//! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms`, `receipt`, `announce`,
-//! `on_store_failure` and `exception`; and in a descriptor `calendar`, the time zone of its limit.
-//!
-//! `delay_ms` and `receipt` are parts of the decision: without `delay_ms` the caller of a queue would proceed at once,
-//! and without `receipt` a caller could not settle. `announce` is what a rule file asks for. So they are always sent,
-//! even if the settings do not ask for metadata.
+//! Dynamic metadata for Envoy's access log: the request, and facts about its decision. It has the fields of
+//! envoyproxy/ratelimit and a few more. `delay_ms` and `receipt` are parts of the decision, and a rule file asks for
+//! `announce`, so these three are sent even if the settings turn metadata off.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +13,7 @@ use rules::derivation_text;
 
 use super::announcements::Announcements;
 
-/// The metadata of a decision. `binding` is the limit that it names as the rule of the decision.
+/// `binding` is the limit named as the rule of the decision.
 pub(super) fn for_decision(
     request: &Request,
     decision: &Decision,
@@ -56,8 +52,8 @@ pub(super) fn for_decision(
     one_line(Metadata::Map(fields))
 }
 
-/// Replaces control characters by `_`: Envoy writes metadata into access logs and headers as it is, where a line break
-/// would start another line. Every other character is kept, because metadata may be text in any language.
+/// Replaces control characters with `_`: Envoy writes metadata to access logs and headers unchanged, where a line break
+/// would start a new line. All other characters stay, because metadata can be in any language.
 fn one_line(metadata: Metadata) -> Metadata {
     match metadata {
         Metadata::Text(text) => Metadata::Text(one_line_text(text)),
@@ -74,13 +70,13 @@ fn one_line_text(text: String) -> String {
     if text.contains(char::is_control) { text.replace(char::is_control, "_") } else { text }
 }
 
-/// What the caller needs; `None` if it needs nothing.
+/// Returns what the caller needs; `None` if nothing.
 pub(super) fn without_facts(decision: &Decision, announcements: &Announcements) -> Option<Metadata> {
     let fields = for_caller(decision, announcements);
     (!fields.is_empty()).then(|| one_line(Metadata::Map(fields)))
 }
 
-/// The delay of a queue, the receipt, and the announced limits. Nearly every answer has none of them.
+/// The queue's delay, the receipt, and the announced limits. Nearly every answer has none of them.
 fn for_caller(decision: &Decision, announcements: &Announcements) -> BTreeMap<String, Metadata> {
     let receipt = decision.receipt(|| fastrand::u64(..));
     let fields = [
@@ -91,8 +87,8 @@ fn for_caller(decision: &Decision, announcements: &Announcements) -> BTreeMap<St
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Limits
-/// that never deny delay nothing.
+/// Returns how long an admitted request has to wait in its queues; `None` without a queue, or if denied. Limits that
+/// never deny delay nothing.
 fn queue_delay_us(decision: &Decision) -> Option<u64> {
     if decision.overall == Code::OverLimit {
         return None;
@@ -102,8 +98,8 @@ fn queue_delay_us(decision: &Decision) -> Option<u64> {
     decision.limit_results().filter(is_queue).map(|result| result.outcome.report.delay_us).max()
 }
 
-/// The store's time of the decision, for logs that are simulated; `None` if no counter was read. It is a text: Envoy
-/// may write a number of this size in scientific notation.
+/// Returns the store's time of the decision, for simulating from logs; `None` if no counter was read. Sent as a string:
+/// Envoy may write a number of this size in scientific notation.
 fn decided_at_us(decision: &Decision) -> Option<u64> {
     let times = decision.limit_results().filter_map(|result| match result.outcome.decided_by {
         DecidedBy::Store(counter) | DecidedBy::DenyCache(counter) => Some(counter.now_us),
@@ -112,7 +108,7 @@ fn decided_at_us(decision: &Decision) -> Option<u64> {
     times.max()
 }
 
-/// The limits that a failure policy decided because the store did not answer, each with that policy.
+/// Returns the limits that a failure policy decided because the store did not answer, each with its policy.
 fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
     let policies = decision.limit_results().filter_map(|result| match result.outcome.decided_by {
         DecidedBy::Policy(policy) => {
@@ -123,12 +119,12 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
     policies.collect()
 }
 
-/// The limits that exceptions or tiers have changed, each with the way to the limit that applies.
+/// Returns the limits that exceptions or tiers have changed, each with the steps to the limit that applies.
 fn exceptions(decision: &Decision) -> BTreeMap<String, Metadata> {
     let mut texts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for derivation in decision.derivations() {
         let (texts, text) = (texts.entry(&*derivation.label).or_default(), derivation_text(derivation));
-        // Another descriptor of the same rule, or another limit without a name, has a text of its own.
+        // Another descriptor of the same rule, or another unnamed limit, has its own entry.
         if !texts.contains(&text) {
             texts.push(text);
         }
@@ -137,13 +133,13 @@ fn exceptions(decision: &Decision) -> BTreeMap<String, Metadata> {
     texts.into_iter().map(field).collect()
 }
 
-/// Instead of a secret value, metadata has the hash that is also in the key of its counter.
+/// A secret value is replaced with the hash that is also in its counter's key.
 fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decision) -> Metadata {
     let entry = |(place, Entry { key, value }): (usize, &Entry)| {
         let shown = decision.hidden_value(index, place).unwrap_or(value);
         Metadata::Text(format!("{key}={shown}"))
     };
-    // A log of requests is complete with the receipts that they returned.
+    // A request log is complete only with the receipts that the requests returned.
     let receipt = descriptor.receipt.as_deref().map(|receipt| match receipt {
         Ok(receipt) => Metadata::Text(format!("{RECEIPT_KEY}={receipt}")),
         Err(UnreadableReceipt) => Metadata::Text(format!("{RECEIPT_KEY}=")),
@@ -163,7 +159,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     Metadata::Map(fields)
 }
 
-/// The calendar of the limit that the status of a descriptor shows.
+/// Returns the calendar of the limit shown in a descriptor's status.
 fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
     match decision.statuses().nth(index)?.applied {
         Applied::Limited(result) => result.limit.spec.calendar.as_deref(),
@@ -171,7 +167,7 @@ fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
     }
 }
 
-/// The protobuf text format, without zeros, like envoyproxy/ratelimit writes it.
+/// Formats a limit as protobuf text without zeros, as envoyproxy/ratelimit does.
 fn limit_text(limit: LimitOverride) -> String {
     let unit = WireUnit::from(limit.period.unit()).name;
     let text = match limit.requests_per_unit {
@@ -184,7 +180,7 @@ fn limit_text(limit: LimitOverride) -> String {
     }
 }
 
-/// Whole milliseconds, rounded up, so that a retry after this time is allowed.
+/// In whole milliseconds, rounded up, so that a retry after this time is allowed.
 fn milliseconds(us: u64) -> Metadata {
     number_metadata(us.div_ceil(1_000))
 }
@@ -197,7 +193,7 @@ fn number_metadata(value: u64) -> Metadata {
     Metadata::Number(value as f64)
 }
 
-/// The metadata of all rules whose limits did not deny, merged.
+/// Merges the metadata of all rules whose limits did not deny.
 fn rules_metadata(decision: &Decision) -> Option<Metadata> {
     let mut merged = Metadata::Map(BTreeMap::new());
     for metadata in decision.rules_within_limit().filter_map(|rule| rule.metadata.as_ref()) {

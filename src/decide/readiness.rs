@@ -1,4 +1,4 @@
-//! Whether this process should get traffic, and if not, why not. Every health endpoint reads the same value.
+//! Decides whether this process should get traffic, and why not. Every health endpoint reads the same value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,35 +6,33 @@ use std::sync::Arc;
 use strum::VariantArray;
 use tokio::sync::watch;
 
-/// A reason not to send traffic to this process, in the order in which the health endpoints name them.
+/// Why this process should not get traffic, in the order in which the health endpoints list the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub enum NotReadyReason {
-    /// Not every part of the process runs yet.
+    /// Some parts of the process are not running yet.
     Starting,
-    /// The store has not decided since the start. A later outage is no such reason, because failure policies decide
-    /// then.
+    /// The store has not decided since the start. A later outage does not count, because failure policies decide then.
     StoreNotReached,
-    /// The store answers, but rejects this process: credentials, permissions or the database are wrong.
+    /// The store answers, but rejects this process: wrong credentials, permissions or database.
     StoreForbidden,
-    /// The store answers, but accepts no writes: it is a replica.
+    /// The store answers, but refuses writes: it is a replica.
     StoreReadOnly,
     /// The TLS handshake with the store fails.
     StoreTls,
-    /// The store does not answer any more, and the settings ask for this reason.
+    /// The store has stopped answering, and the settings ask for this reason.
     StoreOutage,
-    /// There are no rules, because the first ones cannot be used.
+    /// There are no rules, because the first ones are invalid.
     NoRules,
-    /// The rules in force have no domain, and the settings ask for this reason.
+    /// The current rules have no domain, and the settings ask for this reason.
     NoDomain,
-    /// The process was told to stop.
+    /// The process is shutting down.
     Draining,
 }
 
 impl NotReadyReason {
-    /// Every reason, in their order.
     pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
 
-    /// The reason as text, for the health endpoints.
+    /// For the health endpoints.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -51,29 +49,28 @@ impl NotReadyReason {
     }
 }
 
-/// The reasons not to send traffic to this process, each with a detail besides its text.
+/// The reasons, each with an optional detail.
 pub type NotReadyReasons = BTreeMap<NotReadyReason, Option<String>>;
 
-/// The current reasons not to send traffic to this process. Without a reason it is ready. Clones share the reasons.
+/// The current reasons; without one the process is ready. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<watch::Sender<NotReadyReasons>>);
 
 impl Readiness {
-    /// The readiness of a process that has these reasons not to be ready.
     #[must_use]
     pub fn not_ready(reasons: &[NotReadyReason]) -> Self {
         let reasons = reasons.iter().map(|&reason| (reason, None)).collect();
         Self(Arc::new(watch::Sender::new(reasons)))
     }
 
-    /// Keeps the detail that the reason has.
+    /// Keeps a detail that the reason already has.
     pub fn set(&self, reason: NotReadyReason) {
         self.0.send_modify(|reasons| {
             reasons.entry(reason).or_default();
         });
     }
 
-    /// `detail` is shown by [`describe`](Self::describe), on the HTTP port, so it must hold no address or secret.
+    /// [`describe`](Self::describe) shows `detail` on the HTTP port, so it must not contain an address or a secret.
     pub fn set_with_detail(&self, reason: NotReadyReason, detail: String) {
         self.0.send_modify(|reasons| {
             reasons.insert(reason, Some(detail));
@@ -86,13 +83,13 @@ impl Readiness {
         });
     }
 
-    /// The current reasons as text, with their details; empty if the process is ready.
+    /// The current reasons with their details; empty if the process is ready.
     #[must_use]
     pub fn describe(&self) -> String {
         self.descriptions().join(", ")
     }
 
-    /// Like [`describe`](Self::describe), one text for each reason.
+    /// Like [`describe`](Self::describe), one string per reason.
     #[must_use]
     pub fn descriptions(&self) -> Vec<String> {
         let describe = |(reason, detail): (&NotReadyReason, &Option<String>)| match detail {
@@ -102,7 +99,6 @@ impl Readiness {
         self.0.borrow().iter().map(describe).collect()
     }
 
-    /// Whether the process should get traffic.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.0.borrow().is_empty()
@@ -113,7 +109,7 @@ impl Readiness {
         self.0.borrow().contains_key(&reason)
     }
 
-    /// Tells the receiver when a reason is set or cleared.
+    /// Notifies the receiver when a reason is set or cleared.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<NotReadyReasons> {
         self.0.subscribe()

@@ -2,13 +2,13 @@
 
 use super::draft::Draft;
 
-/// The variables of one kind of connection, and the section of the settings that they mean.
+/// Variables of one kind of connection, and the settings section that they set.
 struct TlsVariables {
     switch: &'static str,
     certificate: &'static str,
     key: &'static str,
     authorities: &'static str,
-    /// Which name the certificate of the other side must have, or whether its name is checked.
+    /// The name that the peer's certificate must have, or whether its name is checked.
     name: &'static str,
     section: &'static str,
 }
@@ -22,7 +22,7 @@ const PORT: TlsVariables = TlsVariables {
     section: "server.grpc.tls",
 };
 
-/// The variables are for both groups of servers.
+/// The variables apply to both groups of servers.
 const REDIS: TlsVariables = TlsVariables {
     switch: "REDIS_TLS",
     certificate: "REDIS_TLS_CLIENT_CERT",
@@ -64,7 +64,7 @@ pub(super) fn translate_port(draft: &mut Draft) {
     draft.copy_if_not_empty(&PORT.setting("client_san"), name);
 }
 
-/// `is_used`: whether the connections of one of the groups of servers have TLS.
+/// `is_used`: `true` if the connections of one of the groups use TLS.
 pub(super) fn translate_redis(draft: &mut Draft, is_used: bool) {
     if !is_used {
         return REDIS.warn_without_switch(draft);
@@ -97,7 +97,7 @@ impl TlsVariables {
         draft.warn_without(&format!("{}=true", self.switch), &names);
     }
 
-    /// Sets our certificate and its key, which the other side may ask for.
+    /// Sets the certificate and key that the peer may request.
     fn set_identity(&self, draft: &mut Draft) {
         let Self { certificate, key, .. } = self;
         if draft.text(certificate).is_empty() == draft.text(key).is_empty() {

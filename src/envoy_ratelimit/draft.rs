@@ -1,5 +1,4 @@
-//! A translation in progress: the values of the variables that are set, checked one by one by their types, and the
-//! settings that they mean.
+//! A translation in progress: the values of the variables, each checked by its type, and the settings that they set.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,16 +20,16 @@ pub(super) const NOT_READ: [(&str, &str); 3] = [
     ("REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION", "envoyproxy/ratelimit no longer reads it"),
 ];
 
-/// Each mogrifier has variables that begin so.
+/// Prefix of each mogrifier's variables.
 pub(super) const MOGRIFIER_PREFIX: &str = "DOG_STATSD_MOGRIFIER_";
 
-/// The value of a setting of ours that the environment means.
+/// A value that the environment gives to a ratelimitd setting.
 #[derive(Debug)]
 pub(super) struct Meant {
     pub(super) text: String,
-    /// The variables that decide the value.
+    /// Variables that decide the value.
     pub(super) variables: String,
-    /// Whether at least one of them is set. If not, the value suits a service without them.
+    /// `true` if at least one of them is set. If not, the value is for an environment without them.
     pub(super) is_set: bool,
 }
 
@@ -45,18 +44,18 @@ impl Meant {
     }
 }
 
-/// What is translated so far. A variable that is not set, or not well-formed, has its default.
+/// The translation so far. An unset or malformed variable has its default.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// The settings that the environment means, by the keys of our settings.
+    /// The settings from the environment, by ratelimitd key.
     pub(super) layer: BTreeMap<String, Meant>,
-    /// The texts of the variables that are set to values that can be used.
+    /// Variables that are set to valid values.
     pub(super) set: BTreeMap<&'static str, String>,
-    /// The variables of mogrifiers, whose names are not known beforehand.
+    /// Variables of mogrifiers, whose names are not known in advance.
     mogrifiers: BTreeMap<String, String>,
-    /// Values that cannot be read.
+    /// Malformed values.
     pub(super) problems: Vec<SettingProblem>,
-    /// Values that are passed over, each with the reason.
+    /// Ignored values, each with the reason.
     pub(super) warnings: Vec<String>,
 }
 
@@ -79,7 +78,7 @@ impl Draft {
             let reason = "Kubernetes sets it for a service of that name, so it is passed over";
             self.warn(format!("{name}: {reason}"));
         } else if text.is_empty() && variable.kind.refuses_empty() {
-            // Not "it has its default": some of our defaults are not those of `envoyproxy/ratelimit`.
+            // Not "it has its default": some defaults of ratelimitd differ from those of `envoyproxy/ratelimit`.
             self.warn(format!("{name} is empty, so it is as if it were not set"));
         } else if is_well_formed(variable.kind, text) {
             self.set.insert(name, text.to_owned());
@@ -88,7 +87,7 @@ impl Draft {
         }
     }
 
-    /// Sets a setting of ours. `variables`: where the value comes from.
+    /// Sets a ratelimitd setting. `variables`: where the value comes from.
     pub(super) fn set(&mut self, key: &str, text: impl Into<String>, variables: &[&'static str]) {
         let set: Vec<_> = variables.iter().copied().filter(|name| self.is_set(name)).collect();
         let is_set = !set.is_empty();
@@ -96,25 +95,25 @@ impl Draft {
         self.layer.insert(key.to_owned(), Meant { text: text.into(), variables, is_set });
     }
 
-    /// Sets a setting of ours to what suits an environment without `missing`.
+    /// Sets a ratelimitd setting to a value for an environment without `missing`.
     pub(super) fn set_default(&mut self, key: &str, text: &str, missing: &str) {
         let meant = Meant { text: text.to_owned(), variables: missing.to_owned(), is_set: false };
         self.layer.insert(key.to_owned(), meant);
     }
 
-    /// Sets a setting of ours if the variable is set.
+    /// Sets a ratelimitd setting if the variable is set.
     pub(super) fn set_if_given(&mut self, key: &str, text: impl Into<String>, variable: &'static str) {
         if self.is_set(variable) {
             self.set(key, text, &[variable]);
         }
     }
 
-    /// Sets a setting of ours to the text of the variable, if it is set.
+    /// Copies the variable's value to a ratelimitd setting, if it is set.
     pub(super) fn copy_text(&mut self, key: &str, variable: &'static str) {
         self.set_if_given(key, self.text(variable).to_owned(), variable);
     }
 
-    /// Sets a setting of ours to the text of the variable, unless it is empty. Returns whether it was set.
+    /// Copies the variable's value to a ratelimitd setting, unless it is empty. Returns `true` if it was set.
     pub(super) fn copy_if_not_empty(&mut self, key: &str, variable: &'static str) -> bool {
         let text = self.text(variable).to_owned();
         let is_set = !text.is_empty();
@@ -124,12 +123,12 @@ impl Draft {
         is_set
     }
 
-    /// Sets a setting of ours to true or false, if the variable is set.
+    /// Sets a ratelimitd setting to true or false, if the variable is set.
     pub(super) fn copy_flag(&mut self, key: &str, variable: &'static str) {
         self.set_if_given(key, self.flag(variable).to_string(), variable);
     }
 
-    /// Adds a warning for each of these variables that is set: without `condition` it has no meaning.
+    /// Warns of each of these variables that is set: without `condition` it has no effect.
     pub(super) fn warn_without(&mut self, condition: &str, names: &[&'static str]) {
         for name in names {
             if self.is_set(name) {
@@ -138,14 +137,13 @@ impl Draft {
         }
     }
 
-    /// Adds a warning for each variable that is set without a meaning here. The variables of libraries are not among
-    /// them, because other programs of the machine read these: see
-    /// [`warn_about_libraries`](Self::warn_about_libraries).
+    /// Warns of each variable that is set but has no effect in ratelimitd. Variables of libraries are left out, because
+    /// other programs of the machine read them: see [`warn_about_libraries`](Self::warn_about_libraries).
     pub(super) fn warn_about_meaningless(&mut self) {
         self.warn_about_each(table::find);
     }
 
-    /// Adds the same warnings for the variables of a library. `prefix`: the start of their names.
+    /// Warns in the same way of a library's variables. `prefix`: the start of their names.
     pub(super) fn warn_about_libraries(&mut self, prefix: &str) {
         self.warn_about_each(|name| table::known(name).filter(|_| name.starts_with(prefix)));
     }
@@ -153,7 +151,7 @@ impl Draft {
     fn warn_about_each(&mut self, find: impl Fn(&str) -> Option<&'static RatelimitVariable>) {
         for RatelimitVariable { name, effect, .. } in self.set.keys().filter_map(|name| find(name)) {
             if let Effect::Meaningless(reason) = effect {
-                // Without the marks of the documentation.
+                // Without the documentation's backquotes.
                 let reason = reason.replace('`', "");
                 self.warnings.push(format!("{name} has no meaning here: {reason}"));
             }
@@ -168,7 +166,7 @@ impl Draft {
         }
     }
 
-    /// Adds the problem that a value, though well-formed, is none of those that are expected.
+    /// Adds a problem for a value that is well-formed, but not accepted.
     pub(super) fn refuse(&mut self, name: &'static str, expected: impl Into<String>) {
         let variable = table::known(name).expect("a constant of this module, and a test reads them all");
         let text = self.text(name).to_owned();
@@ -188,7 +186,7 @@ impl Draft {
         self.warnings.push(warning.into());
     }
 
-    /// Whether the variable is set to a value that can be used.
+    /// `true` if the variable is set to a valid value.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.set.contains_key(name)
     }
@@ -198,7 +196,7 @@ impl Draft {
         self.set.get(name).map_or_else(default, String::as_str)
     }
 
-    /// The text of a variable of a mogrifier; empty if it is not set.
+    /// Returns the value of a mogrifier's variable; empty if not set.
     pub(super) fn mogrifier_text(&self, name: &str) -> &str {
         self.mogrifiers.get(name).map_or("", String::as_str)
     }
@@ -218,7 +216,7 @@ impl Draft {
 
 fn is_well_formed(kind: ValueKind, text: &str) -> bool {
     match kind {
-        // A list cannot be malformed either: each text between two commas is an element.
+        // A list cannot be malformed either: anything between two commas is an element.
         ValueKind::Text | ValueKind::List => true,
         ValueKind::Flag => parse_flag(text).is_some(),
         ValueKind::Whole => parse_whole(text).is_some(),

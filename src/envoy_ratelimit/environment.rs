@@ -1,5 +1,5 @@
-//! Whether the environment is read as one of `envoyproxy/ratelimit`, why, and which of two settings of one key is used:
-//! ours, or the one that a variable of `envoyproxy/ratelimit` means.
+//! Decides whether the environment is read as one of `envoyproxy/ratelimit`, why, and which value wins if both it and
+//! ratelimitd's own settings set a key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -10,10 +10,10 @@ use super::draft::Meant;
 use super::table;
 use crate::settings::{Settings, Written, is_service_link};
 
-/// The setting that decides, if it is not `auto`.
+/// The setting that decides, unless it is `auto`.
 const ASKED: &str = "envoy_ratelimit_environment";
 
-/// The name of the program of `envoyproxy/ratelimit`.
+/// Program name of `envoyproxy/ratelimit`.
 const PROGRAM: &str = "ratelimit";
 
 /// Rules from a path and rules from a server exclude each other.
@@ -27,13 +27,13 @@ pub enum EnvironmentUse {
     Absent,
     /// The program was called by the name of `envoyproxy/ratelimit`.
     ReadForName,
-    /// The setting `envoy_ratelimit_environment` says so, in this place.
+    /// The setting `envoy_ratelimit_environment` requires it, with this origin.
     ReadForSetting(String),
     /// This variable is set, which only `envoyproxy/ratelimit` has.
     ReadForVariable(&'static str),
     /// The setting forbids it. These variables are set.
     Forbidden(Vec<&'static str>),
-    /// Only these variables are set, whose names other programs use, too.
+    /// Only these variables are set, whose names other programs also use.
     Common(Vec<&'static str>),
 }
 
@@ -62,14 +62,14 @@ impl EnvironmentUse {
         }
     }
 
-    /// Whether the variables are read.
+    /// `true` if the variables are read.
     #[must_use]
     pub fn is_read(&self) -> bool {
         matches!(self, Self::ReadForName | Self::ReadForSetting(_) | Self::ReadForVariable(_))
     }
 }
 
-/// One line for the log; empty if no variable is set.
+/// One log line; empty if no variable is set.
 impl fmt::Display for EnvironmentUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const READ: &str = "the environment is read as one of envoyproxy/ratelimit";
@@ -91,8 +91,8 @@ impl fmt::Display for EnvironmentUse {
     }
 }
 
-/// Adds the translated settings. Ours is used where both are set, and a warning says so. A value of the settings file
-/// that only repeats the default does not count as set: the shipped file contains every setting.
+/// Adds the translated settings. If both set a key, ratelimitd's own setting wins, with a warning. A value of the
+/// settings file that only repeats the default does not count as set: the shipped file contains every setting.
 pub(super) fn add_layer(written: &mut Written, translated: BTreeMap<String, Meant>) {
     let catalogue = Settings::catalogue();
     let defaults: HashMap<&str, &str> =
@@ -115,7 +115,7 @@ pub(super) fn add_layer(written: &mut Written, translated: BTreeMap<String, Mean
     }
 }
 
-/// A text as settings take it. A key without a value is the empty text.
+/// Returns a value as a string. A key without a value is the empty string.
 fn text(value: &Value) -> Option<&str> {
     match &value.kind {
         ValueKind::String(text) => Some(text),
@@ -124,7 +124,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// `None` if theirs is a default, or if both say the same.
+/// `None` if `theirs` is a default, or both are equal.
 fn overruled(key: &str, ours: &Value, theirs: &Meant) -> Option<String> {
     let is_same = matches!(&ours.kind, ValueKind::String(text) if *text == theirs.text);
     let place = ours.origin().unwrap_or_default();

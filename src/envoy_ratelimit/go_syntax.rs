@@ -1,4 +1,4 @@
-//! The spellings of values that Go's standard library and envconfig accept: `envoyproxy/ratelimit` is written in Go.
+//! Parses values as Go's standard library and envconfig do: `envoyproxy/ratelimit` is written in Go.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
-/// `strconv.ParseInt` with base 0: a prefix chooses the base, and underscores may separate digits.
+/// `strconv.ParseInt` with base 0: a prefix chooses the base, and underscores can separate digits.
 pub(super) fn parse_whole(text: &str) -> Option<i64> {
     let (is_negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -21,7 +21,7 @@ pub(super) fn parse_whole(text: &str) -> Option<i64> {
     let prefixed = [("0x", 16), ("0b", 2), ("0o", 8)];
     let (digits, radix) = match prefixed.iter().find(|(prefix, _)| lower.starts_with(prefix)) {
         Some((prefix, radix)) => (&lower[prefix.len()..], *radix),
-        // A leading zero is octal; the zero itself counts as a digit, so that an underscore may follow it.
+        // A leading zero means octal; it counts as a digit, so that an underscore can follow it.
         None if lower.len() > 1 && lower.starts_with('0') => (&lower[1..], 8),
         None => (lower.as_str(), 10),
     };
@@ -36,7 +36,7 @@ pub(super) fn parse_whole(text: &str) -> Option<i64> {
     i64::try_from(if is_negative { -magnitude } else { magnitude }).ok()
 }
 
-/// `time.ParseDuration`. Negative durations are `None`: no variable has a meaning for them.
+/// `time.ParseDuration`. Negative durations are `None`: no variable accepts them.
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -69,21 +69,21 @@ fn unit_ns(unit: &str) -> Option<u128> {
     }
 }
 
-/// `number` with an optional fraction, in units of `unit_ns`, cut off below a nanosecond.
+/// `number` with an optional fraction, in units of `unit_ns`, truncated to nanoseconds.
 fn scaled_ns(number: &str, unit_ns: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
     let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Eighteen digits are more than a nanosecond of an hour.
+    // Eighteen digits are finer than a nanosecond of an hour.
     let fraction = &fraction[..fraction.len().min(18)];
     let digits: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
     let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     whole.checked_mul(unit_ns)?.checked_add(digits.checked_mul(unit_ns)? / scale)
 }
 
-/// A map as envconfig reads it: `key:value` with commas between the pairs. Neither part can contain a colon.
+/// A map in envconfig's syntax: `key:value` pairs separated by commas. Neither part can contain a colon.
 pub(super) fn parse_map(text: &str) -> Option<Vec<(String, String)>> {
     let pair = |item: &str| {
         let (key, value) = item.split_once(':')?;

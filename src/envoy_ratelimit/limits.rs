@@ -1,10 +1,10 @@
-//! Limits and answers.
+//! Translates limits and answers.
 
 use super::draft::Draft;
 
-/// The cache of `envoyproxy/ratelimit` has at least this size, unless it is 0.
+/// Minimum cache size in `envoyproxy/ratelimit`, unless it is 0.
 const SMALLEST_CACHE_BYTES: i64 = 512 * 1_024;
-/// About the bytes that one denial takes in the cache of `envoyproxy/ratelimit`.
+/// Approximate bytes per denial in the cache of `envoyproxy/ratelimit`.
 const BYTES_OF_A_DENIAL: i64 = 128;
 const MOST_DENIALS: i64 = 100_000_000;
 

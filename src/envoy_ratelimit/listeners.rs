@@ -1,4 +1,4 @@
-//! Listening addresses, the age of connections, the log.
+//! Translates listening addresses, the age of connections, and the log.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::certificates;
 use super::draft::Draft;
 
-/// The range of `server.grpc.max_connection_age`.
+/// Range of `server.grpc.max_connection_age`.
 const AGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3_600));
 
 pub(super) fn translate(draft: &mut Draft) {
@@ -27,11 +27,11 @@ pub(super) fn translate(draft: &mut Draft) {
     translate_log(draft);
 }
 
-/// A Unix socket in place of the TCP port.
+/// A Unix socket instead of the TCP port.
 fn translate_socket(draft: &mut Draft) {
     const NAME: &str = "GRPC_UDS";
     let path = draft.text(NAME).to_owned();
-    // Go makes an abstract socket of a name that starts with `@`.
+    // Go creates an abstract socket for a name that starts with `@`.
     let absolute = std::path::absolute(&path).ok().filter(|_| !path.starts_with('@'));
     match absolute.as_ref().and_then(|path| path.to_str()) {
         _ if path.is_empty() => {}
@@ -40,7 +40,7 @@ fn translate_socket(draft: &mut Draft) {
     }
 }
 
-/// The text of a listening address; `None` after a problem.
+/// Returns a listening address; `None` after a problem.
 fn address(draft: &mut Draft, host: &'static str, port: &'static str) -> Option<String> {
     let Ok(number) = u16::try_from(draft.whole(port)) else {
         draft.refuse(port, "a port from 0 to 65535");
@@ -53,16 +53,16 @@ fn address(draft: &mut Draft, host: &'static str, port: &'static str) -> Option<
     text
 }
 
-/// The text of a host and a port for a setting of ours; `None` if the host is none.
+/// Formats host and port for a ratelimitd setting; `None` if the host is invalid.
 pub(super) fn address_text(host: &str, port: u16) -> Option<String> {
     const EVERY_ADDRESS: &str = "[::]";
     let host = host_text(host, EVERY_ADDRESS)?;
-    // Go listens on every address of both families, whichever of them is written.
+    // Go listens on every address of both families, whichever is written.
     let host = if host == "0.0.0.0" { EVERY_ADDRESS } else { &host };
     Some(format!("{host}:{port}"))
 }
 
-/// The text of a host in an address of ours; `None` if it is none. `nothing`: the host that the empty text means.
+/// Formats the host of an address; `None` if it is invalid. `nothing`: the host for an empty value.
 pub(super) fn host_text(host: &str, nothing: &str) -> Option<String> {
     let name = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
     match name.parse::<IpAddr>() {

@@ -1,4 +1,4 @@
-//! The port and the labels of the metrics.
+//! Translates the port and the labels of the metrics.
 
 use super::draft::Draft;
 use super::go_syntax::parse_map;
@@ -26,8 +26,8 @@ pub(super) fn translate(draft: &mut Draft) {
     }
 }
 
-/// Like in `envoyproxy/ratelimit`, the last value of a tag that is given twice counts. A tag without a value is not
-/// used: for Prometheus, a label without a value is no label.
+/// As in `envoyproxy/ratelimit`, the last value of a repeated tag counts. Tags without a value are dropped: Prometheus
+/// treats a label without a value as missing.
 fn translate_tags(draft: &mut Draft) {
     let written = parse_map(draft.text(TAGS)).unwrap_or_default();
     let mut tags: Vec<(String, String)> = Vec::new();

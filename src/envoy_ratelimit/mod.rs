@@ -1,9 +1,7 @@
-//! The environment variables of `envoyproxy/ratelimit`, translated to settings of ours, so that the service can replace
-//! it without a change of the environment. `cli/load_settings.rs` adds them to the settings. What the service exports
-//! like `envoyproxy/ratelimit` is in `telemetry/envoy_ratelimit/`; decision 48 says why that is not in one room.
-//!
-//! `table` lists every variable and what it does here; `environment` says whether the variables are read, and which
-//! settings win; the other files translate the values.
+//! Translates the environment variables of `envoyproxy/ratelimit` to ratelimitd settings, so that ratelimitd can
+//! replace it in the same environment. `table` lists every variable with its effect; `environment` decides whether they
+//! are read, and which settings win. `telemetry/envoy_ratelimit/` exports what envoyproxy/ratelimit exports; decision
+//! 48 explains the separation.
 
 mod certificates;
 mod draft;
@@ -33,15 +31,14 @@ pub fn ratelimit_variables() -> Vec<RatelimitVariable> {
     table::OWN.iter().chain(&table::LIBRARIES).copied().collect()
 }
 
-/// Whether a variable of this name belongs to `envoyproxy/ratelimit`, or did once.
+/// `true` if a variable of this name belongs to `envoyproxy/ratelimit`, or did once.
 pub(crate) fn is_known(name: &str) -> bool {
     table::known(name).is_some()
         || name.starts_with(draft::MOGRIFIER_PREFIX)
         || draft::NOT_READ.iter().any(|(known, _)| *known == name)
 }
 
-/// Adds the settings that the variables mean to those that were written. Returns the variables that are set to values
-/// that can be used.
+/// Adds the settings that the variables set to those that were written. Returns the variables with valid values.
 pub(crate) fn add_translated(written: &mut Written) -> Vec<&'static str> {
     let Draft { layer, set, problems, warnings, .. } = translate(&written.variables);
     written.problems.extend(problems);
@@ -50,8 +47,8 @@ pub(crate) fn add_translated(written: &mut Written) -> Vec<&'static str> {
     set.into_keys().collect()
 }
 
-/// Translates the variables. Those that are not set have the defaults of `envoyproxy/ratelimit` where another default
-/// would change which limits are in force.
+/// Translates the variables. Unset ones have the defaults of `envoyproxy/ratelimit` if a different default would change
+/// which limits apply.
 fn translate(variables: &[(String, String)]) -> Draft {
     let mut draft = Draft::new(variables);
     listeners::translate(&mut draft);

@@ -1,4 +1,4 @@
-//! The Redis servers: addresses and credentials.
+//! Translates the Redis servers: addresses and credentials.
 
 use store::redis::RedisUrl;
 use strum::IntoStaticStr;
@@ -6,7 +6,7 @@ use strum::IntoStaticStr;
 use super::certificates;
 use super::draft::Draft;
 
-/// The variables of one group of servers, and the section of settings that they set.
+/// Variables of one group of servers, and the settings section that they set.
 struct ServerNames {
     url: &'static str,
     socket_type: &'static str,
@@ -37,17 +37,17 @@ const PER_SECOND: ServerNames = ServerNames {
     section: "store.redis.per_second",
 };
 
-/// Selects the second group.
+/// Enables the second group.
 const USE_PER_SECOND: &str = "REDIS_PERSECOND";
 
 /// `envoyproxy/ratelimit` waits for Redis as long as its caller does. The default of `store.redis.timeout`, 15 ms,
 /// would fail calls to a distant Redis that succeed with `envoyproxy/ratelimit`.
 const TIMEOUT: &str = "100ms";
 
-/// What Go connects to where an address has no host.
+/// Where Go connects if an address has no host.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// The names are those of our setting.
+/// Named as in the ratelimitd setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 enum Topology {
@@ -85,12 +85,12 @@ fn translate_group(draft: &mut Draft, names: &ServerNames) {
 }
 
 impl ServerNames {
-    /// A setting of this group of servers.
+    /// Key of a setting of this group.
     fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.section)
     }
 
-    /// The variables that decide the addresses.
+    /// Variables that decide the addresses.
     fn of_addresses(&self) -> Vec<&'static str> {
         let switch = (self.section == PER_SECOND.section).then_some(USE_PER_SECOND);
         switch.into_iter().chain([self.url, self.socket_type, self.tls]).collect()
@@ -138,7 +138,7 @@ fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: Topology)
     }
 }
 
-/// `None`: as the addresses look. An error is recorded as a problem.
+/// `None`: decided by the form of the addresses. An error is recorded as a problem.
 fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()> {
     let variable = names.socket_type;
     match draft.text(variable) {
@@ -156,8 +156,8 @@ fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()
     }
 }
 
-/// Like in `envoyproxy/ratelimit`, a password in the URL of a sentinel is for the sentinel; in a URL of ours it is for
-/// the servers.
+/// As in `envoyproxy/ratelimit`, a password in a sentinel's URL is for the sentinel; in a ratelimitd URL it is for the
+/// servers.
 fn set_urls(draft: &mut Draft, names: &ServerNames, topology: Topology, urls: &[RedisUrl]) {
     let variables = names.of_addresses();
     let mut texts: Vec<String> = urls.iter().map(RedisUrl::with_credentials).collect();
@@ -179,17 +179,17 @@ enum Network {
     Unix,
 }
 
-/// How an address is to be read.
+/// How to read an address.
 #[derive(Clone, Copy)]
 struct Form<'n> {
-    /// `None`: the form of the address decides.
+    /// `None`: decided by the form of the address.
     network: Option<Network>,
     is_tls: bool,
     names: &'n ServerNames,
 }
 
 impl Form<'_> {
-    /// The URL of an address. The error is what was expected: the address may contain a password.
+    /// Converts an address to a URL. The error describes what was expected: the address can contain a password.
     fn url(self, address: &str) -> Result<RedisUrl, String> {
         let ServerNames { socket_type, tls, .. } = self.names;
         const EXPECTED: &str =
@@ -226,7 +226,7 @@ impl Form<'_> {
     }
 }
 
-/// The part of a URL after its scheme, with a host. A port without a host is one of this machine, as in Go.
+/// Adds a host to the part of a URL after its scheme. As in Go, a port without a host is on this machine.
 fn with_host(rest: &str) -> String {
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let start = authority.rfind('@').map_or(0, |at| at + 1);
@@ -234,7 +234,7 @@ fn with_host(rest: &str) -> String {
     format!("{}{host}{}", &rest[..start], &rest[start..])
 }
 
-/// A path as it is written in a URL.
+/// Encodes a path for a URL.
 fn encoded(path: &str) -> String {
     path.bytes().fold(String::new(), |mut text, byte| {
         if byte.is_ascii_alphanumeric() || b"/-._~@:+".contains(&byte) {
@@ -246,7 +246,7 @@ fn encoded(path: &str) -> String {
     })
 }
 
-/// `password`, or `user:password`: the text before the first colon is the user.
+/// `password`, or `user:password`: the part before the first colon is the user.
 fn translate_credentials(draft: &mut Draft, variable: &'static str, [user_key, password_key]: [String; 2]) {
     let text = draft.text(variable).to_owned();
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Where the rules are: files, or the xDS server that has them.
+//! Translates where the rules are: files, or an xDS server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) fn translate(draft: &mut Draft) {
 fn translate_directory(draft: &mut Draft) {
     let mut path = PathBuf::new();
     for name in DIRECTORY {
-        // Like in `envoyproxy/ratelimit`, a slash at the start of a part does not make it absolute.
+        // As in `envoyproxy/ratelimit`, a slash at the start of a part does not make it absolute.
         let part = draft.text(name);
         path.push(if path.as_os_str().is_empty() { part } else { part.trim_start_matches('/') });
     }
@@ -40,27 +40,27 @@ fn translate_directory(draft: &mut Draft) {
 /// Which files of the directory are read.
 fn directory(draft: &Draft) -> &'static str {
     match (draft.flag(WATCH_ROOT), draft.text("RUNTIME_SUBDIRECTORY")) {
-        // `envoyproxy/ratelimit` reads no rules then, so a missing directory is no mistake.
+        // `envoyproxy/ratelimit` reads no rules then, so a missing directory is not a mistake.
         (true, "") => "optional",
         (true, _) => "any_files_and_beside",
         (false, _) => "any_files",
     }
 }
 
-/// The value of `CONFIG_TYPE` that selects rules by xDS.
+/// Value of `CONFIG_TYPE` that selects rules over xDS.
 const XDS: &str = "GRPC_XDS_SOTW";
 
 const URL: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const METADATA: &str = "CONFIG_GRPC_XDS_NODE_METADATA";
 const BACKOFF: [&str; 2] = ["XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"];
 
-/// What the settings take for `rules.xds.backoff`.
+/// Range of `rules.xds.backoff`.
 const BACKOFF_BOUNDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
-/// The default of `rules.xds.backoff.initial`.
+/// Default of `rules.xds.backoff.initial`.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
 fn translate_xds(draft: &mut Draft) {
-    // A resolver of gRPC may be named before the address.
+    // A gRPC resolver can precede the address.
     let url = draft.text(URL);
     let address = url.strip_prefix("dns:///").unwrap_or(url).to_owned();
     draft.set("rules.xds.address", address, &["CONFIG_TYPE", URL]);
@@ -76,7 +76,7 @@ fn translate_xds(draft: &mut Draft) {
     draft.copy_flag("rules.xds.start_without_rules", "FORCE_START_WITHOUT_INITIAL_CONFIG");
 }
 
-/// Like in `envoyproxy/ratelimit`, a pair without a `=` is dropped.
+/// As in `envoyproxy/ratelimit`, a pair without `=` is dropped.
 fn metadata(draft: &mut Draft) -> String {
     let text = draft.text(METADATA).to_owned();
     let is_pair = |pair: &&str| pair.trim().split_once('=').is_some_and(|(key, _)| !key.is_empty());
@@ -87,7 +87,8 @@ fn metadata(draft: &mut Draft) -> String {
     pairs.join(",")
 }
 
-/// Keeps our own pauses unless the environment chooses some: ours double, those of envoyproxy/ratelimit never do.
+/// Keeps ratelimitd's own pauses, which double, unless the environment sets some; those of envoyproxy/ratelimit never
+/// double.
 fn translate_backoff(draft: &mut Draft) {
     let [initial_given, max_given] = BACKOFF.map(|name| draft.is_set(name));
     if !initial_given && !max_given {
@@ -113,7 +114,7 @@ mod tests {
         load_settings_with(None, both, Some("ratelimit")).map(|loaded| loaded.settings)
     }
 
-    /// What Envoy Gateway sets, as far as its rules are concerned.
+    /// The variables of Envoy Gateway that concern the rules.
     const ENVOY_GATEWAY: [(&str, &str); 11] = [
         ("RUNTIME_ROOT", "/data"),
         ("RUNTIME_SUBDIRECTORY", "ratelimit"),

@@ -1,4 +1,4 @@
-//! statsd and DogStatsD.
+//! Translates statsd and DogStatsD.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const MOGRIFIERS: &str = "USE_DOG_STATSD_MOGRIFIERS";
 
 const ADDRESS_KEY: &str = "metrics.statsd.address";
 
-/// The variables that the client of DogStatsD makes tags of, and the tags.
+/// Variables that the DogStatsD client turns into tags, and the tags.
 const TAGS: [(&str, &str); 4] = [
     ("DD_ENTITY_ID", "dd.internal.entity_id"),
     ("DD_ENV", "env"),
@@ -30,12 +30,12 @@ const TAGS: [(&str, &str); 4] = [
     ("DD_VERSION", "version"),
 ];
 
-/// The range of `metrics.statsd.flush_interval`.
+/// Range of `metrics.statsd.flush_interval`.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
 
 /// Where metrics are sent.
 enum Sink {
-    /// With the variables that say so.
+    /// With the variables that decide it.
     Off(&'static [&'static str]),
     Statsd,
     DogStatsd,
@@ -73,7 +73,7 @@ pub(super) fn translate(draft: &mut Draft) {
     }
 }
 
-/// statsd is on unless a variable says otherwise, as in `envoyproxy/ratelimit`.
+/// As in `envoyproxy/ratelimit`, statsd is on unless a variable turns it off.
 fn sink(draft: &mut Draft) -> Sink {
     let [is_disabled, statsd, dog_statsd, prometheus] =
         [DISABLE, STATSD, DOG_STATSD, PROMETHEUS].map(|name| draft.flag(name));
@@ -115,7 +115,7 @@ fn translate_interval(draft: &mut Draft) {
 }
 
 fn translate_tags(draft: &mut Draft) {
-    // A comma would begin another tag.
+    // A comma would start another tag.
     let value = |text: &str| text.replace(|letter: char| letter == ',' || letter.is_control(), "_");
     let set: Vec<_> = TAGS.into_iter().filter(|(name, _)| !draft.text(name).is_empty()).collect();
     let tags: Vec<_> = set.iter().map(|(name, tag)| format!("{tag}:{}", value(draft.text(name)))).collect();
@@ -134,9 +134,9 @@ fn translate_mogrifiers(draft: &mut Draft) {
     }
 }
 
-/// A row of the table; `None` after a problem.
+/// Returns a table row; `None` after a problem.
 fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
-    // Like in `envoyproxy/ratelimit`, the name is in capitals.
+    // As in `envoyproxy/ratelimit`, the name is in capitals.
     let variable = |part: &str| format!("{MOGRIFIER_PREFIX}{}_{part}", name.to_uppercase());
     let text = |draft: &Draft, part: &str| draft.mogrifier_text(&variable(part)).to_owned();
     let [pattern, new_name, tags] = ["PATTERN", "NAME", "TAGS"].map(|part| text(draft, part));
@@ -163,13 +163,13 @@ mod tests {
     use crate::cli::load_settings::{LoadedSettings, load_settings_with};
     use crate::settings::SettingsError;
 
-    /// As the environment of `envoyproxy/ratelimit`, whatever the variables.
+    /// Reads the variables as an environment of `envoyproxy/ratelimit`, whichever are set.
     fn read(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
         load_settings_with(None, owned, Some("ratelimit"))
     }
 
-    /// The settings of statsd that variables lead to: address, format, interval, tags.
+    /// The resulting statsd settings: address, format, interval, tags.
     fn statsd(variables: &[(&str, &str)]) -> [String; 4] {
         let LoadedSettings { report, .. } = read(variables).unwrap_or_else(|error| panic!("{error}"));
         ["address", "format", "flush_interval", "tags"].map(|key| {

@@ -1,15 +1,15 @@
-//! The variables of `envoyproxy/ratelimit`, by what they are about.
+//! The variables of `envoyproxy/ratelimit`, by subject.
 
 use super::variable::Effect::{Meaningless, Sets};
 use super::variable::ValueKind::{Decimal, Duration, Flag, List, Map, Text, Whole};
 use super::variable::{Effect, RatelimitVariable, common, own};
 
-/// The variable of that name. Names are exact: no other letter case, no prefix.
+/// Names are exact: case matters, and there is no prefix.
 pub(super) fn find(name: &str) -> Option<&'static RatelimitVariable> {
     OWN.iter().find(|variable| variable.name == name)
 }
 
-/// The variable of that name, of the program or of its libraries.
+/// Finds a variable of the program or of its libraries.
 pub(super) fn known(name: &str) -> Option<&'static RatelimitVariable> {
     OWN.iter().chain(&LIBRARIES).find(|variable| variable.name == name)
 }
@@ -118,7 +118,7 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
         "not healthy while the circuit breakers of every worker are open, in a cluster those of every \
          primary; `envoyproxy/ratelimit` is not healthy while no connection is open",
     ),
-    // Rules by xDS. They are read only with `CONFIG_TYPE=GRPC_XDS_SOTW`.
+    // Rules over xDS. Read only with `CONFIG_TYPE=GRPC_XDS_SOTW`.
     own("CONFIG_GRPC_XDS_NODE_ID", Text, "default", Sets("rules.xds.node_id")),
     own("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", Sets("rules.xds.node_metadata")),
     own("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", Sets("rules.xds.address"))
@@ -312,7 +312,7 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
         .but("rounded to six decimals"),
 ];
 
-/// The variables that its libraries read. They say nothing about whose environment it is.
+/// Variables that its libraries read. They do not reveal whose environment it is.
 pub(super) static LIBRARIES: [RatelimitVariable; 21] = [
     common("STATSD_PROTOCOL", Text, "tcp", Sets(STATSD_ADDRESS)),
     common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, like there"),

@@ -1,4 +1,4 @@
-//! Traces: the variables of `envoyproxy/ratelimit`, and those of OpenTelemetry that its exporter reads.
+//! Translates traces: the variables of `envoyproxy/ratelimit`, and those of OpenTelemetry that its exporter reads.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const RATE: &str = "TRACING_SAMPLING_RATE";
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 
-/// The range of `traces.timeout`.
+/// Range of `traces.timeout`.
 const TIMEOUTS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 pub(super) fn translate(draft: &mut Draft) {
@@ -41,7 +41,7 @@ pub(super) fn translate(draft: &mut Draft) {
 fn translate_endpoint(draft: &mut Draft, protocol: &str) {
     let [of_traces, of_all] = [TRACES_ENDPOINT, ENDPOINT].map(|name| draft.text(name).to_owned());
     let (name, url) = match (of_traces.is_empty(), of_all.is_empty()) {
-        // Only here is the path complete.
+        // Only this variable has the complete path.
         (false, _) => (TRACES_ENDPOINT, of_traces),
         (true, false) if protocol == "http" => {
             (ENDPOINT, format!("{}/v1/traces", of_all.trim_end_matches('/')))
@@ -71,13 +71,13 @@ fn translate_identity(draft: &mut Draft) {
 
 fn translate_rate(draft: &mut Draft) {
     match draft.text(RATE).parse::<f64>() {
-        // There, each number from 1 up samples all, and each below 0 none.
+        // In `envoyproxy/ratelimit`, any value from 1 up samples everything, and any below 0 nothing.
         Ok(rate) => draft.set_if_given("traces.sampled_share", format!("{:.6}", rate.clamp(0.0, 1.0)), RATE),
         Err(_) => draft.refuse(RATE, "a number from 0 to 1"),
     }
 }
 
-/// What OpenTelemetry has in two variables, one of them for traces alone.
+/// OpenTelemetry has two variables for each, one of them for traces only.
 fn translate_exporter(draft: &mut Draft) {
     for (of_traces, of_all, key) in [
         ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS", "traces.headers"),

@@ -1,46 +1,46 @@
-//! What is known about one environment variable of `envoyproxy/ratelimit`.
+//! Describes one environment variable of `envoyproxy/ratelimit`.
 
-/// An environment variable of `envoyproxy/ratelimit`, and what it does here.
+/// An environment variable of `envoyproxy/ratelimit`, and its effect in ratelimitd.
 #[derive(Clone, Copy, Debug)]
 pub struct RatelimitVariable {
     pub name: &'static str,
-    /// Its default in `envoyproxy/ratelimit`, as it would be written.
+    /// Default in `envoyproxy/ratelimit`, as it would be written.
     pub default: &'static str,
-    /// What is different here; empty if nothing is.
+    /// What differs in ratelimitd; empty if nothing.
     pub difference: &'static str,
     pub(super) kind: ValueKind,
     pub(super) effect: Effect,
-    /// Whether the variable shows that the environment is one of `envoyproxy/ratelimit`. Other programs use the other
-    /// names, too.
+    /// `true` if the variable reveals an environment of `envoyproxy/ratelimit`. Other programs also use the other
+    /// names.
     pub(super) is_telling: bool,
-    /// Whether errors must not quote the value.
+    /// `true` if errors must not quote the value.
     pub(super) is_secret: bool,
 }
 
-/// How a value is written.
+/// Syntax of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueKind {
     Text,
     Flag,
     Whole,
-    /// A number with a fraction.
+    /// A decimal fraction.
     Decimal,
     Duration,
     List,
     Map,
 }
 
-/// What a variable does here.
+/// Effect of a variable in ratelimitd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Sets these settings, or one of them. The keys have commas between them.
+    /// Sets these settings, or one of them. The keys are separated by commas.
     Sets(&'static str),
-    /// Nothing, because there is nothing here that it could change. The reason completes "no meaning here: ...".
+    /// None, because ratelimitd has nothing that it could change. The reason completes "no meaning here: ...".
     Meaningless(&'static str),
 }
 
 impl ValueKind {
-    /// The values that are accepted, for errors.
+    /// Accepted values, for errors.
     pub(super) fn expected(self) -> &'static str {
         match self {
             Self::Text => "a text",
@@ -53,14 +53,14 @@ impl ValueKind {
         }
     }
 
-    /// Whether `envoyproxy/ratelimit` does not start with the empty value.
+    /// `true` if `envoyproxy/ratelimit` does not start with the empty value.
     pub(super) fn refuses_empty(self) -> bool {
         matches!(self, Self::Flag | Self::Whole | Self::Decimal | Self::Duration)
     }
 }
 
 impl RatelimitVariable {
-    /// With a difference for the documentation.
+    /// Adds a difference for the documentation.
     pub(super) const fn but(self, difference: &'static str) -> Self {
         Self { difference, ..self }
     }
@@ -93,7 +93,7 @@ pub(super) const fn own(
     RatelimitVariable { name, default, difference: "", kind, effect, is_telling: true, is_secret: false }
 }
 
-/// A variable whose name other programs use, too.
+/// A variable whose name other programs also use.
 pub(super) const fn common(
     name: &'static str,
     kind: ValueKind,

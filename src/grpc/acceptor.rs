@@ -1,8 +1,7 @@
 //! Accepts connections and assigns each to a worker in use.
 //!
-//! TLS handshakes are not done in a worker: an RSA signature takes a millisecond, and a thousand clients that connect
-//! at once must not delay the calls of other clients. The sessions come to their workers from the thread of the
-//! handshakes.
+//! TLS handshakes run on their own thread, not in a worker: an RSA signature takes a millisecond, and a thousand
+//! clients that connect together must not delay other clients' calls. Workers receive finished sessions.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::telemetry::metrics::CloseReason;
 #[derive(Debug)]
 pub(super) struct Acceptor {
     workers: Arc<Workers>,
-    /// The first worker to consider for the next connection: round-robin among equally loaded workers.
+    /// First worker to consider for the next connection: round-robin among equally loaded workers.
     next: usize,
 }
 
@@ -28,8 +27,8 @@ impl Acceptor {
         Self { workers, next: 0 }
     }
 
-    /// Accepts connections until it is dropped, and assigns them, with `tls` after their handshakes. Never returns.
-    /// When the acceptor is dropped, the handshakes end.
+    /// Accepts and assigns connections, with `tls` after their handshakes. Never returns. When the acceptor is dropped,
+    /// the handshakes end.
     pub(super) async fn run(
         &mut self,
         listener: &PortListener,
@@ -51,7 +50,7 @@ impl Acceptor {
                 },
                 Some(ended) = handshakes.join_next() => match ended {
                     Ok(Some((session, admitted))) => self.assign(AcceptedStream::Tls(session), admitted),
-                    // It failed, and is counted.
+                    // The handshake failed, and is counted.
                     Ok(None) => Ok(()),
                     Err(error) => {
                         tracing::error!(%error, "a TLS handshake ended by a panic");
@@ -65,7 +64,7 @@ impl Acceptor {
         }
     }
 
-    /// The socket leaves the runtime of the acceptor when its worker first reads.
+    /// The socket leaves the acceptor's runtime when its worker first reads.
     fn assign_clear(&mut self, stream: PortStream, admitted: Admitted) -> Result<(), CloseReason> {
         let socket = ClientSocket::from(stream);
         socket.moved_flag().set();
@@ -94,7 +93,7 @@ mod tests {
     use crate::net::ConnectionBounds;
     use crate::telemetry::metrics::{Metrics, Port};
 
-    /// A connection that was just accepted; its client's end is closed at once.
+    /// A newly accepted connection; the client's end is closed immediately.
     async fn connection(listener: &TcpListener) -> PortStream {
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
@@ -116,7 +115,7 @@ mod tests {
         workers.set_in_use(3);
         let mut acceptor = Acceptor::new(workers);
         let mut open: Vec<Vec<Arriving>> = vec![vec![], vec![], vec![]];
-        // The worker whose connections close first, and the worker that must get the next connection.
+        // (worker whose connection closes first, worker that must get the next connection)
         let table = [(None, 0), (None, 1), (None, 2), (None, 0), (Some(2), 2), (None, 1), (Some(0), 0)];
         for (step, (closes, expected)) in table.into_iter().enumerate() {
             if let Some(worker) = closes {

@@ -1,4 +1,4 @@
-//! Converts the generated types of protobuf and gRPC to those of the engine and of `decide` and back, and errors to
+//! Converts the generated protobuf and gRPC types to the types of the engine and of `decide` and back, and errors to
 //! statuses. Strings and lists are moved, not cloned.
 
 use engine::wire::{RawDescriptor, RawLimit, RawRequest, WireUnit};
@@ -46,14 +46,14 @@ impl From<common::rate_limit_descriptor::Entry> for Entry {
     }
 }
 
-/// For the commands that are clients.
+/// For the client commands.
 impl From<Entry> for common::rate_limit_descriptor::Entry {
     fn from(entry: Entry) -> Self {
         Self { key: entry.key.into_bytes(), value: entry.value.into_bytes() }
     }
 }
 
-/// The text of the bytes, which is not copied if they are UTF-8.
+/// Converts bytes to a string, without copying them if they are UTF-8.
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| text_of_bytes(error.as_bytes()))
 }
@@ -94,7 +94,7 @@ impl From<&Limit> for wire::RateLimit {
         Self {
             requests_per_unit: protocol_units(limit.spec.requests_per_unit),
             unit: WireUnit::from(period.unit()).number,
-            // Envoy writes the name into a header, between quotes, without escaping it.
+            // Envoy writes the name into a header, between quotes and unescaped.
             name: limit.spec.name.as_deref().map(printable).unwrap_or_default(),
             unit_multiplier: Some(period.multiplier()).filter(|&multiplier| multiplier != 1),
         }
@@ -138,7 +138,7 @@ fn to_value(metadata: Metadata) -> prost_types::Value {
     prost_types::Value { kind: Some(kind) }
 }
 
-/// The only place where an error becomes a status of gRPC.
+/// The only place where an error becomes a gRPC status.
 impl From<NoDecision> for Status {
     fn from(error: NoDecision) -> Self {
         let text = error.for_caller();
@@ -157,7 +157,7 @@ impl From<NoDecision> for Status {
     }
 }
 
-/// Tells the client the encodings that it may use, as the protocol demands.
+/// Lists the encodings that the client can use, as the protocol requires.
 fn uncompressed_only(text: String) -> Status {
     let mut status = Status::unimplemented(text);
     status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));

@@ -1,7 +1,7 @@
-//! The head of a call. For every service the head must have the method POST, the content type of gRPC, and no more
-//! bytes than allowed (gRPC over HTTP/2, "Requests"), and must not come from a web page. Before a browser sends
-//! `application/grpc` for a page, it asks with OPTIONS; it sends other content types without asking. All headers are
-//! read in one pass. With a lookup for each, a call would take 500 instructions more (callgrind).
+//! Reads the head of a call. Every service requires POST, a gRPC content type and at most the allowed bytes (gRPC over
+//! HTTP/2, "Requests"), and refuses calls from web pages. A browser asks with OPTIONS before it sends
+//! `application/grpc` for a page; it sends other content types without asking. All headers are read in one pass:
+//! separate lookups would cost 500 instructions more (callgrind).
 
 use std::time::Duration;
 
@@ -14,37 +14,36 @@ use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-/// The longest header list, as HTTP/2 counts it: names, values, and 32 bytes for each header. A client of Envoy may
-/// choose `tracestate`, which Envoy's tracers pass on: 60 KiB by default, all headers together.
+/// Maximum header list, counted as in HTTP/2: names, values, and 32 bytes per header. End users can choose
+/// `tracestate`, which Envoy's tracers pass on: 60 KiB by default, all headers together.
 pub(super) const MAX_HEADER_LIST_BYTES: usize = 128 * 1024;
 /// A call with a longer list is not held. Callers send few headers.
 const LONG_HEADER_LIST_BYTES: usize = 16 * 1024;
-/// HTTP/2 counts this for each header, besides its name and value (RFC 9113, section 6.5.2).
+/// HTTP/2 counts this for each header, in addition to name and value (RFC 9113, section 6.5.2).
 const HEADER_OVERHEAD_BYTES: usize = 32;
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// The most digits that the protocol allows in a timeout.
+/// Maximum digits of a timeout in the protocol.
 const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
-/// A decision must be made within this time after the headers of its call. Then the client has the same time to take
-/// the answer. A unary call of tonic's services must end within this time. It is longer than the time for a message to
-/// arrive (2 s) and the longest `store.redis.timeout` (10 s) together.
+/// Time limit for a decision after the headers of its call. The client then has as long again to take the answer. Also
+/// the limit for a unary call of tonic's services. It is longer than the time for a message to arrive (2 s) and the
+/// longest `store.redis.timeout` (10 s) together.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What the head of a call says.
 pub(super) struct CallHead {
-    /// How long the decision may take.
+    /// Time limit of the decision.
     pub(super) time_limit: Duration,
-    /// Whether the headers take too much memory for the call to be held.
+    /// `true` if the headers take too much memory for the call to be held.
     pub(super) is_long: bool,
 }
 
-/// Why the port does not serve a call, by its head.
+/// Why the port refuses a call because of its head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RefusedHead {
     pub(super) error: NoDecision,
-    /// OK for a call of gRPC.
+    /// OK for a gRPC call.
     code: StatusCode,
 }
 
@@ -60,16 +59,16 @@ const OF_PAGE: RefusedHead =
     RefusedHead { error: NoDecision::invalid(NO_PAGES), code: StatusCode::FORBIDDEN };
 
 impl RefusedHead {
-    /// Whether a decision call with this head is refused as any invalid request is, which can be a denial.
+    /// `true` if a decision call with this head is refused like any invalid request, which can be a denial.
     pub(super) fn may_be_denied(&self) -> bool {
         self.code == StatusCode::OK
     }
 
-    /// The statuses of HTTP and of gRPC for the client.
+    /// Returns the HTTP and gRPC statuses for the client.
     pub(super) fn into_status(self) -> (StatusCode, Status) {
         let mut status = Status::from(self.error);
         if self.code == StatusCode::METHOD_NOT_ALLOWED {
-            // HTTP demands that the client is told the method that it may use.
+            // HTTP requires the allowed method in the answer.
             status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
         }
         (self.code, status)
@@ -84,7 +83,7 @@ fn long_headers(bytes: usize) -> RefusedHead {
 /// Reads the head of a call.
 ///
 /// # Errors
-/// Why the port does not serve the call.
+/// Why the port refuses the call.
 pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, RefusedHead> {
     let (mut bytes, mut timeout, mut is_grpc, mut may_be_of_page) = (uri_bytes(request), None, false, false);
     for (name, value) in request.headers() {
@@ -112,13 +111,13 @@ pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, RefusedHead
     Ok(CallHead { time_limit: time_limit(timeout), is_long: bytes > LONG_HEADER_LIST_BYTES })
 }
 
-/// The bytes of path and authority, which are headers in HTTP/2.
+/// Bytes of path and authority, which are headers in HTTP/2.
 fn uri_bytes<B>(request: &Request<B>) -> usize {
     let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     path + request.uri().authority().map_or(0, |authority| authority.as_str().len())
 }
 
-/// `application/grpc`, alone or with a suffix or parameters; `application/grpc-web` is another protocol.
+/// `application/grpc`, alone or with a suffix or parameters; `application/grpc-web` is a different protocol.
 fn is_grpc_type(value: &HeaderValue) -> bool {
     let Some((kind, rest)) = value.as_bytes().split_at_checked(CONTENT_TYPE.len()) else { return false };
     // Nearly every client writes the type in lower case, and equality costs 40 instructions less.
@@ -126,8 +125,8 @@ fn is_grpc_type(value: &HeaderValue) -> bool {
     is_grpc && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
-/// How long the decision of a call may take from now on: the time that its client gives, at most [`CALL_TIMEOUT`].
-/// `given` is the value of the header. A value that is not valid is ignored.
+/// Returns the time limit of a call from now on: the one that its client gives, at most [`CALL_TIMEOUT`]. `given` is
+/// the header's value; an invalid one is ignored.
 fn time_limit(given: Option<&HeaderValue>) -> Duration {
     let given = given.and_then(|value| parse_timeout(value.as_bytes()));
     given.map_or(CALL_TIMEOUT, |given| given.min(CALL_TIMEOUT))

@@ -1,4 +1,4 @@
-//! The services beside the decision, which are tonic's: health, which reports what `/readyz` reports, and reflection
+//! The services other than the decision, served by tonic: health, which reports what `/readyz` reports, and reflection
 //! for tools without a copy of the contract.
 
 use futures_util::future::{pending, ready};
@@ -14,10 +14,10 @@ use super::pb::FILE_DESCRIPTOR_SET;
 use crate::decide::Readiness;
 use crate::telemetry::metrics::RequestMeter;
 
-/// The longest request for health or reflection.
+/// Maximum request for health or reflection.
 const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
 
-/// The router of these services. A watch of health ends when `stop` is cancelled, after a last status.
+/// Router of these services. A health watch ends when `stop` is cancelled, after a last status.
 pub(super) fn other_services(
     readiness: Readiness,
     meter: RequestMeter,
@@ -37,14 +37,14 @@ pub(super) fn other_services(
         .add_service(health)
         .add_service(v1.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES))
         .add_service(v1alpha.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
-    // `prepare` here saves it for each connection.
+    // Saves each connection the `prepare`.
     Ok(routes.routes().prepare())
 }
 
-/// The service names that callers ask for: the whole server, and the name that envoyproxy/ratelimit uses.
+/// Service names that callers use: the whole server, and the name in envoyproxy/ratelimit.
 const SERVICE_NAMES: [&str; 2] = ["", "ratelimit"];
 
-/// Health. The service names above are the only ones while the process runs.
+/// Health. Only the service names above exist.
 #[derive(Debug)]
 struct HealthService {
     readiness: Readiness,
@@ -68,8 +68,8 @@ impl Health for HealthService {
         }
     }
 
-    /// Sends the status, and each change of it. A stream for an unknown name stays open, too, like the
-    /// protocol demands: a client that gets an error instead would retry without end.
+    /// Sends the status, and every change. A stream for an unknown name also stays open, as the protocol requires; on
+    /// an error clients would retry forever.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
@@ -82,7 +82,7 @@ impl Health for HealthService {
         let until_stop = unfold(Some((statuses, self.stop.clone())), async |open| {
             let (mut statuses, stop) = open?;
             tokio::select! {
-                // A status that is there at the stop is still sent.
+                // A status that is pending at shutdown is still sent.
                 biased;
                 Some(status) = statuses.next() => Some((Ok(response(status)), Some((statuses, stop)))),
                 () = stop.cancelled() => {
@@ -115,7 +115,7 @@ fn statuses(readiness: &Readiness) -> impl Stream<Item = ServingStatus> + Send +
                 return Some((current, (changes, Some(current))));
             }
             if changes.changed().await.is_err() {
-                // The sender is gone, so readiness cannot change any more.
+                // The sender is gone, so readiness cannot change.
                 pending::<()>().await;
             }
         }

@@ -1,5 +1,5 @@
-//! The contract with Envoy, as tonic has it. Read it first: it is all that a gRPC call needs. `tonic_server` serves it;
-//! `fast` answers the same calls with less work.
+//! The contract with Envoy, in tonic's terms. Read it first: it is all that a gRPC call needs. `tonic_server` serves
+//! it; `fast` answers the same calls with less work.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRespon
 use super::tonic_refusals::CallSpanSlot;
 use crate::decide::{Handler, NoDecision};
 
-/// Decides the requests of Envoy with the handler that `/json` and `/check` have too.
+/// Decides Envoy's requests with the handler that `/json` and `/check` share.
 pub(super) struct DecisionService<S>(pub(super) Arc<Handler<S>>);
 
 #[tonic::async_trait]
 impl<S: Store + 'static> RateLimitService for DecisionService<S> {
-    /// A decision, or a status that says why there is none (`convert`).
+    /// Returns a decision, or a status that says why there is none (`convert`).
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(handler) = self;
-        // The connection, by which the store shares its time among callers.
+        // The connection, among which the store shares its time.
         let caller = request.extensions().get().copied().unwrap_or(Caller(0));
         let mut span = request.extensions().get().and_then(CallSpanSlot::take).unwrap_or_default();
         let decided = handler.decide(|| Ok(request.into_inner().into()), caller, &mut span);
-        // A panic ends this call only. Its reason is in the log.
+        // A panic ends only this call. Its message is in the log.
         let decided = AssertUnwindSafe(decided).catch_unwind().await;
         let answer = decided.unwrap_or_else(|_| handler.refuse(NoDecision::PANIC, &mut span))?;
         Ok(Response::new(answer))

@@ -1,7 +1,6 @@
-//! Refusals before the service is called, on tonic's server. tonic has no place for the first: calls whose head the
-//! port does not serve (`head`), those of web pages among them. The others are tonic's own, of messages that it cannot
-//! read. They are counted, and may be denials, as every other invalid request; INVALID_ARGUMENT then says that the
-//! mistake is the client's, where tonic says INTERNAL.
+//! Refusals before tonic's server calls the service: calls with a bad head (`head`), including those of web pages, for
+//! which tonic has no check, and messages that tonic cannot read. All are counted, and can be denials, like any invalid
+//! request. INVALID_ARGUMENT replaces tonic's INTERNAL, because the mistake is the client's.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRespon
 use crate::decide::{Handler, NoDecision};
 use crate::telemetry::traces::{CallSpan, SpannedCall};
 
-/// The span of a decision call, which the service takes. Nobody has taken it if tonic has refused the call.
+/// A decision call's span, which the service takes. It is still there if tonic has refused the call.
 #[derive(Clone)]
 pub(super) struct CallSpanSlot(Arc<Mutex<Option<CallSpan>>>);
 
@@ -33,7 +32,7 @@ impl CallSpanSlot {
     }
 }
 
-/// The services behind `next`, with the refusals of this service.
+/// The services in `next`, with this service's refusals.
 pub(super) struct TonicRefusals<S, N> {
     pub(super) handler: Arc<Handler<S>>,
     pub(super) next: N,
@@ -95,7 +94,7 @@ fn refuse_head<S: Store>(
     response
 }
 
-/// Why tonic has refused a call that the service has not seen.
+/// Returns why tonic refused a call that the service has not seen.
 fn of_tonic(status: &Status) -> NoDecision {
     match status.code() {
         Code::OutOfRange => NoDecision::TooLong(status.message().to_owned().into()),
@@ -104,7 +103,7 @@ fn of_tonic(status: &Status) -> NoDecision {
     }
 }
 
-/// Counts a decision call without a decision. The response is an error, or a denial.
+/// Counts a failed decision call. The response is an error, or a denial.
 fn refuse<S: Store>(handler: &Handler<S>, error: NoDecision, mut span: CallSpan) -> Response<Body> {
     let denial: RateLimitResponse = match handler.refuse(error, &mut span) {
         Ok(denial) => denial,

@@ -1,8 +1,7 @@
-//! Serves the connections of a worker with tonic's own server, which is hyper's: `server.grpc.fast: false`.
+//! Serves a worker's connections with tonic's own server, which is hyper's: `server.grpc.fast: false`.
 //!
-//! Acceptor, TLS, workers and stop are those of the fast path, and so are the bounds here. Connections stay on their
-//! worker. What `fast` does in addition is listed in
-//! [decision 20](../../docs/decisions/0020-own-grpc-server-on-h2.md).
+//! Acceptor, TLS, workers and shutdown are shared with the fast path, and so are the bounds below. Connections stay on
+//! their worker. [Decision 20](../../docs/decisions/0020-own-grpc-server-on-h2.md) lists what `fast` does in addition.
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
@@ -32,21 +31,21 @@ use crate::decide::Handler;
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, TlsSession};
 
-/// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
+/// Envoy opens one connection per worker thread, with up to 1,024 concurrent calls on each.
 pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// The window of a stream and of a connection. It is so large that no client has to wait for it, and that a message
-/// needs no frame that opens it again.
+/// Window of a stream and of a connection: large enough that no client has to wait for it, and that no message needs a
+/// WINDOW_UPDATE.
 pub(super) const WINDOW_BYTES: u32 = 1024 * 1024;
-/// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have. This service
-/// refuses, counts and answers a call between the two bounds like other invalid calls. h2 itself answers a longer list
-/// with 431, and this service never sees it.
+/// Longest header list that h2 reads, as h2 counts it: far above what a call can have. A call between the two bounds is
+/// refused, counted and answered like other invalid calls. h2 itself answers a longer list with 431, and this service
+/// never sees it.
 pub(super) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
-/// After this time without a call, and at most a third more, the server sends a PING. It closes the connection if no
+/// Interval without a call, plus at most a third, after which the server sends a PING. It closes the connection if no
 /// answer comes in time.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves the connections of a worker until told to stop, then finishes the calls in flight.
+/// Serves a worker's connections until shutdown, then finishes the calls in flight.
 pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, seat: Seat) {
     serve(handler, seat.others, seat.options, connections(seat.inbox.arriving), seat.stop).await;
 }
@@ -74,7 +73,7 @@ pub(super) async fn serve<S, C>(
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
     if let Some(age) = options.max_connection_age {
-        // Without `max_connection_age_grace`, with which tonic closes the connection and sends no GOAWAY.
+        // Without `max_connection_age_grace`, which would make tonic close the connection without GOAWAY.
         server = server.max_connection_age(age);
     }
     let served = server
@@ -99,7 +98,7 @@ pub(super) async fn serve<S, C>(
 fn connections(arriving: Receiver<Arriving>) -> impl Stream<Item = Result<TonicConnection, Infallible>> {
     unfold((arriving, 0), async |(mut arriving, number)| {
         loop {
-            // Connections move between workers of the fast path only.
+            // Only connections of the fast path move between workers.
             if let Arriving::New(AcceptedConnection { stream, admitted, counted }) = arriving.recv().await? {
                 let stream = match stream {
                     AcceptedStream::Clear(socket) => Either::Left(socket),
@@ -117,7 +116,7 @@ fn connections(arriving: Receiver<Arriving>) -> impl Stream<Item = Result<TonicC
     })
 }
 
-/// A connection of tonic's server, counted by its port and its worker for as long as it is open.
+/// A connection of tonic's server, counted by its port and its worker while it is open.
 struct TonicConnection {
     stream: Either<ClientSocket, TlsSession>,
     caller: Caller,

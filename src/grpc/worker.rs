@@ -1,8 +1,7 @@
-//! The gRPC port: workers, an acceptor that assigns connections to them, and a graceful stop.
+//! Runs the gRPC port: workers, an acceptor that assigns connections to them, and a graceful shutdown.
 //!
-//! A worker is a thread with a single-threaded runtime, which serves the connections assigned to it. It has its own
-//! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They are
-//! started together, watched, stopped together, and joined.
+//! A worker is a thread with a single-threaded runtime, its own limiter and its own Redis store; rules, metrics, memory
+//! store and deny cache are shared. Workers start, stop and are joined together. Entry point: [`serve`].
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,20 +27,20 @@ use crate::decide::{Handler, Readiness};
 use crate::net::tls_port::PortTls;
 use crate::net::{Admission, PortListener, UnfinishedBytes};
 
-/// An error of any type: the gRPC server does not know the errors of a store.
+/// An error of any type: the gRPC server does not depend on store errors.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why the gRPC port is no longer served.
 #[derive(Debug, thiserror::Error)]
 pub enum GrpcError {
-    /// The thread of worker `index` cannot be started.
+    /// Worker `index` could not start its thread.
     #[error("worker {index} cannot be started")]
     Thread {
         index: usize,
         #[source]
         cause: io::Error,
     },
-    /// Worker `index` ended before it was told to stop.
+    /// Worker `index` ended before shutdown.
     #[error("worker {index} ended: {cause}")]
     Worker {
         index: usize,
@@ -54,20 +53,20 @@ pub enum GrpcError {
 pub struct GrpcOptions {
     /// Threads, each with its own runtime, limiter and Redis store.
     pub workers: NonZeroUsize,
-    /// The most decisions of a worker that may wait for its store at once; its connections share them equally. Further
-    /// calls are held.
+    /// Maximum decisions of a worker that wait for the store; its connections share them equally. Further calls are
+    /// held.
     pub decisions_at_once: NonZeroUsize,
-    /// The longest time that a call is held.
+    /// Maximum time that a call is held.
     pub hold_at_most: Duration,
-    /// The client of an older connection gets GOAWAY, so that load spreads to new processes; `None` = never.
+    /// Older connections get GOAWAY, so that load spreads to new processes; `None`: never.
     pub max_connection_age: Option<Duration>,
-    /// Time limit for calls in flight after the listener is closed or a connection has got GOAWAY.
+    /// Time limit for calls in flight after the listener is closed or their connection has got GOAWAY.
     pub finish_within: Duration,
-    /// Whether the server of `fast` serves the connections, and not that of tonic.
+    /// `true`: served by `fast`; `false`: by tonic.
     pub fast: bool,
 }
 
-/// What [`serve`] needs beside the listener. `S` is the store.
+/// What [`serve`] needs in addition to the listener. `S` is the store.
 pub struct GrpcService<S> {
     pub options: GrpcOptions,
     pub readiness: Readiness,
@@ -87,15 +86,15 @@ pub struct WorkerContext<S> {
     pub handler: Handler<S>,
     /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
     pub close: BoxFuture<'static, ()>,
-    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
-    /// ends with this reason, because its store cannot decide any more.
+    /// Resolves with the reason when a task of the store dies; pending while all tasks run. The worker then ends with
+    /// this reason, because its store cannot decide.
     pub died: BoxFuture<'static, BoxError>,
 }
 
 /// Serves `listener` until `stop`, then finishes the calls in flight.
 ///
 /// # Errors
-/// [`GrpcError`] when a worker cannot start or ends by itself.
+/// [`GrpcError`] if a worker cannot start or ends by itself.
 pub async fn serve<S: Store + 'static>(
     listener: PortListener,
     service: GrpcService<S>,
@@ -110,12 +109,12 @@ pub async fn serve<S: Store + 'static>(
         () = fast::balance(workers), if service.options.fast => {}
         () = stop.cancelled() => {}
     }
-    // Clients cannot connect any more while the calls in flight are finished.
+    // Clients can no longer connect while the calls in flight finish.
     drop(listener);
     pool.finish().await
 }
 
-/// Tells the workers to stop when it is dropped.
+/// Stops the workers when dropped.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
     workers: Vec<WorkerHandle>,
@@ -125,13 +124,13 @@ pub(super) struct WorkerPool {
 #[derive(Debug)]
 struct WorkerHandle {
     index: usize,
-    /// Its sender is dropped when the worker ends.
+    /// The sender is dropped when the worker ends.
     ended: oneshot::Receiver<Infallible>,
     thread: JoinHandle<Result<(), WorkerError>>,
 }
 
 impl WorkerPool {
-    /// Starts every worker. What is returned beside the pool reaches them.
+    /// Starts every worker. The returned values reach the workers.
     pub(super) fn start<S: Store + 'static>(
         service: &Arc<GrpcService<S>>,
     ) -> Result<(Self, Arc<Workers>), GrpcError> {
@@ -139,7 +138,7 @@ impl WorkerPool {
         let count = service.options.workers.get();
         let (workers, inboxes) = Workers::new(count);
         if !service.options.fast {
-            // Nothing moves the connections of tonic's server.
+            // Connections of tonic's server do not move.
             workers.set_in_use(count);
         }
         let all_closed = Arc::new(Barrier::new(count));
@@ -173,7 +172,7 @@ impl WorkerPool {
     pub(super) async fn finish(self) -> Result<(), GrpcError> {
         drop(self.stop);
         for mut worker in self.workers {
-            // The sender sends nothing.
+            // The sender never sends.
             let _ = (&mut worker.ended).await;
             worker.result()?;
         }
@@ -196,7 +195,7 @@ impl WorkerHandle {
         Ok(Self { index, ended, thread })
     }
 
-    /// The result of a worker that has ended. This does not block, because its thread ends right after it.
+    /// The result of a worker that has ended. Does not block, because its thread is about to end.
     fn result(self) -> Result<(), GrpcError> {
         let cause: BoxError = match self.thread.join() {
             Ok(Ok(())) => return Ok(()),
@@ -207,7 +206,7 @@ impl WorkerHandle {
     }
 }
 
-/// Why a worker ended before it was told to stop.
+/// Why a worker ended before shutdown.
 #[derive(Debug, thiserror::Error)]
 enum WorkerError {
     #[error("its runtime cannot be built: {0}")]
@@ -220,50 +219,49 @@ enum WorkerError {
     StoreTask(#[source] BoxError),
 }
 
-/// A worker polls its sockets after this many polls of tasks. A poll of a busy connection takes up to 200 µs: with
-/// tokio's default of 61 polls, a call of another connection could wait for 10 ms before the worker sees it.
+/// Task polls between two polls of the sockets. A poll of a busy connection takes up to 200 µs: with tokio's default of
+/// 61 polls, another connection's call could wait 10 ms before the worker sees it.
 const EVENT_INTERVAL: u32 = 16;
 
-/// The runtime of a worker.
 pub(super) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
-/// One worker, before its thread starts.
+/// A worker before its thread starts.
 struct Worker<S> {
     index: usize,
-    /// All of them, this one included.
+    /// All workers, including this one.
     workers: Arc<Workers>,
     inbox: Inbox,
-    /// Each worker waits here when its connections are closed.
+    /// Each worker waits on it once its connections are closed.
     all_closed: Arc<Barrier>,
     service: Arc<GrpcService<S>>,
     streams: StreamPlaces,
     stop: CancellationToken,
 }
 
-/// The part of a worker that one of the two servers gets: where its connections come from, and what they share.
+/// What one of the two servers gets of a worker: the source of its connections, and what they share.
 pub(super) struct Seat {
-    /// The index of the worker.
+    /// Index of the worker.
     pub(super) own: usize,
     pub(super) workers: Arc<Workers>,
     pub(super) inbox: Inbox,
     pub(super) options: GrpcOptions,
     pub(super) unfinished: UnfinishedBytes,
     pub(super) streams: StreamPlaces,
-    /// The services beside the decision.
+    /// The services other than the decision.
     pub(super) others: Routes,
     pub(super) stop: CancellationToken,
 }
 
 impl<S: Store + 'static> Worker<S> {
-    /// Serves on this thread until told to stop, then finishes the calls in flight.
+    /// Serves on this thread until shutdown, then finishes the calls in flight.
     fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
         let is_first = self.workers.links[self.index].metrics.set(runtime.metrics()).is_ok();
         debug_assert!(is_first, "a worker runs once");
         let served = runtime.block_on(self.serve());
-        // This does not wait for the blocking threads of the runtime, where a DNS lookup may hang.
+        // Does not wait for the runtime's blocking threads, where a DNS lookup may hang.
         runtime.shutdown_background();
         served
     }
@@ -293,8 +291,8 @@ impl<S: Store + 'static> Worker<S> {
             () = serve_connections => {}
             reason = died => return Err(WorkerError::StoreTask(reason)),
         }
-        // A connection that has moved keeps the timers that began on another worker, and needs the runtime of that
-        // worker.
+        // A connection that has moved keeps the timers that it started on another worker, and needs that worker's
+        // runtime.
         if tokio::time::timeout(options.finish_within, self.all_closed.wait()).await.is_err() {
             tracing::debug!("other workers still serve connections");
         }

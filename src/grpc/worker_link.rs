@@ -1,4 +1,4 @@
-//! A worker as the acceptor, the balancer and the other workers see it.
+//! Handles to the workers, for the acceptor, the balancer and the other workers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,19 +10,19 @@ use super::fast::MovingConnection;
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, TlsSession};
 
-/// The most connections that may be on their way to one worker. All callers may connect at once, for example after a
-/// restart. A longer queue means that the worker no longer runs.
+/// Maximum connections on their way to one worker. All callers may connect together, for example after a restart. A
+/// longer queue means that the worker has stopped.
 const ARRIVING_QUEUE: usize = 1_024;
-/// The most orders that a worker may have got and not carried out.
+/// Maximum unfinished orders of a worker.
 const ORDERS_QUEUE: usize = 4;
 
 /// All workers. Shared by the acceptor, the balancer and the workers.
 #[derive(Debug)]
 pub(super) struct Workers {
     pub(super) links: Vec<WorkerLink>,
-    /// How many workers serve connections: the first ones.
+    /// The first `in_use` workers serve connections.
     in_use: AtomicUsize,
-    /// Told when a worker holds a call.
+    /// Notified when a worker holds a call.
     pub(super) burst: Arc<Notify>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Workers {
 pub(super) struct WorkerLink {
     /// Each open connection of the worker has a clone.
     pub(super) open: CountedConnection,
-    /// The metrics of its runtime; none until it runs.
+    /// Metrics of its runtime; empty until it runs.
     pub(super) metrics: OnceLock<RuntimeMetrics>,
     pub(super) arriving: mpsc::Sender<Arriving>,
     pub(super) orders: mpsc::Sender<GiveAway>,
@@ -42,14 +42,14 @@ pub(super) enum Arriving {
     Moved(MovingConnection),
 }
 
-/// Counts one connection of a worker until it is dropped: the worker has another clone.
+/// Counts one connection of a worker until dropped: the worker has the other clone.
 pub(super) type CountedConnection = Arc<()>;
 
-/// A connection that its worker has not begun to serve.
+/// A connection that its worker does not serve yet.
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
     pub(super) stream: AcceptedStream,
-    /// Its place among the connections of the port.
+    /// Its slot among the connections of the port.
     pub(super) admitted: Admitted,
     pub(super) counted: CountedConnection,
 }
@@ -61,21 +61,21 @@ pub(super) enum AcceptedStream {
     Tls(TlsSession),
 }
 
-/// An order to a worker: gives connections to another worker.
+/// An order to a worker: hand connections to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GiveAway {
     pub(super) to: usize,
     pub(super) connections: usize,
 }
 
-/// What comes to one worker.
+/// The receiving ends of one worker.
 pub(super) struct Inbox {
     pub(super) arriving: mpsc::Receiver<Arriving>,
     pub(super) orders: mpsc::Receiver<GiveAway>,
 }
 
 impl Workers {
-    /// The links to this number of workers, of which the first is in use, and the inbox of each.
+    /// Returns the links to `workers` workers, of which the first is in use, and each worker's inbox.
     pub(super) fn new(workers: usize) -> (Arc<Self>, Vec<Inbox>) {
         let link = |_| {
             let (arriving, arriving_receiver) = mpsc::channel(ARRIVING_QUEUE);

@@ -1,5 +1,5 @@
-//! The endpoints of the admin port: pages of the application's state, which the application provides, and the
-//! endpoints that show and reset counters and explain a request. `console` has those of the console.
+//! Serves the admin port: JSON pages that the application provides, and the endpoints that show and reset counters and
+//! explain a request. `console` has the console's endpoints.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ const COUNTERS: &str = "\
 /counters/reset  POST the same: reset its counters to unused
 ";
 
-/// Answers GET with a text.
+/// Answers GET with a string.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Begins with `/`.
+    /// Starts with `/`.
     pub path: &'static str,
-    /// Shown in the index at `/`.
+    /// For the index at `/`.
     pub summary: &'static str,
     pub content_type: &'static str,
     /// Called for each request.
     pub render: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// The router of the admin port, with an index of the endpoints at `/`.
+/// Returns the admin port's router, with an index of the endpoints at `/`.
 pub fn admin_router<S: Store + Reset + 'static>(
     endpoints: Vec<Endpoint>,
     counters: CounterEndpoints<S>,
@@ -74,20 +74,20 @@ impl IntoResponse for Endpoint {
     }
 }
 
-/// `/counters/show` and `/counters/reset`: the counters that the descriptors of a request match. The body of a call has
-/// the format of `/json`.
+/// `/counters/show` and `/counters/reset`: the counters that a request's descriptors match. A call's body has the
+/// format of `/json`.
 pub struct CounterEndpoints<S> {
     pub service: CounterService<S>,
     pub bounds: Bounds,
     pub max_message_bytes: usize,
-    /// The prefix of every key in the store.
+    /// Comes before every key in the store.
     pub key_prefix: String,
     pub explain: Explain,
     /// Masks keys for the log.
     pub console: Arc<Console>,
 }
 
-/// Explains a request by the rules in force.
+/// Explains a request by the current rules.
 pub type Explain = Arc<dyn Fn(&Request) -> Result<Description, PlanError> + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ enum CounterCallError {
     NoDecision(#[from] NoDecision),
     #[error("no rule of domain {0:?} has a counter for this request")]
     NoCounter(String),
-    /// Most likely misspelt.
+    /// Most likely misspelled.
     #[error("there are no rules for domain {domain:?}{hint}")]
     NoDomain { domain: String, hint: String },
 }
@@ -167,7 +167,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 
     /// # Errors
-    /// If there is no counter, because no rule has one or because there is no such domain.
+    /// If there is no counter, because no rule has one or the domain does not exist.
     fn answer(&self, counters: Vec<Value>, request: Request) -> Result<Response, CounterCallError> {
         if !counters.is_empty() {
             return Ok(json_answer(&json!({ "counters": counters })));
@@ -204,9 +204,9 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 }
 
-/// Takes the field `reason` out of a body, because the rest has the format of `/json`.
+/// Takes the field `reason` out of a body; the rest has the format of `/json`.
 fn without_reason(body: &[u8]) -> (Option<String>, Cow<'_, [u8]>) {
-    // A body without the field, or that cannot be read, stays as it is.
+    // A body that is unreadable or has no such field is returned unchanged.
     let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return (None, body.into()) };
     let Some(reason) = fields.remove("reason") else { return (None, body.into()) };
     (reason_of(&reason), Value::Object(fields).to_string().into_bytes().into())

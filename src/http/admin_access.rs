@@ -1,4 +1,4 @@
-//! Which requests the admin port answers: it refuses foreign web pages and host names that are not its own.
+//! Decides which requests the admin port answers: it refuses web pages of other origins, and foreign host names.
 //! `admin_token` refuses requests without the token that they need.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,44 +12,44 @@ use tls::FileError;
 use super::token_file::TokenFile;
 pub(crate) use crate::net::sending_page::SendingPage;
 
-/// The settings that name the files of tokens.
+/// Settings with the paths of token files.
 pub(super) const TOKEN_FILE: &str = "server.admin.token_file";
 pub(super) const OPERATOR_TOKEN_FILE: &str = "server.admin.operator_token_file";
 
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Which callers the admin port answers.
+/// Callers that the admin port answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminAccess {
-    /// The names of the service, without a port, in lower case; `localhost` and addresses need no entry.
+    /// Names of the service, without a port, in lower case; `localhost` and addresses are always accepted.
     pub hosts: Vec<String>,
-    /// The token that every request must present.
+    /// The token that every request needs.
     pub token_file: Option<TokenFile>,
-    /// The token of those who may act, which opens the rest, too. `None`: the other token is enough to act.
+    /// The token for actions, which is also valid for everything else. `None`: the other token is enough for actions.
     pub operator_token_file: Option<TokenFile>,
-    /// Whether requests that change nothing are answered under any host name, like in envoyproxy/ratelimit. The
-    /// port is then reachable for many clients, so all other requests need a token.
+    /// `true` if requests that change nothing are answered under any host name, as in envoyproxy/ratelimit. Many
+    /// clients can then reach the port, so all other requests need a token.
     pub read_by_any_host: bool,
 }
 
-/// What a path lets a caller do, and so which token it needs.
+/// What a path gives access to, and so which token it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdminRole {
-    /// Open the page of the console, which has no data. A browser cannot send a token when it opens a page.
+    /// The console page, which has no data. A browser cannot send a token when it opens a page.
     Anybody,
-    /// See everything but the values of keys.
+    /// Everything except the values of keys.
     Viewer,
-    /// Reset counters.
+    /// Resetting counters.
     Operator,
-    /// See values of keys: only with a token.
+    /// Values of keys: only with a token.
     ValueReader,
 }
 
-/// The page of the console. All paths that begin with it are the console's.
+/// Path of the console page, and prefix of all console paths.
 pub(super) const CONSOLE_PAGE: &str = "/console";
 
 impl AdminRole {
-    /// The role that a path needs.
+    /// Returns the role that a path needs.
     pub(super) fn for_path(path: &str) -> Self {
         match path {
             CONSOLE_PAGE => Self::Anybody,
@@ -60,12 +60,12 @@ impl AdminRole {
     }
 }
 
-/// Why the admin port does not answer a request. No text contains a part of the request.
+/// Why the admin port refuses a request. No message contains a part of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AdminRefusal {
     #[error("a request to the admin port needs exactly one valid Host header")]
     NoHost,
-    /// DNS rebinding: a page lets its own DNS name point to the address of the admin port. `Host` is then that name.
+    /// DNS rebinding: a page points its own DNS name to the address of the admin port. `Host` is then that name.
     #[error(
         "the Host of a request to the admin port must be localhost, an IP address, or one of server.admin.hosts"
     )]
@@ -84,7 +84,7 @@ pub(super) enum AdminRefusal {
     NotOperator,
     #[error("values of keys need a token: set server.admin.operator_token_file or server.admin.token_file")]
     NoTokenForValues,
-    /// No token is known that a request could present.
+    /// No token exists that a request could send.
     #[error(
         "the counters need a token while server.admin.read_by_any_host is true: set server.admin.token_file"
     )]
@@ -92,19 +92,18 @@ pub(super) enum AdminRefusal {
     /// The log has the reason.
     #[error("the token file of the admin port cannot be used, so no token is accepted")]
     TokenFile,
-    /// A browser sends a page's POST with some other content types without asking the server first (CORS preflight).
+    /// With some other content types a browser sends a page's POST without first asking the server (CORS preflight).
     #[error("a POST to the admin port needs the header Content-Type: application/json")]
     NotJson,
 }
 
-/// The token that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NeededToken {
-    /// That of `server.admin.token_file`.
+    /// From `server.admin.token_file`.
     Viewer,
-    /// That of `server.admin.operator_token_file`.
+    /// From `server.admin.operator_token_file`.
     Operator,
-    /// The one that the service has made.
+    /// Generated by the service.
     Own,
 }
 
@@ -151,7 +150,7 @@ impl IntoResponse for AdminRefusal {
         };
         let mut response = (status, format!("{self}\n")).into_response();
         if status == StatusCode::UNAUTHORIZED {
-            // RFC 9110 requires it.
+            // Required by RFC 9110.
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
@@ -175,7 +174,7 @@ impl AdminAccess {
 
     pub(super) fn check_sender(&self, request: &Request) -> Result<(), AdminRefusal> {
         let host = host_of(request).ok_or(AdminRefusal::NoHost)?;
-        // The console shows what callers do, so its paths are never read under a foreign name.
+        // The console shows callers' activity, so its paths are never readable under a foreign name.
         let is_console = request.uri().path().starts_with(CONSOLE_PAGE);
         let is_only_read = self.read_by_any_host && request.method().is_safe() && !is_console;
         if !is_only_read && !self.is_own(host.host()) {
@@ -186,7 +185,7 @@ impl AdminAccess {
             return Err(AdminRefusal::ForeignPage);
         }
         let has_token = match AdminRole::for_path(request.uri().path()) {
-            // It needs one in every case: that of the settings, or the one that the service has made.
+            // Always needs a token: from the settings, or generated by the service.
             AdminRole::ValueReader => true,
             AdminRole::Operator => self.token_file.is_some() || self.operator_token_file.is_some(),
             AdminRole::Anybody | AdminRole::Viewer => self.token_file.is_some(),
@@ -207,8 +206,7 @@ impl AdminAccess {
     }
 }
 
-/// A link on another page may open the page of the console, which has no data. A frame may not: its
-/// `Sec-Fetch-Dest` is another one.
+/// A link on another page may open the console page, which has no data. A frame may not: its `Sec-Fetch-Dest` differs.
 fn is_link_to_console(request: &Request) -> bool {
     let headers = request.headers();
     request.method() == Method::GET
@@ -217,7 +215,7 @@ fn is_link_to_console(request: &Request) -> bool {
         && single(headers, SEC_FETCH_DEST).is_some_and(|target| target == "document")
 }
 
-/// The host to which the request goes. A host in the request line overrides the `Host` header (RFC 9112, 3.2.2).
+/// Returns the request's host. A host in the request line overrides the `Host` header (RFC 9112, 3.2.2).
 fn host_of(request: &Request) -> Option<Authority> {
     match request.uri().authority() {
         Some(authority) => Some(authority.clone()),
@@ -225,7 +223,7 @@ fn host_of(request: &Request) -> Option<Authority> {
     }
 }
 
-/// The value of a header that is there exactly once.
+/// Returns a header's value if the header occurs exactly once.
 fn single(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

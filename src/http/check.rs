@@ -1,6 +1,6 @@
 //! `/check`: the decision call for proxies that ask another server about each request, such as nginx (`auth_request`),
-//! Caddy, Traefik and Envoy's HTTP `ext_authz`. A map makes the descriptors from what the proxy says about its client's
-//! request. The answer is a status with headers, and no body.
+//! Caddy, Traefik and Envoy's HTTP `ext_authz`. A map turns what the proxy says about the client's request into
+//! descriptors. The answer is a status with headers, without a body.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use super::forwarded::{ForwardedRequest, refuse_unforwarded};
 use crate::decide::{Answer, Handler, NoDecision, ResponseOptions};
 use crate::telemetry::traces::SpannedCall;
 
-/// What `/check` needs beside the handler.
+/// What `/check` needs in addition to the handler.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
-    /// The map in force.
+    /// The current map.
     pub map: Arc<ArcSwap<RequestMap>>,
-    /// The status of a denial.
+    /// Status of a denial.
     pub denied_status: StatusCode,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Checks<S> {
 }
 
 impl<S> Checks<S> {
-    /// A denial always has `Retry-After`, and no answer has metadata, for which a proxy has no place.
+    /// A denial always has `Retry-After`, and no answer has metadata, which proxies cannot use.
     pub fn new(handler: Arc<Handler<S>>, options: CheckOptions) -> Self {
         let response = &handler.response;
         let response = ResponseOptions { retry_after: true, dynamic_metadata: false, ..response.clone() };
@@ -42,8 +42,8 @@ impl<S> Checks<S> {
     }
 }
 
-/// 200 for a request that may go ahead, the denied status for one over its limit, and the statuses of `/json` for a
-/// request without a decision. Every method is answered, because Envoy calls with that of its client.
+/// Answers 200 if the request may proceed, the denied status if it is over its limit, and the statuses of `/json` if
+/// the call failed. Accepts every method, because Envoy uses its client's.
 pub(super) async fn check<S: Store + 'static>(
     State(checks): State<Arc<Checks<S>>>,
     request: Request,
@@ -54,7 +54,7 @@ pub(super) async fn check<S: Store + 'static>(
     let read = |bounds: &Bounds| {
         refuse_unforwarded(&call.headers)?;
         let request = options.map.load().request(|field| ForwardedRequest(&call).value(field))?;
-        // A request without descriptors meets no limit, and is counted as such.
+        // A request without descriptors does not match a limit, and is counted as such.
         if !request.descriptors.is_empty() {
             bounds.check(&request)?;
         }
@@ -84,19 +84,18 @@ impl From<ValueFault> for NoDecision {
     }
 }
 
-/// An answer whose status is not set yet.
 struct CheckAnswer {
     response: Response,
     code: Code,
 }
 
 impl From<Answer<'_>> for CheckAnswer {
-    /// The headers for the client, and those for the upstream, which a proxy can copy to its request.
+    /// Splits the headers for the client from those for the upstream, which a proxy can copy to its request.
     fn from(answer: Answer<'_>) -> Self {
         let mut response = Response::new(Body::empty());
         for header in answer.headers.into_iter().chain(answer.request_headers) {
             let name = HeaderName::from_bytes(header.name.as_bytes());
-            // The settings have only names of headers, and values are printable ASCII.
+            // The settings contain only header names, and values are printable ASCII.
             if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(header.value)) {
                 response.headers_mut().append(name, value);
             }

@@ -1,6 +1,6 @@
-//! The open connections of an HTTP port. When the port is full, the connection that has been idle for the longest time
-//! gives its place to the new one, so that idle connections do not keep probes and scrapers out. A connection whose
-//! request has arrived in part is idle, too: half requests keep no client out either.
+//! Bounds the open connections of an HTTP port. When the port is full, the longest idle connection closes for the new
+//! one, so that idle connections do not keep out probes and scrapers. A connection with a partial request counts as
+//! idle, so half-sent requests do not keep clients out either.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ use tokio::time::Instant;
 use crate::net::admission::{Admission, Admitted, network};
 use crate::telemetry::metrics::CloseReason;
 
-/// The time from which on a connection is idle. Clones share it.
+/// When a connection became idle. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct IdleSince(Arc<Mutex<Activity>>);
 
-/// In the order in which connections give their place to new ones.
+/// In the order in which connections close to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Activity {
     /// Its last answer is sent; what the client still sends is dropped.
     Lingers,
-    /// Since its last answer, or the head of a request whose body is not complete.
+    /// Since its last answer, or since the head of a request with an incomplete body.
     IdleSince(Instant),
-    /// A whole request has no answer.
+    /// A complete request is unanswered.
     Busy,
 }
 
@@ -51,7 +51,7 @@ impl IdleSince {
         *self.0.lock()
     }
 
-    /// The head of a request has arrived, or the answer to the last one is sent.
+    /// The head of a request has arrived, or its answer is sent.
     pub(super) fn becomes_idle(&self) {
         *self.0.lock() = Activity::IdleSince(Instant::now());
     }
@@ -70,7 +70,7 @@ impl HttpConnections {
         Self { admission, tasks: JoinSet::new(), open: HashMap::new() }
     }
 
-    /// Serves a connection of `client` with `serve`, or closes it if the bounds forbid it.
+    /// Serves a connection of `client` with `serve`, or closes it at the bounds.
     pub(super) fn spawn<T>(&mut self, client: IpAddr, serve: impl FnOnce(IdleSince) -> T)
     where
         T: Future<Output = ()> + Send + 'static,
@@ -105,7 +105,7 @@ impl HttpConnections {
         true
     }
 
-    /// Waits for the end of a connection; pending while there is none.
+    /// Waits for a connection to end; pending if there are none.
     pub(super) async fn next_end(&mut self) {
         match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => {
@@ -142,7 +142,7 @@ mod tests {
         IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3)),
     ];
 
-    /// Opens a connection a second after the one before. Returns its idle time if it is not refused.
+    /// Opens a connection a second after the one before. Returns its idle time unless it is refused.
     async fn open(connections: &mut HttpConnections, client: IpAddr) -> Option<IdleSince> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut opened = None;
@@ -173,22 +173,22 @@ mod tests {
         first.becomes_idle();
         let fourth = open(&mut connections, c).await.expect("in place of the second");
         assert!(!is_open(&connections, &second));
-        // The bound of the address: only its own connections make room.
+        // The address is at its bound: only its own connections make room.
         let fifth = open(&mut connections, a).await.expect("in place of the third");
         assert!(!is_open(&connections, &third) && is_open(&connections, &fourth));
-        // Connections in use stay.
+        // Busy connections stay.
         for busy in [&first, &fourth, &fifth] {
             busy.request_arrived();
         }
         assert!(open(&mut connections, b).await.is_none());
         assert!([&first, &fourth, &fifth].map(|open| is_open(&connections, open)) == [true; 3]);
-        // Connections with a part of a request do not: the one whose head is the oldest closes.
+        // Connections with a partial request do not: the one with the oldest head closes.
         fifth.becomes_idle();
         tokio::time::sleep(Duration::from_secs(1)).await;
         fourth.becomes_idle();
         let sixth = open(&mut connections, b).await.expect("in place of the fifth");
         assert!([&first, &fourth, &sixth].map(|open| is_open(&connections, open)) == [true; 3]);
-        // What lingers is the first to close, though its answer was the last one.
+        // A lingering connection closes first, although its answer was the last one.
         first.becomes_idle();
         first.lingers();
         let seventh = open(&mut connections, c).await.expect("in place of the first");

@@ -1,4 +1,4 @@
-//! The console's paths on the admin port: its page, its data, the stream of events, and the actions on a row.
+//! The console's paths on the admin port: its page, its data, the event stream, and the actions on a key.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::decide::NoDecision;
 const MOST_REASON_CHARS: usize = 200;
 const JSON: &str = "application/json";
 
-/// The lines of the index.
+/// Lines of the index.
 pub(super) const CONSOLE: &str = "\
 /console         the page of what this process does now: for a browser
 /console/state   what the process does now and did in the last 15 minutes; ?rules=all: with every rule
@@ -37,11 +37,11 @@ pub(super) const CONSOLE: &str = "\
 /console/values  POST {\"ids\", \"reason\"}: the values of the keys of these rows
 ";
 
-/// The console and what ends its streams.
+/// The console, and what ends its streams.
 #[derive(Debug)]
 pub struct ConsoleEndpoints<S> {
     pub actions: ConsoleActions<S>,
-    /// The streams end when the process stops.
+    /// Ends the streams at shutdown.
     pub stop: CancellationToken,
 }
 
@@ -92,7 +92,7 @@ async fn state_page<S: Store + Reset + 'static>(
     not_stored(JSON, text + "\n")
 }
 
-/// A stream that has a place.
+/// A stream with a slot.
 struct EventStream {
     frames: Frames,
     stop: CancellationToken,
@@ -101,7 +101,7 @@ struct EventStream {
 }
 
 impl EventStream {
-    /// The next text; `None` after the last frame.
+    /// Returns the next event; `None` after the last one.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         if self.is_over {
             return None;
@@ -109,7 +109,7 @@ impl EventStream {
         self.place.reads();
         let Self { frames, stop, place, .. } = &mut self;
         let next = stop.run_until_cancelled(frames.next());
-        // Without a last frame: the client may open another stream.
+        // Without a last event: the client can open another stream.
         let text = place.displaced.run_until_cancelled(next).await?.flatten();
         self.place.waits(monotonic());
         self.is_over = text.is_none();
@@ -186,7 +186,7 @@ async fn values<S: Store + Reset + 'static>(
     Ok(not_stored(JSON, format!("{:#}\n", json!({ "keys": rows }))))
 }
 
-/// `exact` says for each entry whether its value is that of the requests.
+/// Each entry has `exact`: `true` if its value is the one in the requests.
 fn values_json(id: &str, entries: &[KeyEntry]) -> Value {
     let texts: Vec<_> = entries.iter().map(|entry| [&entry.name, &entry.value]).collect();
     let exact: Vec<_> = entries.iter().map(|entry| entry.is_exact).collect();
@@ -225,8 +225,8 @@ fn required_reason(body: &Value) -> Result<String, ConsoleRefusal> {
     reason_of(&body["reason"]).filter(|reason| !reason.is_empty()).ok_or(ConsoleRefusal::Malformed(EXPECTED))
 }
 
-/// Why an operator acts, as it is logged: without characters that change a line or its direction. `None` if it is no
-/// text or too long.
+/// Returns an operator's reason as it is logged: without characters that change a line or its direction. `None` if it
+/// is not a string, or too long.
 pub(super) fn reason_of(reason: &Value) -> Option<String> {
     let reason = reason.as_str()?.trim();
     let is_short = reason.chars().count() <= MOST_REASON_CHARS;

@@ -1,6 +1,6 @@
-//! The streams of events that are open: a bounded number. A new one takes the place of one whose client does not read,
-//! or else of one of the address with the most. So nobody can keep the console full, and an address that opens streams
-//! again and again ends its own: a page whose stream ends opens another one.
+//! Bounds the open event streams. A new one displaces one whose client does not read, or else one of the address with
+//! the most streams. So nobody can keep the console full, and an address that keeps opening streams ends its own: a
+//! page whose stream ends opens another.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use tokio_util::sync::CancellationToken;
 
 use crate::net::admission::network;
 
-/// Streams that are open at once.
+/// Maximum open streams.
 pub(super) const MOST_STREAMS: usize = 16;
-/// There is a frame each second. A client that has not taken one for this long does not read.
+/// There is an event each second. A client that has not taken one for this long does not read.
 const BEHIND: Duration = Duration::from_secs(5);
 
-/// The open streams, those that are open for the longest time first.
+/// Open streams, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Streams(Mutex<Vec<OpenStream>>);
 
 #[derive(Debug)]
 struct OpenStream {
-    /// The client's IPv4 address, or its IPv6 network.
+    /// The client's IPv4 address or IPv6 network.
     address: IpAddr,
     unread_since: Arc<Mutex<Option<Instant>>>,
     displaced: CancellationToken,
 }
 
-/// The place of an open stream.
+/// The slot of an open stream.
 #[derive(Debug)]
 pub(super) struct StreamPlace {
     streams: Arc<Streams>,
-    /// Since when a frame waits for the client; `None`: the client has taken all of them.
+    /// Since when an event waits for the client; `None`: the client has taken everything.
     unread_since: Arc<Mutex<Option<Instant>>>,
-    /// Another stream has the place.
+    /// Cancelled when another stream takes the slot.
     pub(super) displaced: CancellationToken,
 }
 
@@ -49,7 +49,7 @@ impl Streams {
                 let since = *stream.unread_since.lock();
                 since.map(|since| now.saturating_duration_since(since)).filter(|behind| *behind >= BEHIND)
             };
-            // The new one counts, too: an address that opens more than the others displaces its own.
+            // Counts the new stream as well: an address with more than the others displaces its own.
             let of_address = |of: IpAddr| {
                 open.iter().map(|stream| stream.address).chain([address]).filter(|one| *one == of).count()
             };
@@ -68,12 +68,12 @@ impl Streams {
 }
 
 impl StreamPlace {
-    /// The client is ready for a frame.
+    /// The client is ready for an event.
     pub(super) fn reads(&self) {
         *self.unread_since.lock() = None;
     }
 
-    /// A frame waits for the client from `now` on.
+    /// An event waits for the client from `now` on.
     pub(super) fn waits(&self, now: Instant) {
         *self.unread_since.lock() = Some(now);
     }
@@ -109,7 +109,7 @@ mod tests {
         open[9].waits(after(5));
         open[9].reads();
         assert_eq!(displaced(&open), [0; 0]);
-        // The time; the places that have been displaced.
+        // (time, displaced slots)
         let table: [(u64, &[usize]); 4] = [(13, &[7]), (15, &[3, 7]), (16, &[0, 3, 7]), (17, &[0, 1, 3, 7])];
         for (seconds, expected) in table {
             open.push(streams.open(CLIENT, after(seconds)));
@@ -127,7 +127,7 @@ mod tests {
         let mut open: Vec<_> = (2..17).map(|host| streams.open(viewer(host), start)).collect();
         open.extend((0..100).map(|_| streams.open(viewer(1), start)));
         assert_eq!(displaced(&open), (15..114).collect::<Vec<_>>(), "no other viewer loses its stream");
-        // A viewer more takes the place of the oldest: then each has one.
+        // Another viewer displaces the oldest: then each has one.
         open.push(streams.open(viewer(17), start));
         assert_eq!(displaced(&open)[0], 0);
     }

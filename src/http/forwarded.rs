@@ -1,9 +1,8 @@
-//! The client's request in the call that its proxy sends to `/check`.
+//! Reads the client's request from the call that its proxy sends to `/check`.
 //!
-//! Where the client's method, path and host are depends on the path of the call:
-//! - `/check`: in headers, `X-Forwarded-*` or `X-Original-*`. A client can send these headers, too, and a proxy that
-//!   does not set one of them sends it on. So two headers that contradict each other are an error, not a choice.
-//! - `/check/...`: the call has method and host of the client, and the path follows `/check`. No header changes them.
+//! - `/check`: from the headers `X-Forwarded-*` or `X-Original-*`. A client can send these as well, and a proxy
+//!   forwards those it does not set. So contradicting headers are an error, not a choice.
+//! - `/check/...`: method and host are those of the call, the path follows `/check`. No header changes them.
 
 use std::borrow::Cow;
 
@@ -19,7 +18,7 @@ pub(super) const PATH: &str = "/check";
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The headers that say what the client has asked for.
+/// Headers with the client's method, path and host.
 const METHOD: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URI: [&str; 3] = ["x-forwarded-uri", "x-original-uri", "x-original-url"];
 const HOST: [&str; 2] = ["x-forwarded-host", "x-original-host"];
@@ -35,9 +34,9 @@ fn contradiction(first: &str, second: &str) -> NoDecision {
     NoDecision::Refused(RequestFailure::Invalid, text.into())
 }
 
-/// A web page can send a GET to any address, but these headers only after a CORS preflight, which has none of them
-/// itself. Envoy always sends `X-Envoy-Internal`. Headers that tell a page, such as `Origin`, may be those of the
-/// proxy's client.
+/// A web page can send a GET to any address, but these headers only after a CORS preflight, which does not carry them.
+/// Envoy always sends `X-Envoy-Internal`. Headers that reveal a page, such as `Origin`, may come from the proxy's
+/// client.
 pub(super) fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> {
     let is_of_proxy = |name: &HeaderName| {
         ["x-forwarded-", "x-original-", "x-envoy-"].iter().any(|kind| name.as_str().starts_with(kind))
@@ -45,12 +44,12 @@ pub(super) fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> 
     if headers.keys().any(is_of_proxy) { Ok(()) } else { Err(UNFORWARDED) }
 }
 
-/// The client's request in the call of its proxy.
+/// The client's request, in its proxy's call.
 pub(super) struct ForwardedRequest<'c>(pub &'c Parts);
 
 impl<'c> ForwardedRequest<'c> {
-    /// The value of a field. As in a log, an empty value and `-` are none. But a client can choose `-` as its method,
-    /// and must not be able to do without one.
+    /// Returns the value of a field. As in a log, an empty value and `-` mean none, except for the method: a client can
+    /// choose `-` as its method, and must not be able to drop it.
     pub fn value(&self, field: &RequestField) -> Result<Option<Cow<'c, str>>, NoDecision> {
         let headers = &self.0.headers;
         let value = match field {
@@ -89,7 +88,7 @@ impl<'c> ForwardedRequest<'c> {
     }
 }
 
-/// The value of these headers, all of which must have the same one.
+/// Returns the value of these headers, all of which must agree.
 fn agreed<'c>(headers: &'c HeaderMap, names: &[&'static str]) -> Result<Option<Cow<'c, str>>, NoDecision> {
     let mut found: Option<(&'static str, Cow<'c, str>)> = None;
     for &name in names {
@@ -107,7 +106,7 @@ fn agreed<'c>(headers: &'c HeaderMap, names: &[&'static str]) -> Result<Option<C
     Ok(found.map(|(_, value)| value))
 }
 
-/// `X-Original-URL` may be a whole URL: of it the path and the query.
+/// `X-Original-URL` can be a whole URL: returns its path and query.
 fn without_origin(uri: &str) -> &str {
     match uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://")) {
         Some(rest) => rest.find('/').map_or("/", |start| &rest[start..]),
@@ -121,19 +120,19 @@ fn without_port(host: &str) -> &str {
     &host[..end.unwrap_or(host.len())]
 }
 
-/// The address that the proxy has added itself: before it may be what a client has written.
+/// Returns the address that the proxy itself added: whatever comes before can be written by a client.
 fn last_address(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let last = text(headers.get_all(X_FORWARDED_FOR).iter().next_back()?);
     Some(part(last, |last| last.rsplit(',').next().unwrap_or_default().trim()))
 }
 
-/// `X-Forwarded-For` without the address that the proxy has added; `None` if it had none before.
+/// `X-Forwarded-For` without the address that the proxy added; `None` if that was the only one.
 fn received(list: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let end = list.rfind(',')?;
     Some(part(list, |list| list[..end].trim()))
 }
 
-/// The values of a header, separated like in one header with several values.
+/// Joins a header's values, separated as in a single header with several values.
 fn joined<'c>(headers: &'c HeaderMap, name: &str) -> Option<Cow<'c, str>> {
     let mut values = headers.get_all(name).iter();
     let first = text(values.next()?);
@@ -145,7 +144,7 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(text_of_bytes(bytes)), Cow::Borrowed)
 }
 
-/// A part of a text, borrowed where the text is.
+/// Returns a part of a string, borrowed if the string is.
 fn part(text: Cow<'_, str>, of: impl Fn(&str) -> &str) -> Cow<'_, str> {
     match text {
         Cow::Borrowed(text) => Cow::Borrowed(of(text)),
@@ -162,7 +161,7 @@ mod tests {
 
     type Headers<'h> = &'h [(&'h str, &'h [u8])];
 
-    /// The field of a call, or the reason why it has none.
+    /// The value of a field of a call, or why it has none.
     fn value(uri: &str, headers: Headers<'_>, name: &str) -> Result<Option<String>, String> {
         let mut call = http::Request::builder().method("PUT").uri(uri);
         for (name, value) in headers {
@@ -220,7 +219,7 @@ mod tests {
         for (name, headers, expected) in table {
             let reason = value("/check", headers, name).expect_err("a contradiction");
             assert!(reason.contains(expected), "{reason}");
-            // Below /check the call itself says it.
+            // Below /check the call itself has the value.
             assert!(value("/check/x", headers, name).is_ok(), "{headers:?}");
         }
     }
@@ -279,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Pieces of what is looked for in values, and bytes that are no text.
+    /// Fragments of what values are searched for, and bytes that are not UTF-8.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop::sample::select(vec![
             &b","[..],

@@ -1,5 +1,5 @@
-//! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of
-//! `RateLimitResponse`, which omits zeros.
+//! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of `RateLimitResponse`,
+//! without zeros.
 
 use std::error::Error;
 use std::iter::successors;
@@ -19,8 +19,8 @@ use crate::decide::answer::{DescriptorStatus, printable, protocol_units};
 use crate::decide::{Answer, Handler, NoDecision};
 use crate::telemetry::traces::SpannedCall;
 
-/// 200 for OK, 429 for over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one that
-/// does not arrive, 503 for too many of these, 500 when the store does not answer.
+/// Answers 200 for OK, 429 over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one
+/// that does not arrive, 503 for too many of these, 500 if the store does not answer.
 pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
     request: Request,

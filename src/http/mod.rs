@@ -1,10 +1,7 @@
-//! HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
+//! Serves HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
 //!
-//! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number),
-//! then `public` routes the HTTP port: `/json` (`json`), `/check` for proxies (`check`, which reads the client's
-//! request with `forwarded`), health, metrics. `admin` routes the admin port, after `admin_access` has checked the
-//! sender, and `admin_token` the token (`token_file`, or `own_token` where the settings have none); `console` has the
-//! paths of the console.
+//! `server` accepts and bounds connections. `public` routes the HTTP port, `admin` the admin port, once `admin_access`
+//! has checked the sender and `admin_token` the token.
 
 mod admin;
 mod admin_access;

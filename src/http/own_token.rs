@@ -1,7 +1,6 @@
-//! The token that a service makes for itself when it starts. The values of denied keys need a token; with this one
-//! nobody has to set one and restart the service while callers get 429. Whoever may read the files of its user has it.
-//!
-//! It is in a file in memory that only the user of the process and root can read, and is kept for as long as the file.
+//! The token that a service generates for itself at startup, for the values of denied keys: nobody has to configure one
+//! and restart the service while callers get 429. Anyone who can read the files of the service's user has it. It lives
+//! in a file in memory that only this user and root can read, until that file goes.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -15,7 +14,7 @@ use rustix::process::geteuid;
 use super::token_file::Token;
 use crate::net::ListenAddress;
 
-/// The folder that systemd makes for the service, and memory that every system and every container has.
+/// The folder that systemd creates for the service, and memory that every system and container has.
 const FOLDERS: [&str; 2] = ["/run/ratelimitd", "/dev/shm"];
 /// Hexadecimal digits of a token.
 const DIGITS: usize = 64;
@@ -32,10 +31,10 @@ pub enum OwnTokenError {
     Missing(ListenAddress),
 }
 
-/// The token of the service with this admin address. It is made of `random` if there is none of an earlier start.
+/// Returns the token of the service with this admin address. Creates it from `random` if no earlier start left one.
 ///
 /// # Errors
-/// When there is no folder for it, or what stands there belongs to somebody else.
+/// If there is no folder for it, or the file there belongs to another user.
 pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::Result<Token> {
     let (name, user) = (file_name(address), geteuid().as_raw());
     let [first, second] = FOLDERS.map(|folder| Path::new(folder).join(&name));
@@ -49,7 +48,7 @@ pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::
     Ok(Token::new(made))
 }
 
-/// The token of the service with this admin address, for whoever may read its file.
+/// Reads the token of the service with this admin address.
 ///
 /// # Errors
 /// [`OwnTokenError`]
@@ -59,7 +58,7 @@ pub fn read_own_token(address: &ListenAddress) -> Result<String, OwnTokenError> 
     found.ok_or_else(|| OwnTokenError::Missing(address.clone()))
 }
 
-/// The token in the first of these files that has one. Without one, the first problem other than a missing file.
+/// Returns the first token in these files. Without one, the first problem other than a missing file.
 fn read_first(paths: [PathBuf; 2]) -> Result<Option<String>, OwnTokenError> {
     let mut problem = None;
     for path in paths {
@@ -72,7 +71,7 @@ fn read_first(paths: [PathBuf; 2]) -> Result<Option<String>, OwnTokenError> {
     problem.map_or(Ok(None), Err)
 }
 
-/// The token in a file that a service may have made. What is something else is not shown.
+/// Reads the token in a file that a service may have created. Never shows other content.
 fn read_token(path: &Path) -> io::Result<String> {
     let file = options().read(true).open(path)?;
     if !is_private(&file.metadata()?) {
@@ -81,7 +80,7 @@ fn read_token(path: &Path) -> io::Result<String> {
     token_in(&file)?.ok_or_else(|| io::Error::other("it has no token"))
 }
 
-/// A file for each port, or for each socket.
+/// One file per port or socket.
 fn file_name(address: &ListenAddress) -> String {
     let place = match address {
         ListenAddress::Tcp(address) => address.port().to_string(),
@@ -93,11 +92,11 @@ fn file_name(address: &ListenAddress) -> String {
     format!("ratelimitd-{place}.token")
 }
 
-/// `user`: that of the process.
+/// `user`: the user of the process.
 fn make(path: &Path, random: [u8; DIGITS / 2], user: u32) -> io::Result<String> {
     let mut file = open_or_create(path)?;
     let metadata = file.metadata()?;
-    // Everybody may make files in a folder of shared memory.
+    // Any user can create files in shared memory.
     if !is_private(&metadata) || metadata.uid() != user {
         let reason = format!("{} belongs to another user, or others can read it", path.display());
         return Err(io::Error::other(reason));
@@ -121,14 +120,14 @@ fn open_or_create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// No link is followed, and no pipe waited for.
+/// Follows no link, and does not wait for a pipe.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
     options
 }
 
-/// A regular file with one name that nobody but its user can read.
+/// `true` for a regular file with one name, readable only for its user.
 fn is_private(metadata: &Metadata) -> bool {
     metadata.is_file() && metadata.nlink() == 1 && metadata.mode() & 0o077 == 0
 }
@@ -151,7 +150,7 @@ mod tests {
         make(path, random, geteuid().as_raw())
     }
 
-    /// Files that a service never makes.
+    /// Files that a service never creates.
     const OTHERS: [&str; 4] = ["link", "shared", "open", "pipe"];
 
     fn make_others(folder: &Path) {

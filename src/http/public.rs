@@ -1,5 +1,5 @@
-//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, `/check`, metrics, `/livez`, `/readyz`,
-//! and the `/healthcheck` of envoyproxy/ratelimit.
+//! Serves the HTTP port, and the port for metrics only: `/json`, `/check`, metrics, `/livez`, `/readyz`, and the
+//! `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::net::sending_page::{NO_PAGES, SendingPage};
 use crate::telemetry::metrics::{Metrics, RequestFailure};
 
 const NO_WEB_PAGES: &str = "/json does not answer web pages (Origin or Sec-Fetch-Site header)\n";
-/// The content type of the Prometheus text format.
+/// Prometheus text format.
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The router of the HTTP port. Without `check_options` it has no `/check`.
+/// Returns the router of the HTTP port; without `check_options` there is no `/check`.
 pub fn public_router<S: Store + 'static>(
     handler: Handler<S>,
     check_options: Option<CheckOptions>,
@@ -38,7 +38,7 @@ pub fn public_router<S: Store + 'static>(
         .with_state(Arc::clone(&handler));
     let checks = check_options.map_or_else(Router::new, |options| check_router(handler, options));
     let health = Router::new()
-        // Like in envoyproxy/ratelimit: load balancers may POST.
+        // As in envoyproxy/ratelimit: load balancers may POST.
         .route("/healthcheck", any(healthcheck))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -46,19 +46,19 @@ pub fn public_router<S: Store + 'static>(
     decisions.merge(checks).merge(health).merge(metrics_router("/metrics", metrics)).fallback(not_found)
 }
 
-/// A proxy may add the path of its client's request to `/check`.
+/// A proxy can append its client's path to `/check`.
 fn check_router<S: Store + 'static>(handler: Arc<Handler<S>>, options: CheckOptions) -> Router {
     let below = [forwarded::PATH, "/check/", "/check/{*path}"];
     let router = below.into_iter().fold(Router::new(), |router, path| router.route(path, any(check::<S>)));
     router.with_state(Arc::new(Checks::new(handler, options)))
 }
 
-/// A router that has the metrics only, at `path`.
+/// Returns a router with only the metrics, at `path`.
 pub fn metrics_router(path: &str, metrics: Metrics) -> Router {
     Router::new().route(path, get(render_metrics)).with_state(metrics)
 }
 
-/// The answer to an unknown path, with status 404, like in envoyproxy/ratelimit.
+/// Body for an unknown path, with status 404, as in envoyproxy/ratelimit.
 pub const PAGE_NOT_FOUND: &str = "404 page not found\n";
 
 async fn not_found() -> (StatusCode, &'static str) {
@@ -75,8 +75,8 @@ async fn render_metrics(State(metrics): State<Metrics>) -> Response {
     }
 }
 
-/// The layer around `/json` that refuses web pages. It refuses pages of this host too: the service has no pages, and
-/// after DNS rebinding a foreign page has the host of the request as its origin.
+/// The layer around `/json` that refuses web pages, also pages of this host: the service has none, and after DNS
+/// rebinding a foreign page has the request's host as its origin.
 async fn refuse_web_pages<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
     request: Request,
@@ -91,12 +91,12 @@ async fn refuse_web_pages<S: Store + 'static>(
     }
 }
 
-/// 200 from every process that runs, ready or not.
+/// Answers 200 whenever the process runs, ready or not.
 async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// 200, or 503 with every reason not to send traffic here.
+/// Answers 200, or 503 with every reason not to send traffic.
 async fn readyz(State(readiness): State<Readiness>) -> Response {
     if readiness.is_ready() {
         return "ready\n".into_response();
@@ -104,7 +104,7 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", readiness.describe())).into_response()
 }
 
-/// Status and body are those of envoyproxy/ratelimit.
+/// Status and body as in envoyproxy/ratelimit.
 async fn healthcheck(State(readiness): State<Readiness>) -> Response {
     if readiness.is_ready() {
         "OK".into_response()
@@ -113,7 +113,7 @@ async fn healthcheck(State(readiness): State<Readiness>) -> Response {
     }
 }
 
-/// The status of each reason why a call gets no decision.
+/// The HTTP status of each failed call.
 impl IntoResponse for NoDecision {
     fn into_response(self) -> Response {
         let reason = self.for_caller();

@@ -1,5 +1,5 @@
-//! Serves an HTTP port: a limited number of connections, each with timeouts, so that idle or slow clients cannot occupy
-//! all connections, and bodies that must arrive in time.
+//! Serves an HTTP port. The number of connections is bounded and each has timeouts, so that idle or slow clients cannot
+//! occupy all connections; bodies must arrive in time.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -33,20 +33,20 @@ use crate::net::tls_port::PortTls;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes};
 use crate::net::{Admission, PortListener, UnfinishedBytes};
 
-/// The time limit for the request line and the headers, and for a keep-alive connection without a request.
+/// Time limit for the request line and the headers, and for a keep-alive connection without a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time limit from the last header of the request to the answer, reading of the body included.
+/// Time limit from the last header of a request to its answer, including reading the body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The size limit of the request line and all headers together.
+/// Maximum size of the request line and all headers together.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// The most bytes after the last answer that are read and dropped: four times what Go reads as headers.
+/// Maximum bytes read and dropped after the last answer: four times what Go reads as headers.
 const LINGER_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The address of the client, in the extensions of each request.
+/// The client's address, in the extensions of each request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientAddress(pub(super) IpAddr);
 
-/// What [`serve`] needs beside the listener.
+/// What [`serve`] needs in addition to the listener.
 #[derive(Clone, Debug)]
 pub struct HttpService {
     pub router: Router,
@@ -57,7 +57,7 @@ pub struct HttpService {
     pub unfinished: UnfinishedBytes,
     /// Time limit for requests in flight after the listener is closed.
     pub finish_within: Duration,
-    /// Counts heads that cannot be read; `None` for a port without decisions.
+    /// Counts unreadable heads; `None` for a port without decisions.
     pub failures: Option<Failures>,
 }
 
@@ -80,7 +80,7 @@ pub async fn serve(listener: PortListener, service: HttpService, stop: Cancellat
     }
 }
 
-/// Serves the client in clear text, or after a TLS handshake. A handshake counts as idle, and ends at the stop.
+/// Serves the client in clear text or after a TLS handshake. A handshake counts as idle, and ends at shutdown.
 async fn serve_client(
     stream: PortStream,
     client: IpAddr,
@@ -102,7 +102,7 @@ async fn serve_client(
     serve_connection(stream, client, http, idle, stop).await;
 }
 
-/// Serves the requests of the client, and then lingers: a client that is still sending gets its answer, too.
+/// Serves the client's requests, then lingers, so that a client still sending gets its answer as well.
 async fn serve_connection(
     mut stream: ClearOrTls<ClientSocket, TlsSession>,
     client: IpAddr,
@@ -153,7 +153,7 @@ async fn serve_connection(
     stop.run_until_cancelled(linger(stream, LINGER_BYTES)).await;
 }
 
-/// Why the head of a request was answered 431 or 400 by hyper; `None` for another error of its connection.
+/// Returns why hyper answered a request's head with 431 or 400; `None` for any other error of its connection.
 fn refused_head(error: &hyper::Error) -> Option<NoDecision> {
     match (error.is_parse_too_large(), error.is_parse()) {
         (true, _) => Some(NoDecision::UNREAD_HEADERS),
@@ -171,19 +171,19 @@ async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infa
     }
 }
 
-/// A request body that must arrive in time, and whose bytes count as unfinished while it arrives. Its connection counts
-/// as idle until the body is whole.
+/// A request body that must arrive in time, and whose bytes count as unfinished until then. Its connection counts as
+/// idle until the body is complete.
 struct BoundedBody {
     body: Incoming,
     connection: IdleSince,
     received: usize,
     share: HeldBytes,
-    /// Starts when the reader waits for the body for the first time.
+    /// Starts when the reader first waits for the body.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl BoundedBody {
-    /// The body of a request whose head has arrived on `connection`.
+    /// For a request whose head has arrived on `connection`.
     fn new(body: Incoming, connection: IdleSince, unfinished: &UnfinishedBytes) -> Self {
         if body.is_end_stream() {
             connection.request_arrived();
@@ -229,7 +229,7 @@ impl HttpBody for BoundedBody {
     }
 }
 
-/// Why hyper cannot read the rest. Its errors about the encoding of a body contain an I/O error of one of two kinds.
+/// Returns why hyper cannot read the rest. Its errors about a body's encoding contain an I/O error of one of two kinds.
 fn unread(error: &hyper::Error) -> NoDecision {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match cause.map(io::Error::kind) {
@@ -254,7 +254,7 @@ mod tests {
     use crate::net::socket::LINGER;
     use crate::telemetry::metrics::{Metrics, Port};
 
-    /// Serves one connection without TLS. Returns its client, and what ends with the connection.
+    /// Serves one connection without TLS. Returns its client, and a future that ends with the connection.
     async fn serve_one(router: Router, idle: IdleSince) -> (TcpStream, impl Future<Output = ()>) {
         let metrics = Metrics::new(800_000).expect("different names");
         let bounds = ConnectionBounds { total: 1, per_address: 1 };

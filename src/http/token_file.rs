@@ -1,4 +1,4 @@
-//! The token of the admin port, in a file that may change while the process runs.
+//! The admin port's token, in a file that can change while the process runs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,22 +8,22 @@ use http::{HeaderMap, HeaderValue, header};
 use subtle::ConstantTimeEq as _;
 use tls::{FileError, MAX_SECRET_BYTES, read_secret};
 
-/// The scheme of RFC 6750, with the space that follows it.
+/// The scheme of RFC 6750, including the space.
 const SCHEME: &str = "Bearer ";
 
-/// The path of a file whose first line is a token.
+/// Path of a file whose first line is a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenFile(pub PathBuf);
 
-/// A token. It is never displayed.
+/// A token. Never displayed.
 #[derive(Clone)]
 pub struct Token(String);
 
 impl TokenFile {
-    /// Reads the file, at every call: a new token takes effect at once. Blocks as long as the file system does.
+    /// Reads the file on every call: a new token takes effect immediately. Blocks as long as the file system does.
     ///
     /// # Errors
-    /// When the file cannot be read, or its first line is no token.
+    /// If the file is unreadable, or its first line is not a token.
     pub fn token(&self) -> Result<Token, FileError> {
         let expected = format!("1 to {MAX_SECRET_BYTES} visible ASCII characters");
         let is_token = |line: &str| !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_graphic());
@@ -32,19 +32,19 @@ impl TokenFile {
 }
 
 impl Token {
-    /// A token of visible ASCII characters.
+    /// `text` must be visible ASCII characters.
     pub(super) fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// A key that only the token gives.
+    /// Returns a key that only this token yields.
     #[must_use]
     pub fn key(&self) -> HashKey {
         HashKey::new(self.0.as_bytes())
     }
 
-    /// Whether a request presents this token, exactly once. The time depends on the lengths of the tokens only, not on
-    /// the number of bytes that agree.
+    /// `true` if the request has this token, exactly once. The time depends only on the lengths of the tokens, not on
+    /// the number of equal bytes.
     pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         match (values.next(), values.next()) {
@@ -60,7 +60,7 @@ impl Token {
         })
     }
 
-    /// The value of the header `Authorization` that presents this token.
+    /// Returns the value of the header `Authorization` with this token.
     #[must_use]
     pub fn authorization(&self) -> HeaderValue {
         let mut value =

@@ -1,4 +1,4 @@
-//! How many connections a port has, in all and from one client address. Counts the connections that it closes, and logs
+//! Bounds the connections of a port, in total and per client address. Counts the connections that it closes, and logs
 //! each reason at most once a minute: a client can cause any number of them.
 
 use std::collections::HashMap;
@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use super::idle::{IdleConnection, IdleConnections};
 use crate::telemetry::metrics::{CloseReason, ConnectionMeter, Port};
 
-/// The most connections of a port.
+/// Maximum connections of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionBounds {
     pub total: usize,
-    /// The most connections from one IPv4 address or one IPv6 network of 64 bits.
+    /// From one IPv4 address or one IPv6 network of 64 bits.
     pub per_address: usize,
 }
 
-/// The connections of one port. Clones share them.
+/// Connections of one port. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Admission(Arc<PortConnections>);
 
@@ -41,14 +41,14 @@ struct OpenCounts {
     idle: IdleConnections,
 }
 
-/// Idle connections are closed so that one place of the port in this many is free.
+/// Idle connections are closed to keep one slot of the port in this many free.
 const FREE_PART: usize = 16;
 
-/// A connection that its port has counted. Dropping it ends the count.
+/// A connection counted by its port, until dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     admission: Admission,
-    /// The client's IPv4 address, or its IPv6 network.
+    /// The client's IPv4 address or IPv6 network.
     pub(crate) address: IpAddr,
 }
 
@@ -59,7 +59,7 @@ impl Admission {
         Self(Arc::new(PortConnections { port, bounds, open, meter, lines }))
     }
 
-    /// Counts a connection of `client` unless a bound forbids it.
+    /// Counts a connection of `client`, unless it is at a bound.
     pub(crate) fn admit(&self, client: IpAddr) -> Result<Admitted, CloseReason> {
         let admitted = self.count(client)?;
         self.keep_places_free();
@@ -71,7 +71,7 @@ impl Admission {
         let ConnectionBounds { total, per_address } = self.0.bounds;
         let open = &mut *self.0.open.lock();
         let from_address = open.by_address.get(&address).copied().unwrap_or(0);
-        // The bound of the address comes first, because its reason names the client.
+        // The bound per address comes first, because its reason names the client.
         if from_address >= per_address {
             return Err(CloseReason::Address);
         }
@@ -83,7 +83,7 @@ impl Admission {
         Ok(Admitted { admission: self.clone(), address })
     }
 
-    /// Closes idle connections until enough places are free, or no connection is idle.
+    /// Closes idle connections until enough slots are free, or no connection is idle.
     fn keep_places_free(&self) {
         let total = self.0.bounds.total;
         let next_to_close = || {
@@ -97,7 +97,7 @@ impl Admission {
         }
     }
 
-    /// Counts and logs a connection that is closed, or that could not be accepted because of `cause`.
+    /// Counts and logs a connection that is closed, or could not be accepted because of `cause`.
     pub(crate) fn record(&self, reason: CloseReason, cause: Option<&dyn Display>) {
         let state = &*self.0;
         state.meter.count(reason);
@@ -131,13 +131,12 @@ impl Admission {
 }
 
 impl Admitted {
-    /// Counts and logs that this connection is closed.
     pub(crate) fn record_close(&self, reason: CloseReason) {
         self.admission.record(reason, None);
     }
 
-    /// Records that the connection is idle, so that it may be closed when the port is nearly full. Returns its id
-    /// among the idle connections.
+    /// Records that the connection is idle, so that it can be closed when the port is nearly full. Returns its id among
+    /// the idle connections.
     pub(crate) fn become_idle(&self, connection: IdleConnection) -> u64 {
         let id = self.admission.0.open.lock().idle.insert(self.address, connection);
         self.admission.keep_places_free();
@@ -162,7 +161,7 @@ impl Drop for Admitted {
     }
 }
 
-/// The part of the address that identifies a client: a host usually has a whole IPv6 network of 64 bits.
+/// Returns the part of the address that identifies a client: a host usually has a whole IPv6 network of 64 bits.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

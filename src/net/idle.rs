@@ -1,5 +1,5 @@
-//! The connections of a port that have had no call for some time. Before the port is full, they are told to close, so
-//! that connections that stay idle keep no client out.
+//! The idle connections of a port. They are told to close before the port is full, so that connections that stay idle
+//! do not keep clients out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// The idle connections of one port, each with an id. The ids rise in the order in which the connections became idle.
+/// The idle connections of one port. Ids increase in the order in which the connections became idle.
 #[derive(Debug, Default)]
 pub(super) struct IdleConnections {
     by_address: HashMap<IpAddr, BTreeMap<u64, IdleConnection>>,
     /// The same addresses, each with its number of idle connections.
     by_number: BTreeSet<(usize, IpAddr)>,
-    /// Connections that are told to close, and are still open.
+    /// Connections that were told to close, but are still open.
     closing: HashSet<u64>,
-    /// The id of the next connection that becomes idle.
+    /// Id of the next connection that becomes idle.
     next: u64,
 }
 
 /// How to close an idle connection.
 #[derive(Clone, Debug)]
 pub(crate) struct IdleConnection {
-    /// Set by a call. It may have arrived since the connection became idle.
+    /// Set by a call. It may have arrived after the connection became idle.
     pub(crate) has_calls: Arc<AtomicBool>,
     /// Cancelled to close the connection.
     pub(crate) closing: CancellationToken,
@@ -40,7 +40,7 @@ impl IdleConnections {
         id
     }
 
-    /// Forgets a connection that is no longer idle, or has ended.
+    /// Forgets a connection that is busy again, or has ended.
     pub(super) fn remove(&mut self, address: IpAddr, id: u64) {
         self.closing.remove(&id);
         self.take(address, id);
@@ -59,12 +59,12 @@ impl IdleConnections {
         Some(taken)
     }
 
-    /// How many connections are told to close, and are still open.
+    /// Connections that were told to close, but are still open.
     pub(super) fn closing(&self) -> usize {
         self.closing.len()
     }
 
-    /// The connection to close: the longest idle one of the address with the most idle connections.
+    /// Returns the connection to close: the longest idle one of the address with the most idle connections.
     pub(super) fn next_to_close(&mut self) -> Option<CancellationToken> {
         loop {
             let &(_, address) = self.by_number.last()?;
@@ -94,7 +94,7 @@ mod tests {
         let addresses = [1, 2, 2, 3, 3, 3].map(address);
         let entries = addresses.map(|_| entry());
         let ids = [0, 1, 2, 3, 4, 5].map(|at: usize| idle.insert(addresses[at], entries[at].clone()));
-        // A call has just arrived at the first connection of the third address.
+        // A call has just arrived on the first connection of the third address.
         entries[3].has_calls.store(true, Ordering::Relaxed);
         let mut closed = Vec::new();
         while let Some(closing) = idle.next_to_close() {
@@ -103,7 +103,7 @@ mod tests {
             let new = (0..entries.len()).find(is_new).expect("one of them");
             closed.push(new);
         }
-        // Among addresses with equally many connections, the greatest address comes first.
+        // Of addresses with equally many connections, the greatest comes first.
         assert_eq!(closed, [4, 1, 5, 2, 0]);
         assert_eq!(idle.closing(), 5);
         for (address, id) in addresses.into_iter().zip(ids) {

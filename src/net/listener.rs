@@ -1,5 +1,5 @@
-//! The listener of a port, on a TCP address, a host name or a Unix socket: binds it, and accepts its connections. An
-//! error of one connection does not end it.
+//! Binds a port to a TCP address, a host name or a Unix socket, and accepts its connections. An error of one connection
+//! does not end it.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -15,9 +15,9 @@ use super::Admission;
 use super::unix_socket::{BACKLOG, SocketAccess, SocketFile, bind_unix};
 use crate::telemetry::metrics::CloseReason;
 
-/// The pause after an error that an immediate retry would meet again, such as a lack of file descriptors.
+/// Pause after an error that would recur on an immediate retry, such as a lack of file descriptors.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// The time limit for the addresses of a host name.
+/// Time limit for resolving a host name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 const SOCKET_SCHEME: &str = "unix:";
 
@@ -26,7 +26,7 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// A host name, resolved when the port is bound, and a port.
     Name(String, u16),
-    /// The absolute path of a Unix socket.
+    /// An absolute path.
     Unix(PathBuf),
 }
 
@@ -40,10 +40,10 @@ impl ListenAddress {
         }
     }
 
-    /// The TCP addresses to try, in this order; none for a Unix socket.
+    /// Returns the TCP addresses to try, in order; none for a Unix socket.
     ///
     /// # Errors
-    /// When the name cannot be resolved.
+    /// If the name cannot be resolved.
     pub async fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Tcp(address) => Ok(vec![*address]),
@@ -56,7 +56,7 @@ impl ListenAddress {
     }
 }
 
-/// A host name and a port. Digits and dots alone would be an IP address with a mistake.
+/// Parses a host name and a port. Only digits and dots would be a mistyped IP address.
 fn parse_name(text: &str) -> Option<ListenAddress> {
     let (host, port) = text.rsplit_once(':')?;
     let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
@@ -65,10 +65,10 @@ fn parse_name(text: &str) -> Option<ListenAddress> {
     Some(ListenAddress::Name(host.to_owned(), port))
 }
 
-/// Listens on the first of the addresses that can be bound.
+/// Listens on the first address that can be bound.
 ///
 /// # Errors
-/// When the name cannot be resolved, or why the last address cannot be bound.
+/// If the name cannot be resolved, or why the last address cannot be bound.
 async fn listen_tcp(address: &ListenAddress, options: ListenOptions) -> io::Result<TcpListener> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for candidate in address.tcp_addresses().await? {
@@ -90,10 +90,9 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// A connection of a port.
 pub(crate) type PortStream = Either<TcpStream, UnixStream>;
 
-/// A bound port. Dropping it removes the file of its Unix socket.
+/// A bound port. Dropping it removes its Unix socket file.
 #[derive(Debug)]
 pub struct PortListener(Socket);
 
@@ -104,10 +103,11 @@ enum Socket {
 }
 
 impl PortListener {
-    /// Listens on the address. The options are for TCP: a Unix socket has one listener. `access` is for Unix sockets.
+    /// Listens on the address. The options apply to TCP: a Unix socket has one listener. `access` applies to Unix
+    /// sockets.
     ///
     /// # Errors
-    /// When the address is in use, or the system refuses it.
+    /// If the address is in use, or the system refuses it.
     pub async fn bind(
         address: &ListenAddress,
         options: ListenOptions,
@@ -124,10 +124,10 @@ impl PortListener {
         }))
     }
 
-    /// The bound address: port 0 in the settings is the chosen port here.
+    /// Returns the bound address, with the port that the system chose for port 0.
     ///
     /// # Errors
-    /// When the system does not report an address.
+    /// If the system does not report an address.
     pub fn address(&self) -> io::Result<ListenAddress> {
         match &self.0 {
             Socket::Tcp(listener) => listener.local_addr().map(ListenAddress::Tcp),
@@ -135,14 +135,13 @@ impl PortListener {
         }
     }
 
-    /// A listener of a TCP port that is bound already.
+    /// Wraps a bound TCP port.
     #[cfg(test)]
     pub(crate) fn of_tcp(listener: TcpListener) -> Self {
         Self(Socket::Tcp(listener))
     }
 
-    /// The next connection, and the address of its client. Does not fail: errors of the system are logged and tried
-    /// again.
+    /// Returns the next connection, and its client's address. Does not fail: system errors are logged and retried.
     pub(crate) async fn next_connection(&self, admission: &Admission) -> (PortStream, IpAddr) {
         loop {
             match self.accept().await {
@@ -161,7 +160,7 @@ impl PortListener {
         match &self.0 {
             Socket::Tcp(listener) => {
                 let (stream, client) = listener.accept().await?;
-                // An answer is small and must not wait for more data. It fails if the client has already disconnected.
+                // Answers are small and must not wait for more data. Fails if the client has already disconnected.
                 stream.set_nodelay(true).map_err(|_| ErrorKind::ConnectionAborted)?;
                 Ok((Either::Left(stream), client.ip()))
             }
@@ -173,17 +172,17 @@ impl PortListener {
     }
 }
 
-/// How the TCP ports are bound.
+/// How to bind the TCP ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenOptions {
-    /// Whether another process of the same user may bind the same address, if it asks for the same (`SO_REUSEPORT`).
+    /// `true` if another process of the same user can bind the same address, if it also asks to (`SO_REUSEPORT`).
     pub reuse_port: bool,
 }
 
 /// Listens on a TCP address.
 ///
 /// # Errors
-/// When the address is in use, or the system refuses it.
+/// If the address is in use, or the system refuses it.
 fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
     match bind(address, options) {
         // `[::]` stands for every address, and a system without IPv6 does not have it.

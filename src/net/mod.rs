@@ -1,11 +1,5 @@
-//! Sockets of ports, for gRPC and HTTP.
-//!
-//! The road of a connection: `listener` accepts it (`unix_socket` has the file of a Unix socket), `admission` counts it
-//! among the connections of its port, `tls_port` does the handshake, and `socket` reads and writes, with a timeout for
-//! writes. `idle` has the connections to close when a port is nearly full.
-//!
-//! Two helpers that all doors share: `unfinished` bounds the bytes of requests that have arrived in part, and
-//! `sending_page` recognises the requests of web pages by their headers.
+//! Sockets of the ports, for gRPC and HTTP. A connection passes `listener`, `admission`, `tls_port` and `socket`.
+//! `unfinished` and `sending_page` are shared by all transports.
 
 pub(crate) mod admission;
 pub(crate) mod idle;

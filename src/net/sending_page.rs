@@ -1,6 +1,6 @@
 //! Recognises requests that a browser sends for a web page. Any page can send requests to any address that the browser
-//! can reach, loopback included; the browser only hides the answers from the page. The browser itself sets the headers
-//! `Origin` and `Sec-Fetch-Site` of such requests, and a page cannot change them.
+//! can reach, including loopback; the browser only hides the answers from it. The browser itself sets the headers
+//! `Origin` and `Sec-Fetch-Site`, and a page cannot change them.
 
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -10,7 +10,7 @@ pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch
 /// Why a port that no page needs refuses a call.
 pub(crate) const NO_PAGES: &str = "the port does not answer web pages (Origin or Sec-Fetch-Site header)";
 
-/// The web page that sent a request, by its headers. The most foreign page is the greatest value.
+/// The web page that sent a request, by its headers. Ordered: the most foreign is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SendingPage {
     /// No page: a program, or a user who typed the address into a browser.
@@ -22,9 +22,9 @@ pub(crate) enum SendingPage {
 }
 
 impl SendingPage {
-    /// `host`: the host and port to which the request goes, if known.
+    /// `host`: host and port to which the request goes, if known.
     ///
-    /// `Origin` is in every POST of a page. `Sec-Fetch-Site` is in its GETs too, but only on loopback and with TLS.
+    /// `Origin` is in every POST of a page. `Sec-Fetch-Site` is in its GETs as well, but only on loopback and with TLS.
     pub(crate) fn of_request(headers: &HeaderMap, host: Option<&Authority>) -> Self {
         let origins = headers.get_all(header::ORIGIN).iter().map(|origin| page_from_origin(origin, host));
         let sites = headers.get_all(SEC_FETCH_SITE).iter().map(page_from_site);
@@ -32,7 +32,7 @@ impl SendingPage {
     }
 }
 
-/// `null` is the origin of a page that hides its own, so it is foreign.
+/// `null` is the origin of a page that hides its own, so it counts as foreign.
 fn page_from_origin(origin: &HeaderValue, host: Option<&Authority>) -> SendingPage {
     let authority = origin.to_str().ok().and_then(|origin| {
         let (scheme, authority) = origin.split_once("://")?;

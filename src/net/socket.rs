@@ -1,4 +1,4 @@
-//! The socket of a client, which fails when the client does not read. It can move to another runtime.
+//! A client's socket. Writes fail if the client does not read, and the socket can move to another runtime.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -16,12 +16,12 @@ use tokio_util::either::Either;
 
 use super::listener::PortStream;
 
-/// How long a write may wait for a client that does not read from its socket.
+/// How long a write can wait for a client that does not read.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to read its last answer.
+/// How long a client can take to read its last answer.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// Set when another runtime begins to serve a socket. Clones share it.
+/// Set when another runtime takes over a socket. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MovedFlag(Arc<AtomicBool>);
 
@@ -39,7 +39,7 @@ impl MovedFlag {
     }
 }
 
-/// A socket of a client. It registers with another runtime at the first read or write after its flag was set.
+/// A client's socket. It registers with another runtime at the first read or write after its flag is set.
 #[derive(Debug)]
 pub(crate) struct ClientSocket {
     stream: PortStream,
@@ -53,7 +53,7 @@ impl ClientSocket {
         self.has_moved.clone()
     }
 
-    /// Turns a write that has been pending for too long into an error.
+    /// Turns a write that has been pending too long into an error.
     fn unless_blocked(
         &mut self,
         cx: &mut Context<'_>,
@@ -77,8 +77,7 @@ impl ClientSocket {
     }
 }
 
-/// The same socket, registered with the current runtime. `stream` leaves the runtime on which it was when it is
-/// dropped.
+/// Returns the same socket, registered with the current runtime. Dropping `stream` deregisters it from the old one.
 fn registered(stream: &PortStream) -> io::Result<PortStream> {
     Ok(match stream {
         Either::Left(stream) => {
@@ -134,20 +133,20 @@ impl AsyncWrite for ClientSocket {
     }
 }
 
-/// Ends a connection whose last answer is sent: reads and drops what the client still sends, until it closes. If a
-/// socket is closed with unread bytes, the system resets the connection: a client that is still writing then sees an
-/// error in place of the answer, which a proxy takes for a server that is away. Closes after `most_bytes`, too.
+/// Ends a connection after its last answer: reads and drops what the client still sends, until it closes or has sent
+/// `most_bytes`. If a socket is closed with unread bytes, the system resets the connection: a client that is still
+/// writing then sees an error instead of the answer, which a proxy takes for an unavailable server.
 pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO, most_bytes: u64) {
     let until_closed = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(most_bytes), &mut tokio::io::sink()).await
     };
     let ended: io::Result<_> = timeout(LINGER, until_closed).await.unwrap_or(Ok(0));
-    // The client has gone, which is all that was waited for.
+    // The client has gone, which is all this waited for.
     let _ = ended;
 }
 
-/// A TLS session. The handshake is done on another runtime than the calls.
+/// A TLS session. Its handshake runs on a different runtime than its calls.
 pub(crate) type TlsSession = Box<TlsStream<ClientSocket>>;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Bounds on requests that have arrived in part: in time, and in memory for all of them together. Complete requests do
-//! not count, so a client that fills the bound of memory delays only requests that arrive in several pieces.
+//! Bounds partially received requests, in time and in total memory. Complete requests do not count, so a client that
+//! fills the memory bound delays only requests that arrive in several pieces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The time limit from the headers of a request to its last byte. Callers send a request at once; Envoy by default
-/// waits 20 ms for its answer.
+/// Time limit from a request's headers to its last byte. Callers send requests whole; Envoy by default waits 20 ms for
+/// the answer.
 pub(crate) const ARRIVES_WITHIN: Duration = Duration::from_secs(2);
 
-/// The bytes of all unfinished requests of the process, and their bound. Clones share both.
+/// Bytes of all unfinished requests of the process, and their bound. Clones share both.
 #[derive(Clone, Debug)]
 pub struct UnfinishedBytes(Arc<SharedBytes>);
 
@@ -19,7 +19,7 @@ struct SharedBytes {
     max: usize,
 }
 
-/// The share of one request, returned when it is dropped.
+/// Bytes held for one request; released on drop.
 #[derive(Debug)]
 pub(crate) struct HeldBytes {
     all: UnfinishedBytes,
@@ -38,7 +38,7 @@ impl UnfinishedBytes {
 }
 
 impl HeldBytes {
-    /// Raises the share to `bytes`. Returns false, and changes nothing, if the bound does not allow it.
+    /// Raises the held bytes to `bytes`. Returns `false`, and changes nothing, if the bound does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let shared = &self.all.0;

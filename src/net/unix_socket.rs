@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
-/// Connections that wait to be accepted. The system has a limit of its own (`net.core.somaxconn`).
+/// Connections that wait to be accepted. The system has its own limit (`net.core.somaxconn`).
 pub(super) const BACKLOG: u32 = 1_024;
 
-/// Who may open a Unix socket.
+/// Who can open a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketAccess {
     /// The user of the process.
     OwnUser,
-    /// Every user whom the umask of the process lets write to its files.
+    /// Every user who may write to the process's files under its umask.
     Umask,
 }
 
-/// Read and write for the user of the process, nothing for other users.
+/// Read and write for the user of the process, nothing for others.
 const SOCKET_MODE: u32 = 0o600;
 
-/// Listens on a Unix socket. The mode is set before the socket listens, so no connection is made under the mode of the
-/// umask.
+/// Listens on a Unix socket. The mode is set before the socket listens, so no connection is made under the umask's
+/// mode.
 pub(super) async fn bind_unix(path: &Path, access: SocketAccess) -> io::Result<(UnixListener, SocketFile)> {
     remove_stale_socket(path).await?;
     let socket = UnixSocket::new_stream()?;
@@ -35,7 +35,7 @@ pub(super) async fn bind_unix(path: &Path, access: SocketAccess) -> io::Result<(
     Ok((socket.listen(BACKLOG)?, file))
 }
 
-/// Removes the file of a socket on which no process listens: it was left by a process that was killed.
+/// Removes the file of a socket on which no process listens, left by a process that was killed.
 async fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -44,7 +44,7 @@ async fn remove_stale_socket(path: &Path) -> io::Result<()> {
     if !found.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is not a socket is there"));
     }
-    // Does not wait: a Unix socket accepts or refuses at once.
+    // Does not wait: a Unix socket accepts or refuses immediately.
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),
@@ -66,7 +66,7 @@ impl SocketFile {
         Ok(Self { path: path.to_owned(), device: file.dev(), inode: file.ino() })
     }
 
-    /// Whether the path still leads to this socket, not to one of a later process.
+    /// `true` if the path still leads to this socket, not to a later process's.
     fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path)
             .is_ok_and(|file| (file.dev(), file.ino()) == (self.device, self.inode))

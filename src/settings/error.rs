@@ -1,4 +1,4 @@
-//! Settings errors. Each names the key, the place where its value was written, and the values that the key takes.
+//! Settings errors. Each names the key, where its value was written, and the accepted values.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use rules::nearest_name;
 use rules::yaml::excerpt;
 
-/// A message lists at most this many problems: a file of another kind has thousands.
+/// Maximum problems per message: a wrong file has thousands.
 const MAX_LISTED: usize = 100;
 
-/// Why the settings cannot be used.
+/// Why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     #[error("settings file {}: {cause}", path.display())]
     Unreadable { path: PathBuf, cause: std::io::Error },
-    /// The file is not YAML. `reason` is the parser's text, which quotes no values.
+    /// The file is not YAML. `reason` is the parser's message, which quotes no values.
     #[error("settings file {}:{line}: {reason}", path.display())]
     Syntax { path: PathBuf, line: u32, reason: String },
     /// The file is YAML, but its root is not a map.
@@ -24,27 +24,25 @@ pub enum SettingsError {
     Merge(#[from] config::ConfigError),
     #[error("environment variable {variable}: its value is not UTF-8")]
     NotText { variable: String },
-    /// Every unknown key and every malformed value.
+    /// All unknown keys and malformed values.
     #[error("{0}")]
     Invalid(SettingProblems),
 }
 
-/// All problems in the order of the keys. Not empty.
+/// All problems, sorted by key. Not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingProblems(pub Vec<SettingProblem>);
 
-/// One problem with one key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {fault} ({origin})")]
 pub struct SettingProblem {
-    /// The key with its sections, `store.redis.timeout`.
+    /// With its sections: `store.redis.timeout`.
     pub key: String,
-    /// The place where the value was written, for people.
+    /// Where the value was written, for people.
     pub origin: String,
     pub fault: Fault,
 }
 
-/// What is wrong with one key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// No setting has this name. `meant`: the most similar name in its section; `known`: all of them.
@@ -64,7 +62,7 @@ pub enum Fault {
         "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before"
     )]
     Dotted,
-    /// The value is outside the values that the setting takes. `found` is shortened, and absent for secrets.
+    /// The value is not one that the setting accepts. `found` is shortened, and missing for secrets.
     #[error("expected {expected}{}", found.as_ref().map(|found| format!(", found {found}")).unwrap_or_default())]
     Malformed { expected: String, found: Option<String> },
     /// The value is valid alone, but not together with other settings.
@@ -73,7 +71,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// No setting is called `name`; the names in its section are `known`.
+    /// `known`: the names in the section of `name`.
     pub(super) fn unknown(name: &str, known: &[&str]) -> Self {
         let meant = nearest_name(name, known).map(str::to_owned);
         Self::Unknown { meant, known: known.iter().map(|&name| name.to_owned()).collect() }
@@ -91,7 +89,7 @@ impl fmt::Display for SettingProblems {
     }
 }
 
-/// A value in the wrong place may be a URL with a password.
+/// A misplaced value can be a URL with a password.
 pub(crate) fn quoted(text: &str) -> String {
     if text.contains("://") || text.contains('@') {
         return "a value that is not shown, because it may contain a password".to_owned();

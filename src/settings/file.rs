@@ -1,5 +1,5 @@
-//! Reads YAML: the settings file, and lists in variables. A value keeps its spelling: YAML's own types are ignored, so
-//! an unquoted password of digits stays text, and a text means the same in the file and in the environment.
+//! Reads YAML: the settings file, and lists in variables. Values keep their spelling: YAML types are ignored, so an
+//! unquoted password of digits stays a string, and a value means the same in the file and in the environment.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -10,18 +10,17 @@ use rules::yaml::{self, Content, Node, Scalar, YamlError};
 
 use super::error::{Fault, SettingProblem, SettingsError};
 
-/// The size limit of a settings file: far above all settings with comments.
+/// Maximum size of a settings file: far above all settings with comments.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The values of one layer by dotted key. A text is a string, a key with nothing after the colon is nil, `null`, `~`
-/// and `{}` are an empty table, and a list is an array. The origin of a value is the place as messages name it.
+/// One layer's values by dotted key. A scalar is a string, a key with nothing after the colon is nil, `null`, `~` and
+/// `{}` are an empty table, and a list is an array. A value's origin is where it was written, as in messages.
 pub(crate) type Layer = BTreeMap<String, Value>;
 
-/// A file as flat keys.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) layer: Layer,
-    /// Keys with dots in them.
+    /// Keys that contain dots.
     pub(super) problems: Vec<SettingProblem>,
 }
 
@@ -82,7 +81,7 @@ impl Contents {
     }
 }
 
-/// The pairs of a map with the line and the name of each key.
+/// Returns the pairs of a map with each key's line and name.
 fn named(pairs: &[(Node, Node)]) -> Result<Vec<(u32, &str, &Node)>, YamlError> {
     let mut lines = HashMap::new();
     let mut all = Vec::with_capacity(pairs.len());
@@ -99,7 +98,7 @@ fn named(pairs: &[(Node, Node)]) -> Result<Vec<(u32, &str, &Node)>, YamlError> {
     Ok(all)
 }
 
-/// A value with those inside it. Null is nil.
+/// Converts a value with everything inside it. Null becomes nil.
 fn value(line: u32, node: &Node, origin: &dyn Fn(u32) -> String) -> Result<Value, YamlError> {
     let kind = match &node.content {
         Content::Scalar(scalar) if scalar.is_null() => ValueKind::Nil,
@@ -117,12 +116,12 @@ fn value(line: u32, node: &Node, origin: &dyn Fn(u32) -> String) -> Result<Value
     Ok(Value::new(Some(&origin(line)), kind))
 }
 
-/// Whether there is nothing after the colon.
+/// `true` if there is nothing after the colon.
 fn is_nothing(scalar: &Scalar) -> bool {
     scalar.is_plain && scalar.text.is_empty()
 }
 
-/// The elements of a list in YAML. All of them have the same origin.
+/// Returns the elements of a YAML list. All of them have the same origin.
 pub(super) fn list_of(text: &str, origin: &str) -> Option<Vec<Value>> {
     let root = yaml::parse(text).ok()?.root?;
     match value(root.line, &root, &|_| origin.to_owned()).ok()?.kind {

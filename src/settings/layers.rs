@@ -1,5 +1,5 @@
-//! The layers of settings: what was written in the file, in the environment, and by other rooms. Each layer is checked
-//! key by key; then `config` merges the layers above the defaults of the catalogue.
+//! Layers of settings: from the file, from the environment, and derived by other modules. Each layer is checked key by
+//! key; then `config` merges the layers on top of the catalogue's defaults.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,40 +9,40 @@ use config::{Config, ConfigError, Environment, Source as _, Value, ValueKind};
 use super::error::{Fault, SettingProblem, SettingsError};
 use super::file::{Contents, Layer, read_file};
 
-/// The start of every variable of ours. Two underscores separate levels, one is part of a name.
+/// Prefix of the service's variables. Two underscores separate levels, a single one is part of a name.
 const PREFIX: &str = "RATELIMITD";
 const SEPARATOR: &str = "__";
 
-/// One setting, as the documentation lists it.
+/// A setting as documented.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The key with its sections, `store.redis.timeout`.
+    /// With its sections: `store.redis.timeout`.
     pub key: String,
-    /// The environment variable that sets it.
+    /// Environment variable of the setting.
     pub variable: String,
-    /// The default as it would be written.
+    /// As it would be written.
     pub default: &'static str,
-    /// The values that it takes.
+    /// Accepted values.
     pub expected: String,
-    /// Whether the value must not be shown.
+    /// `true` if the value must not be shown.
     pub is_secret: bool,
 }
 
-/// Everything that was written, before it is checked. A value may be a password, so there is no `Debug`.
+/// Everything that was written, unchecked. A value can be a password, so there is no `Debug`.
 #[derive(Default)]
 pub struct Written {
-    /// The environment variables, with those that are no settings.
+    /// Environment variables, including those that are not settings.
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) file: Layer,
     pub(crate) environment: Layer,
-    /// Settings that another room derives from the variables. They replace those of the file and the environment.
+    /// Settings that another module derives from the variables. They replace those of the file and the environment.
     pub(crate) derived: Layer,
     pub(crate) problems: Vec<SettingProblem>,
-    /// Values without an effect, one line each.
+    /// Values without effect, one line each.
     pub(crate) warnings: Vec<String>,
 }
 
-/// The values in force, and what is wrong with the keys that are no settings.
+/// The current values, and problems with keys that are not settings.
 pub(super) struct Merged {
     pub(super) config: Config,
     pub(super) problems: Vec<SettingProblem>,
@@ -50,11 +50,11 @@ pub(super) struct Merged {
 }
 
 impl Written {
-    /// Reads the file, if one is given. Variables that do not start with `RATELIMITD__` are ignored, except misspelt
-    /// ones such as `RATELIMITD_STORE_KIND`.
+    /// Reads the file, if given. Variables that do not start with `RATELIMITD__` are ignored, except misspelled ones
+    /// such as `RATELIMITD_STORE_KIND`.
     ///
     /// # Errors
-    /// [`SettingsError`]: the file cannot be read, or it is no YAML.
+    /// [`SettingsError`]: the file is unreadable, or not YAML.
     pub fn collect(
         file: Option<&Path>,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -65,12 +65,12 @@ impl Written {
         Ok(Self { variables, file, environment, problems, ..Self::default() })
     }
 
-    /// The value of a setting in the environment or the file.
+    /// Returns a setting's value in the environment or the file.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.environment.get(key).or_else(|| self.file.get(key))
     }
 
-    /// Merges the layers above the defaults of the catalogue.
+    /// Merges the layers on top of the catalogue's defaults.
     pub(super) fn merge(mut self, catalogue: &[Setting]) -> Result<Merged, ConfigError> {
         self.warnings.extend(unread_variables(&self.variables));
         self.refuse_misspelled(catalogue);
@@ -89,21 +89,22 @@ impl Written {
         Ok(Merged { config: builder.build()?, problems, warnings })
     }
 
-    /// Refuses each variable that only its underscores keep from being a setting.
+    /// Refuses variables that are wrong only in their underscores.
     fn refuse_misspelled(&mut self, catalogue: &[Setting]) {
         for (name, _) in &self.variables {
             let meant = catalogue.iter().find(|setting| is_misspelled(name, &setting.variable));
             if let Some(Setting { key, variable, .. }) = meant {
                 let fault = Fault::Underscores { variable: variable.clone() };
                 self.problems.push(SettingProblem { key: key.clone(), origin: variable_origin(name), fault });
-                // Its key is not reported as unknown as well.
+                // So that the key is not also reported as unknown.
                 key_of(name).and_then(|key| self.environment.remove(&key));
             }
         }
     }
 }
 
-/// The layer of the variables with our prefix. `config` gives all of them the same origin; here each has its name.
+/// Returns the layer of the variables with the prefix. `config` would give all of them the same origin; this gives each
+/// its name.
 fn environment(variables: &[(String, String)]) -> Result<Layer, ConfigError> {
     let source = Environment::with_prefix(PREFIX)
         .prefix_separator(SEPARATOR)
@@ -122,19 +123,19 @@ pub(super) fn variable(key: &str) -> String {
     format!("{PREFIX}{SEPARATOR}{name}")
 }
 
-/// The origin of a value that one or several variables make up.
+/// The origin of a value that comes from one or several variables.
 pub(crate) fn variable_origin(names: &str) -> String {
     format!("environment variable {names}")
 }
 
-/// The key that a variable sets, if it has our prefix.
+/// Returns the key that a variable sets, if it has the prefix.
 fn key_of(variable: &str) -> Option<String> {
     let name = variable.to_lowercase();
     let prefix = format!("{PREFIX}{SEPARATOR}").to_lowercase();
     name.strip_prefix(&prefix).map(|key| key.replace(SEPARATOR, "."))
 }
 
-/// Whether only the number of underscores keeps `name` from being `variable`, the variable of a setting.
+/// `true` if `name` differs from `variable`, the variable of a setting, only in its number of underscores.
 fn is_misspelled(name: &str, variable: &str) -> bool {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| !word.is_empty());
@@ -143,7 +144,7 @@ fn is_misspelled(name: &str, variable: &str) -> bool {
     !name.eq_ignore_ascii_case(variable) && words(name) == words(variable)
 }
 
-/// The variables of this process that have our prefix, or part of it, and those that `is_known`.
+/// Returns this process's variables that have the prefix, or part of it, and those for which `is_known` is `true`.
 ///
 /// # Errors
 /// [`SettingsError::NotText`]: the value of one of them is not UTF-8.
@@ -159,14 +160,14 @@ pub(crate) fn process_variables(
     .collect()
 }
 
-/// The variables of this process whose names are text.
+/// This process's variables whose names are UTF-8.
 fn all_variables() -> impl Iterator<Item = (String, OsString)> {
     #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
     let all = std::env::vars_os();
     all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
 }
 
-/// A warning for each variable without an effect whose name promises one. The value may be a password.
+/// Warns of each variable without effect whose name promises one. Does not quote the value, which can be a password.
 fn unread_variables(variables: &[(String, String)]) -> Vec<String> {
     let is_unread = |(name, value): &&(String, String)| {
         let name = name.to_uppercase();
@@ -185,7 +186,7 @@ fn unread_variables(variables: &[(String, String)]) -> Vec<String> {
     unread.into_iter().map(warning).collect()
 }
 
-/// Whether Kubernetes sets the variable for a service, such as `RATELIMITD_PORT=tcp://10.0.0.1:8081`,
+/// `true` if Kubernetes sets the variable for a service, such as `RATELIMITD_PORT=tcp://10.0.0.1:8081`,
 /// `RATELIMITD_SERVICE_HOST` and `RATELIMITD_PORT_8081_TCP_ADDR`; a service named `grpc` sets `GRPC_PORT`.
 pub(crate) fn is_service_link(name: &str, value: &str) -> bool {
     let has_parts = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part));
@@ -194,9 +195,9 @@ pub(crate) fn is_service_link(name: &str, value: &str) -> bool {
     has_parts || is_of_port || (name.ends_with("_PORT") && value.contains("://"))
 }
 
-/// Takes the keys that are no settings out of a layer, and the settings that are null, which is no text. Each is a
-/// problem, except for a section without keys. This happens before the merge: where one layer has a value for a section
-/// and another one has keys inside the section, `config` would keep one of the two.
+/// Removes from a layer the keys that are not settings, and settings that are null. Each is a problem, except for a
+/// section without keys. Must happen before the merge: if one layer has a value for a section and another one has keys
+/// inside it, `config` would keep only one of the two.
 fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProblem> {
     let mut problems = Vec::new();
     layer.retain(|key, value| {
@@ -220,7 +221,7 @@ fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProble
     problems
 }
 
-/// `password: {SECRET: x}` makes the secret a part of a key.
+/// `password: {SECRET: x}` turns the secret into a part of a key.
 fn without_secrets(problem: SettingProblem, catalogue: &[Setting]) -> SettingProblem {
     let is_around = |secret: &&Setting| {
         let rest = problem.key.strip_prefix(&secret.key);
@@ -236,7 +237,7 @@ fn without_secrets(problem: SettingProblem, catalogue: &[Setting]) -> SettingPro
     }
 }
 
-/// The first name of an unknown key that its section, the innermost known one, does not have.
+/// Reports the first name of an unknown key that is missing in its innermost known section.
 fn unknown_name(catalogue: &[Setting], key: &str) -> Fault {
     let sections = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
     let inner = sections.skip(1).find(|section| !names_in(catalogue, section).is_empty());
@@ -246,7 +247,7 @@ fn unknown_name(catalogue: &[Setting], key: &str) -> Fault {
     Fault::unknown(name, &names_in(catalogue, section))
 }
 
-/// The names directly in `section`; `""` is the top. Empty if there is no such section.
+/// Returns the names directly in `section`; `""` is the top. Empty if there is no such section.
 fn names_in<'c>(catalogue: &'c [Setting], section: &str) -> Vec<&'c str> {
     let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
     let inside = catalogue.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));

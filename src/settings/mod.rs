@@ -1,11 +1,8 @@
-//! The settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`.
+//! Settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`. The only
+//! reader of the environment.
 //!
-//! Holds every key with its default and range, and parses text into the option types of the modules that use them. The
-//! only reader of the environment. Knows the paths of rule files and of exceptions, but
-//! not their content.
-//!
-//! From below: `file` and `layers` make one tree of values, `reader` takes settings out of it with the `parsers`, and
-//! each other file has the keys of one section.
+//! `file` and `layers` build one tree of values, `reader` takes settings out of it with the `parsers`, and each other
+//! file has the keys of one section. Entry point: [`Settings::load`].
 
 mod error;
 mod file;
@@ -49,21 +46,20 @@ use reader::Reader;
 pub struct Settings {
     pub server: Server,
     pub rules: Rules,
-    /// `exceptions.path`: a file, or a directory of files, that says which values of requests have other limits than
-    /// the rules say. `None`: there are no exceptions.
+    /// `exceptions.path`: a file, or a directory of files, with limits for single request values that override the
+    /// rules. `None`: no exceptions.
     pub exceptions: Option<PathBuf>,
     pub secrets: Secrets,
     pub store: Store,
-    /// `failure.local_share`: during an outage, a limit with the policy `local` is divided by this number.
+    /// `failure.local_share`: divisor of a limit with the policy `local` during an outage.
     pub local_share: NonZeroU32,
     /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,
-    /// `defaults.month_calendar`: the time zone of the calendar of months that name none; `None`: 30 days from the
-    /// epoch.
+    /// `defaults.month_calendar`: time zone of calendar months that do not name one; `None`: 30 days from the epoch.
     pub month_zone: Option<Box<str>>,
-    /// `upgrades`: fields of limits whose rules cannot say them.
+    /// `upgrades`: fields of limits whose rules cannot express them.
     pub upgrades: Vec<Upgrade>,
-    /// `near_limit_ratio` in millionths, 0 to 1,000,000: the share of a limit above which a hit counts as near it.
+    /// `near_limit_ratio` in millionths, 0 to 1,000,000: share of a limit above which a hit counts as near it.
     pub near_limit_ppm: u32,
     /// `shadow_mode`
     pub enforcement: Enforcement,
@@ -79,7 +75,7 @@ impl Settings {
     /// Merges the layers, and reads every setting.
     ///
     /// # Errors
-    /// [`SettingsError::Invalid`]: every key that is unknown or malformed.
+    /// [`SettingsError::Invalid`]: every unknown or malformed key.
     pub fn load(written: Written) -> Result<(Self, SettingsReport), SettingsError> {
         let Merged { config, problems, warnings } = written.merge(&Self::catalogue())?;
         let mut reader = Reader::new(config, problems);
@@ -96,7 +92,7 @@ impl Settings {
     }
 
     fn from_reader(reader: &mut Reader) -> Self {
-        // `envoy_ratelimit` has decided by it already; here it is checked, and listed.
+        // `envoy_ratelimit` has applied it already; it is only checked and listed.
         let is_checked = one_of(["auto", "on", "off"].map(|name| (name, ())));
         reader.take("envoy_ratelimit_environment", "auto", is_checked);
         Self {

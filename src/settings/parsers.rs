@@ -1,4 +1,4 @@
-//! Parsers of setting values. Each describes the values that it accepts, for errors and for the documentation.
+//! Parsers of setting values. Each describes its accepted values, for errors and for the documentation.
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
@@ -14,16 +14,16 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::net::ListenAddress;
 
-/// What is shown of a secret.
+/// Shown instead of a secret.
 const MASKED: &str = "(secret)";
 
-/// Turns the text of a value into a `T`.
+/// Parses a value into a `T`.
 pub(super) struct Parser<T> {
-    /// The accepted values, for errors and for the documentation.
+    /// Accepted values, for errors and for the documentation.
     pub(super) expected: String,
-    /// Whether an error must not quote the value.
+    /// `true` if errors must not quote the value.
     pub(super) is_secret: bool,
-    /// A secret value as it may be shown.
+    /// Masks a secret value.
     mask: Option<fn(&str) -> String>,
     parse: ParseText<T>,
 }
@@ -39,12 +39,12 @@ impl<T> Parser<T> {
         self.secret_shown_as(|_| MASKED.to_owned())
     }
 
-    /// `mask` makes a text without the secret of a valid value.
+    /// `mask` removes the secret from a valid value.
     pub(super) fn secret_shown_as(self, mask: fn(&str) -> String) -> Self {
         Self { is_secret: true, mask: Some(mask), ..self }
     }
 
-    /// A valid value as it may be shown.
+    /// Returns a valid value as it may be shown.
     pub(super) fn shown(&self, text: &str) -> String {
         match self.mask {
             Some(mask) if !text.is_empty() => mask(text),
@@ -58,12 +58,12 @@ impl<T> Parser<T> {
 }
 
 impl<T: 'static> Parser<T> {
-    /// Takes the empty text, too, which is `None`.
+    /// Also accepts the empty string, as `None`.
     pub(super) fn or_nothing(self) -> Parser<Option<T>> {
         self.or("", "nothing")
     }
 
-    /// Takes `off`, too, which is `None`.
+    /// Also accepts `off`, as `None`.
     pub(super) fn or_off(self) -> Parser<Option<T>> {
         self.or("off", "off")
     }
@@ -76,7 +76,7 @@ impl<T: 'static> Parser<T> {
     }
 }
 
-/// Values of one kind with commas between them; the empty text has none.
+/// Values of one kind, separated by commas; empty: none.
 pub(super) fn list<T: 'static>(
     nouns: &str,
     parse_one: impl Fn(&str) -> Option<T> + 'static,
@@ -86,12 +86,12 @@ pub(super) fn list<T: 'static>(
     })
 }
 
-/// Every text that is not empty.
+/// Any string that is not empty.
 pub(super) fn text<T: for<'t> From<&'t str>>(noun: &str) -> Parser<T> {
     Parser::new(noun, |text| (!text.is_empty()).then(|| text.into()))
 }
 
-/// An address of a TCP port.
+/// A TCP address.
 pub(super) fn tcp_address() -> Parser<ListenAddress> {
     let expected = "an IP address or a host name, and a port, like 0.0.0.0:8081, [::]:8081 or localhost:8081";
     Parser::new(expected, |text| match ListenAddress::parse(text) {
@@ -100,14 +100,14 @@ pub(super) fn tcp_address() -> Parser<ListenAddress> {
     })
 }
 
-/// An address of a TCP port, or a Unix socket.
+/// A TCP address or a Unix socket.
 pub(super) fn listen_address() -> Parser<ListenAddress> {
     let expected = "an IP address or a host name, and a port, like 0.0.0.0:8081, [::]:8081 or localhost:8081, or \
                     unix:/path/to/socket";
     Parser::new(expected, ListenAddress::parse)
 }
 
-/// An address of a TCP port, or a Unix socket; `off` is `None`.
+/// A TCP address or a Unix socket; `off` is `None`.
 pub(super) fn listen_address_or_off() -> Parser<Option<ListenAddress>> {
     let expected = "an IP address or a host name, and a port, like 127.0.0.1:6070, unix:/path/to/socket";
     Parser::new(expected, ListenAddress::parse).or_off()
@@ -131,7 +131,7 @@ pub(super) fn flag() -> Parser<bool> {
     })
 }
 
-/// The names of an enum.
+/// Variants of an enum.
 pub(super) fn named<T: FromStr + VariantNames>() -> Parser<T> {
     Parser::new(format!("one of {}", T::VARIANTS.join(", ")), |text| text.parse().ok())
 }
@@ -166,7 +166,7 @@ pub(super) fn nonzero_u32(max: u32) -> Parser<NonZeroU32> {
     Parser::new(number.expected.clone(), move |text| NonZeroU32::new(number.parse(text)?))
 }
 
-/// A duration as humantime spells it, within bounds in the same spelling.
+/// A duration in humantime's syntax, within bounds in the same syntax.
 pub(super) fn duration(min: &'static str, max: &'static str) -> Parser<Duration> {
     let range = parse_bound(min)..=parse_bound(max);
     Parser::new(format!("a duration from {min} to {max}"), move |text| {
@@ -174,7 +174,7 @@ pub(super) fn duration(min: &'static str, max: &'static str) -> Parser<Duration>
     })
 }
 
-/// A duration, or `None`, spelled `0s`.
+/// A duration; `0s` is `None`.
 pub(super) fn duration_or_never(min: &'static str, max: &'static str) -> Parser<Option<Duration>> {
     let some = duration(min, max);
     Parser::new(format!("{}, or 0s for never", some.expected), move |text| {
@@ -189,12 +189,12 @@ fn parse_bound(text: &str) -> Duration {
     humantime::parse_duration(text).expect("the bounds are constants: a test reads them all")
 }
 
-/// A share from 0 to 1 in millionths, computed from the decimal digits and so exact.
+/// A share from 0 to 1 in millionths, exact because it is computed from the decimal digits.
 pub(super) fn share() -> Parser<u32> {
     Parser::new(Share::EXPECTED, |text| Share::parse(text).map(Share::millionths))
 }
 
-/// The name of an HTTP header, in the spelling in which it is sent.
+/// The name of an HTTP header, spelled as sent.
 pub(super) fn header_name() -> Parser<Arc<str>> {
     Parser::new("the name of a header", |text| {
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -210,12 +210,12 @@ pub(super) fn time_zone() -> Parser<Option<Box<str>>> {
     zone.or_nothing()
 }
 
-/// The path of a file; empty is `None`.
+/// A file path; empty is `None`.
 pub(super) fn optional_path() -> Parser<Option<PathBuf>> {
     text("the path of a file").or_nothing()
 }
 
-/// The name by which a server is checked in TLS; empty is `None`.
+/// The name that a server's certificate must have; empty is `None`.
 pub(super) fn server_name() -> Parser<Option<ServerName<'static>>> {
     Parser::new("a host name or an IP address", |text| text.to_owned().try_into().ok()).or_nothing()
 }

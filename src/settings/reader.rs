@@ -1,5 +1,5 @@
-//! Takes one setting after another from the merged layers, with tables as lists of rows, and collects the catalogue,
-//! the values in force, and the problems.
+//! Takes settings from the merged layers, one after another, with tables as lists of rows, and collects the catalogue,
+//! the current values, and the problems.
 
 use std::path::PathBuf;
 
@@ -10,29 +10,29 @@ use super::file::list_of;
 use super::layers::{self, Setting};
 use super::parsers::{Parser, optional_path};
 
-/// The origin of a value that is not written.
+/// Origin of a value that is not written.
 const DEFAULT: &str = "the default";
 
-/// Where the settings in force come from.
+/// The current settings, and where they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsReport {
-    /// Values that have no effect, or that may not be meant, one line each.
+    /// Values that have no effect or may be unintended, one line each.
     pub warnings: Vec<String>,
     /// Every setting, in the order of the documentation.
     pub settings: Vec<SettingInForce>,
 }
 
-/// The value of one setting.
+/// The current value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingInForce {
     pub key: String,
-    /// As it was written; a secret is masked.
+    /// As written; a secret is masked.
     pub value: String,
-    /// Whether the value hides a secret, so that it is not the setting's value.
+    /// `true` if `value` masks a secret.
     pub is_masked: bool,
-    /// The file and the line, or the variable; `None` for the compiled-in default.
+    /// File and line, or the variable; `None` for the compiled-in default.
     pub origin: Option<String>,
-    /// Whether the value is the compiled-in default, wherever it was written.
+    /// `true` if the value equals the compiled-in default, wherever it was written.
     pub is_default: bool,
 }
 
@@ -55,12 +55,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// `problems`: problems with keys that are no settings.
+    /// `problems`: with keys that are not settings.
     pub(super) fn new(merged: Config, problems: Vec<SettingProblem>) -> Self {
         Self { merged, problems, ..Self::default() }
     }
 
-    /// The setting's value. A malformed setting has its default, and is recorded as a problem.
+    /// Returns the setting's value. If it is malformed, records a problem and returns the default.
     pub(super) fn take<T>(&mut self, key: &str, default: &'static str, parser: Parser<T>) -> T {
         self.add_setting(key, default, &parser.expected, parser.is_secret);
         let fallback = || parser.parse(default).expect("every default is valid: a test reads them all");
@@ -86,7 +86,7 @@ impl Reader {
         fallback()
     }
 
-    /// The elements of a setting that is a list. As text, such as in a variable, the list is YAML.
+    /// Returns the elements of a list. A string, such as from a variable, is parsed as YAML.
     pub(super) fn take_list(&mut self, key: &str, expected: &str) -> Vec<Value> {
         const NONE: &str = "[]";
         self.add_setting(key, NONE, expected, false);
@@ -111,7 +111,7 @@ impl Reader {
         }
     }
 
-    /// The files of a certificate of ours and of its key, which a server may ask for, by the section.
+    /// Takes the section's files of a client certificate and its key, for servers that request one.
     pub(super) fn take_identity(&mut self, section: &str) -> Option<(PathBuf, PathBuf)> {
         let keys = ["cert_file", "key_file"].map(|name| format!("{section}.{name}"));
         let [certificate, key] = keys.each_ref().map(|key| self.take(key, "", optional_path()));
@@ -122,12 +122,12 @@ impl Reader {
         certificate.zip(key)
     }
 
-    /// Whether the file or a variable has the setting, also if its value is the compiled-in default.
+    /// `true` if the file or a variable has the setting, even with the compiled-in default.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.origin().is_some())
     }
 
-    /// A problem with the value of a setting.
+    /// Builds a problem with a setting's value.
     pub(super) fn problem(&self, key: &str, fault: Fault) -> SettingProblem {
         let origin = self.value(key).and_then(Value::origin).unwrap_or(DEFAULT).to_owned();
         SettingProblem { key: key.to_owned(), origin, fault }
@@ -139,7 +139,7 @@ impl Reader {
         self.problems.push(problem);
     }
 
-    /// The text of a setting as it was written, which may be a secret.
+    /// Returns a setting's value as written, which can be a secret.
     pub(super) fn written_text(&self, key: &str) -> &str {
         match self.value(key).map(|value| &value.kind) {
             Some(ValueKind::String(text)) => text,
@@ -147,7 +147,7 @@ impl Reader {
         }
     }
 
-    /// Records what is valid, but may not be meant.
+    /// Records what is valid, but may be unintended.
     pub(super) fn warn(&mut self, key: &str, reason: &str) {
         self.warnings.push(format!("{key}: {reason}"));
     }
@@ -157,12 +157,11 @@ impl Reader {
         self.problems.push(problem);
     }
 
-    /// The settings taken so far.
     pub(super) fn into_settings(self) -> Vec<Setting> {
         self.settings
     }
 
-    /// The values in force, or every problem in the order of the keys.
+    /// Returns the current values, or every problem, sorted by key.
     pub(super) fn finish(mut self, mut warnings: Vec<String>) -> Result<SettingsReport, SettingsError> {
         if self.problems.is_empty() {
             warnings.extend(self.warnings);
@@ -183,7 +182,7 @@ impl Reader {
         self.in_force.push(SettingInForce { key: key.to_owned(), value, is_masked, origin, is_default });
     }
 
-    /// The merged value of a key; `None` if there are no layers.
+    /// Returns the merged value of a key; `None` without layers.
     fn value(&self, key: &str) -> Option<&Value> {
         key.split('.').try_fold(&self.merged.cache, |section, name| match &section.kind {
             ValueKind::Table(values) => values.get(name),
@@ -201,7 +200,7 @@ pub(super) struct Table<'c> {
 
 /// One row of a table, and where its problems go.
 pub(super) struct Row<'r> {
-    /// The key of the row, `upgrades[0]`.
+    /// The row's key, `upgrades[0]`.
     key: String,
     origin: &'r str,
     cells: &'r Map<String, Value>,
@@ -209,7 +208,7 @@ pub(super) struct Row<'r> {
 }
 
 impl Table<'_> {
-    /// The rows, as `read_row` makes them. Rows that are not valid are recorded as problems.
+    /// Returns the rows that `read_row` builds. Invalid rows are recorded as problems.
     pub(super) fn read_rows<T>(
         self,
         reader: &mut Reader,
@@ -240,7 +239,7 @@ impl Table<'_> {
 }
 
 impl Row<'_> {
-    /// Refuses cells in unknown columns, and cells that are no texts.
+    /// Refuses cells in unknown columns, and cells that are not strings.
     fn refuse_misplaced(&mut self, columns: &[&str]) {
         for (column, cell) in self.cells {
             if !columns.contains(&column.as_str()) {
@@ -251,7 +250,7 @@ impl Row<'_> {
         }
     }
 
-    /// The text of a column, if the row has it.
+    /// Returns a column's value, if the row has it.
     pub(super) fn text(&self, column: &str) -> Option<&str> {
         match &self.cells.get(column)?.kind {
             ValueKind::String(text) => Some(text),
@@ -259,7 +258,7 @@ impl Row<'_> {
         }
     }
 
-    /// The value of a column; `None` if the row does not have it, or after a problem.
+    /// Parses a column's value; `None` if the row does not have it, or after a problem.
     pub(super) fn cell<T>(&mut self, column: &str, parser: &Parser<T>) -> Option<T> {
         let value = parser.parse(self.text(column)?);
         if value.is_none() {

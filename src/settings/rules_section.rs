@@ -1,4 +1,4 @@
-//! `rules.*`: where the rules are, how they are loaded, and how the service reaches an xDS server that has them.
+//! `rules.*`: where the rules are, how they are loaded, and how to reach an xDS server that provides them.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,16 @@ use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, XdsOptions, parse_
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// `rules.path`: a file, or a directory of files. Relative to the directory the process was started in.
+    /// `rules.path`: a file, or a directory of files. Relative to the process's working directory.
     pub path: PathBuf,
     pub directory: RuleDirectory,
-    /// `rules.merge_domains`: whether several files may add to one domain.
+    /// `rules.merge_domains`: `true` if several files can contribute to one domain.
     pub merge_domains: bool,
-    /// `rules.watch`: whether changes of files take effect while the process runs.
+    /// `rules.watch`: `true` if changed files take effect while the process runs.
     pub watch: bool,
-    /// `rules.require_domain`: whether the process is ready only while its rules have at least one domain.
+    /// `rules.require_domain`: `true` if the process is ready only while its rules have at least one domain.
     pub require_domain: bool,
-    /// `rules.xds`: the server that has the rules; `None`: they are in files.
+    /// `rules.xds`: the server that provides the rules; `None`: they are in files.
     pub xds: Option<XdsOptions>,
 }
 
@@ -41,12 +41,12 @@ impl Rules {
 const TLS: &str = "rules.xds.tls.enabled";
 const MAX_BACKOFF: &str = "rules.xds.backoff.max";
 
-/// The options; `None` without an address.
+/// `None` without an address.
 fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
     let address =
         Parser::new("a host and port like envoy-gateway:18001 or [::1]:18000", ServerAddress::parse);
     let address = reader.take("rules.xds.address", "", address.or_nothing());
-    // Every setting is taken, so that a malformed one is a problem also without an address.
+    // Takes every setting, so that a malformed one is a problem even without an address.
     let metadata =
         Parser::new("key=value pairs with commas between them, or nothing", NodeIdentity::parse_metadata);
     let identity = NodeIdentity {
@@ -54,7 +54,7 @@ fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
         metadata: reader.take("rules.xds.node_metadata", "", metadata),
     };
     let headers = "name:value pairs with commas between them, without headers of gRPC itself, or nothing";
-    // A header may be a credential.
+    // A header can be a credential.
     let headers = reader.take("rules.xds.headers", "", Parser::new(headers, parse_headers).secret());
     let tls = tls(reader);
     let connect_timeout = reader.take("rules.xds.connect_timeout", "5s", duration("100ms", "1m"));
@@ -86,7 +86,7 @@ fn tls(reader: &mut Reader) -> Option<ClientTls> {
     let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
     let tls = ClientTls { ca_file, identity, server_name, ..ClientTls::default() };
     if !enabled && tls != ClientTls::default() {
-        // An operator that sets them does not want clear text.
+        // An operator who sets them does not want clear text.
         let reason = "files or a name for TLS are set: set it to true, or leave them out";
         reader.refuse(TLS, Fault::Unsupported(reason));
     }

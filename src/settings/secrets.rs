@@ -1,4 +1,4 @@
-//! `secrets.*`: which values are hashed besides those that rules mark, and the key of the hashes.
+//! `secrets.*`: which values are hashed in addition to those that rules mark, and the key of the hashes.
 
 use std::path::{Path, PathBuf};
 
@@ -12,21 +12,21 @@ use super::reader::Reader;
 const ALL_VALUES: &str = "secrets.hash_all_values";
 const KEY_FILE: &str = "secrets.key_file";
 
-/// A key of this many hexadecimal digits has 128 bits: too many to try them all on a known value and its hash.
+/// As hexadecimal digits this is a key of 128 bits: too many to try on a known value and its hash.
 const MIN_KEY_BYTES: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secrets {
-    /// `secrets.hash_all_values`: whether every value of every request is hashed.
+    /// `secrets.hash_all_values`: `true` if every value of every request is hashed.
     pub hash_all_values: bool,
     /// `secrets.key` or `secrets.key_file`
     pub key: HashKeySource,
 }
 
-/// Where the key of the hashes is.
+/// Source of the hash key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashKeySource {
-    /// There is none, so no value can be secret.
+    /// No key, so no value can be secret.
     None,
     Given(HashKey),
     /// The first line of this file.
@@ -59,7 +59,7 @@ impl Secrets {
         Self { hash_all_values, key }
     }
 
-    /// What the rules need to hash values. Reads the key file, if one is set.
+    /// Returns what the rules need to hash values. Reads the key file, if one is set.
     ///
     /// # Errors
     /// [`KeyFileError`]: the file has no key.
@@ -73,7 +73,7 @@ impl Secrets {
     }
 }
 
-/// What a key is.
+/// Describes a valid key.
 fn expected_key() -> String {
     format!("{MIN_KEY_BYTES} to {MAX_SECRET_BYTES} visible ASCII characters")
 }
@@ -104,7 +104,7 @@ mod tests {
     fn the_first_line_of_the_file_is_the_key() {
         let (shortest, longest) = ("k".repeat(MIN_KEY_BYTES), "k".repeat(MAX_SECRET_BYTES));
         let table = [
-            // content of the file, the key
+            // (content of the file, key)
             (shortest.clone(), Some(&shortest)),
             (format!("{shortest}\n"), Some(&shortest)),
             (format!("{shortest}\r\nsecond line\n"), Some(&shortest)),
@@ -128,7 +128,7 @@ mod tests {
         let short = tempfile::NamedTempFile::new().expect("a temporary file");
         fs::write(short.path(), "hunter2").expect("room for a few bytes");
         let table = [
-            // path, message
+            // (path, message)
             ("/nowhere/key".to_owned(), "/nowhere/key: No such file or directory (os error 2)".to_owned()),
             ("/".to_owned(), "/: it is not a regular file".to_owned()),
             (

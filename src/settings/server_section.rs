@@ -1,4 +1,4 @@
-//! `server.*`: the listening addresses, their TLS, the threads, the drain, and the bounds of a request.
+//! `server.*`: listening addresses, their TLS, threads, the drain, and the bounds of a request.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ use crate::net::{ListenAddress, ListenOptions};
 
 /// A request with one short descriptor has some 100 bytes.
 const MIN_MESSAGE_BYTES: usize = 4 * 1024;
-/// A descriptor without entries has two bytes in a message and 64 in memory, and a list grows by doubling: a thread
-/// takes up to 80 times the bytes of a message while it decodes it, here 80 MB.
+/// A descriptor without entries has two bytes in a message but 64 in memory, and a list grows by doubling: decoding a
+/// message takes a thread up to 80 times its bytes, so at most 80 MB.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,39 +32,39 @@ pub struct Server {
     pub http_address: ListenAddress,
     /// `server.http.check.*`; `None` without a map.
     pub check: Option<Check>,
-    /// `server.http.tls.*`; `None` is clear text.
+    /// `server.http.tls.*`; `None`: clear text.
     pub http_tls: Option<ServerTls>,
     pub admin: AdminServer,
     /// `server.reuse_port`
     pub listen: ListenOptions,
-    /// `server.drain`: how long the process answers, while not ready, after it is told to stop. 0 to 1 h.
+    /// `server.drain`: how long the process still answers, while not ready, after a shutdown signal. 0 to 1 h.
     pub drain: Duration,
-    /// `server.workers`: threads that decide; `None` is one per core.
+    /// `server.workers`: threads that decide; `None`: one per core.
     pub workers: Option<NonZeroUsize>,
     /// `server.max_descriptors`, `.max_entries` and `.max_value_bytes`
     pub bounds: Bounds,
-    /// `server.max_message_bytes`: the longest message of gRPC and the longest body of `/json`.
+    /// `server.max_message_bytes`: maximum gRPC message and maximum `/json` body.
     pub max_message_bytes: usize,
     pub on_invalid: OnInvalid,
-    /// `server.max_connections_per_address`, for each port; `None` is half of the port's connections.
+    /// `server.max_connections_per_address`, for each port; `None`: half of the port's connections.
     pub connections_per_address: Option<NonZeroUsize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcServer {
     pub address: ListenAddress,
-    /// `server.grpc.max_connection_age`: when the client is asked to open another connection; `None` is never.
+    /// `server.grpc.max_connection_age`: age at which the client is asked to open a new connection; `None`: never.
     pub max_connection_age: Option<Duration>,
-    /// `server.grpc.fast`: whether our server on h2 serves the port, and not that of tonic.
+    /// `server.grpc.fast`: `true` for the own server on h2, `false` for tonic's.
     pub fast: bool,
-    /// `server.grpc.tls.*`; `None` is clear text.
+    /// `server.grpc.tls.*`; `None`: clear text.
     pub tls: Option<ServerTls>,
 }
 
 /// `/check`, which proxies call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// `server.http.check.map`: the map that makes descriptors of a request.
+    /// `server.http.check.map`: turns a request into descriptors.
     pub map: PathBuf,
     /// `server.http.check.denied_status`
     pub denied_status: StatusCode,
@@ -72,13 +72,13 @@ pub struct Check {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminServer {
-    /// `server.admin.address`; `None` is `off`.
+    /// `server.admin.address`; `None`: `off`.
     pub address: Option<ListenAddress>,
     /// `server.admin.hosts`, `.token_file`, `.operator_token_file` and `.read_by_any_host`
     pub access: AdminAccess,
-    /// `server.admin.dashboard_url`: the dashboard of all instances, which the console links; empty is none.
+    /// `server.admin.dashboard_url`: dashboard of all instances, linked in the console; empty: none.
     pub dashboard_url: String,
-    /// `server.admin.tls.*`; `None` is clear text.
+    /// `server.admin.tls.*`; `None`: clear text.
     pub tls: Option<ServerTls>,
 }
 
@@ -141,7 +141,7 @@ fn admin_from_reader(reader: &mut Reader) -> AdminServer {
     };
     let dashboard_url = reader.take("server.admin.dashboard_url", "", web_page());
     let tls = tls_from_reader(reader, "server.admin");
-    // It is protected by the mode of its file.
+    // The mode of its file protects it.
     if tls.is_some() && matches!(address, Some(ListenAddress::Unix(_))) {
         let reason = "a Unix socket has no TLS: leave it out, or use an IP address";
         reader.refuse("server.admin.tls.cert_file", Fault::Unsupported(reason));
@@ -149,7 +149,7 @@ fn admin_from_reader(reader: &mut Reader) -> AdminServer {
     AdminServer { address, access, dashboard_url, tls }
 }
 
-/// The TLS of a port; `None` without a certificate. `section`: the settings of the port.
+/// Reads a port's TLS; `None` without a certificate. `section`: the port's settings.
 fn tls_from_reader(reader: &mut Reader, section: &str) -> Option<ServerTls> {
     let key = |name: &str| format!("{section}.tls.{name}");
     let certificate = reader.take(&key("cert_file"), "", optional_path());
@@ -180,7 +180,7 @@ fn tls_from_reader(reader: &mut Reader, section: &str) -> Option<ServerTls> {
     }
 }
 
-/// The address of a page that a browser opens; empty is none.
+/// The URL of a page for browsers; empty: none.
 fn web_page() -> Parser<String> {
     Parser::new("a URL that begins with https:// or http://, or nothing", |text| {
         let is_page = Url::parse(text).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));

@@ -1,4 +1,4 @@
-//! `store.*`: where the counters are; and `store.redis.*`: the servers, the credentials, and how the service uses them.
+//! `store.*`: where the counters are; `store.redis.*`: servers, credentials, and how the service uses them.
 
 use store::breaker::BreakerOptions;
 use store::deny_cache::DenyCacheOptions;
@@ -14,12 +14,12 @@ use super::reader::Reader;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     pub kind: StoreKind,
-    /// `store.memory.*`: for `memory`, and for limits whose failure policy is `local`.
+    /// `store.memory.*`: for `memory`, and for limits with the failure policy `local`.
     pub memory: MemoryOptions,
     pub redis: RedisOptions,
-    /// `store.redis.ready_in_outage`: whether the process stays ready while Redis does not answer.
+    /// `store.redis.ready_in_outage`: `true` if the process stays ready while Redis does not answer.
     pub ready_in_outage: bool,
-    /// `store.redis.deny_cache.*`; `None` where `store.redis.deny_cache.enabled` is false.
+    /// `store.redis.deny_cache.*`; `None` if `store.redis.deny_cache.enabled` is `false`.
     pub deny_cache: Option<DenyCacheOptions>,
 }
 
@@ -31,7 +31,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// The name in the settings.
+    /// Name in the settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
@@ -69,7 +69,7 @@ fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOpti
 /// A longer prefix would cost memory on every counter.
 const MAX_PREFIX_BYTES: usize = 64;
 
-/// The value of `store.redis.topology`. The options of the topologies are settings of their own.
+/// Value of `store.redis.topology`. The topologies' options are separate settings.
 #[derive(Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 enum TopologyName {
@@ -78,8 +78,8 @@ enum TopologyName {
     Cluster,
 }
 
-/// The options, and the conflicts of the URLs and of the sentinels' master with the topology. These conflicts matter
-/// only if Redis is used; other conflicts, such as two passwords, are always refused.
+/// Returns the options, and the conflicts of the URLs and of the sentinels' master with the topology. These matter only
+/// if Redis is used; other conflicts, such as two passwords, are always refused.
 pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<SettingProblem>) {
     let (main, mut conflicts) = servers(reader, "store.redis", "redis://127.0.0.1:6379");
     let (per_second, further) = servers(reader, "store.redis.per_second", "");
@@ -104,8 +104,8 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Setti
     (options, conflicts)
 }
 
-/// One group of servers, whose settings are in `section`, and its conflicts. Without a default URL, the group may have
-/// none.
+/// Reads one group of servers, with its settings in `section`, and its conflicts. Without a default URL the group can
+/// be empty.
 fn servers(
     reader: &mut Reader,
     section: &str,
@@ -140,14 +140,14 @@ fn servers(
     (ServerOptions { topology, urls, credentials }, conflicts)
 }
 
-/// Whether a URL has an `@` in its user or password that is not encoded. One in place of another sign, or one too many,
-/// changes the host or the password, and only Redis would notice.
+/// `true` if a URL has an unencoded `@` in its user or password. A mistyped or additional `@` changes the host or the
+/// password, and only Redis would notice.
 fn has_two_ats(url: &str) -> bool {
     let authority = url.split_once("://").map_or("", |(_, rest)| rest);
     authority.split(['/', '?', '#']).next().unwrap_or_default().matches('@').count() > 1
 }
 
-/// What the URLs and the topology do not allow together.
+/// Returns why the URLs do not fit the topology.
 fn url_conflicts(topology: TopologyName, urls: &[RedisUrl]) -> impl Iterator<Item = &'static str> {
     let is_standalone = topology == TopologyName::Standalone;
     let is_cluster = topology == TopologyName::Cluster;

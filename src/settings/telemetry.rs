@@ -17,7 +17,7 @@ use crate::telemetry::traces::{OtlpEndpoint, OtlpHeaders, ServiceIdentity, Trace
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
-    /// `metrics.address`: a port for the metrics alone; `None` is `off`. The HTTP port has them in any case.
+    /// `metrics.address`: a port for metrics only; `None`: `off`. The HTTP port always serves them.
     pub address: Option<ListenAddress>,
     /// `metrics.path`, on that port.
     pub path: String,
@@ -31,7 +31,7 @@ pub struct Metrics {
 impl Metrics {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
         let path = Parser::new("a path that begins with a slash", |text| {
-            // Braces have a meaning in the paths of the router.
+            // Braces have a meaning in the router's paths.
             let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}?#%".contains(&byte));
             (text.starts_with('/') && is_plain).then(|| text.to_owned())
         });
@@ -55,7 +55,7 @@ const MOGRIFIERS: Table<'static> = Table {
     max_rows: 100,
 };
 
-/// `extra_tags`: the tags of all metrics.
+/// `extra_tags`: tags of all metrics.
 fn statsd_from_reader(reader: &mut Reader, extra_tags: &ExtraTags) -> Option<StatsdOptions> {
     let address =
         Parser::new("tcp://host:port, udp://host:port, unix:///path/to/socket", StatsdTarget::parse);
@@ -81,7 +81,7 @@ fn mogrifier(row: &mut Row<'_>) -> Option<Mogrifier> {
     Some(Mogrifier { pattern: pattern?, name: row.text("name")?.to_owned(), tags })
 }
 
-/// Names and values. A value may contain colons.
+/// Names and values. A value can contain colons.
 fn tags() -> Parser<Vec<(String, String)>> {
     list("name:value pairs", |tag| {
         let (name, value) = tag.split_once(':')?;
@@ -90,7 +90,7 @@ fn tags() -> Parser<Vec<(String, String)>> {
     })
 }
 
-/// The options; `None` if the endpoint is `off`.
+/// `None` if the endpoint is `off`.
 pub(super) fn traces_from_reader(reader: &mut Reader) -> Option<TracesOptions> {
     let endpoint = Parser::new("http://host:port/path, https://host:port/path", OtlpEndpoint::parse);
     let headers = Parser::new(
@@ -98,7 +98,7 @@ pub(super) fn traces_from_reader(reader: &mut Reader) -> Option<TracesOptions> {
         OtlpHeaders::parse,
     );
     let endpoint = reader.take("traces.endpoint", "off", endpoint.or_off());
-    // Every setting is taken, so that a malformed one is a problem also without an endpoint.
+    // Takes every setting, so that a malformed one is a problem even without an endpoint.
     let protocol = reader.take("traces.protocol", "http", named());
     let headers = reader.take("traces.headers", "", headers.secret());
     let timeout = reader.take("traces.timeout", "10s", duration("10ms", "1m"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Loads the file, if one is given, and the variables.
+/// Loads the file, if given, and the variables.
 pub(super) fn load_layers(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (String, String)>,
@@ -12,7 +12,7 @@ pub(super) fn load_layers(
     Settings::load(Written::collect(file, variables)?).map(|(settings, _)| settings)
 }
 
-/// The line of the file, or the variable, of an origin.
+/// The file's line, or the variable, of an origin.
 pub(super) fn short(origin: &str) -> String {
     match origin.strip_prefix("environment variable ") {
         Some(name) => name.to_owned(),
@@ -36,7 +36,7 @@ fn with_file(yaml: &str, variables: &[(&str, &str)]) -> Result<Settings, Setting
     load_layers(Some(file.path()), owned(variables))
 }
 
-/// The problems without the path of the temporary file.
+/// The problems without the temporary file's path.
 fn problems(result: Result<Settings, SettingsError>) -> Vec<String> {
     let Err(SettingsError::Invalid(problems)) = result else {
         panic!("expected problems, got {result:?}");
@@ -376,7 +376,7 @@ fn every_setting_can_be_set_by_its_variable() {
 #[test]
 fn errors_of_misplaced_values_do_not_repeat_secrets() {
     let table = [
-        // file, variable, a part of the error
+        // (file, variable, part of the error)
         ("", ("RATELIMITD__STORE__KIND", "redis://u:SECRET@h"), "store.kind: expected one of memory, redis"),
         ("", ("RATELIMITD__STORE__KIND", "u:SECRET@h"), "it may contain a password"),
         ("", ("RATELIMITD__SERVER__GRPC__ADDRESS", "redis://:SECRET@h:1"), "server.grpc.address: expected"),

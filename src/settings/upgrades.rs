@@ -1,4 +1,4 @@
-//! `upgrades`: a table that gives fields to limits whose rules cannot say them.
+//! `upgrades`: a table that adds fields to limits whose rules cannot express them.
 
 use engine::{Algorithm, Charging, Glob};
 use rules::{Upgrade, UpgradeColumn};
@@ -7,7 +7,7 @@ use super::error::Fault;
 use super::parsers::Parser;
 use super::reader::{Reader, Row, Table};
 
-/// The columns that say which limits a row is for.
+/// Columns that select a row's limits.
 const MATCHED: [&str; 3] = ["domain", "path", "limit_name"];
 
 /// Each limit is compared with each row when rules are loaded.
@@ -28,7 +28,7 @@ fn upgrade(row: &mut Row<'_>) -> Upgrade {
             upgrade.fields.insert(column.name, text);
         }
     }
-    // A malformed field has a problem of its own.
+    // A malformed field is its own problem.
     if UpgradeColumn::all().all(|column| row.text(column.name).is_none()) {
         row.refuse(Fault::Unsupported("the row sets none of the fields of a limit"));
     }

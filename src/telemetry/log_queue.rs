@@ -1,6 +1,5 @@
-//! The queue between the threads that log and the only thread that writes the log. A thread that logs never waits: its
-//! line is queued at once, or lost and counted. So a reader that is slow or gone delays no decision, and a full disk
-//! ends nothing.
+//! The queue between the threads that log and the one thread that writes the log. A thread that logs never waits: its
+//! line is queued, or lost and counted. So a slow or dead reader delays no decision, and a full disk stops nothing.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -35,34 +34,34 @@ impl LogQueue {
         Self { lines, unwritten, guard: Arc::new(Mutex::new(Some(guard))) }
     }
 
-    /// Queues a line, which ends with a newline. When the queue is full the line is lost.
+    /// Queues a line, which ends with a newline. If the queue is full, the line is lost.
     pub fn push(&self, line: &[u8]) {
         self.lines.clone().write_all(line).expect("the queue takes a line, or counts it as lost");
     }
 
-    /// The number of lines that were lost: the queue was full, or the write failed.
+    /// Lines lost because the queue was full or the write failed.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lines.error_counter().dropped_lines() as u64 + self.unwritten.load(Ordering::Relaxed)
     }
 
-    /// Ends the log: waits until every queued line was written or lost, but not longer than `at_most`.
+    /// Ends the log: waits until every queued line is written or lost, for at most `at_most`.
     pub fn flush(&self, at_most: Duration) {
         let guard = self.guard.lock().take();
         let (ends, ended) = mpsc::channel::<()>();
-        // Apart, because the guard waits by itself, and prints to standard output if the log takes no line.
+        // On its own thread, because the guard waits by itself, and prints to standard output if the log takes no line.
         let ending = thread::Builder::new().spawn(move || {
             drop(guard);
             drop(ends);
         });
         if ending.is_ok() {
-            // Whether the time was over makes no difference to the caller.
+            // The caller does not care whether time ran out.
             let _ = ended.recv_timeout(at_most);
         }
     }
 }
 
-/// Counts the lines whose write fails, which the writing thread does not tell.
+/// Counts failed writes, which the writing thread does not report.
 struct CountedOutput<W> {
     output: W,
     unwritten: Arc<AtomicU64>,
@@ -92,7 +91,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A reader that takes each line only when the test says so, and fails the write if told to.
+    /// Takes each line only when the test says so, and fails the write on request.
     struct SlowReader {
         results: Receiver<io::Result<()>>,
         written: Sender<Vec<u8>>,
@@ -100,7 +99,7 @@ mod tests {
 
     impl Write for SlowReader {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            // The test has ended when the sender is gone.
+            // The sender is gone once the test has ended.
             self.results.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
             // Fails only after the end of the test.
             let _ = self.written.send(line.to_vec());

@@ -1,7 +1,6 @@
-//! The log subscriber of the process: filters lines and queues them for standard error, as text or as one JSON object
-//! per line. A client causes a warning of the HTTP/2 library with a frame that costs it nothing, so only one of these
-//! lines a minute is written. Each module decides what it logs; never descriptor values, counter keys or URLs with
-//! credentials.
+//! The log subscriber: filters lines and queues them for standard error, as text or as one JSON object per line. A
+//! client can cause a warning of the HTTP/2 library with a cheap frame, so only one of these a minute is written.
+//! Modules decide what they log; never descriptor values, counter keys or URLs with credentials.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
@@ -20,15 +19,15 @@ use tracing_subscriber::{EnvFilter, Layer};
 use super::envoy_ratelimit::EnvoyRatelimitLines;
 use super::log_queue::LogQueue;
 
-/// The lines to write: a level for the process, levels by module, or both, separated by commas.
+/// Lines to write: a level for the process, levels by module, or both, separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
-/// The format of a line.
+/// Line format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Format {
-    /// Lines for people.
+    /// For people.
     Text,
     /// One JSON object per line.
     Json,
@@ -37,8 +36,8 @@ pub enum Format {
 }
 
 impl Filter {
-    /// Accepts `info`, `warn,ratelimitd=debug` and the like. A word without `=` must be a level: as the name of a
-    /// module, a misspelled level would silence the rest of the process.
+    /// Accepts `info`, `warn,ratelimitd=debug` and the like. A word without `=` must be a level: taken as a module
+    /// name, a misspelled level would silence the rest of the process.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
@@ -47,10 +46,10 @@ impl Filter {
     }
 }
 
-/// Starts the logs of the process.
+/// Starts logging.
 ///
 /// # Errors
-/// When the process has a subscriber already.
+/// If the process already has a subscriber.
 pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, SetGlobalDefaultError> {
     let queue = LogQueue::start(io::stderr());
     let lines = tracing_subscriber::fmt()
@@ -77,7 +76,7 @@ pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, SetGlobalDefaul
     Ok(queue)
 }
 
-/// Writes records of the text format, whose texts may come from a server or a client of ours.
+/// Writes records of the text format, which can contain strings from servers or clients.
 struct TextRecords(NonBlocking);
 
 /// The subscriber formats a record and writes it in one call.
@@ -92,8 +91,8 @@ impl Write for TextRecords {
     }
 }
 
-/// The record with each line after its first one indented, so that no text within a record can look like a record of
-/// its own. The subscriber escapes ESC and other control characters, but neither line feeds nor carriage returns.
+/// Indents every line of a record after the first, so that nothing within a record can look like a separate one. The
+/// subscriber escapes ESC and other control characters, but neither line feeds nor carriage returns.
 fn of_one_start(record: &[u8]) -> Cow<'_, [u8]> {
     let text = record.strip_suffix(b"\n").unwrap_or(record);
     if !text.iter().any(|byte| b"\n\r".contains(byte)) {
@@ -111,12 +110,12 @@ fn of_one_start(record: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(written)
 }
 
-/// Logs panics from now on. The standard library writes them to standard error itself, and a reader that has stopped
-/// reading would hold the thread that panicked.
+/// Logs panics from now on. The standard library writes them to standard error directly, and a reader that has stopped
+/// reading would block the panicking thread.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = thread::current();
-        // Only if the environment asks for backtraces.
+        // Only if the environment requests backtraces.
         let backtrace =
             Some(Backtrace::capture()).filter(|trace| trace.status() == BacktraceStatus::Captured);
         let backtrace = backtrace.map(tracing::field::display);
@@ -124,11 +123,10 @@ pub fn log_panics() {
     }));
 }
 
-/// The targets of the library's lines start so.
+/// Target prefix of the library's lines.
 const LIBRARY: &str = "h2::";
 
-/// A layer that leaves out most warnings of the HTTP/2 library. Lines below a warning are for debugging, and all of
-/// them are written.
+/// Drops most warnings of the HTTP/2 library. Lines below a warning are for debugging, and all of them are written.
 #[derive(Debug, Default)]
 struct LibraryLines(LogThrottle);
 
@@ -164,7 +162,7 @@ mod tests {
             ("OFF", true),
             ("warn,ratelimitd=debug", true),
             ("ratelimitd=trace", true),
-            // Would be the name of a module.
+            // Would be a module name.
             ("ifno", false),
             ("info,ratelimitd", false),
             // No level after the module.
@@ -198,7 +196,7 @@ mod tests {
         assert!(init(&filter, Format::Text).is_err());
     }
 
-    /// Counts the lines that are written.
+    /// Counts written lines.
     #[derive(Clone, Default)]
     struct Written(Arc<AtomicUsize>);
 

@@ -1,5 +1,5 @@
-//! What operators see of the process: metrics, logs, traces. All that imitates envoyproxy/ratelimit is in
-//! `envoy_ratelimit/`: whoever reads how the limiter decides can skip that folder.
+//! What operators see of the process: metrics, logs, traces. `envoy_ratelimit/` only imitates envoyproxy/ratelimit:
+//! skip it to learn how the limiter decides.
 
 pub mod envoy_ratelimit;
 mod log_queue;

@@ -1,4 +1,4 @@
-//! Keeps a stream to the server open: connects, speaks, and waits before the next attempt.
+//! Keeps a stream to the server open: connects, exchanges messages, and waits before the next attempt.
 
 use std::future::{Future, pending};
 
@@ -16,10 +16,10 @@ use crate::telemetry::metrics::{XdsFailure, XdsMeter};
 
 pub use super::stream::ResourceSink;
 
-/// A client of one server.
+/// Client of one server.
 pub struct XdsClient<S> {
     options: XdsOptions,
-    /// TLS with the last files that could be used.
+    /// TLS with the last valid files.
     last_good: Option<ClientConnector>,
     session: Session<S>,
     backoff: Backoff,
@@ -29,7 +29,7 @@ pub struct XdsClient<S> {
 }
 
 enum Ended {
-    /// There is a reason to connect again at once.
+    /// Connect again immediately.
     Renew,
     Failed {
         failure: XdsFailure,
@@ -38,7 +38,7 @@ enum Ended {
 }
 
 impl<S: ResourceSink> XdsClient<S> {
-    /// The client tells its state by `state`.
+    /// The client reports its state through `state`.
     pub fn new(options: XdsOptions, sink: S, meter: XdsMeter, state: XdsState) -> Self {
         Self {
             last_good: None,
@@ -51,7 +51,7 @@ impl<S: ResourceSink> XdsClient<S> {
         }
     }
 
-    /// Runs until `shutdown`, whatever it waits for.
+    /// Runs until `shutdown`, whatever it is waiting for.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let server = self.options.address.authority();
         tracing::info!(%server, tls = self.options.tls.is_some(), "the rules come from an xDS server");
@@ -87,7 +87,7 @@ impl<S: ResourceSink> XdsClient<S> {
         }
     }
 
-    /// One connection with one stream.
+    /// Opens one connection with one stream.
     async fn attempt(&mut self) -> Ended {
         let files = match self.load_tls().await {
             Ok(files) => files,
@@ -111,7 +111,8 @@ impl<S: ResourceSink> XdsClient<S> {
         Ended::Failed { failure: end.failure(), reason: end.reason() }
     }
 
-    /// Reads the files of TLS, and returns them to be watched. Fails if they cannot be used and none could be before.
+    /// Reads the TLS files, and returns them to be watched. Fails if they are invalid and there are no earlier valid
+    /// ones.
     async fn load_tls(&mut self) -> Result<Option<Watched<ClientTls>>, Ended> {
         let Some(tls) = &self.options.tls else { return Ok(None) };
         let (files, connector) = load(tls).await;
@@ -136,7 +137,7 @@ impl<S: ResourceSink> XdsClient<S> {
     }
 }
 
-/// Waits until the files of TLS have changed and can be used. Files that cannot be used change nothing.
+/// Waits until the TLS files have changed and are valid. Invalid files are ignored.
 async fn until_renewed(files: Option<Watched<ClientTls>>, meter: XdsMeter) {
     let Some(mut files) = files else { return pending().await };
     check_until(move || {

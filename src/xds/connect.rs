@@ -1,4 +1,4 @@
-//! From an address to an HTTP/2 connection. One attempt, within its deadline.
+//! Opens an HTTP/2 connection to an address: one attempt, within its deadline.
 
 use std::error::Error;
 use std::future::ready;
@@ -19,8 +19,8 @@ use crate::telemetry::metrics::XdsFailure;
 
 const USER_AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
 
-/// Pings of HTTP/2 also find a server behind a proxy, where the keep-alive of TCP does not. Servers in Go close the
-/// connections of clients that send pings more often than every five minutes.
+/// HTTP/2 PINGs also detect a dead server behind a proxy, which TCP keep-alive does not. Go servers close the
+/// connections of clients that send PINGs more often than every five minutes.
 const PING_EVERY: Duration = Duration::from_secs(330);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -36,7 +36,7 @@ pub(super) enum ConnectError {
     Timeout(Duration),
 }
 
-/// The text of an error and of its causes: tonic's errors do not say the alert of a server that refuses a certificate.
+/// Formats an error with its causes: tonic's errors do not show the alert of a server that refuses a certificate.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
     texts.collect::<Vec<_>>().join(": ")
@@ -53,13 +53,13 @@ impl ConnectError {
     }
 }
 
-/// Reads the files for a connection, and returns them to be watched.
+/// Reads a connection's files, and returns them to be watched.
 pub(super) async fn load(tls: &ClientTls) -> (Watched<ClientTls>, Result<ClientConnector, ClientTlsError>) {
     let tls = tls.clone();
     on_blocking_thread(move || Watched::start(tls, |tls| tls.read_files(Some(Protocol::Http2)))).await
 }
 
-/// Connects to the server, by TLS if there is a connector.
+/// Connects to the server, with TLS if there is a connector.
 pub(super) async fn connect(
     options: &XdsOptions,
     tls: Option<&ClientConnector>,
@@ -72,7 +72,7 @@ pub(super) async fn connect(
 async fn connect_now(options: &XdsOptions, tls: Option<&ClientConnector>) -> Result<Channel, ConnectError> {
     let address = &options.address;
     let stream = dial(&address.host.to_str(), address.port, tls).await?;
-    // A channel would connect again by itself. Here each connection has a stream, and `client` waits between them.
+    // A channel would reconnect by itself. Each connection must have one stream, and `client` waits between them.
     let mut once = Some(TokioIo::new(stream));
     let connector = service_fn(move |_: Uri| {
         ready(once.take().ok_or_else(|| io::Error::other("the server has closed the connection")))
@@ -81,14 +81,14 @@ async fn connect_now(options: &XdsOptions, tls: Option<&ClientConnector>) -> Res
 }
 
 fn endpoint(options: &XdsOptions) -> Result<Endpoint, tonic::transport::Error> {
-    // A server that has several names is asked under the one that it must prove.
+    // For a server with several names, sends the one that its certificate must have.
     let authority = match options.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
         Some(ServerName::DnsName(name)) => name.as_ref().to_owned(),
         _ => options.address.authority(),
     };
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let origin: Uri = format!("{scheme}://{authority}").parse().unwrap_or_default();
-    // The scheme of the endpoint is not sent: its TLS would be tonic's.
+    // Without the endpoint's scheme: TLS would be tonic's.
     let endpoint = Endpoint::from_shared(format!("http://{}", options.address.authority()))?
         .origin(origin)
         .user_agent(USER_AGENT)?

@@ -1,5 +1,5 @@
-//! One question to the server: connects, takes the first answer, and leaves. Acknowledges nothing, so that the server
-//! counts no client more.
+//! Queries the server once: connects, takes the first answer, and disconnects. Acknowledges nothing, so that the server
+//! does not count another client.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::resources::decode_all;
 use super::stream::{OpenStream, StreamEnd, open};
 use super::subscription::{Subscription, TYPE_URL};
 
-/// A server sends its rules within milliseconds, or none: one that has none for a client does not answer.
+/// A server sends its rules within milliseconds, or does not answer a client for which it has none.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The first answer of a server.
+/// First answer of a server.
 #[derive(Debug)]
 pub struct Fetched {
     pub version: String,
@@ -28,7 +28,7 @@ pub struct Fetched {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum XdsFetchError {
-    /// The certificates cannot be used, or there is no connection or no stream.
+    /// The certificates are invalid, or there is no connection or no stream.
     #[error("{0}")]
     Failed(String),
     #[error("the answer is of type \"{0}\"")]
@@ -40,7 +40,7 @@ pub enum XdsFetchError {
     NoRules { node: String },
 }
 
-/// Asks the server for all rules, once.
+/// Requests all rules from the server, once.
 ///
 /// # Errors
 /// [`XdsFetchError`] if there is no connection, or no answer in time.
@@ -71,7 +71,7 @@ async fn first_answer(channel: Channel, options: &XdsOptions) -> Result<Discover
     let headers = MetadataMap::from_headers(options.headers.clone());
     let first = Subscription::new(&options.identity).first_request();
     let opened = open(channel, first, &headers, options.max_message_bytes).await;
-    // The stream ends when its requests do, so they are kept until the answer is there.
+    // The stream ends with its requests, so they are kept until the answer arrives.
     let OpenStream { requests: _requests, mut answers } = opened.map_err(StreamEnd::Failed)?;
     let answer = answers.message().await.map_err(StreamEnd::Failed)?;
     answer.ok_or(StreamEnd::Closed)

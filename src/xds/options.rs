@@ -1,5 +1,5 @@
-//! How the client reaches its server and introduces itself. Validated: nothing here can fail later, except reading the
-//! files that it names.
+//! How the client reaches its server and identifies itself. Validated: nothing can fail later, except reading the named
+//! files.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,16 +17,16 @@ const RESERVED_HEADERS: [&str; 5] = ["content-type", "host", "te", "user-agent",
 pub struct XdsOptions {
     pub address: ServerAddress,
     pub identity: NodeIdentity,
-    /// Sent with each stream. Values may be credentials: they are marked as sensitive.
+    /// Sent with each stream. Values can be credentials: they are marked as sensitive.
     pub headers: HeaderMap,
     /// `None`: clear text. The files are read at each connect, and watched while a stream is open.
     pub tls: Option<ClientTls>,
-    /// For one attempt: DNS, TCP, TLS and the first frames of HTTP/2.
+    /// For one attempt: DNS, TCP, TLS and the first HTTP/2 frames.
     pub connect_timeout: Duration,
     pub backoff: BackoffOptions,
-    /// The largest answer that is read.
+    /// Maximum answer.
     pub max_message_bytes: usize,
-    /// Whether the process is ready before it has rules.
+    /// `true` if the process is ready before it has rules.
     pub start_without_rules: bool,
 }
 
@@ -37,24 +37,24 @@ pub struct ServerAddress {
     pub port: u16,
 }
 
-/// What the server knows of this client.
+/// What this client tells the server about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     pub id: String,
     pub metadata: BTreeMap<String, String>,
 }
 
-/// The pauses between attempts: they double from `initial` up to `max`.
+/// Pauses between attempts: they double from `initial` up to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffOptions {
     pub initial: Duration,
     pub max: Duration,
-    /// Whether a pause is shortened at random, by half at most.
+    /// `true` if a pause is shortened at random, by half at most.
     pub jitter: bool,
 }
 
 impl ServerAddress {
-    /// The address in `host:port`; an IPv6 address is in brackets.
+    /// Parses `host:port`; an IPv6 address is in brackets.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
@@ -67,7 +67,7 @@ impl ServerAddress {
         Some(Self { host, port })
     }
 
-    /// As [`Self::parse`] takes it.
+    /// In the syntax of [`Self::parse`].
     #[must_use]
     pub fn authority(&self) -> String {
         format!("{}:{}", authority_host(&self.host), self.port)
@@ -81,7 +81,7 @@ fn authority_host(host: &ServerName<'_>) -> String {
 }
 
 impl NodeIdentity {
-    /// The metadata in `key=value,key=value`; the first `=` of a pair separates key and value.
+    /// Parses `key=value,key=value`; the first `=` of a pair separates key and value.
     #[must_use]
     pub fn parse_metadata(text: &str) -> Option<BTreeMap<String, String>> {
         let pairs = text.split(',').filter(|_| !text.is_empty());
@@ -94,7 +94,7 @@ impl NodeIdentity {
     }
 }
 
-/// The headers in `name:value,name:value`. `None` for a header that gRPC sets itself.
+/// Parses `name:value,name:value`. `None` for a header that gRPC sets itself.
 #[must_use]
 pub fn parse_headers(text: &str) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
@@ -103,7 +103,7 @@ pub fn parse_headers(text: &str) -> Option<HeaderMap> {
         let name: HeaderName = name.trim().parse().ok()?;
         let mut value: HeaderValue = value.trim().parse().ok()?;
         let is_reserved = RESERVED_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("grpc-");
-        // The values of these headers are bytes in base64, which a caller of gRPC does not write.
+        // Values of such headers are base64 bytes, which gRPC callers do not write themselves.
         if is_reserved || name.as_str().ends_with("-bin") || value.to_str().is_err() {
             return None;
         }

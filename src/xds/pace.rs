@@ -1,4 +1,4 @@
-//! The pauses between attempts to connect, and between refusals of answers.
+//! Pauses between attempts to connect, and between refusals of answers.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use tokio::time::Instant;
 
 use super::options::BackoffOptions;
 
-/// The pause before the second refusal of a version; each further one is twice as long.
+/// Pause before the second refusal of a version; each further one is twice as long.
 const FIRST_REFUSAL_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause between two refusals of a version. A server of state of the world sends no better version before
-/// its last one is refused, so this is also how late a correction can be.
+/// Longest pause between two refusals of a version. A state-of-the-world server sends no better version before its last
+/// one is refused, so a correction can be this late.
 const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(10);
-/// The least pause between any two refusals: a server may also invent a version for each answer.
+/// Minimum pause between any two refusals: a server can also invent a version for each answer.
 const LEAST_REFUSAL_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pauses between attempts to connect: each is twice as long as the one before.
+/// Pauses between attempts to connect: each is twice as long as the one before.
 #[derive(Debug)]
 pub(super) struct Backoff {
     options: BackoffOptions,
@@ -27,8 +27,8 @@ impl Backoff {
         Self { options, next: None }
     }
 
-    /// The pause before the next attempt. `random` is between 0 and 1,000,000: the share of half of the pause that is
-    /// left out.
+    /// Returns the pause before the next attempt. `random` is between 0 and 1,000,000: the share of half of the pause
+    /// that is left out.
     pub fn pause(&mut self, random: u32) -> Duration {
         let pause = self.next.unwrap_or(self.options.initial).min(self.options.max);
         self.next = Some(pause.saturating_mul(2));
@@ -36,19 +36,19 @@ impl Backoff {
             return pause;
         }
         let half_us = u64::try_from(pause.as_micros() / 2).unwrap_or(u64::MAX);
-        // The pause is at most an hour, so the product is far below 2^64.
+        // A pause is at most an hour, so the product is far below 2^64.
         let shortened_us = half_us.saturating_mul(u64::from(random.min(1_000_000))) / 1_000_000;
         pause.saturating_sub(Duration::from_micros(shortened_us))
     }
 
-    /// Begins again with the first pause, after a stream that worked.
+    /// Starts over with the first pause, after a stream that worked.
     pub fn reset(&mut self) {
         self.next = None;
     }
 }
 
-/// When to refuse an answer. A server that has a refused version at hand sends it again as soon as it is refused:
-/// without pauses, both would do nothing else.
+/// When to refuse an answer. A server resends a refused version as soon as it is refused: without pauses, both sides
+/// would do nothing else.
 #[derive(Debug, Default)]
 pub(super) struct RefusalPace {
     last: Option<LastRefusal>,
@@ -58,15 +58,15 @@ pub(super) struct RefusalPace {
 struct LastRefusal {
     version: String,
     due: Instant,
-    /// When the refusal before it was due, unless that one was replaced before.
+    /// When the last refusal sent before this one was due.
     sent_before: Option<Instant>,
-    /// The pause before the next refusal of the same version.
+    /// Pause before the next refusal of the same version.
     pause: Duration,
 }
 
 impl RefusalPace {
-    /// When to refuse `version`, which came at `now`: at once for a new version. A refusal that was not due by `now` is
-    /// not sent: this one replaces it.
+    /// Returns when to refuse `version`, which arrived at `now`: immediately for a new version. A refusal that was not
+    /// due by `now` is not sent: this one replaces it.
     pub fn due(&mut self, version: &str, now: Instant) -> Instant {
         let sent_before = self
             .last
@@ -82,7 +82,7 @@ impl RefusalPace {
         due
     }
 
-    /// An answer was accepted.
+    /// Records an accepted answer.
     pub fn reset(&mut self) {
         self.last = None;
     }
@@ -114,8 +114,8 @@ mod tests {
         }
     }
 
-    /// The milliseconds from `start` at which each of these versions is refused, if the server sends the next one as
-    /// soon as it can.
+    /// Milliseconds from `start` at which each of these versions is refused, if the server sends the next one as soon
+    /// as it can.
     fn refusals(versions: &[&str]) -> Vec<u128> {
         let mut pace = RefusalPace::default();
         let start = Instant::now();
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(pace.due("7", at(0)), at(0));
         assert_eq!(pace.due("7", at(1)), at(500));
         assert_eq!(pace.due("7", at(501)), at(1_500));
-        // The second refusal was the last that was sent.
+        // The second refusal was the last one sent.
         assert_eq!(pace.due("8", at(520)), at(600));
         assert_eq!(pace.due("9", at(530)), at(600));
         assert_eq!(pace.due("10", at(900)), at(900));

@@ -1,4 +1,4 @@
-//! From the messages of an answer to the resources that `rules` reads.
+//! Decodes an answer's messages into the resources that `rules` reads.
 
 use std::iter::once;
 
@@ -15,28 +15,28 @@ use super::pb::ratelimit::config::ratelimit::v3::{
 };
 use super::subscription::TYPE_URL;
 
-/// An answer with this many resources that cannot be decoded is refused for them. An empty resource takes two bytes of
-/// the answer, and its reason several hundred in memory.
+/// An answer with this many undecodable resources is refused for them. An empty resource takes two bytes of the answer,
+/// but its reason several hundred in memory.
 const MAX_FAULTS: usize = 1_000;
 
-/// The bytes of a set of resources, to tell whether two answers say the same.
+/// Hash of a set of resources, to detect equal answers.
 pub(super) type Fingerprint = [u8; 32];
 
-/// The fingerprint of an answer of a type with its resources, which a server may send in any order.
+/// Hashes an answer's type with its resources, which a server can send in any order.
 pub(super) fn fingerprint(type_url: &str, resources: &[Any]) -> Fingerprint {
     let mut sorted: Vec<_> = resources.iter().map(|resource| (&resource.type_url, &resource.value)).collect();
     sorted.sort_unstable();
     let mut hash = Sha256::new();
     let parts = sorted.into_iter().flat_map(|(type_url, value)| [type_url.as_bytes(), value]);
     for part in once(type_url.as_bytes()).chain(parts) {
-        // A length of 64 bits holds every usize.
+        // A 64-bit length holds every usize.
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
     hash.finalize().into()
 }
 
-/// The resources of an answer, decoded or with the reason why they cannot be. Ends at [`MAX_FAULTS`] reasons.
+/// Decodes an answer's resources, each with the reason if it fails. Ends at [`MAX_FAULTS`] reasons.
 pub(super) fn decode_all(resources: Vec<Any>) -> Vec<RuleResource> {
     let mut decoded = Vec::new();
     let mut faults = 0;

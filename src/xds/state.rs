@@ -1,18 +1,18 @@
-//! The state of the client for the admin page. Times are microseconds since the epoch.
+//! State of the client, for the admin page. Times are microseconds since the epoch.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The state of the client. Clones share it.
+/// Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct XdsState(Arc<Mutex<XdsStatus>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdsStatus {
-    /// Whether a stream is open.
+    /// `true` while a stream is open.
     pub connected: bool,
-    /// The version of the last accepted answer; `None` before.
+    /// Version of the last accepted answer; `None` if there was none.
     pub version: Option<String>,
     /// The last answer, if it was refused.
     pub refused: Option<Refusal>,

@@ -32,25 +32,24 @@ use crate::telemetry::metrics::{XdsAnswer, XdsFailure, XdsMeter};
 /// The method whose stream carries all resources.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
-/// Between two answers that are read: each answer is a line of the log, and a server need not wait for requests.
+/// Between two answers that are read: each answer is a log line, and a server need not wait for requests.
 const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 
-/// The most requests that the server has not read yet. Each request acknowledges a response: a server that leaves 16
-/// unread is broken.
+/// Maximum requests unread by the server. Each acknowledges a response: a server that leaves 16 unread is broken.
 const MAX_UNREAD_REQUESTS: usize = 16;
 
-/// Checks resources, and puts them in force. Called on a thread that may block.
+/// Checks and applies resources. Called on a thread that may block.
 pub trait ResourceSink: Send + 'static {
-    /// Puts the rules of `resources` in force, in place of all rules before them.
+    /// Replaces all rules with those of `resources`.
     ///
     /// # Errors
-    /// Why they cannot be used, for the server: the rules before them stay in force.
+    /// Why they are invalid, for the server: the current rules stay.
     fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String>;
 
-    /// The newest answer has the rules that are in force already.
+    /// The newest answer has the current rules.
     fn confirm(&mut self);
 
-    /// The connection to the server was made, or has ended for the reason `fault`.
+    /// The connection to the server was opened, or has ended because of `fault`.
     fn connection_changed(&self, fault: Option<&str>);
 }
 
@@ -68,7 +67,7 @@ pub(super) enum StreamEnd {
 impl StreamEnd {
     pub fn failure(&self) -> XdsFailure {
         match self {
-            // What tonic says of a message above the limit.
+            // tonic's status for a message above the limit.
             Self::Failed(status) if status.code() == Code::OutOfRange => XdsFailure::TooLarge,
             _ => XdsFailure::Stream,
         }
@@ -88,13 +87,13 @@ impl StreamEnd {
     }
 }
 
-/// Both sides of a stream. The server may end its side when `requests` is dropped.
+/// Both sides of a stream. The server can end its side when `requests` is dropped.
 pub(super) struct OpenStream {
     pub requests: mpsc::Sender<DiscoveryRequest>,
     pub answers: Streaming<DiscoveryResponse>,
 }
 
-/// What lasts over all streams.
+/// State that outlasts a stream.
 #[derive(Debug)]
 pub(super) struct Session<S> {
     subscription: Subscription,
@@ -127,23 +126,23 @@ impl<S: ResourceSink> Session<S> {
         }
     }
 
-    /// Tells the sink that the connection was made or has ended. Call it between two streams: no thread works with the
-    /// sink then.
+    /// Tells the sink that the connection was opened or has ended. Call it between two streams, when no thread works
+    /// with the sink.
     pub fn connection_changed(&self, fault: Option<&str>) {
         if let Some(applier) = &self.applier {
             applier.sink.connection_changed(fault);
         }
     }
 
-    /// Exchanges requests and answers on `channel` until the stream ends or `interrupt`. Returns the number of answers,
-    /// too.
+    /// Exchanges requests and answers on `channel` until the stream ends or `interrupt`. Also returns the number of
+    /// answers.
     pub async fn run(&mut self, channel: Channel, interrupt: impl Future<Output = ()>) -> (StreamEnd, u64) {
         let mut answers = 0;
         let end = self.run_stream(channel, pin!(interrupt), &mut answers).await;
         (end, answers)
     }
 
-    /// `interrupt` never ends the work on an answer.
+    /// `interrupt` never interrupts the work on an answer.
     async fn run_stream(
         &mut self,
         channel: Channel,
@@ -168,7 +167,7 @@ impl<S: ResourceSink> Session<S> {
                 message = after(next_answer, stream.message()) => match message {
                     Ok(Some(answer)) => {
                         *answers += 1;
-                        // It replaces a refusal that waits: the server waits for the newest nonce.
+                        // Replaces a waiting refusal: the server waits for the newest nonce.
                         pending = Some(self.answer(answer).await);
                         next_answer = Instant::now() + ANSWER_PAUSE;
                     }
@@ -232,7 +231,7 @@ async fn after<T>(start: Instant, future: impl Future<Output = T>) -> T {
     future.await
 }
 
-/// Opens a stream, and sends its first request. The server may open its side only with its first answer, which may take
+/// Opens a stream, and sends its first request. The server may open its side only with its first answer, which can take
 /// days: only keep-alive limits the wait.
 pub(super) async fn open(
     channel: Channel,
@@ -258,15 +257,15 @@ pub(super) async fn open(
 enum Verdict {
     Accepted,
     Unchanged,
-    /// `is_new`: it was not refused just before.
+    /// `is_new`: `true` unless it was refused just before.
     Refused {
         reason: String,
         is_new: bool,
     },
 }
 
-/// Hands resources to the sink, unless it has seen them already: a server sends all of them again when anything
-/// changes, and after each refusal.
+/// Hands resources to the sink, unless it has them already: a server resends all of them when anything changes, and
+/// after each refusal.
 #[derive(Debug)]
 struct Applier<S> {
     sink: S,

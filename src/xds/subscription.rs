@@ -1,4 +1,4 @@
-//! The requests of the client: they carry its identity and the version that it has accepted. Pure.
+//! Builds the client's requests, with its identity and the version that it has accepted. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use super::pb::google::rpc::Status;
 
 pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// Bytes of a reason. A control plane logs it, or shows it in the status of a resource.
+/// Maximum bytes of a reason. A control plane logs it, or shows it in a resource's status.
 const MAX_REASON_BYTES: usize = 4_096;
 
-/// The state of the subscription, over all streams.
+/// State of the subscription, over all streams.
 #[derive(Debug)]
 pub(super) struct Subscription {
     node: Node,
-    /// Empty before the first answer was accepted.
+    /// Empty before the first accepted answer.
     accepted_version: String,
 }
 
@@ -28,7 +28,7 @@ impl Subscription {
         Self { node: node(identity), accepted_version: String::new() }
     }
 
-    /// The first request of a stream. A server that has no newer version does not answer it.
+    /// Returns the first request of a stream. A server without a newer version does not answer it.
     pub fn first_request(&self) -> DiscoveryRequest {
         self.request(String::new())
     }
@@ -39,7 +39,7 @@ impl Subscription {
         self.request(nonce)
     }
 
-    /// Refuses an answer: names the version that is in force instead.
+    /// Refuses an answer, with the version that stays current.
     pub fn refuse(&self, nonce: String, reason: &str) -> DiscoveryRequest {
         let end = reason.floor_char_boundary(MAX_REASON_BYTES);
         let error = Status { message: reason[..end].to_owned(), ..Status::default() };

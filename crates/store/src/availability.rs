@@ -1,5 +1,5 @@
-//! Which servers of the Redis store are in an outage, as the breakers of all workers see it. Logs the start and the
-//! end of each outage, with the reason, and the calls that it touched.
+//! Tracks which Redis servers are in an outage, as seen by the breakers of all workers. Logs the start and the end of
+//! each outage, with the cause and the number of failed calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::observer::{BreakerTransition, Observer};
 use base::clock::{Clock, SystemClock, monotonic};
 use base::log_throttle::LogThrottle;
 
-/// An outage ends only after this time without an open breaker. A server that answers only some calls opens and closes
+/// An outage ends only after this long without an open breaker. A server that answers only some calls opens and closes
 /// the breakers many times a second, and each change would be a log line.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Overload can last, so its log line is repeated at this interval at most.
+/// Overload can last, so it is logged at most this often.
 const OVERLOAD_LOG_INTERVAL_US: u64 = 10_000_000;
 
-/// The outages of the Redis store. Shared by all workers.
+/// Outages of the Redis store, shared by all workers.
 #[derive(Debug, Default)]
 pub struct Availability {
-    /// Calls without a decision since the start, except because of overload.
+    /// Calls that failed since the start, except because of overload.
     failed_calls: AtomicU64,
     last_overload_us: AtomicU64,
-    /// The error of one failed call since the last look.
+    /// One failed call's error since the last [`Availability::look`].
     failure: Mutex<Option<StoreError>>,
     outages: Mutex<Outages>,
 }
@@ -36,22 +36,21 @@ pub struct Availability {
 /// A time during which a server did not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// Its start, microseconds since the epoch.
+    /// Start, microseconds since the epoch.
     pub at_us: u64,
-    /// The server, by its name in [`RedisStore::nodes`](crate::redis::RedisStore::nodes).
+    /// Server name, as in [`RedisStore::nodes`](crate::redis::RedisStore::nodes).
     pub node: String,
-    /// The newest error that opened a breaker, or kept it open.
+    /// The latest error that opened a breaker or kept it open.
     pub error: String,
     pub is_over: bool,
 }
 
 #[derive(Debug, Default)]
 struct Outages {
-    /// By the name of the server: at most one for each.
+    /// By server name.
     current: BTreeMap<String, CurrentOutage>,
-    /// The last one that ended.
     last: Option<Outage>,
-    /// `failed_calls` at the last two looks, the older one first. The calls that open a breaker fail before it opens.
+    /// `failed_calls` at the last two looks, older first. The calls that open a breaker fail before it opens.
     failed_before: [u64; 2],
     failures_without_outage: LogThrottle,
 }
@@ -60,16 +59,15 @@ struct Outages {
 struct CurrentOutage {
     outage: Outage,
     began: Instant,
-    /// Workers whose breaker is open.
     open_breakers: usize,
-    /// When the last open breaker closed.
+    /// When the last breaker closed.
     closed: Option<Instant>,
-    /// `failed_calls` before it began.
+    /// `failed_calls` before the outage began.
     failed_before: u64,
     other_errors: LogThrottle,
 }
 
-/// An observer that records failures and breakers in the availability, and passes all events on.
+/// Records failures and breaker changes, and passes every event on.
 #[derive(Debug)]
 struct WatchedBy {
     availability: Arc<Availability>,
@@ -84,7 +82,7 @@ impl Observer for WatchedBy {
         }
     }
 
-    /// The caller cancelled the call before there was a result, so this is no failure.
+    /// The caller cancelled the call before there was a result, so this is not a failure.
     fn abandoned(&self, after: Duration) {
         self.meter.abandoned(after);
     }
@@ -108,13 +106,13 @@ impl Observer for WatchedBy {
 }
 
 impl Availability {
-    /// An observer that records failures and breakers here, and passes all events on to `meter`.
+    /// Returns an observer that records failures and breaker changes here and passes every event on to `meter`.
     #[must_use]
     pub fn watching(self: &Arc<Self>, meter: impl Observer) -> Arc<dyn Observer> {
         Arc::new(WatchedBy { availability: Arc::clone(self), meter: Arc::new(meter) })
     }
 
-    /// A current outage, or the last one.
+    /// The current outage, or else the last one.
     #[must_use]
     pub fn last_outage(&self) -> Option<Outage> {
         let outages = self.outages.lock();
@@ -123,7 +121,7 @@ impl Availability {
         current.or(outages.last.as_ref()).cloned()
     }
 
-    /// Ends the outages of servers that answer again. To be called about once a second. `is_known`: whether the store
+    /// Ends the outages of servers that answer again. Call it about once a second. `is_known`: `true` if the store
     /// still has a server of this name.
     pub fn look(&self, is_known: impl Fn(&str) -> bool) {
         self.look_at(monotonic(), is_known);
@@ -161,12 +159,12 @@ impl Availability {
     }
 
     fn record_failure(&self, error: &StoreError) {
-        // The store decides as much as it can, so overload is no outage.
+        // Under overload the store still decides as much as it can: this is not an outage.
         if *error.root() == StoreError::Overloaded {
             self.record_overload();
         } else {
             self.failed_calls.fetch_add(1, Ordering::Relaxed);
-            // A thread that meets another one here leaves the error to it.
+            // If another thread holds the lock, its error is enough.
             if let Some(mut failure) = self.failure.try_lock()
                 && failure.is_none()
             {
@@ -212,7 +210,7 @@ impl Availability {
         current.closed = None;
     }
 
-    /// A probe has failed. An outage may last for another reason than it began.
+    /// Records a failed probe. The cause of an outage can change while it lasts.
     fn record_still_open(&self, node: &str, cause: Option<&StoreError>) {
         let mut outages = self.outages.lock();
         let (Some(cause), Some(current)) = (cause, outages.current.get_mut(node)) else { return };
@@ -240,7 +238,7 @@ fn log_start(node: &str, cause: Option<&StoreError>, error: &str) {
 }
 
 impl CurrentOutage {
-    /// `failed`: [`Availability::failed_calls`]. `is_known`: whether the store still has the server.
+    /// `failed`: [`Availability::failed_calls`]. `is_known`: `true` if the store still has the server.
     fn log_end(&self, failed: u64, is_known: bool) {
         let node = named(&self.outage.node);
         let lasted =
@@ -255,7 +253,7 @@ impl CurrentOutage {
     }
 }
 
-/// A single server has no name.
+/// The only server of a store has an empty name.
 fn named(node: &str) -> Option<&str> {
     (!node.is_empty()).then_some(node)
 }
@@ -266,7 +264,6 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Outages at given times.
     struct Case {
         availability: Availability,
         now: Instant,

@@ -1,39 +1,39 @@
-//! A circuit breaker: when to stop calling a server that fails, and when to probe it.
+//! Circuit breaker: stops calls to a failing server, and decides when to probe it.
 //!
-//! A pure state machine of counts; time is an argument. Each worker has a breaker per server (in a cluster per node),
-//! so that calls to a dead server fail in microseconds and other servers are not affected. A request is never used as
-//! the probe: the owner of the breaker sends probes of its own.
+//! A pure state machine; time is an argument. Each worker has one breaker per server (in a cluster, per node), so calls
+//! to a dead server fail within microseconds and do not slow down the others. Requests are never used as probes: the
+//! owner sends its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::StoreError;
 
-/// The window is divided into this many buckets.
+/// Buckets per window.
 const BUCKETS: usize = 10;
 
-/// With fewer results in the window, the share of failures is not meaningful.
+/// With fewer results in the window, the share of failures means little.
 const MIN_RESULTS: u32 = 20;
 
-/// This many of the failed calls that were in flight together count as failures in a row. A stall fails a call of each
-/// connection, however many there are.
+/// Of failed calls that were in flight together, this many count as consecutive failures. A stall fails one call on
+/// every connection, however many there are.
 const COUNTED_TOGETHER: usize = 2;
 
-/// The first pause is a quarter of the longest: most outages are the restart of a server, and short.
+/// The first pause is this fraction of the longest: most outages are short server restarts.
 const FIRST_PAUSE_DIVISOR: u32 = 4;
 
 /// When a breaker opens, and how often it is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerOptions {
-    /// Consecutive failures that open the breaker, at least 1. If calls fail that were in flight together, only two of
-    /// them count.
+    /// Consecutive failures that open the breaker, at least 1. Of calls that were in flight together, only two failures
+    /// count.
     pub failures: u32,
-    /// The percentage of failures within `window` that opens the breaker, 1 to 100. Needs at least 20 results.
+    /// Percentage of failures within `window` that opens the breaker, 1 to 100. Needs at least 20 results.
     pub error_percent: u32,
-    /// The length of the window, at least 10 us.
+    /// At least 10 us.
     pub window: Duration,
-    /// The longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each further
-    /// pause is twice as long. A random time of at most half the pause is subtracted.
+    /// Longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each pause is twice
+    /// the one before, minus a random half at most.
     pub pause: Duration,
 }
 
@@ -48,7 +48,6 @@ impl Default for BreakerOptions {
     }
 }
 
-/// Whether calls are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BreakerState {
     /// Calls are made.
@@ -56,15 +55,14 @@ pub enum BreakerState {
     Closed,
     /// No calls, until the next probe is due.
     Open,
-    /// No calls; a probe is in flight.
+    /// No calls, a probe is in flight.
     HalfOpen,
 }
 
 impl BreakerState {
-    /// Every state.
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
-    /// The name in logs and metrics.
+    /// Name in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,14 +73,13 @@ impl BreakerState {
     }
 }
 
-/// The breaker of one server.
 #[derive(Debug)]
 pub struct Breaker {
     options: BreakerOptions,
-    /// `None` while it is closed.
+    /// `None` while closed.
     opened: Option<Opened>,
     consecutive_failures: u32,
-    /// The ends of the last failures that counted, the oldest first.
+    /// When the last counted failures ended, oldest first.
     counted: [Option<Instant>; COUNTED_TOGETHER],
     window: Window,
     random: fastrand::Rng,
@@ -92,14 +89,14 @@ pub struct Breaker {
 struct Opened {
     /// The failure that opened the breaker or keeps it open.
     cause: Arc<StoreError>,
-    /// The pauses before the present one.
+    /// Pauses before the current one.
     pauses: u32,
     /// `None` while a probe is in flight.
     probe_at: Option<Instant>,
 }
 
 impl Breaker {
-    /// A closed breaker. `random` varies the pauses, so that many processes do not probe in step.
+    /// Returns a closed breaker. `random` varies the pauses, so that processes do not probe in step.
     #[must_use]
     pub fn new(options: BreakerOptions, random: fastrand::Rng) -> Self {
         let window = Window::new(options.window);
@@ -107,7 +104,6 @@ impl Breaker {
         Self { options, opened: None, consecutive_failures: 0, counted, window, random }
     }
 
-    /// The current state.
     #[must_use]
     pub fn state(&self) -> BreakerState {
         match self.opened {
@@ -117,7 +113,7 @@ impl Breaker {
         }
     }
 
-    /// The failure that opened the breaker or keeps it open; `None` while it is closed.
+    /// The failure that opened the breaker or keeps it open; `None` while closed.
     #[must_use]
     pub fn cause(&self) -> Option<&Arc<StoreError>> {
         self.opened.as_ref().map(|opened| &opened.cause)
@@ -129,7 +125,7 @@ impl Breaker {
         self.opened.as_ref()?.probe_at
     }
 
-    /// Records that a call succeeded. Ignored unless the breaker is closed: the call was sent before it opened.
+    /// Records a successful call. Ignored unless the breaker is closed: the call was sent before it opened.
     pub fn record_success(&mut self, now: Instant) {
         if self.opened.is_none() {
             self.consecutive_failures = 0;
@@ -137,7 +133,7 @@ impl Breaker {
         }
     }
 
-    /// Records that a call sent at `sent` failed. True if this opens the breaker.
+    /// Records a failed call that was sent at `sent`. Returns `true` if this opens the breaker.
     pub fn record_failure(&mut self, sent: Instant, now: Instant, cause: &StoreError) -> bool {
         if self.opened.is_some() {
             return false;
@@ -156,14 +152,13 @@ impl Breaker {
         opens
     }
 
-    /// Records that the probe is sent.
+    /// Records that a probe was sent.
     pub fn start_probe(&mut self) {
         if let Some(opened) = &mut self.opened {
             opened.probe_at = None;
         }
     }
 
-    /// Records the result of the probe.
     pub fn record_probe(&mut self, now: Instant, result: Result<(), StoreError>) {
         let Some(Opened { pauses, probe_at: None, .. }) = self.opened else { return };
         match result {
@@ -181,8 +176,8 @@ impl Breaker {
         self.opened = Some(Opened { cause, pauses, probe_at });
     }
 
-    /// The pause after this many pauses: doubles from a quarter of the longest. A random time of at most half of it is
-    /// subtracted.
+    /// Returns the next pause after `pauses` pauses: it doubles from a quarter of the longest, minus a random half at
+    /// most.
     fn pause(&mut self, pauses: u32) -> Duration {
         let doubled = (self.options.pause / FIRST_PAUSE_DIVISOR).saturating_mul(1 << pauses.min(8));
         let longest = doubled.min(self.options.pause);
@@ -196,7 +191,7 @@ impl Breaker {
 struct Window {
     interval: Duration,
     start: Option<Instant>,
-    /// The number of the newest interval, counted from `start`.
+    /// The newest interval, counted from `start`.
     newest: u128,
     buckets: [ResultCounts; BUCKETS],
 }
@@ -227,7 +222,7 @@ impl Window {
         bucket.failed = bucket.failed.saturating_add(failed);
     }
 
-    /// Whether at least this percentage of enough results are failures.
+    /// `true` if the window has enough results, and at least `percent` of them are failures.
     fn has_error_share(&self, percent: u32) -> bool {
         let sum =
             |count: fn(&ResultCounts) -> u32| self.buckets.iter().map(|b| u64::from(count(b))).sum::<u64>();
@@ -275,7 +270,7 @@ mod tests {
             }
         }
 
-        /// Advances the time until the probe is due, and returns the time that passed.
+        /// Advances the time until a probe is due, and returns the time passed.
         fn probes(&mut self, result: Result<(), StoreError>) -> Duration {
             let waited = self.breaker.probe_at().expect("the breaker is open") - self.now;
             self.now += waited;

@@ -1,8 +1,7 @@
-//! The stores that keep counters, and the layers that wrap any store.
+//! Stores that keep counters, and layers that wrap any store.
 //!
-//! Every store implements [`engine::Store`]. It knows nothing of Envoy's requests, and nothing of rules, transports or
-//! telemetry. The service chooses the store and stacks the layers. A request to Redis passes [`fallback`],
-//! [`deny_cache`], [`observer`] and then [`redis`].
+//! Every store implements [`engine::Store`]. The service chooses the store and stacks the layers: a request to Redis
+//! passes [`fallback`], [`deny_cache`], [`observer`] and then [`redis`].
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 pub mod availability;

@@ -1,5 +1,5 @@
-//! What a store reports for metrics and logs, and the layer that reports how long each decision of the store below took
-//! and how it ended. Knows nothing of metrics.
+//! Events of a store for metrics and logs, and [`Observed`], the layer that reports how long each decision took and how
+//! it ended.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,28 +10,24 @@ use engine::{Charges, Outcomes, Store, StoreError};
 use crate::breaker::BreakerState;
 use base::clock::monotonic;
 
-/// Receives the events of a store; ignores those that it does not implement. It is called on the decision path, so it
-/// must be quick.
+/// Receives the events of a store; the default methods ignore them. Called on the decision path, so it must be quick.
 pub trait Observer: Debug + Send + Sync + 'static {
-    /// A decision finished.
     fn decided(&self, _took: Duration, _result: Result<(), &StoreError>) {}
-    /// The caller dropped the request before an answer.
+    /// The caller dropped the request before the answer.
     fn abandoned(&self, _after: Duration) {}
-    /// A batch of this many requests is sent.
+    /// A batch was sent.
     fn batch(&self, _requests: usize) {}
-    /// This many requests wait in the queues of all nodes, after requests left one of the queues.
+    /// Requests waiting in the queues of all nodes, after some left one of the queues.
     fn queue_depth(&self, _requests: usize) {}
-    /// The undo of a recorded charge failed, so the charge may stay until the counter expires. Until then its limit
+    /// The undo of a recorded charge failed, so the charge can stay until the counter expires. Until then its limit
     /// denies early.
     fn lost_undo(&self) {}
-    /// A breaker changed its state.
     fn breaker(&self, _transition: BreakerTransition<'_>) {}
 }
 
-/// A change of a breaker's state.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerTransition<'e> {
-    /// The server, by its name in [`RedisStore::nodes`](crate::redis::RedisStore::nodes).
+    /// Server name, as in [`RedisStore::nodes`](crate::redis::RedisStore::nodes).
     pub node: &'e str,
     pub from: BreakerState,
     pub to: BreakerState,
@@ -45,7 +41,7 @@ pub struct NoopObserver;
 
 impl Observer for NoopObserver {}
 
-/// Reports the call as abandoned when dropped before it is finished.
+/// Reports the call as abandoned if dropped before it is finished.
 struct CallGuard<'o> {
     observer: &'o dyn Observer,
     started: Instant,
@@ -67,7 +63,7 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// Puts an observer over a store.
+/// A store whose decisions are reported to an observer.
 #[derive(Debug)]
 pub struct Observed<S> {
     below: S,
@@ -75,7 +71,6 @@ pub struct Observed<S> {
 }
 
 impl<S> Observed<S> {
-    /// Puts the layer over `below`.
     #[must_use]
     pub fn new(below: S, observer: Arc<dyn Observer>) -> Self {
         Self { below, observer }

@@ -1,4 +1,4 @@
-//! The history of the process: the observations of the last 15 minutes, and what open streams know of it.
+//! The history of the process: observations of the last 15 minutes, and what open streams have been sent.
 
 mod state;
 
@@ -24,7 +24,7 @@ use state::MOST_SHAPES;
 
 pub(super) use state::RuleSelection;
 
-/// Streams are sent the state at least this often.
+/// Streams get the whole state at least this often.
 const STATE_EVERY_S: u64 = 10;
 
 #[derive(Debug)]
@@ -40,17 +40,17 @@ pub(super) struct History {
     pub(super) totals: Totals,
     pub(super) marks: Marks,
     pub(super) notices: Vec<Notice>,
-    /// Requests that the deny cache has denied, that rows of the exceptions blocked, and exempted.
+    /// Requests denied by the deny cache, blocked by exceptions, and exempted by them.
     pub(super) deny_hits: Steps,
     pub(super) blocked: Steps,
     pub(super) exempt: Steps,
     pub(super) rows: RowsInForce,
-    /// The rows of the last state, which are all that streams know.
+    /// Rows of the last state. Streams have only these.
     listed_rules: HashSet<u32>,
     listed_keys: HashSet<String>,
 }
 
-/// Whether streams need the whole state.
+/// What streams need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Sample,
@@ -111,7 +111,7 @@ impl History {
         if has_new_rules || has_marks || has_notices || is_due { News::State } else { News::Sample }
     }
 
-    /// Returns whether there are notices of another kind than before. Numbers in a notice do not make another kind.
+    /// Returns `true` if there are notices of a new kind. Different values in a notice do not make a new kind.
     fn update_notices(&mut self, now: &Observation) -> bool {
         let domains = self.shapes.most_unknown_domains(MOST_SHAPES);
         let facts = Facts {
@@ -139,7 +139,7 @@ impl History {
         self.marks.add_reset(self.end());
     }
 
-    /// What streams are sent after an observation.
+    /// Builds the event after an observation.
     pub(super) fn frame(&mut self, news: News) -> Arc<str> {
         match news {
             News::State => self.state_frame(),
@@ -147,7 +147,7 @@ impl History {
         }
     }
 
-    /// The state, and from now on its rows in the samples.
+    /// Builds the state; from now on samples contain its rows.
     pub(super) fn state_frame(&mut self) -> Arc<str> {
         let state = self.state(RuleSelection::Most);
         self.listed_rules = state.rules.list.iter().map(|rule| rule.id).collect();
@@ -159,7 +159,7 @@ impl History {
         format!("{}-{}", self.options.instance.id, self.observed)
     }
 
-    /// The end of the last second that was observed.
+    /// End of the last observed second.
     pub(super) fn end(&self) -> u64 {
         self.now.as_ref().map_or(self.options.instance.started_at, |now| now.end)
     }

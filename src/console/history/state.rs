@@ -1,4 +1,4 @@
-//! The history as the state that the console shows.
+//! Builds the state that the console shows from the history.
 
 use std::collections::HashSet;
 
@@ -14,19 +14,19 @@ use crate::console::state::{
 use crate::console::steps::Steps;
 use crate::telemetry::metrics::MetricsSample;
 
-/// The limits and keys of a state.
+/// Maximum limits, and keys, in a state.
 const MOST_RULES: usize = 200;
 const MOST_KEYS: usize = 200;
 const MOST_KEYS_OF_A_RULE: usize = 20;
-/// The shapes of requests without a limit, and the unknown domains, of a state.
+/// Maximum shapes of requests without a limit, and unknown domains, in a state.
 pub(super) const MOST_SHAPES: usize = 5;
-/// Problems of rejected rules.
+/// Maximum problems of rejected rules.
 const MOST_PROBLEMS: usize = 3;
 
-/// Which limits a state has.
+/// Limits to include in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::console) enum RuleSelection {
-    /// Those with most denials, then those with most requests.
+    /// The most denied ones, then those with the most requests.
     Most,
     /// All of them, without trends.
     All,
@@ -62,7 +62,7 @@ impl History {
         }
     }
 
-    /// What changed in the last second of the rows that streams know.
+    /// Returns what changed in the last second, for the rows that streams have.
     pub(super) fn sample(&self) -> ConsoleSample {
         let end = self.end();
         let changed = self.limits.changed().filter_map(|limit| {
@@ -101,7 +101,7 @@ impl History {
         ConsoleRules { total, idle: total.saturating_sub(used.len()), observed, list }
     }
 
-    /// The limits that were asked in the last 15 minutes: those with most denials, then those with most requests.
+    /// Returns the limits used in the last 15 minutes: the most denied ones, then those with the most requests.
     fn used_rows(&self) -> Vec<RuleRow<'_>> {
         let end = self.end();
         let used = self.limits.all().filter(|(_, history)| history.asked.sum() > 0);
@@ -183,7 +183,7 @@ impl History {
         }
     }
 
-    /// The rows of the exceptions, and the requests that they have blocked or exempted.
+    /// The exceptions, and the requests that they have blocked or exempted.
     fn exceptions(&self) -> ConsoleExceptions {
         let RowCounts { block, exempt } = self.rows.now();
         let of_kind =
@@ -210,7 +210,7 @@ impl History {
     }
 }
 
-/// A limit that was asked in the last 15 minutes.
+/// A limit used in the last 15 minutes.
 struct RuleRow<'a> {
     row: &'a CatalogRow,
     history: &'a LimitHistory,

@@ -1,11 +1,11 @@
-//! A row of the exceptions for a denied key is seen at once, and the key stays one row.
+//! An exception for a denied key shows immediately, and the key stays one row.
 
 use engine::{Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, RowSource, RowValue};
 
 use super::super::excepted::{KeyException, RowCounts, RowsInForce};
 use super::*;
 
-/// The end of the rows, in the year 2096.
+/// End of the exceptions, in the year 2096.
 const UNTIL: u64 = 4_000_000_000;
 
 fn rows(value: &str, effect: Effect) -> Arc<Exceptions> {
@@ -70,7 +70,7 @@ async fn a_blocked_key_stays_one_row_and_says_which_row_blocks_it() {
     assert_eq!(exempt["exceptions"]["exempt"], json!({"rows": 1, "requests_15m": 1}));
     process.set_rows("bob@example.org", block());
     assert_eq!(process.second()["keys"][0]["exception"], Value::Null, "the row is removed");
-    // Its counter is used up, and it is the same row again.
+    // Its counter is exhausted, and it is the same row again.
     process.ask(0, "d", &[("user", "ann@example.org")]).await;
     let again = process.second();
     assert_eq!(
@@ -119,7 +119,7 @@ fn a_row_is_that_of_its_time_and_its_limit() {
     assert!(found("{d|user=ann}#o:fw:1000000", "override", 0).is_some(), "a limit of the request");
 }
 
-/// The state reads a number. A row is looked at when rules or exceptions change, and no more.
+/// The state reads a count. Exceptions are counted only when rules or exceptions change.
 #[tokio::test]
 async fn rows_are_counted_until_their_end() {
     let mut process = Observed::start(1);

@@ -1,4 +1,4 @@
-//! The history of a process, observed second by second on an own clock.
+//! The history of a process, observed second by second on its own clock.
 
 mod excepted;
 
@@ -136,7 +136,7 @@ async fn denials_begin_and_end_to_a_second() {
     for _ in 0..3 {
         process.ask(0, "d", &[("user", "ann")]).await;
         assert_eq!(since(&process.second()), T0 + 1);
-        // A pause of 29 seconds does not end the row.
+        // A pause of 29 seconds does not end the series.
         (0..29).for_each(|_| assert_eq!(since(&process.second()), T0 + 1));
     }
     process.second();

@@ -18,12 +18,11 @@ use serde_json::{Value, json};
 
 use crate::descriptor::DescriptorArg;
 
-/// What metadata says of a row that blocks.
+/// How metadata marks an exception that blocks.
 const BLOCKED: &str = " -> blocked";
 const ALWAYS: &str = ", always blocked";
 
-/// One line for the request, and one indented line for each descriptor, exception and header. `hits`: of each
-/// descriptor.
+/// One line for the request, and one indented line for each descriptor, exception and header. `hits`: per descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
     let metadata = metadata(answer);
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(&metadata));
@@ -57,25 +56,25 @@ fn code_text(code: Code) -> &'static str {
     }
 }
 
-/// The metadata of an answer; null if it has none.
+/// Returns an answer's metadata; null if it has none.
 fn metadata(answer: &RateLimitResponse) -> Value {
     answer.dynamic_metadata.as_ref().map_or(Value::Null, struct_json)
 }
 
-/// For a request that meets a queue: how long to wait before the call that the limit protects.
+/// If the request matches a queue: how long to wait before the call that the limit protects.
 fn delay_text(metadata: &Value) -> String {
     let delay = metadata["delay_ms"].as_u64().map(Duration::from_millis);
     delay.map(|delay| format!(", wait {}", readable_duration(delay))).unwrap_or_default()
 }
 
-/// The limits that exceptions or tiers have changed, each with the way to the limit that applies; if the answer has
-/// metadata.
+/// Returns the limits that exceptions or tiers have changed, each with the steps to the limit that applies; empty
+/// without metadata.
 fn exceptions(metadata: &Value) -> Vec<(&str, &str)> {
     let ways = metadata["exception"].as_object().into_iter().flatten();
     ways.filter_map(|(limit, way)| Some((limit.as_str(), way.as_str()?))).collect()
 }
 
-/// The end of the window in local time, if the limit has a calendar and the answer has metadata.
+/// Returns the end of the window in local time, if the limit has a calendar and the answer has metadata.
 fn next_boundary(metadata: &Value, status: &DescriptorStatus, index: usize) -> Option<String> {
     if is_blocked(status) {
         return None;
@@ -87,27 +86,26 @@ fn next_boundary(metadata: &Value, status: &DescriptorStatus, index: usize) -> O
     Some(format!(", next window at {boundary} ({zone})"))
 }
 
-/// The entries of a descriptor as the service shows them, if the answer has metadata: with hashes in place of secret
-/// values.
+/// Returns a descriptor's entries as the service shows them, if the answer has metadata: secret values are hashed.
 fn entries_in_metadata(metadata: &Value, index: usize) -> Option<String> {
     let entries = metadata["descriptors"][index]["entries"].as_array()?;
     Some(entries.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?.join(","))
 }
 
-/// The entries as given: whoever has written them may see them.
+/// The entries as given: their author may see them.
 fn entries_text(DescriptorArg(entries): &DescriptorArg) -> String {
     let shown = |entry: &Entry| format!("{}={}", entry.key, entry.value);
     entries.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
-/// Whether the limit of a status is 0.
+/// `true` if the limit of a status is 0.
 fn is_blocked(status: &DescriptorStatus) -> bool {
     let is_zero = status.current_limit.as_ref().is_some_and(|limit| limit.requests_per_unit == 0);
     is_zero && status.code() == Code::OverLimit
 }
 
-/// How long a limit blocks; `None` if it does not. Without metadata the answer has a time and does not say what it is:
-/// the end of the block, or that of a unit that is followed by others in which the limit blocks.
+/// Returns how long a limit blocks; `None` if it does not. Without metadata the answer has only a time, which is the
+/// end of the block, or of a unit after which the limit still blocks.
 fn block_text(metadata: &Value, status: &DescriptorStatus) -> Option<String> {
     let limit = status.current_limit.as_ref().filter(|_| is_blocked(status))?;
     let all = exceptions(metadata).into_iter();
@@ -124,7 +122,7 @@ fn block_text(metadata: &Value, status: &DescriptorStatus) -> Option<String> {
     Some(until.map_or_else(|| ALWAYS.to_owned(), |until| format!(", blocked until {until}")))
 }
 
-/// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`. `block`: the wait of a limit that blocks.
+/// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`. `block`: how long a limit blocks.
 fn status_text(status: &DescriptorStatus, hits: u64, block: Option<String>) -> String {
     let code = code_text(status.code());
     let Some(limit) = &status.current_limit else {
@@ -143,8 +141,8 @@ fn status_text(status: &DescriptorStatus, hits: u64, block: Option<String>) -> S
     format!("{code}, {left}{wait}{rule}")
 }
 
-/// Why waiting does not help. The answer does not tell the limit's burst: if units are missing from the limit, a burst
-/// above the limit could hold the cost.
+/// Returns why waiting does not help. The answer does not contain the limit's burst: if units are missing from the
+/// limit, a burst above the limit could hold the cost.
 fn never_text(status: &DescriptorStatus, limit: &RateLimit, hits: u64) -> Option<String> {
     if status.code() != Code::OverLimit || hits <= u64::from(limit.requests_per_unit) {
         return None;
@@ -177,7 +175,7 @@ fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
     Duration::try_from(status.duration_until_reset?).ok()
 }
 
-/// The protobuf JSON mapping of the message, like the answer of `/json`, with the fields that are zero or empty.
+/// The protobuf JSON mapping of the message, like the answer of `/json`, but including zero and empty fields.
 pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
     let headers = |headers: &[HeaderValue]| -> Value {
         headers.iter().map(|header| json!({"key": header.key, "value": header.value})).collect()
@@ -195,7 +193,7 @@ fn struct_json(fields: &Struct) -> Value {
     fields.fields.iter().map(|(name, value)| (name.clone(), value_json(value))).collect()
 }
 
-/// A whole number is written without a fraction. The depth of the message is bounded by its decoder.
+/// Writes integers without a fraction. The decoder bounds the depth of the message.
 fn value_json(value: &prost_types::Value) -> Value {
     match &value.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,

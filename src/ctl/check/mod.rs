@@ -135,7 +135,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     end(printed, if over == 0 { ExitCode::SUCCESS } else { ExitCode::from(OVER_LIMIT) })
 }
 
-/// Sends the request `--count` times, prints each answer, and counts those over limit. Ends with the first answer that
+/// Sends the request `--count` times, prints each answer, and counts those over limit. Stops at the first answer that
 /// cannot be printed: a request that takes units must have a reader.
 async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckError> {
     let mut client = RateLimitServiceClient::new(connect(args).await?);
@@ -161,15 +161,14 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
     Ok(())
 }
 
-/// Whether no limit applies to any descriptor: a misspelt domain looks like a value without a limit.
+/// `true` if no limit applies to any descriptor: a misspelled domain looks like a value without a limit.
 fn is_without_limit(answer: &RateLimitResponse) -> bool {
     let is_bare = |status: &DescriptorStatus| status.current_limit.is_none() && status.limit_remaining == 0;
     !answer.statuses.is_empty() && answer.statuses.iter().all(is_bare)
 }
 
-/// Whether a rule file has the domain of the request. A limit that a request brings applies in every domain that has
-/// rules, and in no other one. So this sends such a limit and takes no units. A call that fails does not tell, and
-/// counts as known.
+/// `true` if a rule file has the request's domain. A limit that a request brings applies in every domain with rules,
+/// and in no other. So this sends such a limit and takes no units. A failed call reveals nothing, and counts as known.
 async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: &RateLimitRequest) -> bool {
     let mut peek = request.clone();
     for descriptor in &mut peek.descriptors {
@@ -181,13 +180,13 @@ async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: 
     answered.map_or(true, |answer| !is_without_limit(answer.get_ref()))
 }
 
-/// tonic turns an error of the connection into a status of its own.
+/// tonic turns a connection error into its own status.
 fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
     let cause = Box::new(status);
-    // The status of a service has no source.
+    // A status from a service has no source.
     let is_of_connection = match cause.code() {
         tonic::Code::Unknown | tonic::Code::Internal => cause.source().is_some(),
-        // A connection that ends before the call is sent. The other source is the end of the time.
+        // The connection ended before the call was sent. The other possible source is the timeout.
         tonic::Code::Cancelled => iter::successors(cause.source(), |error| (*error).source())
             .any(|error| error.is::<hyper::Error>()),
         _ => false,
@@ -211,7 +210,7 @@ async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
 fn request(args: &CheckArgs) -> RateLimitRequest {
     let hits_addend = match (args.peek, args.refund) {
         (true, _) => Some(0),
-        // The number of units to give back is the descriptor's own.
+        // The descriptor itself has the units to return.
         (false, true) => Some(u64::from(args.hits)),
         (false, false) => None,
     };

@@ -1,4 +1,4 @@
-//! The arguments of `simulate`, and why it ends early.
+//! The arguments of `simulate`, and why it fails.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -16,10 +16,10 @@ use simulate::log::Format;
 use simulate::pass::Sample;
 use strum::VariantNames as _;
 
-/// The value of `--format` for which the format is recognized.
+/// Value of `--format` for which the format is detected.
 const AUTO: &str = "auto";
 
-/// More threads than this only cost memory: one thread decides, and is the slowest from about four parsers on.
+/// More threads only cost memory: one thread decides, and is the slowest from about four parsers on.
 const MAX_THREADS: i64 = 256;
 
 /// Show what rules would have done to the requests of an access log.
@@ -147,14 +147,14 @@ impl SimulateArgs {
     }
 }
 
-/// The exit codes other than 0.
+/// Exit codes other than 0.
 #[derive(Clone, Copy)]
 pub(super) enum Exit {
     /// The rules have problems.
     Rules = 1,
     /// The log, the map or the output has problems, or a bound has tested nothing.
     Log = 2,
-    /// A rule breaks a bound.
+    /// A rule exceeds a bound.
     Bound = 3,
 }
 

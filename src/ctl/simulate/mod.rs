@@ -28,7 +28,7 @@ pub use arguments::SimulateArgs;
 use arguments::{Exit, Failure};
 use progress::{LogProgress, on_interrupt};
 
-/// The largest share of unreadable lines of a log, in parts per million.
+/// Maximum share of unreadable lines in a log, in parts per million.
 const MAX_UNREADABLE_PPM: u64 = 10_000;
 
 /// The table goes to standard output; the progress bar and errors to standard error.
@@ -73,7 +73,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     files.push(("map", args.map.iter().cloned().collect()));
     let files = files.iter().flat_map(|(role, files)| files.iter().map(|file| digest(role, file)));
     let digests = files.collect::<Result<_, _>>()?;
-    // The same exceptions as the judged ones.
+    // The same exceptions as for the candidate rules.
     let exceptions = exceptions.map(|loaded| loaded.exceptions).unwrap_or_default();
     let in_force = in_force.map(|loaded| loaded.into_rules().with_exceptions(exceptions));
     let rules = rule_sets(args, judged, in_force, &options)?;
@@ -99,7 +99,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     write_report(args, &report)
 }
 
-/// The arguments of this process, for the report. A name of a file may be bytes that are no text.
+/// This process's arguments, for the report. A file name may not be UTF-8.
 fn command_line() -> Vec<String> {
     std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
@@ -130,7 +130,7 @@ fn rule_files(loaded: &LoadedRules) -> Vec<PathBuf> {
     files
 }
 
-/// The largest file of rules, a map or exceptions.
+/// Maximum size of a file of rules, a map or exceptions.
 const MAX_DIGESTED_BYTES: u64 = 128 << 20;
 
 fn digest(role: &str, file: &Path) -> Result<FileDigest, Failure> {
@@ -158,7 +158,7 @@ fn simulated(
     Ok(simulated??)
 }
 
-/// Writes the report where the arguments say.
+/// Writes the report as the arguments require.
 fn write_report(args: &SimulateArgs, report: &Report) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.report {
         write_file(path, page::html(report))?;
@@ -178,7 +178,7 @@ fn write_file(path: &Path, text: String) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Log, format_args!("{}: {error}", path.display())))
 }
 
-/// Prints the report as `text`, then the problems that it found, and returns the exit code that tells them.
+/// Prints the report as `text`, then the problems that it found, and returns their exit code.
 fn printed(args: &SimulateArgs, report: &Report, text: &str) -> ExitCode {
     let is_printed = print_painted(text);
     let problems = problems(args, report);
@@ -186,7 +186,7 @@ fn printed(args: &SimulateArgs, report: &Report, text: &str) -> ExitCode {
     end(is_printed, problems.last().map_or(ExitCode::SUCCESS, |last| last.exit.into()))
 }
 
-/// What keeps the report from being accepted. The last problem has the exit code.
+/// Returns what makes the report unacceptable. The last problem has the exit code.
 fn problems(args: &SimulateArgs, report: &Report) -> Vec<Failure> {
     let method = &report.method;
     let is_cut = method.inputs.iter().any(|input| input.cut.is_some());
@@ -199,7 +199,7 @@ fn problems(args: &SimulateArgs, report: &Report) -> Vec<Failure> {
         return vec![Failure::new(Exit::Log, problem)];
     }
     let mut problems = Vec::new();
-    // Without bounds nothing is to be tested.
+    // Without bounds there is nothing to test.
     if !args.bounds().is_empty() && !args.allow_untested {
         let untested = |reason| Failure::new(Exit::Log, format_args!("{reason}; --allow-unmet accepts that"));
         problems.extend(report.untested_reasons.iter().map(untested));
@@ -211,7 +211,7 @@ fn problems(args: &SimulateArgs, report: &Report) -> Vec<Failure> {
     problems
 }
 
-/// `--explain-line`: prints what a line becomes, and which limits it meets.
+/// `--explain-line`: prints what a line becomes, and which limits it matches.
 fn explain(
     args: &SimulateArgs,
     number: u64,

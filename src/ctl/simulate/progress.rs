@@ -1,6 +1,5 @@
-//! What is shown and heard while a log is read: the progress bar with bytes of files, lines per second and time to go;
-//! and the signals to stop. After the first one the report is of what was read until then, the second one ends the
-//! process.
+//! Shows progress while a log is read (bytes of files, lines per second, time left), and handles stop signals: after
+//! the first one the report covers what was read so far, the second one ends the process.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ pub(super) struct LogProgress {
 impl LogProgress {
     pub fn new(inputs: &[Input]) -> Self {
         let read = inputs.iter().map(|input| Arc::clone(&input.read_bytes)).collect();
-        // `None` if one is a stream: then there is no end to go to.
+        // `None` if one of them is a stream: then there is no known end.
         let size: Option<u64> = inputs.iter().map(|input| input.size).sum();
         let bar = progress_bar(size, "{bar:40} {bytes} of {total_bytes}{msg}", "{spinner} {bytes}{msg}");
         Self { bar, read }
@@ -45,7 +44,7 @@ impl LogProgress {
     }
 }
 
-/// Lines per second, and the time to the end of the files at the pace so far: `, 10,637 lines/s, 1m 1s left`.
+/// Lines per second, and the time left at the current speed: `, 10,637 lines/s, 1m 1s left`.
 fn pace(lines: u64, (read, size): (u64, Option<u64>), elapsed: Duration) -> String {
     let millis = elapsed.as_millis().max(1);
     let per_second = u64::try_from(u128::from(lines) * 1_000 / millis).unwrap_or(u64::MAX);
@@ -54,7 +53,7 @@ fn pace(lines: u64, (read, size): (u64, Option<u64>), elapsed: Duration) -> Stri
         u64::try_from(left.checked_div(u128::from(read))? / 1_000).ok()
     };
     let left = match size {
-        // The requests of the last lines wait to be sorted, and then the report is made.
+        // The requests of the last lines still have to be sorted, and then the report is built.
         Some(size) if read >= size => ", making the report".to_owned(),
         Some(size) => left_s(size).map_or_else(String::new, |left_s| {
             format!(", {} left", readable_duration(Duration::from_secs(left_s.max(1))))
@@ -64,13 +63,13 @@ fn pace(lines: u64, (read, size): (u64, Option<u64>), elapsed: Duration) -> Stri
     format!(", {} lines/s{left}", with_commas(per_second))
 }
 
-/// As shells report a process that SIGINT has ended.
+/// As shells report a process ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Runs `work` and calls `stop` when a signal to stop arrives meanwhile.
+/// Runs `work` and calls `stop` if a stop signal arrives meanwhile.
 ///
 /// # Errors
-/// When signals cannot be listened to.
+/// If signals are not available.
 pub(super) fn on_interrupt<T>(stop: impl Fn() + Send, work: impl FnOnce() -> T) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {
@@ -88,14 +87,14 @@ pub(super) fn on_interrupt<T>(stop: impl Fn() + Send, work: impl FnOnce() -> T) 
                     std::process::exit(INTERRUPTED);
                 };
                 tokio::select! {
-                    // Ends also when the sender is dropped: `work` has panicked.
+                    // Also ends when the sender is dropped: `work` has panicked.
                     _ = is_done => {}
                     () = interrupted => {}
                 }
             });
         });
         let result = work();
-        // The listener waits for it, or has gone with the process.
+        // The listener waits for it, or is gone with the process.
         let _ = done.send(());
         Ok(result)
     })

@@ -9,11 +9,11 @@ use simulate::report::{Agreement, LimitReport, Method, Recommendation, Report, p
 const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
-/// The keys that are shown of each limit; the page and the JSON have more.
+/// Keys shown per limit; the page and the JSON have more.
 const SHOWN_KEYS: usize = 10;
 const KEY_CHARACTERS: usize = 120;
 
-/// The table, the notes and the verdict, coloured if standard output is a terminal.
+/// Returns the table, the notes and the verdict, coloured if standard output is a terminal.
 pub(super) fn table(report: &Report, shows_keys: bool) -> String {
     rendered(report, shows_keys, io::stdout().is_terminal())
 }
@@ -53,7 +53,7 @@ fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
     text
 }
 
-/// The keys of one limit with most requests over it.
+/// The most denied keys of one limit.
 fn keys_over(rule: &LimitReport) -> String {
     if rule.top_denied.is_empty() {
         return String::new();
@@ -70,17 +70,17 @@ fn keys_over(rule: &LimitReport) -> String {
     lines.join("\n") + "\n\n"
 }
 
-/// A key on one line of a terminal: a client may have sent control characters, and a key as long as a line of the log.
+/// Formats a key on one line of a terminal: a client may have sent control characters, or a key as long as a log line.
 fn shown_key(key: &str) -> String {
     let visible = |c: char| if is_hostile(c) { char::REPLACEMENT_CHARACTER } else { c };
     let cut = if key.chars().nth(KEY_CHARACTERS).is_some() { "..." } else { "" };
     key.chars().take(KEY_CHARACTERS).map(visible).collect::<String>() + cut
 }
 
-/// The name of a column, and its cell in the row of a limit.
+/// A column's name, and its cell in a limit's row.
 type Column = (&'static str, fn(&LimitReport) -> String);
 
-/// The header and a row for each limit.
+/// The header, and one row per limit.
 fn rows(report: &Report) -> Vec<Vec<String>> {
     let has = |find: fn(&LimitReport) -> bool| report.limits.iter().any(find);
     let mut columns: Vec<Column> = vec![
@@ -127,7 +127,7 @@ fn recommended(found: &Recommendation) -> String {
     }
 }
 
-/// Cells padded to the width of their column: the columns of `texts` to the left, all others to the right.
+/// Pads cells to the width of their column: the columns in `texts` align left, all others right.
 fn aligned(rows: &[Vec<String>], texts: &[usize]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -141,7 +141,7 @@ fn aligned(rows: &[Vec<String>], texts: &[usize]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// What a reader must know before the numbers are believed.
+/// What a reader must know before relying on the table.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     if !report.untested_rules.is_empty() {
@@ -155,7 +155,7 @@ fn notes(report: &Report) -> Vec<String> {
     }
     notes.extend(notes_of_sample(report));
     notes.extend(report.limits.iter().filter_map(note_of_recommendation));
-    // Limits of one rule may have one label.
+    // Several limits of one rule can share a label.
     for (rule, found) in report.limits.iter().zip(&report.algorithms) {
         let over = |is_own| {
             let counts = found.algorithms.iter().filter(move |counts| counts.is_own == is_own);
@@ -174,13 +174,13 @@ fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// The period of a limit: its calendar, if it has one.
+/// Returns a limit's calendar, or else its period.
 fn period(rule: &LimitReport) -> String {
     let length = || readable_duration(Duration::from_secs(rule.period_s));
     rule.calendar.clone().unwrap_or_else(length)
 }
 
-/// Why there is no recommendation, or what it holds.
+/// Returns why there is no recommendation, or the burst that it keeps.
 fn note_of_recommendation(rule: &LimitReport) -> Option<String> {
     let recommendation = rule.recommendation.as_ref()?;
     let held = rule.what_if.held_burst.map(|burst| format!("with the burst of {burst}"));

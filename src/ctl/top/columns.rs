@@ -1,20 +1,20 @@
-//! Texts that fit into the width of a terminal.
+//! Fits text into the width of a terminal.
 
 use base::is_hostile;
 use ratatui::text::Span;
 
-/// Columns of texts are not made narrower than this.
+/// Minimum width of a text column.
 const LEAST_WIDTH: u16 = 8;
 
-/// The columns that a text takes.
+/// Terminal columns that a string takes.
 fn width_of(text: &str) -> u16 {
     u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX)
 }
 
-/// A text on one line of at most `width` columns. Characters that would break the line or its order are replaced.
+/// Cuts a string to one line of at most `width` columns. Replaces characters that would break the line or its order.
 pub(super) fn cut(text: &str, width: u16) -> String {
     let visible = |letter: char| if is_hostile(letter) { char::REPLACEMENT_CHARACTER } else { letter };
-    // Each column has at least one character, but for marks that belong to the one before.
+    // Each column has at least one character, except for combining marks.
     let most = usize::from(width) + 1;
     let mut shown: String = text.chars().take(most).map(visible).collect();
     if width_of(&shown) <= width && text.chars().nth(most).is_none() {
@@ -26,7 +26,7 @@ pub(super) fn cut(text: &str, width: u16) -> String {
     shown + "…"
 }
 
-/// A text on lines of at most `width` columns, broken between words.
+/// Wraps a string to lines of at most `width` columns, between words.
 pub(super) fn wrapped(text: &str, width: u16) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -42,8 +42,8 @@ pub(super) fn wrapped(text: &str, width: u16) -> Vec<String> {
     lines
 }
 
-/// The widths of the columns of a table, each as wide as its widest text. If that is too much for `width`, the widest
-/// of the first `flexible` columns become narrower.
+/// Returns the column widths of a table, each as wide as its widest cell. If that exceeds `width`, the widest of the
+/// first `flexible` columns become narrower.
 pub(super) fn fitted(rows: &[Vec<String>], flexible: usize, spacing: u16, width: u16) -> Vec<u16> {
     let columns = rows.first().map_or(0, Vec::len);
     let widest = |column: usize| rows.iter().map(|row| width_of(&row[column])).max().unwrap_or_default();

@@ -1,10 +1,10 @@
-//! What the consoles send: their state once, or the stream of events that begins with it.
+//! Parses what the consoles send: their state once, or the event stream that starts with it.
 
 use ratelimitd::cli::service_connection::MAX_ANSWER_BYTES;
 use ratelimitd::console::{ConsoleSample, ConsoleState, SCHEMA};
 use serde::Deserialize;
 
-/// Why an answer is not the state of a console.
+/// Why an answer is not a console's state.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StateError {
     #[error("the answer is not the state of a console: {0}")]
@@ -17,10 +17,10 @@ pub(super) enum StateError {
     Size,
 }
 
-/// Reads a state.
+/// Parses a state.
 ///
 /// # Errors
-/// [`StateError`] if the text is not one, or of another version.
+/// [`StateError`] if the input is not a state, or of another version.
 pub(super) fn parsed_state(text: &str) -> Result<ConsoleState, StateError> {
     #[derive(Deserialize)]
     struct Version {
@@ -42,18 +42,18 @@ pub(super) enum ConsoleEvent {
     End,
 }
 
-/// Bytes of the stream that are no complete event yet.
+/// Received bytes that are not a complete event yet.
 #[derive(Debug, Default)]
 pub(super) struct EventBytes(Vec<u8>);
 
 impl EventBytes {
-    /// Adds bytes, and returns the events that are complete. Events of other names are left out.
+    /// Adds bytes, and returns the complete events. Events with other names are ignored.
     ///
     /// # Errors
-    /// [`StateError`] if an event is not as described, or has no end.
+    /// [`StateError`] if an event is malformed, or does not end.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<Vec<ConsoleEvent>, StateError> {
         const END: &[u8] = b"\n\n";
-        // The end of an event may have begun with the bytes before.
+        // The end of an event may have started in the earlier bytes.
         let mut searched = self.0.len().saturating_sub(END.len() - 1);
         self.0.extend_from_slice(bytes);
         let mut events = Vec::new();

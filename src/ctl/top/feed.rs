@@ -1,4 +1,4 @@
-//! The streams of the instances: opened, read, and opened again when they break.
+//! The streams of the instances: opened, read, and reopened when they break.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::view::{Contact, InstanceSeen};
 use crate::admin_call::AdminCallArgs;
 use crate::admin_port::AdminPort;
 
-/// Waits between tries: doubled after each try that failed, up to the longest.
+/// Waits between attempts: doubled after each failure, up to the longest.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Updates that the reader has not taken; then the streams wait.
+/// Updates that the reader has not taken; beyond that the streams wait.
 const MOST_UPDATES: usize = 64;
 
-/// News of an instance, which its place in the list names.
+/// News of an instance, given by its index in the list.
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) instance: usize,
@@ -26,14 +26,14 @@ pub(super) struct Update {
 #[derive(Debug)]
 pub(super) enum News {
     Event(ConsoleEvent),
-    /// The stream broke, or could not be opened; the next try is after `wait`.
+    /// The stream broke, or could not be opened; the next attempt is after `wait`.
     Lost {
         error: String,
         wait: Duration,
     },
 }
 
-/// Asks each instance once, all at the same time.
+/// Queries all instances once, concurrently.
 pub(super) async fn asked_once(call: &AdminCallArgs, ports: &[AdminPort]) -> Vec<InstanceSeen> {
     let instance = async |port: &AdminPort| {
         let text = call.get(port, "/console/state").await.map_err(|error| error.to_string());
@@ -48,7 +48,7 @@ pub(super) async fn asked_once(call: &AdminCallArgs, ports: &[AdminPort]) -> Vec
     join_all(ports.iter().map(instance)).await
 }
 
-/// Follows all instances. The future has no end: drop it to close the streams.
+/// Follows all instances. The future does not end: drop it to close the streams.
 pub(super) fn follow(
     call: &AdminCallArgs,
     ports: &[AdminPort],

@@ -1,5 +1,5 @@
-//! The screen: a head of lines, the table of rules, and the table of denied keys. On a terminal it has a line with the
-//! keys of the keyboard; as text it is as high as its rows.
+//! Draws the screen: a head of lines, the table of rules, and the table of denied keys. A terminal also has a line of
+//! keyboard commands; as text the screen is as high as its rows.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ use super::sentence::{
 };
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
 
-/// Lines of prose are not longer than this.
+/// Maximum line length of prose.
 const WIDEST_PROSE: u16 = 120;
-/// Narrower screens have no column for the last 15 minutes of a rule, and none for the begin.
+/// Narrower screens have no column for a rule's last 15 minutes, nor for the start of denials.
 const NARROW: u16 = 80;
-/// Narrower screens have no column for the limit of a rule, and none for the rule of a key.
+/// Narrower screens have no column for a rule's limit, nor for a key's rule.
 const NARROWEST: u16 = 70;
-/// Columns of the trend.
+/// Maximum columns of the trend.
 const TREND_STEPS: usize = 90;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const SPACING: u16 = 2;
 const MARK: &str = "> ";
 
-/// How much of a long line is shown.
+/// How notices are shown: at full length, or cut to one line each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notices {
     Whole,
     OneLineEach,
 }
 
-/// The view as text, with at most `most_rows` rules and keys.
+/// Renders the view as text, with at most `most_rows` rules and keys.
 pub(super) fn text(view: &View, most_rows: usize, width: u16) -> String {
     let screen = Screen::default();
     let rules: Vec<_> = screen.rules(view).into_iter().take(most_rows).collect();
@@ -55,7 +55,6 @@ pub(super) fn text(view: &View, most_rows: usize, width: u16) -> String {
     buffer_text(&buffer)
 }
 
-/// Draws the view on a terminal.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, screen: &Screen) {
     let area = frame.area();
     let (rules, keys) = (screen.rules(view), screen.keys(view));
@@ -74,12 +73,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, screen: &Screen) {
     frame.render_widget(foot(screen, area.width), foot_area);
 }
 
-/// As many lines as a screen can have at most.
+/// Clamps to the maximum height of a screen.
 fn height(lines: usize) -> u16 {
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-/// What stands above the tables.
+/// The lines above the tables.
 fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<'static>> {
     let prose = |text: &str| wrapped(text, width.min(WIDEST_PROSE)).into_iter();
     let styled = |text: &str, style: Style| -> Vec<Line<'static>> {
@@ -171,17 +170,17 @@ fn numbers(view: &View, width: u16) -> Vec<String> {
         0 => "Redis p99 away".to_owned(),
         _ => percentile("Redis p99", view.store_p99_us),
     }));
-    // No-break spaces hold an item together, and items apart.
+    // No-break spaces keep each item on one line.
     let items: Vec<_> = items.into_iter().map(|item| item.replace(' ', "\u{a0}") + "\u{a0}\u{a0}").collect();
     let lines = wrapped(&items.join(" "), width).into_iter();
     lines.map(|line| line.replace('\u{a0}', " ").trim_end().to_owned()).collect()
 }
 
-/// Denied requests of the last 15 minutes, the highest step as the highest bar.
+/// Denied requests of the last 15 minutes, scaled to the highest step.
 fn trend(view: &View, width: u16) -> String {
     const NAME: &str = "denied, 15 min  ";
     let room = usize::from(width).saturating_sub(NAME.len()).clamp(1, TREND_STEPS);
-    // From the newest second on, so that the last step is whole.
+    // From the newest second backwards, so that the last step is complete.
     let steps = view.denied_seconds.rchunks(SECONDS.div_ceil(room)).rev();
     let steps: Vec<u128> =
         steps.map(|seconds| seconds.iter().map(|count| u128::from(*count)).sum()).collect();
@@ -200,7 +199,6 @@ struct Selection {
     row: Option<usize>,
 }
 
-/// Draws the rules.
 fn render_rules(view: &View, rules: &[&RuleLine], selection: Selection, area: Rect, buffer: &mut Buffer) {
     if rules.is_empty() {
         Paragraph::new("No rule to show.").render(area, buffer);
@@ -232,7 +230,6 @@ fn since_text(since: u64, end: u64) -> String {
     if is_long_ago(since, end) { "> 15 min".to_owned() } else { time_of_day(since) }
 }
 
-/// Draws the keys that were denied.
 fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) {
     if keys.is_empty() {
         Paragraph::new("No key to show that was over a limit.").render(area, buffer);
@@ -255,8 +252,7 @@ fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) 
     render_table(rows, |_| false, Selection::default(), area, buffer);
 }
 
-/// Draws a header and rows: the first two columns to the left, numbers to the right. A very narrow screen has no second
-/// column.
+/// Draws a header and rows: the first two columns align left, numbers right. A very narrow screen has no second column.
 fn render_table(
     mut texts: Vec<Vec<String>>,
     is_red: impl Fn(usize) -> bool,
@@ -290,7 +286,7 @@ fn render_table(
     StatefulWidget::render(table, area, buffer, &mut state);
 }
 
-/// What the keys of the keyboard do, or the filter.
+/// The keyboard commands, or the filter.
 fn foot(screen: &Screen, width: u16) -> Line<'static> {
     let Screen { filter, order, only_denying, .. } = screen;
     let text = if screen.is_typing {
@@ -310,7 +306,7 @@ fn foot(screen: &Screen, width: u16) -> Line<'static> {
     Line::from(cut(&text, width)).reversed()
 }
 
-/// The text of a buffer, without spaces at the ends of lines.
+/// A buffer as text, without trailing spaces.
 fn buffer_text(buffer: &Buffer) -> String {
     let area = buffer.area;
     let line = |y: u16| {

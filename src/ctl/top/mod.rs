@@ -1,7 +1,6 @@
-//! `top`: who is limited now, in a terminal. Reads the console of one or more running services.
+//! `top`: shows in a terminal who is limited now, from the consoles of one or more running services.
 //!
-//! `feed` reads the streams, `state` is what they say, `view` adds up the instances. `frame` draws a view, with the
-//! sentences of `sentence` and the widths of `columns`; `screen` has what the keys of the keyboard choose.
+//! `feed` reads the streams, `view` merges the instances, and `frame` draws a view.
 
 mod columns;
 mod events;
@@ -33,11 +32,11 @@ use self::view::{Contact, InstanceSeen, View};
 use super::admin_call::AdminCallArgs;
 use super::admin_port::{AdminPort, parse_admin_port};
 
-/// An instance does not answer, but another one does.
+/// Exit code if an instance does not answer, but another one does.
 const SOME_SILENT: u8 = 1;
-/// No instance answers.
+/// Exit code if no instance answers.
 const FAILED: u8 = 2;
-/// Columns of a text that does not go to a terminal.
+/// Width of text that does not go to a terminal.
 const TEXT_COLUMNS: u16 = 200;
 
 /// Show who is limited now, by which rule and since when, live in the terminal.
@@ -133,7 +132,7 @@ fn json_line(view: &View) -> io::Result<String> {
     Ok(escaped_json(serde_json::to_string(view)? + "\n"))
 }
 
-/// What is known of all instances at the start.
+/// All instances before their first answer.
 fn unseen(args: &TopArgs) -> Vec<InstanceSeen> {
     args.admin.iter().map(|port| InstanceSeen::new(port.to_string())).collect()
 }
@@ -146,7 +145,7 @@ fn apply(seen: &mut [InstanceSeen], update: Update) {
     }
 }
 
-/// Prints a line for each change until a signal comes or the reader has gone.
+/// Prints a line for each change, until a signal arrives or the reader is gone.
 async fn print_changes(args: &TopArgs) -> io::Result<()> {
     let mut signals = StopSignals::listen()?;
     let (streams, mut updates) = follow(&args.call, &args.admin);
@@ -160,17 +159,17 @@ async fn print_changes(args: &TopArgs) -> io::Result<()> {
         };
         let Some(update) = update else { return Ok(()) };
         apply(&mut seen, update);
-        // The first line is of all instances.
+        // The first line covers all instances.
         if seen.iter().all(|instance| instance.contact != Contact::Connecting) {
             print(&json_line(&View::merged(&seen))?)?;
         }
     }
 }
 
-/// Shows the screen until it is left.
+/// Shows the screen until the user leaves it.
 async fn show(args: &TopArgs) -> io::Result<()> {
     let mut signals = StopSignals::listen()?;
-    // A panic restores the terminal, too: ratatui sets a hook.
+    // A panic also restores the terminal: ratatui sets a hook.
     let shown = match ratatui::try_init() {
         Ok(mut terminal) => tokio::select! {
             shown = draw_changes(args, &mut terminal) => shown,
@@ -194,7 +193,7 @@ async fn draw_changes(args: &TopArgs, terminal: &mut DefaultTerminal) -> io::Res
         tokio::select! {
             () = &mut streams => return Ok(()),
             Some(update) = updates.recv() => apply(&mut seen, update),
-            // The terminal has gone if there are no more events.
+            // Without more events the terminal is gone.
             event = keys.next() => match event.transpose()? {
                 None => return Ok(()),
                 Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
@@ -202,7 +201,7 @@ async fn draw_changes(args: &TopArgs, terminal: &mut DefaultTerminal) -> io::Res
                         return Ok(());
                     }
                 }
-                // The size of the terminal has changed, for instance.
+                // For example, the terminal was resized.
                 Some(_) => {}
             },
         }

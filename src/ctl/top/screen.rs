@@ -1,11 +1,11 @@
-//! What the keys of the keyboard choose: filter, order and selection of the rows.
+//! Keyboard state: filter, order and selection of the rows.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratelimitd::console::RuleName;
 
 use super::view::{KeyLine, RuleLine, View};
 
-/// A filter that is longer is no help.
+/// A longer filter does not help.
 const LONGEST_FILTER: usize = 100;
 
 /// Which rules come first.
@@ -20,19 +20,19 @@ pub(super) enum Order {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Screen {
     pub(super) order: Order,
-    /// Rows without this text are not shown.
+    /// Hides rows that do not contain it.
     pub(super) filter: String,
-    /// Whether the keys of the keyboard go to the filter.
+    /// `true` while typing edits the filter.
     pub(super) is_typing: bool,
     pub(super) only_denying: bool,
     pub(super) is_paused: bool,
-    /// Only keys of this rule are shown.
+    /// Shows only this rule's keys.
     pub(super) chosen_rule: Option<RuleName>,
     /// The selected rule. It stays selected when the order of the rows changes.
     pub(super) selected: Option<RuleName>,
 }
 
-/// What follows after a key of the keyboard.
+/// What follows after a key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     GoOn,
@@ -40,7 +40,7 @@ pub(super) enum Next {
 }
 
 impl Screen {
-    /// The rules that are shown, in order.
+    /// The shown rules, in order.
     pub(super) fn rules<'v>(&self, view: &'v View) -> Vec<&'v RuleLine> {
         let is_shown = |rule: &&RuleLine| {
             let texts = [&rule.name.rule, &rule.name.domain, &rule.name.kind];
@@ -54,7 +54,7 @@ impl Screen {
         rules
     }
 
-    /// The keys that are shown, those with most denials first.
+    /// The shown keys, most denied first.
     pub(super) fn keys<'v>(&self, view: &'v View) -> Vec<&'v KeyLine> {
         let is_found = |key: &KeyLine| {
             let entries = key.entries.iter().map(|(name, value)| format!("{name}={value}"));
@@ -68,7 +68,7 @@ impl Screen {
         text.to_lowercase().contains(&self.filter.to_lowercase())
     }
 
-    /// Does what a key of the keyboard stands for.
+    /// Handles a key press.
     pub(super) fn press(&mut self, key: KeyEvent, view: &View) -> Next {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Next::Quit;
@@ -116,7 +116,7 @@ impl Screen {
         }
     }
 
-    /// The place of the selected rule among those that are shown.
+    /// Index of the selected rule among the shown ones.
     pub(super) fn selected_row(&self, rules: &[&RuleLine]) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         rules.iter().position(|rule| rule.name == *selected)

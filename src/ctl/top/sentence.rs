@@ -1,4 +1,4 @@
-//! The state of the instances as sentences, and numbers as words of them.
+//! Describes the instances' state in sentences.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,9 +8,9 @@ use ratelimitd::console::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS, 
 use super::view::{KeyLine, RuleLine, View};
 
 const DAY_S: u64 = 86_400;
-/// The last second that has a date with a year of four digits.
+/// The last second whose year has four digits.
 const LAST_S: u64 = 253_402_300_799;
-/// Denials that began longer ago began before the series.
+/// Denials older than this started before the series.
 const LONG_AGO_S: u64 = SECONDS as u64 - 30;
 
 /// What happens, in one or a few sentences.
@@ -43,7 +43,7 @@ pub(super) fn sentence(view: &View) -> String {
     text
 }
 
-/// The rule with most denials, and its key if one has more than half of them.
+/// The most denied rule, and its key if one has more than half of the denials.
 fn blamed(view: &View) -> String {
     let enforced = || view.rules.iter().filter(|rule| rule.is_enforced());
     let all: f64 = enforced().map(|rule| rule.denied).sum();
@@ -63,7 +63,7 @@ fn blamed(view: &View) -> String {
     format!(" {share} of the denials are by {}; {key}.", rule_text(rule))
 }
 
-/// The label of a rule, its domain where the label does not begin with it, and what it is if it denies nothing.
+/// A rule's label, with its domain unless the label starts with it, and its kind if it denies nothing.
 pub(super) fn rule_text(rule: &RuleLine) -> String {
     let name = &rule.name;
     let mut text = name.rule.clone();
@@ -77,7 +77,7 @@ pub(super) fn rule_text(rule: &RuleLine) -> String {
     text
 }
 
-/// The rule of a key, and what tells apart the rows of the key: the limit, and a row of the exceptions.
+/// A key's rule, and what distinguishes the key's rows: the limit, and an exception.
 pub(super) fn rule_of_key_text(rule: &RuleLine, key: &KeyLine, end: u64) -> String {
     let mut text = rule_text(rule);
     if let Some(limit) = &key.of_limit {
@@ -96,7 +96,7 @@ pub(super) fn rule_of_key_text(rule: &RuleLine, key: &KeyLine, end: u64) -> Stri
     text
 }
 
-/// How many rows block and exempt; `None` if none does.
+/// How many exceptions block and exempt; `None` if none does.
 pub(super) fn exceptions_text(exceptions: &ConsoleExceptions) -> Option<String> {
     let of_kind = |RowsOfKind { rows, requests_15m }, one: &str, many: &str, done: &str| {
         let rows =
@@ -112,14 +112,13 @@ pub(super) fn exceptions_text(exceptions: &ConsoleExceptions) -> Option<String> 
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
-/// The entries of a key.
+/// A key's entries.
 pub(super) fn key_text(key: &KeyLine) -> String {
     let entries = key.entries.iter().map(|(name, value)| format!("{name}={value}"));
     entries.collect::<Vec<_>>().join(" ")
 }
 
-/// A part of a whole in percent, with two significant digits. Rates of different lengths of time can be more than the
-/// whole: at most 100 %.
+/// A share in percent, with two significant digits. Rates over different periods can exceed the whole: at most 100 %.
 pub(super) fn share_text(part: f64, whole: f64) -> String {
     let percent = if whole > 0.0 { (part / whole * 100.0).min(100.0) } else { 0.0 };
     match percent {
@@ -130,17 +129,17 @@ pub(super) fn share_text(part: f64, whole: f64) -> String {
     }
 }
 
-/// Whether denials began before the last 15 minutes, or so close to their start that it is not known.
+/// `true` if denials started before the last 15 minutes, or too close to their start to tell.
 pub(super) fn is_long_ago(since: u64, end: u64) -> bool {
     end.saturating_sub(since) > LONG_AGO_S
 }
 
-/// A rate, without its unit.
+/// A rate without its unit.
 pub(super) fn per_second(rate: f64) -> String {
     if rate == 0.0 { "0".to_owned() } else { rate_text(rate) }
 }
 
-/// A time to come: that of the day, or the date if it is not within a day.
+/// A future time: time of day, or the date if it is more than a day away.
 fn until_text(seconds: u64, end: u64) -> String {
     if seconds.saturating_sub(end) < DAY_S {
         return time_of_day(seconds);
@@ -150,7 +149,7 @@ fn until_text(seconds: u64, end: u64) -> String {
     text.get(..10).unwrap_or_default().to_owned()
 }
 
-/// The time of day in UTC.
+/// Time of day in UTC.
 pub(super) fn time_of_day(seconds: u64) -> String {
     clock(seconds.min(LAST_S))
 }

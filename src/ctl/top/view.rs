@@ -1,4 +1,4 @@
-//! What the instances say, added up: rates, rules by their names, and keys by what is shown of them.
+//! Merges the states of the instances: rates, rules by name, and keys by what is shown of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use super::events::ConsoleEvent;
 
-/// Rates of requests are means of this many seconds.
+/// Seconds over which request rates are averaged.
 const RATE_SECONDS: usize = 5;
-/// A pause of denials that is longer ends a row of them, as in the console.
+/// A longer pause ends a series of denials, as in the console.
 const LONGEST_PAUSE_S: usize = 30;
-/// For this time it is told that another process answers.
+/// How long a replaced process is reported.
 const REPLACED_FOR_S: u64 = 900;
 
 /// Whether an instance answers.
@@ -22,21 +22,21 @@ const REPLACED_FOR_S: u64 = 900;
 pub(super) enum Contact {
     Connecting,
     Live,
-    /// `wait`: the time until the next try, if there is one.
+    /// `wait`: time until the next attempt, if there is one.
     Lost {
         error: String,
         wait: Option<Duration>,
     },
 }
 
-/// What is known of an instance.
+/// What is known about an instance.
 #[derive(Clone, Debug)]
 pub(super) struct InstanceSeen {
     address: String,
-    /// The last one, also after the contact was lost.
+    /// The last one, kept after contact is lost.
     state: Option<ConsoleState>,
     pub(super) contact: Contact,
-    /// The name of the process that answered before this one, and when that changed.
+    /// Name of the process that answered before this one, and when that changed.
     replaced: Option<(String, u64)>,
 }
 
@@ -55,13 +55,13 @@ impl InstanceSeen {
                 *before = Some(*state);
             }
             (ConsoleEvent::Sample(sample), Some(state)) => state.add(sample),
-            // A stream begins with a state, and its reader ends it at the last event.
+            // A stream starts with a state, and its reader ends it at the last event.
             (ConsoleEvent::Sample(_), None) | (ConsoleEvent::End, _) => return,
         }
         self.contact = Contact::Live;
     }
 
-    /// The notice that the address is now that of another process.
+    /// Returns the notice that another process now has the address.
     fn replaced_notice(&self) -> Option<NoticeLine> {
         let (before, at) = self.replaced.as_ref()?;
         let now = self.state.as_ref().filter(|state| state.end.saturating_sub(*at) < REPLACED_FOR_S)?;
@@ -81,22 +81,22 @@ impl InstanceSeen {
     }
 }
 
-/// The screen's data. Times are seconds since the epoch, rates are per second.
+/// Data of the screen. Times are seconds since the epoch, rates are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct View {
-    /// The end of the last second of the newest instance.
+    /// End of the last second of the newest instance.
     pub(super) end: u64,
     pub(super) instances: Vec<InstanceLine>,
     pub(super) per_second: Rates,
-    /// When the denials that last began.
+    /// Start of the current denials.
     pub(super) denied_since: Option<u64>,
-    /// The 99th percentile of a call; of several instances that of the slowest.
+    /// 99th percentile of a call; with several instances that of the slowest.
     pub(super) p99_us: Option<u64>,
-    /// That of a decision in Redis, alike.
+    /// The same for decisions in Redis.
     pub(super) store_p99_us: Option<u64>,
     /// `None` if all counters are in memory.
     pub(super) redis: Option<RedisAnswers>,
-    /// The rows are those of the instance with most of them.
+    /// From the instance with the most exceptions.
     pub(super) exceptions: ConsoleExceptions,
     pub(super) notices: Vec<NoticeLine>,
     pub(super) rules: Vec<RuleLine>,
@@ -118,16 +118,16 @@ pub(super) struct InstanceLine {
     pub(super) reasons: Vec<String>,
     /// Why it does not answer.
     pub(super) error: Option<String>,
-    /// The address that the same process has, too: it is counted there.
+    /// Another address of the same process, under which it is counted.
     pub(super) same_as: Option<String>,
-    /// Whether its numbers are in the sums.
+    /// `true` if it is included in the sums.
     pub(super) is_counted: bool,
-    /// Seconds until the next try.
+    /// `Some` while reconnecting.
     #[serde(skip)]
     pub(super) wait: Option<Duration>,
 }
 
-/// Requests per second, in exclusive classes but for `shadow`.
+/// Requests per second. The classes are exclusive, except for `shadow`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Rates {
     pub(super) requests: f64,
@@ -166,24 +166,24 @@ pub(super) struct RuleLine {
 pub(super) struct KeyLine {
     #[serde(flatten)]
     pub(super) name: RuleName,
-    /// The limit, where the rule has several.
+    /// The limit, if the rule has several.
     pub(super) of_limit: Option<String>,
     pub(super) entries: ShownEntries,
     pub(super) exception: Option<KeyException>,
     pub(super) denied: f64,
-    /// At least this many.
+    /// A lower bound.
     pub(super) denied_15m: u64,
 }
 
 impl RuleLine {
-    /// Whether denials by the rule deny requests.
+    /// `true` if the rule actually denies requests.
     pub(super) fn is_enforced(&self) -> bool {
         self.name.kind != "shadow"
     }
 }
 
 impl View {
-    /// Adds up the instances that answer. If none does, the last numbers of all of them.
+    /// Adds up the instances that answer. If none does, the last data of all of them.
     pub(super) fn merged(seen: &[InstanceSeen]) -> Self {
         let is_any_live = seen.iter().any(|instance| instance.contact == Contact::Live);
         let mut view = Self::default();
@@ -266,7 +266,7 @@ fn mean(series: &[u64]) -> f64 {
     newest.iter().map(|count| *count as f64).sum::<f64>() / newest.len().max(1) as f64
 }
 
-/// When the row of seconds with denials began that is not over at `end`.
+/// Returns when the series of denials that lasts at `end` started.
 fn denied_since(seconds: &[u64], end: u64) -> Option<u64> {
     let mut began = None;
     let mut pause = 0;
@@ -291,7 +291,7 @@ fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
         line.denied_15m = line.denied_15m.saturating_add(rule.denied_15m);
         line.since = line.since.into_iter().chain(rule.since).min();
     }
-    // Equal ones stay in the order of their names.
+    // Equal ones are sorted by name.
     let mut lines: Vec<RuleLine> = lines.into_values().collect();
     lines.sort_by(|a, b| {
         let by_asked = || b.asked.total_cmp(&a.asked);
@@ -305,7 +305,7 @@ fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
     for state in states {
         for key in &state.keys {
             let rule = state.rules.list.iter().find(|rule| rule.id == key.rule);
-            // A key of a rule that the state does not list, because it has 200 others with more denials.
+            // A key of a rule that the state does not list, because 200 others have more denials.
             let name = rule.map(|rule| rule.shown.clone()).unwrap_or_default();
             let line = lines.entry((&key.entries, name.clone(), &key.limit)).or_default();
             (line.name, line.of_limit, line.entries) = (name, key.limit.clone(), key.entries.clone());
@@ -314,7 +314,7 @@ fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
             line.denied_15m = line.denied_15m.saturating_add(key.denied_15m);
         }
     }
-    // Equal ones stay in the order of their entries.
+    // Equal ones are sorted by entries.
     let mut lines: Vec<KeyLine> = lines.into_values().collect();
     lines.sort_by(|a, b| b.denied.total_cmp(&a.denied).then(b.denied_15m.cmp(&a.denied_15m)));
     lines

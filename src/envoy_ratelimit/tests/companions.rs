@@ -1,7 +1,7 @@
-//! For the test that reads the example of each variable: the variables without which it has no effect.
+//! For the test of each variable's example: the variables without which it has no effect.
 
-/// Variables beside which the others matter: TLS, a certificate with its key, sentinels, a socket, an xDS server, a
-/// second Redis, where metrics go.
+/// Variables that give the others an effect: TLS, a certificate with its key, sentinels, a socket, an xDS server, a
+/// second Redis, the metrics' destination.
 pub(super) fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
     let (kind, url) = match name {
         "REDIS_SENTINEL_AUTH" | "REDIS_PERSECOND_SENTINEL_AUTH" => ("SENTINEL", "master,s:26379"),

@@ -1,4 +1,4 @@
-//! Plays the recorded reactions of `envoyproxy/ratelimit` to every variable: a bad value, an empty one, an example.
+//! Replays the recorded reactions of `envoyproxy/ratelimit` to every variable: a bad value, an empty one, an example.
 
 mod companions;
 mod redis;
@@ -13,8 +13,8 @@ use companions::companions;
 
 const RECORDED: &str = include_str!("../../../tests/data/operation/settings.yaml");
 
-/// Values that end the start of `envoyproxy/ratelimit`, and of this service later or not at all: the variable, whether
-/// the value is the empty one, and what happens instead.
+/// Values with which `envoyproxy/ratelimit` does not start, and this service fails later or not at all: the variable,
+/// `true` for the empty value, and what happens instead.
 const LATER: [(&str, bool, &str); 25] = [
     ("TRACING_EXPORTER_PROTOCOL", false, "it is not looked at without TRACING_ENABLED"),
     ("USE_DOG_STATSD_MOGRIFIERS", false, "it is not looked at without USE_DOG_STATSD"),
@@ -42,7 +42,7 @@ const LATER: [(&str, bool, &str); 25] = [
     ("REDIS_TLS_CACERT", false, "the same"),
     ("REDIS_TLS_CACERT", true, "the same"),
 ];
-/// Where the empty value ends the start of `envoyproxy/ratelimit`, and is passed over with a warning here.
+/// `envoyproxy/ratelimit` does not start with the empty value; ratelimitd ignores it with a warning.
 const EMPTY_IS_THE_DEFAULT: [&str; 6] = [
     "LOG_LEVEL",
     "CONFIG_TYPE",
@@ -60,7 +60,7 @@ struct Row {
     kind: String,
     default: String,
     example: String,
-    /// The value, and what it does.
+    /// The value, and its effect.
     bad: (String, String),
     empty: String,
 }
@@ -95,7 +95,7 @@ fn rows() -> Vec<Row> {
 }
 
 fn load(name: &str, value: &str) -> Result<LoadedSettings, SettingsError> {
-    // Without this variable the other ones of the second group have no meaning.
+    // Without it the other variables of the second group have no effect.
     let switch = name.starts_with("REDIS_PERSECOND_").then_some(("REDIS_PERSECOND", "true"));
     let variables = switch.into_iter().chain([(name, value)]);
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -147,7 +147,7 @@ fn a_value_that_ends_the_start_there_is_an_error_that_names_variable_and_value()
         let variable = table::find(&name).expect("in the table");
         let loaded = load(&name, &value);
         let ends = then.starts_with("exit") || then.starts_with("does not serve");
-        // Neither service looks at a text without the variable that makes it matter.
+        // Both services ignore a string unless another variable gives it an effect.
         let is_text = matches!(variable.kind, ValueKind::Text | ValueKind::List);
         let is_unused = is_text && matches!(variable.effect, Effect::Meaningless(_));
         if ends && !is_unused && !is_later(&name, false) {
@@ -198,7 +198,7 @@ fn every_example_is_taken_over_or_told() {
     }
 }
 
-/// The example decides one of the settings that the table names, alone or beside its companions.
+/// The example changes one of the settings in the table, alone or with its companions.
 fn sets_one_of(name: &str, example: &str, keys: &str, alone: Result<LoadedSettings, SettingsError>) {
     let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let beside = companions(name).into_iter().chain([(name, example)]).map(owned);
@@ -218,7 +218,7 @@ fn read(variables: &[(&str, &str)]) -> LoadedSettings {
     load_settings_with(None, variables, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The values of settings in force, by key.
+/// The current values of settings, by key.
 fn values<'k>(report: &SettingsReport, keys: &[&'k str]) -> Vec<(&'k str, String)> {
     let value = |key: &'k str| {
         let setting = report.settings.iter().find(|setting| setting.key == key);
@@ -291,7 +291,7 @@ fn a_unix_socket_takes_the_place_of_the_grpc_port() {
     };
     assert_eq!(address("/run/ratelimit.sock"), "unix:/run/ratelimit.sock");
     assert_eq!(address(""), "[::]:81");
-    // Like in `envoyproxy/ratelimit`, a path may be relative to the working directory.
+    // As in `envoyproxy/ratelimit`, a path can be relative to the working directory.
     let here = std::env::current_dir().expect("a working directory");
     assert_eq!(address("r.sock"), format!("unix:{}", here.join("r.sock").display()));
     let error = load("GRPC_UDS", "@abstract").expect_err("no file").to_string();

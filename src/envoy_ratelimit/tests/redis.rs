@@ -24,7 +24,7 @@ fn addresses_of_redis_are_read_in_all_forms() {
             &[("REDIS_URL", "/run/my redis/a%20#1.sock"), ("REDIS_SOCKET_TYPE", "unix")],
             ["standalone", "redis+unix:///run/my%20redis/a%2520%231.sock", "", "", ""],
         ),
-        // A port without a host is one of this machine.
+        // A port without a host is on this machine.
         (&[("REDIS_URL", ":6379")], ["standalone", "redis://127.0.0.1:6379", "", "", ""]),
         (&[("REDIS_URL", "redis://u:p@:6380/3")], ["standalone", "redis://127.0.0.1:6380/3", "", "", ""]),
         (

@@ -1,5 +1,5 @@
-//! The calls of a connection that are accepted: those that arrived in this poll, and those that are held while the
-//! store has all the decisions that it takes at once. Starts them in the order of their arrival.
+//! The accepted calls of a connection: those that arrived in this poll, and those held because the store has as many
+//! decisions in flight as it is given. Starts them in order of arrival.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,16 +21,16 @@ use super::routed_calls::spawn_routed;
 use crate::grpc::head::{CALL_TIMEOUT, CallHead};
 use crate::grpc::tonic_server::MAX_CONCURRENT_STREAMS;
 
-/// At most this many held calls start in one poll, about as many as one poll of a connection reads. Other tasks of the
-/// worker run before more calls start.
+/// Maximum held calls that start in one poll, about as many as one poll of a connection reads. The worker's other tasks
+/// run before more calls start.
 const STARTS_AT_ONCE: usize = 32;
-/// After many calls have come at once, the list of new calls is shrunk to room for this many.
+/// Capacity to which the list of new calls shrinks after a burst.
 const USUAL_CALLS: usize = 64;
 
-/// The calls of a connection that are accepted and not started.
+/// Calls of a connection that are accepted but not started.
 pub(super) struct AcceptedCalls {
     starter: CallStarter,
-    /// The calls that started on workers which served the connection before, and may still be open.
+    /// For calls that started on workers which served the connection earlier, and that may still be open.
     earlier: Vec<Arc<ConnectionCounts>>,
     /// Accepted in this poll.
     new: Vec<(Request<RecvStream>, SendResponse<Bytes>)>,
@@ -44,7 +44,7 @@ impl AcceptedCalls {
         Self { starter, earlier: Vec::new(), new: Vec::new(), held }
     }
 
-    /// Starts further calls on another worker. Calls that have started end where they are.
+    /// Starts later calls on another worker. Started calls end where they are.
     pub(super) fn move_to(&mut self, server: Arc<CallServer>) {
         let counts = server.counts.add_connection();
         self.starter.server = server;
@@ -61,18 +61,18 @@ impl AcceptedCalls {
         self.new.push(call);
     }
 
-    /// The number of calls that were accepted in this poll.
+    /// Calls accepted in this poll.
     pub(super) fn new_calls(&self) -> usize {
         self.new.len()
     }
 
-    /// The number of streams that h2 needs for calls: those of the open calls, and those of the new calls.
+    /// Streams that h2 needs for calls: for the open and for the new ones.
     pub(super) fn streams(&self) -> usize {
         let earlier: usize = self.earlier.iter().map(|counts| counts.open_calls()).sum();
         earlier + self.starter.counts.open_calls() + self.new.len()
     }
 
-    /// Starts calls in the order of their arrival, and holds the calls that may not be decided yet.
+    /// Starts calls in order of arrival, and holds those that may not be decided yet.
     pub(super) fn start(&mut self, cx: &mut Context<'_>) {
         self.held.record_load(self.starter.counts.store_has_room());
         let mut started = 0;
@@ -93,7 +93,7 @@ impl AcceptedCalls {
                 }
             };
             let starts = self.held.is_empty() && self.may_start();
-            // `start_call` refuses a call for which there is no room.
+            // At the limit, `start_call` refuses the call.
             if starts || is_long || !self.starter.counts.has_room() {
                 self.start_call(cx, request, respond, time_limit);
             } else {
@@ -113,7 +113,7 @@ impl AcceptedCalls {
         }
     }
 
-    /// Whether the next call may start.
+    /// `true` if the next call may start.
     fn may_start(&self) -> bool {
         self.starter.counts.may_decide() || self.held.is_overloaded()
     }
@@ -142,9 +142,9 @@ impl AcceptedCalls {
         self.go_on(cx, self.starter.start(request.map(RequestBody::from)), respond, time_limit);
     }
 
-    /// Answers a started call, or lets it continue as a task. A decision is polled once here. It is then ready if the
-    /// counters are in memory, if no limit applies, or if the deny cache denies it, and its answer needs no task. With
-    /// Redis this poll puts the request into the queue of its server, and a task waits for the reply.
+    /// Answers a started call, or lets it continue as a task. Polls its decision once. The decision is then ready if
+    /// the counters are in memory, if no limit applies, or if the deny cache denies it, and its answer needs no task.
+    /// With Redis this poll queues the request for its server, and a task waits for the reply.
     fn go_on(
         &self,
         cx: &mut Context<'_>,
@@ -171,22 +171,21 @@ impl AcceptedCalls {
     }
 }
 
-/// An empty list of held calls keeps room for this many calls.
+/// Capacity of an empty list of held calls.
 const USUAL_HELD_CALLS: usize = 64;
 
-/// The held calls of a connection, in the order of their arrival. A connection holds its calls while the store has
-/// enough decisions to make. A call that starts later has its whole time for the store, and a call that its client
-/// resets before it starts is not charged.
+/// A connection's held calls, in order of arrival. Calls are held while the store has enough decisions in flight. A
+/// call that starts later has its full time for the store, and a call that its client resets before it starts is not
+/// charged.
 struct HeldCalls {
     calls: VecDeque<HeldCall>,
     at_most: Duration,
     /// Wakes the connection when the oldest call must start.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether more calls arrive than can be decided. Then no call is held.
+    /// `true` while more calls arrive than can be decided. Then no call is held.
     is_overloaded: bool,
 }
 
-/// A call that has not been started.
 struct HeldCall {
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
@@ -196,7 +195,7 @@ struct HeldCall {
 }
 
 impl HeldCalls {
-    /// An empty list. Each call is held for at most this time.
+    /// Each call is held for at most `at_most`.
     fn new(at_most: Duration) -> Self {
         Self { calls: VecDeque::new(), at_most, timer: None, is_overloaded: false }
     }
@@ -205,15 +204,15 @@ impl HeldCalls {
         self.calls.is_empty()
     }
 
-    /// Records whether the store has room. If it has none, and the oldest call has been held for the longest time
-    /// allowed, this is not a burst: more calls arrive than can be decided, and to hold them would only delay them. The
-    /// queue of the store then refuses the surplus.
+    /// Records whether the store has room. If it does not, and the oldest call has been held as long as allowed, this
+    /// is not a burst: more calls arrive than can be decided, and holding them would only delay them. The store's queue
+    /// then refuses the excess.
     fn record_load(&mut self, store_has_room: bool) {
         let is_due = || self.calls.front().is_some_and(|oldest| oldest.waited() >= self.at_most);
         self.is_overloaded = !store_has_room && (self.is_overloaded || is_due());
     }
 
-    /// Whether calls start without being held, until the store has room again.
+    /// `true` if calls start without being held, until the store has room again.
     fn is_overloaded(&self) -> bool {
         self.is_overloaded
     }
@@ -231,8 +230,8 @@ impl HeldCalls {
         }
     }
 
-    /// Holds a call. A client may have [`MAX_CONCURRENT_STREAMS`] open calls, so it has reset all further ones. Reset
-    /// calls are removed together, once they are as many as the open ones may be, so that each reset costs little.
+    /// Holds a call. A client can have [`MAX_CONCURRENT_STREAMS`] open calls, so any call beyond that is one it has
+    /// reset. Reset calls are removed together, once they equal the open ones allowed, so that each reset costs little.
     fn push(&mut self, cx: &mut Context<'_>, call: HeldCall) {
         if self.calls.len() >= 2 * MAX_CONCURRENT_STREAMS as usize {
             self.calls.retain_mut(|call| !call.is_reset(cx));
@@ -240,7 +239,7 @@ impl HeldCalls {
         self.calls.push_back(call);
     }
 
-    /// The oldest call that its client has not reset.
+    /// Takes the oldest call that its client has not reset.
     fn next(&mut self, cx: &mut Context<'_>) -> Option<HeldCall> {
         while let Some(mut call) = self.calls.pop_front() {
             if !call.is_reset(cx) {

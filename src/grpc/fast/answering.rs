@@ -1,6 +1,5 @@
-//! Answers: what goes back to the client of a decision call, and how it is sent. An answer that is ready is sent at
-//! once, as far as the client's window admits it. A call that has to wait, for its message, its decision or its client,
-//! becomes a task.
+//! Sends the answers of decision calls. A ready answer is sent immediately, as far as the client's window allows. A
+//! call that has to wait, for its message, its decision or its client, becomes a task.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -31,11 +30,11 @@ pub(super) const DEADLINE: NoDecision =
 pub(super) const UNTAKEN: NoDecision =
     NoDecision::refused(RequestFailure::Untaken, "the client does not take the answer");
 
-/// What goes back to the client of a decision call.
+/// The answer to a decision call.
 pub(super) enum Reply {
-    /// An answer with its prefix; the status is OK.
+    /// An answer with its prefix; the gRPC status is OK.
     Message(Bytes),
-    /// The status of HTTP is OK but for clients that do not know gRPC.
+    /// The HTTP status is OK, except for clients that do not speak gRPC.
     Refusal(StatusCode, Status),
 }
 
@@ -51,8 +50,8 @@ impl From<NoDecision> for Reply {
     }
 }
 
-/// Waits for a reply, for at most `time_limit`, and sends it. Ends when the client resets the call; the decision is
-/// then dropped.
+/// Waits for a reply for at most `time_limit`, and sends it. Ends when the client resets the call; the decision is then
+/// dropped.
 pub(super) fn spawn_decision(
     mut respond: SendResponse<Bytes>,
     reply: BoxFuture<'static, Reply>,
@@ -71,8 +70,8 @@ pub(super) fn spawn_decision(
     });
 }
 
-/// Sends a reply. A separate task, which counts as an open call, sends what the client does not take yet. Such a client
-/// is rare, and waiting for it here would make the task of every call larger.
+/// Sends a reply. What the client does not take yet is sent by a separate task, which counts as an open call. Such a
+/// client is rare, and waiting for it here would enlarge the task of every call.
 pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, counts: &Arc<ConnectionCounts>) {
     if let Some(blocked) = send_reply(&mut respond, reply) {
         let open = counts.count_open_call();
@@ -80,7 +79,7 @@ pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, counts: &Arc<
     }
 }
 
-/// Runs a call that has to wait as a task of its own.
+/// Runs a call that has to wait as its own task.
 ///
 /// The future is boxed, because tokio moves a task several times, and aligns it to 128 bytes. The task of a boxed
 /// future has exactly 128 bytes: moves are cheap, and mimalloc need not search for an aligned address.
@@ -89,14 +88,14 @@ pub(super) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(Box::pin(call));
 }
 
-/// Ends the call when its time is over: dropping it resets its stream.
+/// Ends the call when its time is up: dropping it resets its stream.
 pub(super) async fn in_time(call: impl Future<Output = ()>, open: &OpenCall) {
     if timeout(CALL_TIMEOUT, call).await.is_err() {
         drop(open.counts.record(UNTAKEN));
     }
 }
 
-/// Waits for `answer`; `None` if the client resets its call meanwhile.
+/// Waits for `answer`; `None` if the client resets its call first.
 pub(super) async fn unless_reset<A: Future>(
     respond: &mut SendResponse<Bytes>,
     answer: A,
@@ -109,13 +108,13 @@ pub(super) async fn unless_reset<A: Future>(
     .await
 }
 
-/// The message of an answer, with its prefix.
+/// Encodes an answer with its prefix.
 fn encode(answer: &RateLimitResponse) -> Bytes {
     let length = answer.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
-    // The flag: the message is not compressed.
+    // Flag: not compressed.
     bytes.put_u8(0);
-    // An answer has some hundred bytes for each descriptor, so it is far below 4 GiB.
+    // An answer has a few hundred bytes per descriptor, so it is far below 4 GiB.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     answer.encode_raw(&mut bytes);
     bytes.freeze()
@@ -123,7 +122,7 @@ fn encode(answer: &RateLimitResponse) -> Bytes {
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// An answer whose headers are sent, and whose message does not fit into the client's window.
+/// An answer whose headers are sent, but whose message does not fit into the client's window.
 struct BlockedAnswer {
     stream: SendStream<Bytes>,
     message: Bytes,
@@ -152,7 +151,7 @@ fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<Blocked
 }
 
 impl BlockedAnswer {
-    /// Sends the rest as the client's window admits it.
+    /// Sends the rest as the client's window allows.
     async fn send_rest(mut self) {
         let sent = send_data(&mut self.stream, self.message).await;
         if let Err(error) = sent.and_then(|()| send_ok(&mut self.stream)) {
@@ -190,10 +189,10 @@ fn send_ok(stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
     stream.send_trailers(trailers)
 }
 
-/// Sends all of `data`, in parts if the windows admit no more.
+/// Sends all of `data`, in parts if the windows require it.
 ///
 /// # Errors
-/// When the client has reset the call, or the connection has ended.
+/// If the client has reset the call, or the connection has ended.
 pub(super) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
@@ -203,7 +202,7 @@ pub(super) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -
     Ok(())
 }
 
-/// The number of bytes that the windows admit, at least 1.
+/// Returns the bytes that the windows allow, at least 1.
 fn poll_admitted(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result<usize, h2::Error>> {
     loop {
         let admitted = stream.capacity();

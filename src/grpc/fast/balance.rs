@@ -1,7 +1,7 @@
-//! Decides how many workers serve connections. While few calls come, one worker serves all of them: it reads the calls
-//! of many connections at once, sends them to Redis together, and wakes up less often than several workers would
-//! ([decision 46](../../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as
-//! many are used, up to `server.workers`. Connections move between workers while they are served (`placement.rs`).
+//! Decides how many workers serve connections. At low load one worker serves all of them: it reads the calls of many
+//! connections together, sends them to Redis together, and wakes up less often ([decision
+//! 46](../../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, the number doubles,
+//! up to `server.workers`; connections move between workers while they are served (`placement.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::grpc::worker_link::{GiveAway, WorkerLink, Workers};
 
-/// How often the load of the workers is measured.
+/// How often the workers' load is measured.
 const TICK: Duration = Duration::from_millis(20);
-/// More workers are used when one is busy for more than this share of a tick, in thousandths.
+/// Adds workers when one is busy for more than this share of a tick, in thousandths.
 const BUSY: u32 = 750;
-/// One worker less is used if the others would then be busy for at most this share of the time, in thousandths.
+/// Removes a worker if the others would then be busy for at most this share of the time, in thousandths.
 const CALM: u32 = 550;
-/// One worker less is used after this number of calm ticks in a row.
+/// Calm ticks in succession before a worker is removed.
 const CALM_TICKS: u32 = 50;
 
-/// Measures the load of the workers, and moves connections.
+/// Measures the workers' load, and moves connections.
 #[derive(Debug)]
 pub(super) struct Balancer {
     pub(super) workers: Arc<Workers>,
@@ -46,7 +46,7 @@ impl Balancer {
                     (before, last) = (times, now);
                     need.update(&busy, self.most_workers());
                 }
-                // Worth a look only while another worker would help: calls are held under any overload.
+                // Only useful while another worker would help: calls are held under any overload.
                 () = self.workers.burst.notified(), if need.workers < self.most_workers() => {
                     need = Need { workers: self.most_workers(), calm_ticks: 0 };
                 }
@@ -55,12 +55,12 @@ impl Balancer {
         }
     }
 
-    /// Has this number of workers serve the connections.
+    /// Serves the connections with this number of workers.
     fn use_workers(&self, workers: usize) {
         if workers != self.workers.in_use() {
             tracing::debug!(workers, "another number of workers serves the connections");
             if workers < self.workers.in_use() {
-                // Calls that were held before do not count as a burst.
+                // Calls held until now do not count as a burst.
                 let _ = self.workers.burst.notified().now_or_never();
             }
             self.workers.set_in_use(workers);
@@ -68,21 +68,21 @@ impl Balancer {
         let links = &self.workers.links;
         let connections: Vec<usize> = links.iter().map(WorkerLink::open_connections).collect();
         for (from, order) in moves(workers, &connections) {
-            // A worker that has not carried out its last orders gets another one at a later tick.
+            // A worker that has not finished its last orders gets another one at a later tick.
             if let Err(error) = links[from].orders.try_send(order) {
                 tracing::debug!(worker = from, %error, "an order waits for the next tick");
             }
         }
     }
 
-    /// More workers than connections would have nothing to do.
+    /// More workers than connections would be idle.
     fn most_workers(&self) -> usize {
         let links = &self.workers.links;
         let connections: usize = links.iter().map(WorkerLink::open_connections).sum();
         connections.clamp(1, links.len())
     }
 
-    /// For how long each worker has been busy since it began.
+    /// How long each worker has been busy since it started.
     fn busy_times(&self) -> Vec<Duration> {
         let busy_time = |worker: &WorkerLink| Some(worker.metrics.get()?.worker_total_busy_duration(0));
         self.workers.links.iter().map(|worker| busy_time(worker).unwrap_or_default()).collect()
@@ -98,13 +98,13 @@ fn per_mille(part: Duration, whole: Duration) -> u32 {
 #[derive(Debug, PartialEq, Eq)]
 struct Need {
     workers: usize,
-    /// For how many ticks in a row one worker less would be enough.
+    /// Ticks in succession for which one worker less would have been enough.
     calm_ticks: u32,
 }
 
 impl Need {
-    /// Takes the share of the last tick, in thousandths, for which each worker was busy, and the most workers that can
-    /// be of use.
+    /// Updates the need. `busy`: each worker's busy share of the last tick, in thousandths. `most`: workers that can be
+    /// of use.
     fn update(&mut self, busy: &[u32], most: usize) {
         if busy.iter().any(|&share| share > BUSY) {
             self.calm_ticks = 0;
@@ -121,13 +121,14 @@ impl Need {
     }
 }
 
-/// The moves after which the first `workers` workers have about equally many connections, and the others none.
+/// Returns the moves that leave the first `workers` workers with about equally many connections, and the others with
+/// none.
 fn moves(workers: usize, connections: &[usize]) -> Vec<(usize, GiveAway)> {
     let total: usize = connections.iter().sum();
     let share = |worker: usize| {
         if worker < workers { total / workers + usize::from(worker < total % workers) } else { 0 }
     };
-    // An eighth more than its share is no reason to move connections.
+    // An eighth above the fair share does not justify a move.
     let most = total.div_ceil(workers) + total / workers / 8;
     let is_fair = |worker: usize| worker < workers && connections[worker] <= most;
     let mut missing: Vec<usize> =
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn more_workers_are_used_at_once_and_fewer_after_a_calm_second() {
         let mut need = Need { workers: 1, calm_ticks: 0 };
-        // The shares of four workers, and the workers that are then in use.
+        // (busy shares of four workers, workers then in use)
         let table: [([u32; 4], usize); 7] = [
             ([700, 0, 0, 0], 1),
             ([900, 0, 0, 0], 2),
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(moves(1, &[2, 2]), [(1, give(0, 2))]);
         assert_eq!(moves(4, &[50, 50, 0, 0]), [(0, give(2, 25)), (1, give(3, 25))]);
         assert_eq!(moves(2, &[1, 1, 3]), [(2, give(0, 2)), (2, give(1, 1))]);
-        // Equal enough.
+        // Balanced enough.
         for connections in [[1, 1], [2, 1], [1, 2], [3, 2], [54, 46], [0, 0], [1, 0], [0, 1]] {
             assert_eq!(moves(2, &connections), [], "{connections:?}");
         }

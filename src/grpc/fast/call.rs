@@ -1,6 +1,6 @@
-//! Starts a call. The decision call, `ShouldRateLimit`, goes directly to its handler: its message is read
-//! (`message.rs`), and `decisions.rs` decides it. Every other call goes through tonic's router (axum), which would add
-//! about 3,800 instructions to a decision call (callgrind, tonic 0.14).
+//! Starts a call. The decision call, `ShouldRateLimit`, goes directly to its handler: `message.rs` reads it, and
+//! `decisions.rs` decides it. All other calls go through tonic's router (axum), which would add about 3,800
+//! instructions to a decision call (callgrind, tonic 0.14).
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ pub(super) enum StartedCall {
     Answered(Reply),
     /// The message has arrived.
     Deciding(BoxFuture<'static, Reply>),
-    /// A part of the message is still missing.
+    /// Part of the message is missing.
     Reading(BoxFuture<'static, Reply>),
     /// A call of another service.
     Routed(RoutedCall),
 }
 
-/// What the calls of one worker share.
+/// Shared by the calls of one worker.
 pub(super) struct CallServer {
     pub(super) decisions: Decisions,
     pub(super) bounds: MessageBounds,
@@ -40,7 +40,6 @@ pub(super) struct CallServer {
     pub(super) counts: Arc<WorkerCounts>,
 }
 
-/// Starts the calls of one connection.
 pub(super) struct CallStarter {
     pub(super) server: Arc<CallServer>,
     pub(super) routed: RoutedCalls,
@@ -48,8 +47,7 @@ pub(super) struct CallStarter {
 }
 
 impl CallStarter {
-    /// Reads the head of a call, before anything else is done with the call. The error is a call that is refused
-    /// because of its head.
+    /// Reads the head of a call, before anything else happens with it. The error is a call refused because of its head.
     pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, StartedCall> {
         read_head(request).map_err(|refused| self.refuse_head(request, refused))
     }

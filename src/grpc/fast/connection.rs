@@ -1,6 +1,6 @@
-//! One connection of a worker, served with HTTP/2 on the h2 crate. Each poll of its task accepts the calls that have
-//! arrived (`accepted_calls.rs` starts them) and writes the answers that are ready. A connection ends by age, at the
-//! stop, because a new connection needs its place, or because its client misbehaves.
+//! Serves one connection with HTTP/2, on the h2 crate. Each poll of its task accepts the calls that have arrived
+//! (`accepted_calls.rs` starts them) and writes the answers that are ready. The server closes a connection because of
+//! its age, at shutdown, to make room for a new connection, or if its client misbehaves.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -29,30 +29,30 @@ use crate::net::admission::Admitted;
 use crate::telemetry::metrics::CloseReason;
 
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
-/// The most data that one stream holds for its client.
+/// Maximum data that one stream holds for its client.
 const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
-/// The connection is closed after the server has reset this many streams because of the client's errors.
+/// After this many stream resets because of client errors, the connection is closed.
 const MAX_ERROR_RESETS: usize = 1_024;
-/// The time for the client's connection preface, which ends the handshake: clients send it as soon as they are
-/// connected. h2 has no timeout for it, and keep-alive starts only after it.
+/// Time limit for the client's connection preface, which ends the handshake: clients send it as soon as they connect.
+/// h2 has no timeout for it, and keep-alive starts only after it.
 pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client whose calls are all decided may take to read its answers and to acknowledge the GOAWAY.
+/// How long a client can take to read its answers and acknowledge the GOAWAY, once all its calls are decided.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the connections of one worker share.
+/// Shared by the connections of one worker.
 pub(super) struct ConnectionServer {
     pub(super) calls: Arc<CallServer>,
     /// Shared by all workers.
     pub(super) streams: StreamPlaces,
     pub(super) options: GrpcOptions,
-    /// The bytes that a connection may read in one poll of its task.
+    /// Bytes that a connection can read in one poll of its task.
     pub(super) bytes_per_poll: usize,
     pub(super) stop: CancellationToken,
 }
 
 impl ConnectionServer {
-    /// Serves the connection until the client closes it, it is too old, its place is needed, or the server stops. Then
-    /// finishes its calls.
+    /// Serves the connection until the client closes it, it is too old, a new one needs its slot, or the server stops.
+    /// Then finishes its calls.
     pub(super) async fn serve<I>(
         self: Arc<Self>,
         stream: I,
@@ -72,7 +72,7 @@ impl ConnectionServer {
         let unfinished = self.calls.bounds.unfinished.clone();
         let io = ConnectionIo::new(stream, budget, unfinished, counts);
         let idle = IdleWatch::new(Arc::clone(&admitted), closing.clone());
-        // Boxed, so that an open connection does not keep the memory of its handshake.
+        // Boxed, so that an open connection does not retain the memory of its handshake.
         let opened = timeout(PREFACE_TIMEOUT, Http2Connection::open(io, calls, idle, placement));
         let ended = match Box::pin(self.stop.run_until_cancelled(opened)).await {
             Some(Ok(Ok(mut connection))) => self.run(connection.as_mut(), &admitted, &closing).await,
@@ -104,7 +104,7 @@ impl ConnectionServer {
         if connection.leaked.are_many() {
             admitted.record_close(CloseReason::LeakedStreams);
         }
-        // Sends GOAWAY: the client may finish its calls, and then the connection ends.
+        // Sends GOAWAY: the client can finish its calls, then the connection ends.
         connection.http2.graceful_shutdown();
         finish(connection, self.options.finish_within).await
     }
@@ -131,7 +131,7 @@ where
     let mut patience = pin!(tokio::time::sleep(finish_within));
     loop {
         tokio::select! {
-            // The connection is polled first, so that an answer that is decided when the pause ends is still written.
+            // Polls the connection first, so that an answer decided at the last moment is still written.
             biased;
             ended = &mut connection => return ended,
             () = patience.as_mut() => return Ok(()),
@@ -157,7 +157,7 @@ enum ConnectionEnd {
     LeakedStreams,
 }
 
-/// A connection after its handshake, as a future that ends with the connection. Each poll reads and accepts what has
+/// A connection after its handshake: a future that ends with the connection. Each poll reads and accepts what has
 /// arrived, then starts the calls that may be decided.
 struct Http2Connection<I> {
     http2: Connection<ConnectionIo<I>, Bytes>,
@@ -166,7 +166,7 @@ struct Http2Connection<I> {
     placement: Arc<Placement>,
     keep_alive: KeepAlive,
     leaked: LeakedStreams,
-    /// Cancelled when the client had better open a new connection.
+    /// Cancelled when the client should open a new connection.
     closing: CancellationToken,
     /// Why the server is ending the connection.
     end: Option<ConnectionEnd>,
@@ -176,7 +176,7 @@ impl<I> Http2Connection<I>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Does the handshake of HTTP/2.
+    /// Does the HTTP/2 handshake.
     async fn open(
         io: ConnectionIo<I>,
         calls: AcceptedCalls,
@@ -217,8 +217,8 @@ where
                 calls.push(call);
                 continue;
             }
-            // h2 has read all that has arrived. Answers in its queue wake this task, and are written in its next poll.
-            // By then other tasks of the worker have run, and may have added answers to the same write.
+            // h2 has read everything that has arrived. Queued answers wake this task, and are written in its next poll.
+            // By then the worker's other tasks have run, and may have added answers to the same write.
             if calls.new_calls() > 0 {
                 keep_alive.record_call();
                 if leaked.should_count(calls.new_calls()) {
@@ -248,21 +248,21 @@ where
     }
 }
 
-/// Leaked streams are counted once in this many calls, because h2 takes a lock to tell how many streams it has.
+/// Calls between two counts of leaked streams, because h2 takes a lock to report its number of streams.
 const CALLS_PER_COUNT: usize = 64;
-/// More leaked streams than this are many. It is more than the 50 streams that h2 keeps for a second after it has reset
-/// them. With the calls between two counts they take some 40 KB.
+/// Threshold for many leaked streams. It exceeds the 50 streams that h2 keeps for a second after resetting them. With
+/// the calls between two counts they take some 40 KB.
 const MAX_LEAKED: usize = 64;
-/// A client that continues after GOAWAY may leak this many streams. That is more than the 1,024 answers that may wait
-/// for a client that does not read.
+/// Streams that a client can leak after GOAWAY. It exceeds the 1,024 answers that can wait for a client that does not
+/// read.
 const MAX_LEAKED_AFTER_GOAWAY: usize = 2 * 1_024;
 
 /// Counts the streams of one connection that h2 has leaked.
 ///
-/// When the client's window of the connection is used up, h2 queues each stream that has data to send. If the client
-/// resets such a stream, h2 never releases it, not even when it leaves the queue. The stream takes some 300 bytes
-/// until the connection ends (0.4.20; `grpc/fast/tests/h2_leak.rs` shows it). Without a bound, one client that takes
-/// no answers could fill the memory in seconds.
+/// When the client exhausts the connection's window, h2 queues each stream that has data to send. If the client resets
+/// such a stream, h2 never releases it, not even when it leaves the queue. The stream takes some 300 bytes until the
+/// connection ends (0.4.20; `grpc/fast/tests/h2_leak.rs` shows it). Without a bound, one client that takes no answers
+/// could fill the memory within seconds.
 #[derive(Default)]
 struct LeakedStreams {
     /// As last counted.
@@ -271,7 +271,7 @@ struct LeakedStreams {
 }
 
 impl LeakedStreams {
-    /// Whether the streams must be counted again, now that the client has made this many new calls.
+    /// `true` if the streams must be counted again, now that the client has made this many new calls.
     fn should_count(&mut self, new_calls: usize) -> bool {
         self.calls_since_count += new_calls;
         let should_count = self.calls_since_count >= CALLS_PER_COUNT;
@@ -281,12 +281,12 @@ impl LeakedStreams {
         should_count
     }
 
-    /// Whether the client had better open a new connection.
+    /// `true` if the client should open a new connection.
     fn are_many(&self) -> bool {
         self.number > MAX_LEAKED
     }
 
-    /// Whether the client has continued for too long after GOAWAY.
+    /// `true` if the client has continued too long after GOAWAY.
     fn are_too_many(&self) -> bool {
         self.number > MAX_LEAKED_AFTER_GOAWAY
     }

@@ -1,13 +1,7 @@
-//! What h2 reads and writes of a connection: two duties that h2 leaves to its user.
-//!
-//! In one poll of its task a connection reads only a few requests, so that its calls do not delay the calls of other
-//! connections. And a header block in several frames is passed on when
-//! the whole block has arrived: h2 would decode each frame at once, and HPACK can make a hundred bytes in memory of one
-//! byte that is sent. So an unfinished block takes only the bytes that its client has sent. They count as bytes of
-//! unfinished requests, and the block must arrive within the same time as a message.
-//!
-//! h2 keeps trailers of any length until they are read. Calls of gRPC have none, so the connection ends if trailers are
-//! long.
+//! Filters the bytes of a connection on their way to h2, for what h2 leaves to its user: a connection reads only a few
+//! requests per poll, so that it does not delay others; a header block in several frames is held, bounded in bytes and
+//! time, until complete, because h2 would decode each frame (HPACK can expand one byte to a hundred); and long
+//! trailers, which h2 would keep, end the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -28,25 +22,25 @@ pub(super) const FRAME_HEAD_BYTES: usize = 9;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const CONTINUATION: u8 = 9;
 pub(super) const END_HEADERS: u8 = 4;
-/// The first bit of the number is reserved.
+/// The first bit of a stream id is reserved.
 const STREAM_BITS: u32 = 0x7fff_ffff;
-/// The longest trailers of one call. A longer block ends the connection.
+/// Maximum trailers of one call. A longer block ends the connection; gRPC calls do not have trailers.
 pub(super) const MAX_TRAILER_BYTES: usize = 256;
-/// A connection reads at most this many bytes in one poll of its task, some 30 requests. Without a bound, all calls
-/// that a client has sent at once would start before a call of another client.
+/// Maximum bytes that a connection reads in one poll of its task, some 30 requests. Without a bound, all calls that a
+/// client sent together would start before another client's call.
 pub(super) const BYTES_PER_POLL: usize = 2 * 1024;
-/// The longest block that is held. A block of this many bytes has more CONTINUATION frames of at most 16 KiB than h2
-/// takes for a list of that length (80). So h2 ends the connection, and keeps nothing of the block.
+/// Longest block held. A block of this length has more CONTINUATION frames of at most 16 KiB than h2 accepts for a list
+/// of that length (80). So h2 ends the connection, and keeps nothing of the block.
 const MAX_HELD_BYTES: usize = 84 * (16 * 1024 + FRAME_HEAD_BYTES);
-/// The bytes of a block that are read at once.
+/// Bytes of a block that are read together.
 const READ_BYTES: usize = 2 * 1024;
 
 const LONG_TRAILERS: NoDecision = NoDecision::invalid("the trailers of a call are too long");
 
-/// The bytes that a connection may still read in this poll of its task. Clones share them.
+/// Bytes that a connection can still read in this poll of its task. Clones share them.
 ///
-/// A read that is pending once would not end the poll, because h2 reads again for each call that it accepts. So the
-/// task refills the budget when its poll begins.
+/// A pending read alone would not end the poll, because h2 reads again for each call that it accepts. So the task
+/// refills the budget when its poll begins.
 #[derive(Clone, Debug)]
 pub(super) struct ReadBudget {
     left: Arc<AtomicUsize>,
@@ -76,15 +70,15 @@ pub(super) struct ConnectionIo<I> {
     stream: I,
     budget: ReadBudget,
     frames: SentFrames,
-    /// The bytes from the first frame of an unfinished block on, as far as they have arrived.
+    /// Bytes received so far, from the first frame of an unfinished block on.
     held: Vec<u8>,
-    /// How many bytes of `held` may be passed on.
+    /// Bytes of `held` that can be passed on.
     ready: usize,
-    /// How many bytes of `held` are passed on.
+    /// Bytes of `held` that have been passed on.
     passed: usize,
     /// Counts the bytes of `held`.
     share: Option<HeldBytes>,
-    /// Ends the connection if the block does not arrive in time.
+    /// Ends the connection if the block is late.
     block_timeout: Option<Pin<Box<Sleep>>>,
     unfinished: UnfinishedBytes,
     counts: Arc<ConnectionCounts>,
@@ -115,7 +109,7 @@ impl<I> ConnectionIo<I> {
         self.budget.clone()
     }
 
-    /// Adds bytes to those that are held. All bytes that are ready have been passed on before.
+    /// Adds to the held bytes. All ready bytes have been passed on already.
     fn hold(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.held.drain(..self.passed);
         (self.ready, self.passed) = (0, 0);
@@ -146,12 +140,12 @@ impl<I> ConnectionIo<I> {
         Ok(())
     }
 
-    /// Counts a call without a decision; the connection cannot go on.
+    /// Counts a failed call; the connection cannot continue.
     fn refuse(&self, error: NoDecision) -> io::Error {
         io::Error::other(self.counts.record(error))
     }
 
-    /// Passes on what is ready.
+    /// Passes on the ready bytes.
     fn pass_on(&mut self, buf: &mut ReadBuf<'_>) {
         let bytes = (self.ready - self.passed).min(buf.remaining());
         buf.put_slice(&self.held[self.passed..][..bytes]);
@@ -168,7 +162,7 @@ impl<I: AsyncRead + Unpin> ConnectionIo<I> {
     fn poll_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let most = self.budget.bytes_left().min(buf.remaining());
         if most == 0 {
-            // This wakes the task: the runtime polls it again after the tasks that are ready now.
+            // Wakes the task: the runtime polls it again after the tasks that are ready now.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -181,7 +175,7 @@ impl<I: AsyncRead + Unpin> ConnectionIo<I> {
     }
 }
 
-/// Passes on all bytes but those of an unfinished header block.
+/// Passes on all bytes except those of an unfinished header block.
 impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -216,7 +210,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
             return Poll::Ready(Err(this.refuse(LONG_TRAILERS)));
         }
         if let Some(at) = begin {
-            // The head of the first frame of a block is passed on; the rest of the block is held.
+            // Passes on the head of a block's first frame; holds the rest of the block.
             this.hold(&read[at..])?;
             buf.set_filled(before + at);
         }
@@ -250,18 +244,18 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ConnectionIo<I> {
     }
 }
 
-/// Finds where the header blocks of several frames begin and end among the frames that a client sends, and the
-/// trailers. Reads the heads of frames only: a call whose headers fit into one frame passes unchanged.
+/// Finds trailers, and the start and end of header blocks in several frames, in the bytes that a client sends. Reads
+/// only frame heads: a call whose headers fit into one frame passes unchanged.
 struct SentFrames {
     head: [u8; FRAME_HEAD_BYTES],
     head_bytes: usize,
-    /// The bytes of the current frame that are missing.
+    /// Bytes missing from the current frame.
     bytes_left: usize,
-    /// Whether the next frame belongs to a header block of several frames.
+    /// `true` if the next frame belongs to a header block in several frames.
     in_block: bool,
-    /// Whether the current frame is the last of its block.
+    /// `true` if the current frame is the last of its block.
     is_last: bool,
-    /// The number of the last stream.
+    /// The last stream's id.
     stream: u32,
     has_long_trailers: bool,
 }
@@ -281,8 +275,8 @@ impl Default for SentFrames {
 }
 
 impl SentFrames {
-    /// Advances to the next position in `bytes` where a block of several frames begins or ends, and returns it. If
-    /// there is none, advances to the end, and returns `None`.
+    /// Advances to the next position in `bytes` where a block in several frames begins or ends, and returns it. If
+    /// there is none, advances to the end and returns `None`.
     fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut rest = bytes;
         loop {
@@ -300,7 +294,7 @@ impl SentFrames {
         }
     }
 
-    /// The head of the next frame, once it has arrived. Most heads arrive as a whole.
+    /// Returns the head of the next frame once it has arrived. Most heads arrive whole.
     fn take_head(&mut self, bytes: &mut &[u8]) -> Option<[u8; FRAME_HEAD_BYTES]> {
         if bytes.is_empty() {
             return None;
@@ -320,14 +314,14 @@ impl SentFrames {
         Some(self.head)
     }
 
-    /// Records the head of a frame. Returns whether a block of several frames begins or breaks off behind it.
+    /// Records the head of a frame. Returns `true` if a block in several frames begins or breaks off after it.
     fn begins_or_ends_block(&mut self, head: [u8; FRAME_HEAD_BYTES]) -> bool {
         let [high, middle, low, kind, flags, stream @ ..] = head;
         self.bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;
         let ends = flags & END_HEADERS != 0;
         if kind == HEADERS {
             let stream = u32::from_be_bytes(stream) & STREAM_BITS;
-            // The number of each call is greater than the number of the call before.
+            // Stream ids only increase.
             let is_trailers = stream <= self.stream;
             self.has_long_trailers |= is_trailers && (self.bytes_left > MAX_TRAILER_BYTES || !ends);
             self.stream = self.stream.max(stream);

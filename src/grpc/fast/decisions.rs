@@ -1,5 +1,5 @@
-//! The border between this server and the decision. Behind it are rules, limits and the store. In front of it, in the
-//! rest of this folder, are frames, heads and messages.
+//! The boundary between this server and the decision. Rules, limits and the store are behind it; the rest of this
+//! folder deals with frames, heads and messages.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::telemetry::traces::{CallSpan, Tracer};
 
 type MessageBytes = Result<Bytes, NoDecision>;
 
-/// The decisions of one worker.
+/// Decides the calls of one worker.
 pub(super) struct Decisions {
     answer: Box<dyn Fn(MessageBytes, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
     pub(super) tracer: Tracer,
@@ -32,8 +32,7 @@ impl Decisions {
         Self { answer, tracer }
     }
 
-    /// Decides the request in `message`, or answers why there is none. The first poll is enough if the counters are in
-    /// memory.
+    /// Decides the request in `message`, or answers why it cannot. One poll is enough if the counters are in memory.
     pub(super) fn answer(
         &self,
         message: MessageBytes,
@@ -44,7 +43,7 @@ impl Decisions {
     }
 }
 
-/// A panic ends this call only: other calls are polled by the same task.
+/// A panic ends only this call: other calls are polled by the same task.
 fn decide<S: Store + 'static>(
     handler: Arc<Handler<S>>,
     message: MessageBytes,
@@ -71,8 +70,8 @@ async fn decide_message<S: Store>(
     }
 }
 
-/// Reads the message of a decision call. prost copies the texts of a [`Bytes`] once, and those of a slice twice.
+/// Decodes a decision call's message. prost copies the strings of a [`Bytes`] once, and those of a slice twice.
 fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
-    // The text of the error names the field, and holds no value.
+    // The error message names the field, and contains no value.
     Ok(RateLimitRequest::decode(message).map_err(NoDecision::malformed)?.into())
 }

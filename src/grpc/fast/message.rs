@@ -12,9 +12,9 @@ use hyper::body::{Body, Bytes, Frame};
 use crate::decide::NoDecision;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
-/// The prefix of a message: the flag for compression, and the length.
+/// Prefix of a message: the compression flag, and the length.
 pub(super) const PREFIX_BYTES: usize = 5;
-/// The first allocation for a message that arrives in pieces.
+/// First allocation for a message that arrives in pieces.
 const FIRST_BUFFER_BYTES: usize = 512;
 
 const MISSING: NoDecision = NoDecision::invalid("the call has no message");
@@ -25,14 +25,13 @@ fn long_message(bytes: usize, max: usize) -> NoDecision {
     NoDecision::TooLong(format!("{bytes} bytes in the message, more than the {max} allowed").into())
 }
 
-/// The bounds of all messages.
 #[derive(Clone, Debug)]
 pub(super) struct MessageBounds {
     pub(super) max_bytes: usize,
     pub(super) unfinished: UnfinishedBytes,
 }
 
-/// The only message of a call, as far as it has arrived.
+/// What has arrived of a call's only message.
 pub(super) enum Arrival<B: Body> {
     /// The message without its prefix, or what is wrong with it.
     Whole(Result<Bytes, NoDecision>),
@@ -42,13 +41,13 @@ pub(super) enum Arrival<B: Body> {
 /// The body of a call whose message is incomplete.
 pub(super) struct PartialBody<B: Body> {
     body: B,
-    /// The frames that were read already; `None` is the end of the body.
+    /// Frames already read; `None` is the end of the body.
     arrived: Vec<Option<Result<Frame<Bytes>, B::Error>>>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
-    /// Takes what has arrived of `body`. Nearly every message arrives with its headers, in one frame. Some clients then
-    /// end the call with an empty second frame. Such a message needs no timer and no copy.
+    /// Takes what has arrived of `body`. Nearly every message arrives with its headers, in one frame; some clients then
+    /// end the call with an empty second frame. Such a message needs neither a timer nor a copy.
     pub(super) fn take(mut body: B, bounds: &MessageBounds) -> Self {
         let first = body.frame().now_or_never();
         if !matches!(&first, Some(Some(Ok(frame))) if frame.is_data()) {
@@ -88,7 +87,7 @@ impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
                 None => self.body.frame().await,
             };
             let Some(frame) = frame else { break };
-            // A frame without data has trailers. A request of gRPC does not use them.
+            // A frame without data has trailers, which gRPC requests do not use.
             if let Ok(data) = frame.map_err(|_| NoDecision::ABORTED)?.into_data() {
                 partial.push(&data)?;
             }
@@ -114,7 +113,7 @@ fn without_prefix(mut data: Bytes, max_bytes: usize) -> Result<Bytes, NoDecision
     }
 }
 
-/// The length of prefix and message; `None` if the prefix is incomplete.
+/// Length of prefix and message; `None` if the prefix is incomplete.
 fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, NoDecision> {
     let Some(([flag, length @ ..], _)) = data.split_first_chunk::<PREFIX_BYTES>() else {
         return Ok(None);
@@ -129,7 +128,7 @@ fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, NoDeci
     Ok(Some(PREFIX_BYTES + bytes))
 }
 
-/// A message as far as it has arrived, with its prefix.
+/// What has arrived of a message, including its prefix.
 struct PartialMessage {
     bytes: Vec<u8>,
     /// Counts the capacity of `bytes`.
@@ -141,7 +140,7 @@ impl PartialMessage {
     fn push(&mut self, data: &[u8]) -> Result<(), NoDecision> {
         let length = self.bytes.len() + data.len();
         let start: Vec<u8> = self.bytes.iter().chain(data).take(PREFIX_BYTES).copied().collect();
-        // A message with a wrong length or flag is refused before the rest arrives.
+        // A wrong length or flag is refused before the rest arrives.
         let end = end_of_message(&start, self.max_bytes)?.unwrap_or(PREFIX_BYTES);
         if length > end {
             return Err(SEVERAL);
@@ -159,7 +158,7 @@ impl PartialMessage {
     }
 }
 
-/// The body of a call, as the client sends it. Each part that is read opens the client's window again by its length.
+/// The body of a call. Each part that is read reopens the client's window by its length.
 #[derive(Debug)]
 pub(super) struct RequestBody {
     stream: RecvStream,
@@ -201,7 +200,7 @@ impl Body for RequestBody {
     }
 }
 
-/// A reset without an error (NO_ERROR) means that the client has sent all that it wants to send.
+/// A reset without an error (NO_ERROR) means that the client has finished sending.
 fn unless_complete<T>(error: h2::Error) -> Option<Result<T, h2::Error>> {
     (error.reason() != Some(Reason::NO_ERROR)).then_some(Err(error))
 }
@@ -233,7 +232,7 @@ mod tests {
         MessageBounds { max_bytes: MAX, unfinished: UnfinishedBytes::new(unfinished) }
     }
 
-    /// A body of these frames, which ends if `ends`, and else keeps the reader waiting.
+    /// A body of these frames, which ends if `ends`, and otherwise keeps the reader waiting.
     fn body(frames: &[&[u8]], ends: bool) -> impl Body<Data = Bytes, Error = Infallible> + Unpin + use<> {
         let frames: Vec<_> =
             frames.iter().map(|frame| Ok(Frame::data(Bytes::copy_from_slice(frame)))).collect();
@@ -261,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_wrong_with_a_message_is_named() {
         let too_large = long_message(9, MAX);
-        // Frames, whether the body ends after them, the error.
+        // (frames, whether the body ends after them, error)
         let table: [(&[&[u8]], bool, NoDecision); 7] = [
             (&[], true, MISSING),
             (&[b"\0\0\0\0"], true, TRUNCATED),

@@ -1,27 +1,9 @@
-//! The fast path: a server of our own on the h2 crate, in place of tonic's (`tonic_server`), which takes more time for
-//! a call than the decision takes ([decision 20](../../../docs/decisions/0020-own-grpc-server-on-h2.md)). Its callers
-//! see the same answers. Its border is this file: a handler and a [`Seat`] in, and connections served until the stop.
+//! The fast path: an own server on the h2 crate instead of tonic's (`tonic_server`), with the same answers, because
+//! tonic's takes longer for a call than the decision does ([decision
+//! 20](../../../docs/decisions/0020-own-grpc-server-on-h2.md)).
 //!
-//! The road of a connection:
-//! - `connection`: its life, from the handshake of HTTP/2 to GOAWAY, among `served_connections`. Its task reads frames
-//!   and writes answers.
-//! - `connection_io`: its bytes on the way to h2, bounded in time and number
-//! - `silence`: PINGs while it has no calls
-//! - `balance`: as many workers as the load needs; connections move between them (`placement`)
-//!
-//! The road of a call, on the task of its connection:
-//! - `accepted_calls`: the calls that have arrived, started in order, or held while the store has enough to decide
-//! - `open_calls`: how many calls a connection and its worker have
-//! - `call`: its head is read, and it is started; then its message is read (`message`)
-//! - `decisions`: the border towards `decide`. Its one function is all that this folder knows of rules, limits and the
-//!   store.
-//! - `answering`: the answer is sent. A call that waits for its message, the store or a client continues in a task of
-//!   its own.
-//!
-//! A decision takes less time than the task, the boxed body and the timer that a general HTTP server gives to each
-//! call. Here a call whose message has arrived with its headers is started on the task of its connection, and answered
-//! there if its counters are in memory or the deny cache denies it. The calls of the other services, which are tonic's,
-//! take the road of `routed_calls`.
+//! Entry points are the functions below: a handler and a [`Seat`] go in. A connection passes `connection_io` and
+//! `connection`; a call passes `accepted_calls`, `call`, `decisions` (the boundary to `decide`) and `answering`.
 
 mod accepted_calls;
 mod answering;
@@ -57,12 +39,12 @@ use crate::decide::Handler;
 use crate::grpc::worker::Seat;
 use crate::grpc::worker_link::{Arriving, Workers};
 
-/// Moves connections between the workers, as the load needs it. Never returns.
+/// Moves connections between the workers according to load. Never returns.
 pub(super) async fn balance(workers: Arc<Workers>) {
     Balancer { workers }.run().await;
 }
 
-/// Serves the connections of a worker until told to stop, then waits until they are closed.
+/// Serves a worker's connections until shutdown, then waits until they are closed.
 pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, mut seat: Seat) {
     let (options, stop) = (seat.options, seat.stop.clone());
     let mut counts = WorkerCounts::new(&options, handler.failures.clone(), handler.meter.clone());
@@ -92,7 +74,7 @@ pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, m
             Some(()) = served.one_leaves() => {}
         }
     }
-    // A connection that is on its way here from another worker is served to its end.
+    // A connection on its way here from another worker is served to its end.
     seat.inbox.arriving.close();
     while let Some(arriving) = seat.inbox.arriving.recv().await {
         if let Arriving::Moved(moving) = arriving {

@@ -1,6 +1,6 @@
-//! Counts the open calls of a worker and of each of its connections. A call is open from its headers until its whole
-//! answer has been passed to HTTP/2, so a call whose client does not take the answer counts too. A call that is
-//! answered at once is never counted, because nothing else runs on the worker while it is open.
+//! Counts the open calls of a worker and of its connections. A call is open from its headers until HTTP/2 has its whole
+//! answer, so calls whose clients do not read count as well. A call that is answered immediately is never counted,
+//! because nothing else runs on the worker while it is open.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,56 +15,56 @@ use crate::decide::{Failures, NoDecision};
 use crate::grpc::GrpcOptions;
 use crate::telemetry::metrics::RequestMeter;
 
-/// The open calls of the process, shared equally by its workers. An open call takes some 2 KB.
+/// Open calls of the process, shared equally by its workers. An open call takes some 2 KB.
 const MAX_OPEN_CALLS: usize = 40_000;
-/// A worker decides some 30,000 calls in a second.
+/// A worker decides some 30,000 calls a second.
 const MAX_OPEN_CALLS_OF_WORKER: usize = 10_000;
 /// Enough for all calls of two connections.
 const MIN_OPEN_CALLS_OF_WORKER: usize = 2 * 1_024;
 
-/// The most open calls of each of this number of workers.
+/// Maximum open calls per worker, with this number of workers.
 pub(super) fn max_open_calls(workers: NonZeroUsize) -> usize {
     (MAX_OPEN_CALLS / workers).clamp(MIN_OPEN_CALLS_OF_WORKER, MAX_OPEN_CALLS_OF_WORKER)
 }
 
-/// The calls of all connections of one worker, and their bounds.
+/// Calls of all connections of one worker, and their bounds.
 #[derive(Debug)]
 pub(super) struct WorkerCounts {
     open: CallCount,
     pub(super) max_open: usize,
-    /// Decisions that wait for their store.
+    /// Decisions that wait for the store.
     waiting: CallCount,
     max_waiting: usize,
-    /// The longest time that a call waits until its decision may start.
+    /// Maximum time that a call waits for its decision to start.
     pub(super) hold_at_most: Duration,
-    /// The number of connections so far.
+    /// Connections so far.
     accepted: AtomicU32,
-    /// Told of each call that is held: one worker has too little time for the calls of its connections.
+    /// Notified of each held call: one worker lacks time for the calls of its connections.
     pub(super) burst: Arc<Notify>,
     failures: Failures,
     meter: RequestMeter,
 }
 
-/// The number of a worker's calls of one kind.
+/// A worker's calls of one kind.
 #[derive(Debug, Default)]
 struct CallCount {
     calls: AtomicUsize,
-    /// The number of connections that have such calls.
+    /// Connections with such calls.
     connections: AtomicUsize,
 }
 
-/// The calls of one connection.
+/// Calls of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionCounts {
     pub(super) worker: Arc<WorkerCounts>,
-    /// The number of the connection among those of its worker.
+    /// Identifies the connection among those of its worker.
     pub(super) caller: Caller,
     open: AtomicUsize,
-    /// Decision calls without an answer.
+    /// Unanswered decision calls.
     pending: AtomicUsize,
-    /// Decision calls that wait for their store.
+    /// Decision calls that wait for the store.
     waiting: AtomicUsize,
-    /// Woken when a decision that waits for its store ends.
+    /// Woken when a decision that waits for the store ends.
     pub(super) next_start: AtomicWaker,
 }
 
@@ -101,7 +101,7 @@ impl WorkerCounts {
         self.open.calls.load(Ordering::Relaxed)
     }
 
-    /// Counts a new connection, which has no calls yet.
+    /// Counts a new connection without calls.
     pub(super) fn add_connection(self: &Arc<Self>) -> Arc<ConnectionCounts> {
         Arc::new(ConnectionCounts {
             worker: Arc::clone(self),
@@ -115,9 +115,8 @@ impl WorkerCounts {
 }
 
 impl CallCount {
-    /// Whether a connection that has `own` of these calls may have another one. When the bound is reached, each
-    /// connection with such calls still has its equal share of it, so a connection with many calls does not take the
-    /// places of other connections.
+    /// `true` if a connection with `own` of these calls may have another one. At the bound, each connection with such
+    /// calls still has an equal share, so a connection with many calls does not crowd out the others.
     fn has_room(&self, own: &AtomicUsize, bound: usize) -> bool {
         if self.calls.load(Ordering::Relaxed) < bound {
             return true;
@@ -126,7 +125,6 @@ impl CallCount {
         own.load(Ordering::Relaxed) < share.max(1)
     }
 
-    /// Adds a call to those of the connection, `own`.
     fn add(&self, own: &AtomicUsize) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if own.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -143,28 +141,28 @@ impl CallCount {
 }
 
 impl ConnectionCounts {
-    /// Whether the connection may open another call.
+    /// `true` if the connection may open another call.
     pub(super) fn has_room(&self) -> bool {
         self.worker.open.has_room(&self.open, self.worker.max_open)
     }
 
-    /// Whether another decision of the connection may wait for its store. If not, at least one of its decisions is
+    /// `true` if another decision of the connection may wait for the store. If not, at least one of its decisions is
     /// waiting.
     pub(super) fn may_decide(&self) -> bool {
         self.worker.waiting.has_room(&self.waiting, self.worker.max_waiting)
     }
 
-    /// Whether the worker may send another decision to its store.
+    /// `true` if the worker may send another decision to the store.
     pub(super) fn store_has_room(&self) -> bool {
         self.worker.waiting.calls.load(Ordering::Relaxed) < self.worker.max_waiting
     }
 
-    /// Counts and logs a call without a decision.
+    /// Counts and logs a failed call.
     pub(super) fn record(&self, error: NoDecision) -> NoDecision {
         self.worker.failures.record(error)
     }
 
-    /// Counts a call that is held.
+    /// Counts a held call.
     pub(super) fn record_held(&self) {
         self.worker.meter.record_held();
         self.worker.burst.notify_one();
@@ -175,7 +173,7 @@ impl ConnectionCounts {
         OpenCall { counts: Arc::clone(self) }
     }
 
-    /// Counts a decision call that has to wait for its store or for the rest of its message.
+    /// Counts a decision call that has to wait for the store or for the rest of its message.
     pub(super) fn count_pending_decision(self: &Arc<Self>, waits_for_store: bool) -> PendingDecision {
         self.pending.fetch_add(1, Ordering::Relaxed);
         if waits_for_store {
@@ -237,7 +235,7 @@ mod tests {
         assert!(!modest.has_room());
         open.truncate(3);
         assert!(greedy.has_room() && modest.has_room(), "3 of 4 calls are open");
-        // 300 connections without calls take nothing from the share of the connections with calls.
+        // 300 connections without calls take nothing from the share of those with calls.
         let _idle: Vec<_> = std::iter::repeat_with(|| worker.add_connection()).take(300).collect();
         open.push(modest.count_open_call());
         assert!(!greedy.has_room() && modest.has_room(), "2 of 4 calls are its share");

@@ -1,9 +1,6 @@
-//! Which worker serves a connection. A connection can move to another worker between two polls of its task: the future
-//! that serves it continues on the other worker's runtime, with that worker's limiter and store. Its client does not
-//! notice. Calls that the old worker has not answered yet are answered from there.
-//!
-//! A connection asks [`Placement::begin_poll`] whether it has moved. A worker gives connections away, and takes those
-//! of other workers, with `ServedConnections`. Nothing else knows of moves.
+//! Which worker serves a connection. A connection can move between two polls of its task: its future continues on the
+//! other worker's runtime, with that worker's limiter and store, unnoticed by the client. Calls still open on the old
+//! worker are answered from there. Only [`Placement::begin_poll`] and `ServedConnections` deal with moves.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,15 +15,15 @@ use super::call::CallServer;
 use crate::grpc::worker_link::CountedConnection;
 use crate::net::socket::MovedFlag;
 
-/// Shared by the worker that serves a connection, the task and the socket of the connection.
+/// Shared by the worker that serves a connection, its task and its socket.
 pub(super) struct Placement {
-    /// Set when another worker begins to serve the connection. The socket then registers with its runtime.
+    /// Set when another worker takes over the connection. The socket then registers with its runtime.
     socket_has_moved: MovedFlag,
-    /// That of the other worker, until the task takes it.
+    /// The other worker's server, until the task takes it.
     new_server: ArcSwapOption<CallServer>,
-    /// The index of the worker that is to serve the connection; [`STAYS`] if it is to stay.
+    /// Index of the worker that is to take over; [`STAYS`] for none.
     moves_to: AtomicUsize,
-    /// How often the task was polled since its worker last looked: how busy the connection is.
+    /// Polls of the task since the worker last checked: how busy the connection is.
     polls: AtomicUsize,
     task: AtomicWaker,
 }
@@ -44,7 +41,7 @@ impl Placement {
         })
     }
 
-    /// Asks the task to move to the worker of this index.
+    /// Moves the task to the worker of this index, at its next poll.
     pub(super) fn move_to(&self, worker: usize) {
         self.moves_to.store(worker, Ordering::Release);
         self.task.wake();
@@ -54,7 +51,7 @@ impl Placement {
         self.polls.swap(0, Ordering::Relaxed)
     }
 
-    /// Records a poll. Returns the server of the worker that has just begun to serve the connection.
+    /// Records a poll. Returns the server of a worker that has just taken over the connection.
     pub(super) fn begin_poll(&self) -> Option<Arc<CallServer>> {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.new_server.load().is_none() {
@@ -64,7 +61,7 @@ impl Placement {
     }
 }
 
-/// The task of a connection on one worker. It ends with the connection, or with what another worker needs to go on.
+/// A connection's task on one worker. It ends with the connection, or with what another worker needs to continue.
 pub(super) struct PlacedConnection {
     serving: Option<BoxFuture<'static, ()>>,
     placement: Arc<Placement>,
@@ -76,7 +73,7 @@ pub(super) struct PlacedConnection {
 pub(in crate::grpc) struct MovingConnection {
     serving: BoxFuture<'static, ()>,
     placement: Arc<Placement>,
-    /// The index of the worker.
+    /// Index of the worker.
     pub(super) to: usize,
 }
 

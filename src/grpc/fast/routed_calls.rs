@@ -1,5 +1,5 @@
-//! The calls of the services beside the decision (`other_services.rs`): passed to tonic's router, and their responses
-//! to the client. Streams have no time limit, so they are bounded in number, and end with their connection.
+//! Passes the calls of all services other than the decision (`other_services.rs`) to tonic's router, and their
+//! responses to the client. Streams have no time limit, so they are bounded in number, and end with their connection.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -33,21 +33,19 @@ const READ_BY_TONIC: [HeaderName; 4] = [
     HeaderName::from_static("grpc-timeout"),
 ];
 
-/// Starts the routed calls of one connection.
 pub(super) struct RoutedCalls {
     streams: StreamPlaces,
-    /// The places for the streams of this connection.
+    /// Permits for the streams of this connection.
     own_streams: Arc<Semaphore>,
-    /// Cancelled when the connection is to be closed.
+    /// Cancelled when the connection should close.
     closing: CancellationToken,
 }
 
-/// A routed call that has started.
 pub(super) struct RoutedCall {
     response: BoxFuture<'static, Response<Body>>,
-    /// The places of a stream, which may stay open for as long as its connection.
+    /// Permits of a stream, which can stay open as long as its connection.
     stream: Option<OpenStream>,
-    /// Cancelled when the connection is to be closed.
+    /// Cancelled when the connection should close.
     closing: CancellationToken,
 }
 
@@ -56,7 +54,7 @@ impl RoutedCalls {
         Self { streams, own_streams: Arc::new(Semaphore::new(MAX_STREAMS_OF_CONNECTION)), closing }
     }
 
-    /// `None` if the call would be one stream too many.
+    /// `None` if the call would exceed a bound on streams.
     pub(super) fn start(&self, request: Request<RequestBody>, routes: &Routes) -> Option<RoutedCall> {
         let stream = match self.streams.at_path(request.uri().path()) {
             Some(places) => Some(self.open_stream(places)?),
@@ -70,7 +68,7 @@ impl RoutedCalls {
         Some(RoutedCall { response, stream, closing: self.closing.clone() })
     }
 
-    /// Takes a place of the process and one of the connection. `None` if a bound forbids the stream.
+    /// Takes a permit of the process and one of the connection. `None` if either has run out.
     fn open_stream(&self, places: &Arc<Semaphore>) -> Option<OpenStream> {
         let own = Arc::clone(&self.own_streams).try_acquire_owned().ok()?;
         let place = Arc::clone(places).try_acquire_owned().ok()?;
@@ -78,7 +76,7 @@ impl RoutedCalls {
     }
 }
 
-/// Waits for the response of a routed call, and sends it.
+/// Waits for a routed call's response, and sends it.
 pub(super) fn spawn_routed(
     mut respond: SendResponse<Bytes>,
     RoutedCall { response, stream, closing }: RoutedCall,
@@ -95,7 +93,7 @@ pub(super) fn spawn_routed(
     });
 }
 
-/// Sends the response, and waits for the client to take it.
+/// Sends the response, and waits until the client has taken it.
 async fn send_response(
     mut respond: SendResponse<Bytes>,
     response: Response<Body>,
@@ -118,7 +116,7 @@ async fn send_response(
 }
 
 /// Sends a body with its trailers, and ends the stream. A stream can last as long as its connection, so it ends with a
-/// status when the connection is to be closed.
+/// status when the connection should close.
 async fn send_body(
     stream: &mut SendStream<Bytes>,
     mut body: Body,
@@ -158,8 +156,8 @@ fn unavailable() -> HeaderMap {
     trailers
 }
 
-/// The request with the headers that tonic reads, and without its query. tonic keeps the head of a call until its
-/// message has arrived, and a head can take seventy times the bytes in which it was sent.
+/// Reduces the request to the headers that tonic reads, without its query. tonic keeps the head of a call until its
+/// message has arrived, and in memory a head can take seventy times the bytes sent.
 fn with_short_head<B>(request: Request<B>) -> Request<B> {
     let (mut parts, body) = request.into_parts();
     let mut kept = HeaderMap::with_capacity(READ_BY_TONIC.len());
@@ -176,23 +174,23 @@ fn with_short_head<B>(request: Request<B>) -> Request<B> {
     Request::from_parts(parts, body)
 }
 
-/// A client watches one service or two, and calls reflection once.
+/// A client watches one or two services, and calls reflection once.
 const MAX_STREAMS_OF_CONNECTION: usize = 16;
 /// Each takes some 10 KB.
 const MAX_WATCHES: usize = 4_096;
-/// Each holds a window of 1 MiB of requests if its client takes no answers. Reflection is for people who look at the
+/// Each holds a window of 1 MiB of requests if its client takes no answers. Reflection is for people who inspect the
 /// service.
 const MAX_REFLECTIONS: usize = 32;
 
-/// The places for the calls that last until their clients end them. Each holds memory for as long as its connection is
-/// open, so their number has a bound of its own, for the whole process. Clones share the places.
+/// Permits for calls that last until their clients end them. Each holds memory as long as its connection is open, so
+/// their number is bounded for the whole process. Clones share the permits.
 #[derive(Clone, Debug)]
 pub(in crate::grpc) struct StreamPlaces {
     watches: Arc<Semaphore>,
     reflections: Arc<Semaphore>,
 }
 
-/// Holds the places of one stream until it is dropped.
+/// Holds a stream's permits until dropped.
 #[derive(Debug)]
 struct OpenStream {
     _own: OwnedSemaphorePermit,
@@ -207,7 +205,7 @@ impl Default for StreamPlaces {
 }
 
 impl StreamPlaces {
-    /// The places for the call at this path; `None` if it is no such call.
+    /// Permits for the call at this path; `None` for any other call.
     fn at_path(&self, path: &str) -> Option<&Arc<Semaphore>> {
         match path {
             HEALTH_WATCH => Some(&self.watches),
@@ -240,7 +238,7 @@ mod tests {
         assert_eq!(kept, ["content-type", "grpc-timeout"]);
     }
 
-    /// Opens all streams that new connections may open.
+    /// Opens as many streams as new connections can.
     fn open_all(places: &StreamPlaces, path: &str) -> Vec<OpenStream> {
         let of_connection = || {
             let connection = RoutedCalls::new(places.clone(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! The connections that a worker serves: those that the acceptor gave it, and those that came from other workers.
+//! The connections that a worker serves: from the acceptor, and from other workers.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,19 +14,17 @@ use crate::grpc::worker_link::{
 use crate::net::admission::Admitted;
 use crate::net::socket::MovedFlag;
 
-/// The connections that a worker serves.
 pub(super) struct ServedConnections {
     server: Arc<ConnectionServer>,
     workers: Arc<Workers>,
-    /// The index of this worker.
+    /// Index of this worker.
     own: usize,
     tasks: JoinSet<Option<MovingConnection>>,
-    /// The placements of the open connections, and of some that have ended.
+    /// Placements of the open connections, and of some that have ended.
     placements: Vec<Arc<Placement>>,
 }
 
-/// The placements of ended connections are removed when the list is longer than twice the number of connections plus
-/// this number.
+/// Placements of ended connections are removed when the list exceeds twice the number of connections plus this.
 const ENDED_PLACEMENTS: usize = 16;
 
 impl ServedConnections {
@@ -34,7 +32,7 @@ impl ServedConnections {
         Self { server, workers, own, tasks: JoinSet::new(), placements: Vec::new() }
     }
 
-    /// Serves a connection. Clear text and TLS have a future of their own type, so clear text does not pay for TLS.
+    /// Serves a connection. Clear text and TLS have futures of different types, so clear text does not pay for TLS.
     pub(super) fn start(&mut self, accepted: AcceptedConnection) {
         let AcceptedConnection { stream, admitted, counted } = accepted;
         match stream {
@@ -69,15 +67,15 @@ impl ServedConnections {
         self.tasks.spawn(connection);
     }
 
-    /// Removes the placements of ended connections. The task of an open connection shares its placement with the list.
+    /// Removes the placements of ended connections. An open connection's task shares its placement with the list.
     fn forget_ended(&mut self) {
         self.placements.retain(|placement| Arc::strong_count(placement) > 1);
     }
 
-    /// Asks connections to move to another worker, a mix of busy and quiet ones.
+    /// Moves connections to another worker, a mix of busy and quiet ones.
     pub(super) fn give_away(&mut self, order: GiveAway) {
         self.forget_ended();
-        // Those of an earlier order may still be here.
+        // Connections of an earlier order may still be leaving.
         let leaving = self.tasks.len().saturating_sub(self.placements.len());
         let connections = order.connections.saturating_sub(leaving);
         let placements = self.placements.drain(..);

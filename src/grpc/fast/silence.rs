@@ -1,5 +1,4 @@
-//! A connection without calls: the server sends a PING to find clients that are gone, and offers the places of idle
-//! connections to new ones.
+//! Handles connections without calls: PINGs find clients that are gone, and idle connections make room for new ones.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -72,7 +71,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// A connection that never had a call is idle earlier: clients connect because they have one.
 const UNUSED_AFTER: Duration = Duration::from_secs(30);
 
-/// Watches whether one connection is idle, and then offers its place to new connections.
+/// Detects whether one connection is idle, and then offers its slot to new connections.
 #[derive(Debug)]
 pub(super) struct IdleWatch {
     admitted: Arc<Admitted>,
@@ -84,18 +83,18 @@ pub(super) struct IdleWatch {
 }
 
 impl IdleWatch {
-    /// `closing` is cancelled when the connection is to be closed.
+    /// `closing` is cancelled when the connection should close.
     pub(super) fn new(admitted: Arc<Admitted>, closing: CancellationToken) -> Self {
         let connection = IdleConnection { has_calls: Arc::new(AtomicBool::new(false)), closing };
         Self { admitted, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, idle_id: None }
     }
 
-    /// Ends a part of the interval. Returns whether it had a call.
+    /// Ends a part of the interval. Returns `true` if it had a call.
     pub(super) fn end_part(&mut self, part: Duration) -> bool {
         let had_calls = self.connection.has_calls.swap(false, Ordering::Relaxed);
         if had_calls {
             (self.silence, self.idle_after) = (Duration::ZERO, IDLE_AFTER);
-            // A connection that is told to close stays in the list of idle connections: it gives its place away in any
+            // A connection that was told to close stays in the list of idle connections: it gives up its slot in any
             // case.
             if !self.connection.closing.is_cancelled() {
                 self.end_idleness();
@@ -168,7 +167,7 @@ mod tests {
         assert!(text.contains(series), "{text}");
         assert!(port.admit([10, 0, 0, 2].into()).is_err(), "they are still open");
         open.drain(1..=2);
-        // Each further connection closes one.
+        // Each additional connection closes one.
         let new = connect(&port, 2);
         assert_eq!(closed(&open), [1]);
         drop((open, new));

@@ -1,8 +1,7 @@
-//! The page of the console: one HTML text with its style sheet and its script, without data.
+//! Serves the console page: one HTML file with its style sheet and script.
 //!
-//! The page has nothing of the process, so everybody may open it; its script fetches the data, with a token if the
-//! settings have one. The page forbids itself everything but its own style sheet and script, by their digests, and
-//! requests to its own origin.
+//! It has no data, so anyone can open it; the script fetches the data, with a token if the settings have one. By its
+//! policy the page allows only its own style sheet and script, by digest, and requests to its own origin.
 
 use std::sync::LazyLock;
 
@@ -40,7 +39,6 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     Page { html, policy }
 });
 
-/// Answers with the page.
 pub(super) async fn page() -> Response {
     let same_origin = "same-origin";
     let headers = [
@@ -68,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_page_names_no_address_and_makes_no_markup() {
-        // The script names the namespace of SVG for elements that it makes.
+        // The script names the SVG namespace for elements that it creates.
         let page = PAGE.html.replace("\"http://www.w3.org/2000/svg\"", "").replace("url(#hatch)", "");
         for refused in ["http:", "https:", "src=", "@import", "url(", "<link", "<iframe", "javascript:"] {
             assert!(!page.contains(refused), "{refused}");

@@ -1,4 +1,4 @@
-//! Why a handshake failed: the label of the metric and the text of the log.
+//! Why a handshake failed: the metric's label and the log message.
 
 use std::io;
 
@@ -17,7 +17,7 @@ impl HandshakeFailure {
         Self { result, reason: reason.into() }
     }
 
-    /// From the error of tokio-rustls, which contains the error of rustls unless the client has closed the connection;
+    /// Classifies the error of tokio-rustls. It contains the error of rustls unless the client closed the connection;
     /// the result is then `if_closed`.
     pub(super) fn of_error(error: &io::Error, if_closed: HandshakeResult) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
@@ -55,7 +55,7 @@ fn reason_of(error: &Error) -> String {
             "the client's certificate is of no authority in client_ca_file".to_owned()
         }
         Error::InvalidCertificate(_) => format!("the client's certificate is not accepted: {error}"),
-        // The fourth one is what a client sees if its authority has the name of ours, and another key.
+        // The fourth one is what a client sees if its CA has the name of the port's CA, but a different key.
         Error::AlertReceived(
             alert @ (AlertDescription::UnknownCA
             | AlertDescription::BadCertificate

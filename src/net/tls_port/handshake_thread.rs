@@ -1,5 +1,5 @@
-//! The thread of the TLS handshakes, for all ports. An RSA signature takes a millisecond, and clients can ask for any
-//! number of them: on a thread that serves anything else they would delay it, health and metrics too.
+//! The thread that does the TLS handshakes of all ports. An RSA signature takes a millisecond, and clients can request
+//! any number of them: on any other thread they would delay its work, including health and metrics.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The kernel shows at most 15 bytes.
+/// The Linux kernel shows at most 15 bytes.
 const THREAD_NAME: &str = "tls-handshakes";
-/// After this many polls of tasks the thread looks for what has arrived on its sockets. A poll may take milliseconds,
-/// and a client that could finish its handshake holds a place meanwhile.
+/// Task polls between two polls of the sockets. A poll can take milliseconds, and a client that could finish its
+/// handshake occupies a slot meanwhile.
 const EVENT_INTERVAL: u32 = 1;
 
-/// Why TLS handshakes cannot be done.
+/// Why TLS handshakes are not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeThreadError {
     #[error("it cannot be started: {0}")]
@@ -25,7 +25,7 @@ pub enum HandshakeThreadError {
     Ended,
 }
 
-/// A thread with a runtime for handshakes. Told to stop when it is dropped.
+/// A thread with a runtime for handshakes. Stopped when dropped.
 #[derive(Debug)]
 pub struct HandshakeThread {
     runtime: Handle,
@@ -37,12 +37,12 @@ pub struct HandshakeThread {
 
 impl HandshakeThread {
     /// # Errors
-    /// When the system gives no thread, or no runtime can be built.
+    /// If the system cannot create the thread, or the runtime cannot be built.
     pub fn start() -> Result<Self, HandshakeThreadError> {
         Self::start_with(CancellationToken::cancelled_owned)
     }
 
-    /// The thread runs until the future that `work` makes of the token of its stop is ready.
+    /// The thread runs until the future that `work` returns is ready. `work` gets the token that stops it.
     fn start_with<T>(
         work: impl FnOnce(CancellationToken) -> T + Send + 'static,
     ) -> Result<Self, HandshakeThreadError>
@@ -55,9 +55,9 @@ impl HandshakeThread {
         let (ends, ended) = oneshot::channel();
         let stopped = stop.clone();
         let run = move || {
-            // Dropped at the end, after a panic too.
+            // Dropped at the end, also after a panic.
             let _ends: oneshot::Sender<()> = ends;
-            // Handshakes that are not finished end with the runtime.
+            // Unfinished handshakes end with the runtime.
             runtime.block_on(work(stopped));
         };
         let thread = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run);
@@ -65,7 +65,7 @@ impl HandshakeThread {
         Ok(Self { runtime: handle, thread, ended, stop: stop.drop_guard() })
     }
 
-    /// Where the handshakes are spawned.
+    /// The runtime on which handshakes are spawned.
     #[must_use]
     pub fn runtime(&self) -> Handle {
         self.runtime.clone()
@@ -74,13 +74,13 @@ impl HandshakeThread {
     /// Waits until `stop`, then ends and joins the thread.
     ///
     /// # Errors
-    /// When the thread ends before it is told to stop.
+    /// If the thread ends earlier.
     pub async fn run(self, stop: &CancellationToken) -> Result<(), HandshakeThreadError> {
         let Self { thread, mut ended, stop: told, .. } = self;
         let is_early = stop.run_until_cancelled(&mut ended).await.is_some();
         drop(told);
         if !is_early {
-            // An error: the thread drops its half.
+            // Always an error: the thread drops its half.
             let _ = ended.await;
         }
         // Does not block: the thread has nothing left to do.

@@ -1,5 +1,5 @@
-//! The handshakes of a port that are not finished. They are bounded apart from the connections: a client that connects
-//! and does not go on takes a place among them only, and not for long.
+//! Bounds the unfinished handshakes of a port, separately from its connections: a client that connects and then stalls
+//! only occupies one of these slots, and not for long.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use crate::net::admission::{ConnectionBounds, network};
 
 /// A handshake takes some 20 KB.
 const MAX_HANDSHAKES: usize = 1_000;
-/// A handshake that has taken longer gives its place to a new one. A client on another continent needs a third of it;
-/// when all clients connect at once, the handshakes that wait for the thread must not displace each other. An address
-/// with more handshakes than that of the new one gives a place at once.
+/// A handshake older than this can be displaced by a new one. A client on another continent needs a third of it; when
+/// all clients connect together, handshakes that wait for the thread must not displace each other. An address with more
+/// handshakes than the new one's gives up a slot immediately.
 const DISPLACED_AFTER: Duration = Duration::from_secs(1);
 
-/// The most handshakes of a port at the same time.
+/// Maximum unfinished handshakes of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandshakeBounds {
     pub total: usize,
@@ -36,7 +36,7 @@ pub(super) struct Handshakes {
 #[derive(Debug, Default)]
 struct OpenHandshakes {
     next: u64,
-    /// The oldest first.
+    /// Oldest first.
     by_age: BTreeMap<u64, OpenHandshake>,
     by_address: HashMap<IpAddr, usize>,
 }
@@ -48,19 +48,19 @@ struct OpenHandshake {
     displaced: CancellationToken,
 }
 
-/// The place of a handshake among those of its port, until it is dropped.
+/// A handshake's slot on its port, until dropped.
 #[derive(Debug)]
 pub(super) struct HandshakePlace {
     handshakes: Arc<Handshakes>,
     id: u64,
     pub(super) since: Instant,
-    /// Cancelled when a new handshake takes the place.
+    /// Cancelled when a new handshake takes the slot.
     pub(super) displaced: CancellationToken,
 }
 
 impl HandshakeBounds {
-    /// At most half of the connections of the port, so that clients that do not finish leave the other half; of these
-    /// at most half from one address.
+    /// At most half of the port's connections, so that stalled clients leave the other half free; of these at most half
+    /// from one address.
     #[must_use]
     pub fn within(connections: ConnectionBounds) -> Self {
         let total = (connections.total / 2).clamp(1, MAX_HANDSHAKES);
@@ -73,10 +73,10 @@ impl Handshakes {
         Self { bounds, open: Mutex::default() }
     }
 
-    /// A place for a handshake of `client`; `None` if the bounds forbid it. When the address of the client has as many
-    /// as it may have, its oldest one is displaced, if it is old enough. When the port has, the oldest of all is, if it
-    /// is old enough; otherwise the oldest of the address with the most, if that address keeps at least as many as the
-    /// address of the client then has.
+    /// Returns a slot for a handshake of `client`; `None` at the bounds. If the client's address is at its bound, its
+    /// oldest handshake is displaced, if old enough. If the port is at its bound, the oldest of all is displaced, if
+    /// old enough; otherwise the oldest of the address with the most, if that address keeps at least as many as the
+    /// client's address then has.
     pub(super) fn begin(self: &Arc<Self>, client: IpAddr) -> Option<HandshakePlace> {
         let (address, since) = (network(client), Instant::now());
         let open = &mut *self.open.lock();
@@ -109,7 +109,7 @@ impl OpenHandshakes {
         self.by_age.iter().find(|(_, open)| open.address == address).map(|(&id, _)| id)
     }
 
-    /// The oldest handshake of the address with the most, if these are more than `most`.
+    /// Returns the oldest handshake of the address with the most, if that has more than `most`.
     fn of_the_most(&self, most: usize) -> Option<u64> {
         let (&address, &count) = self.by_address.iter().max_by_key(|(_, count)| **count)?;
         if count > most { self.oldest_of(address) } else { None }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn handshakes_leave_half_of_the_connections() {
-        // Connections of the port and of one address; handshakes of both.
+        // (connections of the port and per address, handshakes of the port and per address)
         let table = [
             ((1, 1), (1, 1)),
             ((64, 32), (32, 16)),

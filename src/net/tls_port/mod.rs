@@ -1,5 +1,5 @@
-//! TLS on the ports: the handshakes, their thread and their bounds. The crate `tls` makes the configurations, which can
-//! be replaced while the process runs.
+//! TLS on the ports: the handshakes, their thread and their bounds. The crate `tls` builds the configurations, which
+//! can be replaced while the process runs.
 
 mod failure;
 mod handshake_thread;

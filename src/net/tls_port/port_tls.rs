@@ -1,4 +1,4 @@
-//! TLS on one port: the certificate in force, and the handshakes of its clients.
+//! TLS on one port: the current certificate, and the clients' handshakes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
 /// From the accepted connection to the end of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most bytes after an alert that are read and dropped, on the one thread of all handshakes.
+/// Maximum bytes read and dropped after an alert, on the one handshake thread.
 const LINGER_BYTES: u64 = 64 * 1024;
 
 /// TLS on one port. Clones share it.
@@ -34,17 +34,17 @@ pub struct PortTls(Arc<TlsState>);
 
 #[derive(Debug)]
 struct TlsState {
-    /// For the next handshakes. Open connections keep the configuration of their handshake.
+    /// For new handshakes. Open connections keep the configuration of their handshake.
     config: ArcSwap<ServerConfig>,
     handshakes: Arc<Handshakes>,
-    /// The runtime of the thread of the handshakes.
+    /// Runtime of the handshake thread.
     runtime: Handle,
     meter: TlsMeter,
-    /// The lines of the log, in the order of [`HandshakeResult::ALL`].
+    /// Log throttles, in the order of [`HandshakeResult::ALL`].
     lines: [LogThrottle; HandshakeResult::ALL.len()],
 }
 
-/// A handshake that may begin.
+/// A handshake that has a slot.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     tls: PortTls,
@@ -53,7 +53,7 @@ pub(crate) struct Handshake {
 }
 
 impl PortTls {
-    /// `runtime`: that of the [thread](super::HandshakeThread) of the handshakes.
+    /// `runtime`: that of the handshake [thread](super::HandshakeThread).
     #[must_use]
     pub fn new(loaded: &LoadedTls, bounds: HandshakeBounds, meter: TlsMeter, runtime: Handle) -> Self {
         Self(Arc::new(TlsState {
@@ -65,12 +65,12 @@ impl PortTls {
         }))
     }
 
-    /// Puts new certificates in force, for the handshakes that begin after it.
+    /// Applies new certificates to handshakes that start later.
     pub fn replace(&self, loaded: &LoadedTls) {
         self.0.config.store(Arc::clone(&loaded.config));
     }
 
-    /// A handshake with `client`; `None` if too many handshakes are not finished.
+    /// Starts a handshake with `client`; `None` if too many are unfinished.
     pub(crate) fn begin(&self, client: IpAddr) -> Option<Handshake> {
         match self.0.handshakes.begin(client) {
             Some(place) => Some(Handshake { tls: self.clone(), place, client }),
@@ -92,14 +92,14 @@ impl PortTls {
 }
 
 impl Handshake {
-    /// Does the handshake on the thread of the handshakes. A client that fails gets an alert, and is counted and
-    /// logged; the connection is then closed. The handshake ends when this future is dropped.
+    /// Does the handshake on the handshake thread. A client that fails gets an alert, is counted and logged, and its
+    /// connection is closed. The handshake ends when this future is dropped.
     pub(crate) async fn run(self, stream: PortStream) -> Option<TlsSession> {
         let socket = ClientSocket::from(stream);
         let has_moved = socket.moved_flag();
         has_moved.set();
         let runtime = self.tls.0.runtime.clone();
-        // A set, because it aborts its task when it is dropped.
+        // A set, because it aborts its task when dropped.
         let mut task = JoinSet::new();
         task.spawn_on(self.shake_hands(socket), &runtime);
         match task.join_next().await? {
@@ -131,7 +131,7 @@ impl Handshake {
                 Ok(Err((failure, stream))) => {
                     tls.record(&failure, client);
                     if let Some(stream) = stream {
-                        // The client may not have read the alert: in TLS 1.3 it has sent its first request by then.
+                        // The client may not have read the alert: in TLS 1.3 it has already sent its first request.
                         place.displaced.run_until_cancelled(linger(stream, LINGER_BYTES)).await;
                     }
                     return None;
@@ -150,7 +150,7 @@ impl Handshake {
     }
 }
 
-/// The session, or the failure with the stream, on which the client may not have read the alert yet.
+/// Returns the session, or the failure with the stream, on which the client may not have read the alert yet.
 async fn accept<IO>(
     config: &ArcSwap<ServerConfig>,
     stream: IO,
@@ -187,7 +187,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_finish_is_closed_after_the_timeout() {
         let port = TestPort::new(BOUNDS);
-        // Nothing, the begin of a record, and a byte each second.
+        // Nothing, the start of a record, and a byte each second.
         let (silent, _silent_client) = tokio::io::duplex(1_024);
         let (half, mut half_client) = tokio::io::duplex(1_024);
         half_client.write_all(&[0x16, 0x03, 0x01, 0x01, 0x00]).await.expect("an open connection");
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((port.handshakes("displaced"), port.handshakes("refused")), (1, 1));
     }
 
-    /// The client sends on after what is no TLS; its bytes are read, so that the alert is not lost.
+    /// The client keeps sending after bytes that are not TLS; they are read, so that the alert is not lost.
     #[tokio::test(start_paused = true)]
     async fn a_refused_client_can_read_the_alert_and_is_closed_after_a_second() {
         let port = TestPort::new(BOUNDS);
@@ -259,11 +259,11 @@ mod tests {
         };
         let (ended, sent) = tokio::join!(handshake, send);
         assert!(ended.is_none() && start.elapsed() < LINGER);
-        // What was read for the handshake, and what the pipe holds, comes on top.
+        // What was read for the handshake, and what the pipe holds, adds to it.
         assert!((LINGER_BYTES..2 * LINGER_BYTES).contains(&sent), "{sent}");
     }
 
-    /// What the service has done for a client that leaves is what counts: the second one made it sign.
+    /// What the service has done for a client that leaves decides: the second one made it sign.
     #[tokio::test]
     async fn a_client_that_leaves_is_counted_by_what_it_has_cost() {
         let port = TestPort::new(BOUNDS);
@@ -274,7 +274,7 @@ mod tests {
 
         let (stream, mut client) = tokio::io::duplex(64 * 1024);
         let leave = async {
-            // Room for the ClientHello alone: the client's own handshake fails when it has sent it.
+            // Room only for the ClientHello: the client's own handshake fails once it has sent it.
             let (hello, mut recorded) = tokio::io::duplex(64 * 1024);
             let mut bytes = vec![0; 4 * 1024];
             let sent = async {

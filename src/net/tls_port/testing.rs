@@ -21,7 +21,7 @@ pub(crate) struct TestPort {
 }
 
 impl TestPort {
-    /// Its handshakes are done on the current runtime.
+    /// Does its handshakes on the current runtime.
     pub(crate) fn new(bounds: HandshakeBounds) -> Self {
         let metrics = Metrics::new(800_000).expect("different names");
         let (loaded, client) = ends();
@@ -29,7 +29,7 @@ impl TestPort {
         Self { tls, metrics, client }
     }
 
-    /// The handshake of the client.
+    /// The client's handshake.
     pub(crate) async fn connect<IO>(&self, stream: IO) -> io::Result<TlsStream<IO>>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -45,7 +45,7 @@ impl TestPort {
     }
 }
 
-/// A port with a new certificate, and a client that trusts it.
+/// A new certificate for a port, and a client that trusts it.
 fn ends() -> (LoadedTls, ClientConnector) {
     let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]).expect("a certificate");
     let folder = tempfile::tempdir().expect("a folder");

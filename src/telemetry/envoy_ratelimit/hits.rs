@@ -1,5 +1,5 @@
-//! The hits of limits, counted with the arithmetic of envoyproxy/ratelimit. Its counters count hits, not decisions, and
-//! overlap: a hit that is near the limit is within it, too.
+//! Counts the hits of limits with the arithmetic of envoyproxy/ratelimit: hits, not decisions. The counters overlap: a
+//! hit near the limit is also within it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,48 +10,46 @@ use parking_lot::Mutex;
 use super::names::{Stats, stat_name};
 use crate::telemetry::metrics::series::{Count, SeriesBinding, SeriesTable};
 
-/// The path of the limits that requests bring.
+/// Path of the limits that requests bring.
 pub(crate) const OVERRIDE_PATH: &str = "override.override";
 
-/// A longer path with values of a request is counted under the path of its rule, so that the memory of a series is
-/// bounded.
+/// A longer path with request values is counted under its rule's path, to bound the memory of a series.
 const MAX_PATH_BYTES: usize = 512;
 
-/// The hits of the rules in force, by the path of the rule.
+/// Hits of the current rules, by rule path.
 #[derive(Debug)]
 pub(crate) struct HitFamilies {
     by_rule: SeriesTable<Box<str>, RuleHits>,
-    /// At most this many paths with values for each rule.
+    /// Maximum paths with values per rule.
     values_per_rule: usize,
 }
 
-/// The hits of new rules.
+/// Hits of new rules.
 pub(crate) struct HitBinding<'f> {
     by_rule: SeriesBinding<'f, Box<str>, RuleHits>,
     values_per_rule: usize,
 }
 
-/// Counts the hits of one rule.
 #[derive(Debug)]
 pub(crate) struct HitMeter {
     hits: Arc<RuleHits>,
     values_per_rule: usize,
 }
 
-/// The hits of the rules with one path.
+/// Hits of the rules with one path.
 #[derive(Debug, Default)]
 struct RuleHits {
-    /// The hits under the path of the rule: all hits, or those that have no place in `by_path`.
+    /// Hits under the rule's path: all of them, or those that do not fit into `by_path`.
     own: HitCounts,
-    /// The hits under paths with values of requests. There are at most `values_per_rule` paths.
+    /// Hits under paths with request values, at most `values_per_rule` paths.
     by_path: Mutex<HashMap<Box<str>, Arc<HitCounts>>>,
 }
 
-/// The counters of one path.
+/// Counters of one path.
 const COUNTERS: [&str; 6] =
     ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"];
 
-/// The hits under one path, in the order of [`COUNTERS`].
+/// Hits under one path, in the order of [`COUNTERS`].
 #[derive(Debug, Default)]
 struct HitCounts([Count; COUNTERS.len()]);
 
@@ -60,12 +58,12 @@ impl HitFamilies {
         Self { by_rule: SeriesTable::default(), values_per_rule }
     }
 
-    /// Starts the hits of new rules. Only one thread may do so at a time.
+    /// Starts counting for new rules. Only one thread may do so at a time.
     pub(crate) fn bind(&self) -> HitBinding<'_> {
         HitBinding { by_rule: self.by_rule.bind(), values_per_rule: self.values_per_rule }
     }
 
-    /// Adds the hits of the rules in force.
+    /// Adds the hits of the current rules.
     pub(crate) fn add_to(&self, stats: &mut Stats) {
         for (path, hits) in self.by_rule.in_force().iter() {
             hits.own.add_to(stats, || stat_name(path));
@@ -77,24 +75,24 @@ impl HitFamilies {
 }
 
 impl HitBinding<'_> {
-    /// The meter of the limits of a rule, and of the limits that requests bring, under [`OVERRIDE_PATH`].
+    /// Returns the meter of a rule's limits, or under [`OVERRIDE_PATH`] that of the limits that requests bring.
     pub(crate) fn meter(&mut self, path: &str) -> HitMeter {
         HitMeter { hits: self.by_rule.counts(path.into()), values_per_rule: self.values_per_rule }
     }
 
-    /// Puts the new rules in force.
+    /// Switches to the new rules.
     pub(crate) fn finish(self) {
         self.by_rule.finish();
     }
 }
 
 impl HitMeter {
-    /// Counts a decided charge. A hit is near its limit when more units than `near_above` are used.
+    /// Counts a decided charge. A hit is near its limit if more than `near_above` units are used.
     pub(crate) fn record(&self, charged: &ChargedLimit<'_>, result: &LimitResult<'_>, near_above: u64) {
         self.with_counts(charged.stat_path, |counts| counts.record(result, near_above));
     }
 
-    /// Counts a charge that was not decided.
+    /// Counts an undecided charge.
     pub(crate) fn record_undecided(&self, charged: &ChargedLimit<'_>) {
         self.with_counts(charged.stat_path, |counts| counts.record_undecided(charged.cost));
     }
@@ -108,7 +106,7 @@ impl HitMeter {
 }
 
 impl RuleHits {
-    /// The counts of a path with values; `None` if it is too long, or if there are too many.
+    /// Returns the counts of a path with values; `None` if it is too long, or there are too many.
     fn of_path(&self, path: &str, values_per_rule: usize) -> Option<Arc<HitCounts>> {
         let mut by_path = self.by_path.lock();
         if let Some(counts) = by_path.get(path) {
@@ -147,7 +145,7 @@ impl HitCounts {
     }
 }
 
-/// The hits of one decision, by kind.
+/// Hits of one decision, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hits {
     total: u64,
@@ -156,7 +154,7 @@ struct Hits {
     within: u64,
 }
 
-/// The count of a limit before a decision, and the cost that was, or would have been, recorded.
+/// A limit's count before a decision, and the cost that was, or would have been, recorded.
 #[derive(Clone, Copy, Debug)]
 struct CountBefore {
     limit: u64,
@@ -174,7 +172,7 @@ impl CountBefore {
         let is_recorded = match (verdict, result.limit.spec.charging) {
             (Verdict::Fits, _) => true,
             // The report shows whether the hit was recorded only if there is a debt. Without one the limit was already
-            // used up.
+            // exhausted.
             (Verdict::Over, Charging::Postpaid) => report.over_by > 0,
             (Verdict::Over, Charging::Prepaid) => false,
         };
@@ -208,19 +206,19 @@ mod tests {
         let cases = [
             // (before, cost, over?, [over, near, within])
             (0, 1, false, [0, 0, 1]),
-            // Up to the threshold is not near it.
+            // At the threshold is not near.
             (15, 1, false, [0, 0, 1]),
             (16, 1, false, [0, 1, 1]),
-            // Across the threshold: the part above it is near.
+            // Across the threshold: the part above is near.
             (10, 8, false, [0, 2, 8]),
             (16, 4, false, [0, 4, 4]),
             // Across the limit: 16 to 20 is near, the rest over.
             (15, 7, true, [2, 4, 0]),
             (18, 7, true, [5, 2, 0]),
-            // Used up before: all of it is over.
+            // Already exhausted: all of it is over.
             (20, 7, true, [7, 0, 0]),
             (25, 1, true, [1, 0, 0]),
-            // A peek is no hit.
+            // A peek is not a hit.
             (20, 0, true, [0, 0, 0]),
             (3, 0, false, [0, 0, 0]),
         ];

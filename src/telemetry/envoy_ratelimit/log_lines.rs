@@ -1,5 +1,5 @@
-//! The lines of the log as `envoyproxy/ratelimit` writes them with `LOG_FORMAT=json`: one JSON object per line with the
-//! keys `@timestamp`, `@message` and `level`, and the fields of the line.
+//! Formats log lines as envoyproxy/ratelimit does with `LOG_FORMAT=json`: one JSON object per line with the keys
+//! `@timestamp`, `@message` and `level`, and the line's fields.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,7 +12,6 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Formats an event as one line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EnvoyRatelimitLines;
 
@@ -38,7 +37,7 @@ where
     }
 }
 
-/// The names of logrus, the log library of `envoyproxy/ratelimit`.
+/// Level names of logrus, envoyproxy/ratelimit's log library.
 fn level_name(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error",
@@ -49,7 +48,7 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// The fields of an event by their keys; the message is one of them.
+/// An event's fields by key, including the message.
 #[derive(Default)]
 struct Fields(Map<String, Value>);
 

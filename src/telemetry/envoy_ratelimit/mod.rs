@@ -1,7 +1,6 @@
-//! What the service exports like envoyproxy/ratelimit, beside its own metrics and log: the hits of limits and the
-//! response times, their dotted names and families, statsd, and the lines of the log. What is counted at a request or a
-//! decision is counted by one call of a `HitMeter` or of a `DurationMeter`. The variables of envoyproxy/ratelimit are
-//! translated in `src/envoy_ratelimit`.
+//! Exports what envoyproxy/ratelimit exports, in addition to the service's own metrics and log: hits of limits,
+//! response times, their dotted names and families, statsd, and log lines. A request or decision is counted by one call
+//! of a `HitMeter` or a `DurationMeter`. `src/envoy_ratelimit` translates the environment variables.
 
 mod hits;
 mod log_lines;

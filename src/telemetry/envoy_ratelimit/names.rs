@@ -1,5 +1,5 @@
-//! The numbers of the service that envoyproxy/ratelimit shows, too: under its dotted names, which statsd gets, and as
-//! the families and labels of Prometheus to which its default mapping translates these names.
+//! Names the counts that envoyproxy/ratelimit also exports: dotted names for statsd, and the Prometheus families and
+//! labels to which its default mapping translates them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use store::deny_cache::DenyCacheStats;
 use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::metrics::family::{ReadFamily, add_series, empty_family, metric_name};
 
-/// The value of one metric under its dotted name.
+/// A metric's value under its dotted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Stat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatKind {
-    /// The sum since the start.
+    /// Total since the start.
     Counter,
     Gauge,
 }
@@ -30,7 +30,7 @@ pub enum StatKind {
 #[derive(Debug, Default)]
 pub(crate) struct Stats(pub(crate) Vec<Stat>);
 
-/// What the service counts for itself and envoyproxy/ratelimit counts, too.
+/// The service's own counts that envoyproxy/ratelimit also has.
 pub(crate) struct OwnCounts {
     pub(crate) shadowed_requests: u64,
     /// In the order of [`RequestFailure::ALL`].
@@ -65,7 +65,7 @@ impl Stats {
         }
     }
 
-    /// Adds a counter. Like in envoyproxy/ratelimit, it exists from its first count on.
+    /// Adds a counter. As in envoyproxy/ratelimit, it exists from its first count on.
     pub(crate) fn counter(&mut self, name: impl Into<String>, value: u64) {
         if value > 0 {
             self.0.push(Stat { name: name.into(), kind: StatKind::Counter, value });
@@ -77,7 +77,7 @@ impl Stats {
     }
 }
 
-/// The name that envoyproxy/ratelimit has for the reason of a failure.
+/// Returns envoyproxy/ratelimit's name for a failure.
 fn error_type(failure: RequestFailure) -> &'static str {
     match failure {
         RequestFailure::Store => "redis_error",
@@ -91,17 +91,17 @@ fn error_type(failure: RequestFailure) -> &'static str {
     }
 }
 
-/// An address of IPv4. Any four groups of one to three digits count as one.
+/// An IPv4 address. Any four groups of one to three digits count as one.
 static ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}").expect("the pattern is a constant"));
 
-/// A path as it stands in a dotted name: without the separators of statsd, and an address of IPv4 is one level.
+/// Returns a path as part of a dotted name: without statsd's separators, and with an IPv4 address as one level.
 pub(crate) fn stat_name(path: &str) -> String {
     let path = path.replace([':', '|'], "_");
     ADDRESS.replace_all(&path, |address: &Captures<'_>| address[0].replace('.', "_")).into_owned()
 }
 
-/// The families with fixed names.
+/// Families with fixed names.
 pub(crate) const FAMILIES: [ReadFamily; 17] = [
     ReadFamily::counter(
         "ratelimit_service_rate_limit_total_hits",
@@ -140,15 +140,15 @@ pub(crate) const FAMILIES: [ReadFamily; 17] = [
     ),
 ];
 
-/// The prefix of the dotted names of a rule's counters.
+/// Prefix of the dotted names of a rule's counters.
 const RULE_PREFIX: &str = "ratelimit.service.rate_limit.";
-/// The counters of rules that the mapping knows. Others keep their dotted names, with underscores.
+/// Counters of rules in the mapping. All others keep their dotted names, with underscores.
 const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"];
 
-/// The labels of a series.
+/// Labels of a series.
 type Labels<'s> = Vec<(&'static str, &'s str)>;
 
-/// The values as families. Series with the same labels are summed.
+/// Converts the values to families. Series with equal labels are summed.
 pub(crate) fn families(stats: &[Stat]) -> Vec<MetricFamily> {
     let mut by_family = BTreeMap::new();
     for stat in stats {
@@ -168,7 +168,7 @@ pub(crate) fn families(stats: &[Stat]) -> Vec<MetricFamily> {
     families
 }
 
-/// A family without series. `kind` is that of a family that the mapping does not know.
+/// Returns a family without series. `kind` is used for families that are not in the mapping.
 fn family_named(name: &str, kind: StatKind) -> MetricFamily {
     if let Some(known) = FAMILIES.iter().find(|known| known.name == name) {
         return known.empty();
@@ -180,7 +180,7 @@ fn family_named(name: &str, kind: StatKind) -> MetricFamily {
     empty_family(name, kind, "A metric of envoyproxy/ratelimit that its mapping does not know")
 }
 
-/// The family and the labels of a dotted name.
+/// Returns the family and labels of a dotted name.
 fn mapped(name: &str) -> (Cow<'_, str>, Labels<'_>) {
     if let Some(found) = name.strip_prefix(RULE_PREFIX).and_then(mapped_rule) {
         return found;
@@ -195,14 +195,14 @@ fn mapped(name: &str) -> (Cow<'_, str>, Labels<'_>) {
     (Cow::Owned(metric_name(name)), Vec::new())
 }
 
-/// The first level of a path is the domain, the next two are keys; deeper levels have no label.
+/// The first level of a path is the domain, the next two are keys; deeper levels do not become labels.
 fn mapped_rule(below: &str) -> Option<(Cow<'_, str>, Labels<'_>)> {
     let (path, counter) = below.rsplit_once('.')?;
     let at = RULE_COUNTERS.iter().position(|known| *known == counter)?;
     let mut levels = path.split('.');
     let mut labels = vec![("domain", levels.next()?), ("key1", levels.next()?)];
     labels.extend(levels.next().map(|key2| ("key2", key2)));
-    // The same order as in `RULE_COUNTERS`: a test compares them.
+    // In the order of `RULE_COUNTERS`: a test compares them.
     Some((Cow::Borrowed(FAMILIES[at].name), labels))
 }
 
@@ -219,7 +219,7 @@ mod tests {
             ("a_1.2.3.4.5", "a_1_2_3_4.5"),
             ("shop/eu:1.x|y=z#t,u", "shop/eu_1.x_y=z#t,u"),
             ("d.ip_2001:db8::1", "d.ip_2001_db8__1"),
-            // No addresses.
+            // Not addresses.
             ("v1.2.path", "v1.2.path"),
             ("a_1.2.3", "a_1.2.3"),
             ("api.example.com", "api.example.com"),

@@ -1,4 +1,4 @@
-//! Takes the durations of calls: in seconds, and in the other forms in which envoyproxy/ratelimit exports some.
+//! Records call durations: in seconds, and in the other forms in which envoyproxy/ratelimit exports some of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use strum::IntoStaticStr;
 
 use super::statsd::{Timing, TimingQueue};
 
-/// Takes the durations of one kind of call.
+/// Records the durations of one kind of call.
 #[derive(Clone, Debug)]
 pub(crate) struct DurationMeter {
     pub(crate) seconds: Histogram,
@@ -16,7 +16,7 @@ pub(crate) struct DurationMeter {
     pub(crate) others: Option<Arc<OtherForms>>,
 }
 
-/// The forms of a duration that only some settings ask for.
+/// Forms of a duration that only some settings require.
 #[derive(Debug)]
 pub(crate) struct OtherForms {
     pub(crate) method: GrpcMethod,
@@ -24,16 +24,16 @@ pub(crate) struct OtherForms {
     pub(crate) timings: Option<TimingQueue>,
 }
 
-/// The calls that envoyproxy/ratelimit times.
+/// Calls that envoyproxy/ratelimit times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub(crate) enum GrpcMethod {
     ShouldRateLimit,
-    /// The method of the health service.
+    /// The health service's method.
     Check,
 }
 
 impl DurationMeter {
-    /// Takes the durations of calls that envoyproxy/ratelimit does not time.
+    /// For calls that envoyproxy/ratelimit does not time.
     pub(crate) fn new(seconds: Histogram) -> Self {
         Self { seconds, others: None }
     }
@@ -58,7 +58,7 @@ impl OtherForms {
     fn observe(&self, took: Duration) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         if let Some(milliseconds) = &self.milliseconds {
-            // Durations of calls are far below 2^53 ms.
+            // Call durations are far below 2^53 ms.
             milliseconds.observe(took_ms as f64);
         }
         if let Some(timings) = &self.timings {

@@ -1,5 +1,5 @@
-//! The durations of gRPC calls as envoyproxy/ratelimit exports them: a histogram with its buckets, in seconds or in
-//! milliseconds, and for statsd each duration by itself.
+//! Exports gRPC call durations as envoyproxy/ratelimit does: a histogram with its buckets, in seconds or milliseconds,
+//! and each single duration for statsd.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ pub(crate) const RESPONSE_TIME: ReadFamily = ReadFamily::histogram(
     "Duration of calls by gRPC method; in milliseconds if metrics.response_time says so",
 );
 
-/// The upper bounds of the buckets, in seconds or in milliseconds. The histogram of our own has each of them, too.
+/// Upper bounds of the buckets, in seconds or milliseconds. The service's own histogram also has all of them.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The unit of the histogram. Its name is the same for both.
+/// Unit of the histogram, whose name is the same for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum ResponseTimeUnit {
     #[default]
     Seconds,
-    /// Whole milliseconds, cut off.
+    /// Whole milliseconds, truncated.
     Milliseconds,
 }
 
-/// The durations of every method.
+/// Durations of every method.
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {
     /// In the order of [`GrpcMethod::ALL`].
@@ -39,7 +39,7 @@ pub(crate) struct ResponseTimes {
 }
 
 impl ResponseTimes {
-    /// `decisions` takes the seconds of `ShouldRateLimit`.
+    /// `decisions`: the seconds of `ShouldRateLimit`.
     pub(crate) fn new(
         decisions: Histogram,
         unit: ResponseTimeUnit,

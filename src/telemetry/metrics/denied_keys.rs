@@ -1,6 +1,5 @@
-//! The keys that a worker denies, and the requests that meet no limit, counted between two readings. Only the denied
-//! path comes by here. Each worker counts by itself, under a lock that no other worker takes: only the sampler of the
-//! console takes it, once a second.
+//! Counts, between two readings, the keys that a worker denies and its requests without a limit. Only the denied path
+//! gets here. Each worker counts under its own lock, which is shared only with the console's sampler, once a second.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,57 +11,57 @@ use parking_lot::Mutex;
 
 use super::limit_counts::LimitCounts;
 
-/// Limits whose keys a worker counts between two readings.
+/// Maximum limits whose keys a worker counts between two readings.
 const MOST_LIMITS: usize = 32;
-/// Keys of a limit that have a place.
+/// Maximum keys per limit.
 const KEYS: usize = 32;
-/// Kinds of requests without a limit that have a place.
+/// Maximum kinds of requests without a limit.
 const SHAPES: usize = 64;
-/// Unknown domains that have a place.
+/// Maximum unknown domains.
 const DOMAINS: usize = 16;
-/// One of this many requests without a limit is looked at, on average.
+/// On average, one in this many requests without a limit is sampled.
 pub const LOOKED_AT: u32 = 16;
-/// Names of unknown domains are cut at this many characters.
+/// Longer names of unknown domains are cut.
 const DOMAIN_CHARS: usize = 64;
 
-/// What a worker counts. Clones share it. The default counts nothing: nobody reads it.
+/// Counts of a worker. Clones share them. The default counts nothing, for when nobody reads it.
 #[derive(Clone, Debug, Default)]
 pub struct DeniedKeys(Option<Arc<WorkerKeys>>);
 
 #[derive(Debug, Default)]
 pub(super) struct WorkerKeys {
     counted: Mutex<CountedKeys>,
-    /// Requests that met no limit: for domains with rules, and for unknown domains.
+    /// Requests without a limit, of domains with rules and of unknown domains.
     without_limit: SomeOf,
     unknown_domain: SomeOf,
 }
 
-/// Takes one of [`LOOKED_AT`] requests on average, the first one included: it has the number of requests until the next
-/// one is taken. The distances vary, so that requests that come in turns are all taken. Only one worker counts here.
+/// Samples one in [`LOOKED_AT`] requests on average, including the first: holds the number of requests until the next
+/// sample. The distances vary, so that no regular pattern of requests is missed. Only one worker counts here.
 #[derive(Debug, Default)]
 struct SomeOf(AtomicU32);
 
 impl SomeOf {
     fn take_next(&self) -> bool {
         let left = self.0.load(Ordering::Relaxed);
-        // The mean of the random numbers, and the request that is taken, make LOOKED_AT.
+        // The mean of the random values, plus the sampled request, is LOOKED_AT.
         let next = if left > 0 { left - 1 } else { fastrand::u32(..2 * LOOKED_AT - 1) };
         self.0.store(next, Ordering::Relaxed);
         left == 0
     }
 }
 
-/// The counts of one worker since the last reading.
+/// Counts of one worker since the last reading.
 #[derive(Debug, Default)]
 pub struct CountedKeys {
     pub limits: Vec<DeniedByLimit>,
-    /// Requests that met no limit, as `domain: key, key`, each for [`LOOKED_AT`] requests.
+    /// Requests without a limit, as `domain: key, key`, each standing for [`LOOKED_AT`] requests.
     pub without_limit: SpaceSaving<SHAPES>,
-    /// The same, of domains that have no rules.
+    /// The same for domains without rules.
     pub unknown_domains: SpaceSaving<DOMAINS>,
 }
 
-/// The denied keys of the limits with the same labels.
+/// Denied keys of the limits with the same labels.
 #[derive(Debug)]
 pub struct DeniedByLimit {
     pub limit: LimitRef,
@@ -74,9 +73,9 @@ pub struct DeniedByLimit {
 pub struct DeniedCharge {
     /// The kernel that decided.
     pub kernel: Kernel,
-    /// The number that decided: of the rule, of a tier, or of a row of the exceptions.
+    /// The limit that decided: of the rule, of a tier, or of an exception.
     pub requests_per_unit: u64,
-    /// The kernel of the limit as the rules have it, without tiers and exceptions.
+    /// The kernel of the rule's limit, without tiers and exceptions.
     pub rule: Quantity,
 }
 
@@ -105,7 +104,7 @@ impl DeniedByLimit {
 }
 
 impl DeniedKeys {
-    /// Counts a charge that is over its limit. `rule`: the kernel of the limit as the rules have it.
+    /// Counts a charge over its limit. `rule`: the kernel of the rule's limit.
     pub(super) fn count(
         &self,
         counts: &Arc<LimitCounts>,
@@ -120,7 +119,7 @@ impl DeniedKeys {
         worker.counted.lock().count(counts, key, charge);
     }
 
-    /// Counts a request that met no limit. `is_known`: whether its domain has rules.
+    /// Counts a request without a limit. `is_known`: `true` if its domain has rules.
     pub(crate) fn count_without_limit(&self, request: &Request, is_known: bool) {
         let Some(worker) = &self.0 else { return };
         // Only this worker counts here.
@@ -157,12 +156,11 @@ impl CountedKeys {
     }
 }
 
-/// The workers that count.
 #[derive(Debug, Default)]
 pub(super) struct CountingWorkers(Mutex<Vec<Weak<WorkerKeys>>>);
 
 impl CountingWorkers {
-    /// Counts for one worker.
+    /// Returns counts for one worker.
     pub(super) fn add(&self) -> DeniedKeys {
         let worker = Arc::<WorkerKeys>::default();
         let mut workers = self.0.lock();
@@ -171,7 +169,7 @@ impl CountingWorkers {
         DeniedKeys(Some(worker))
     }
 
-    /// What each worker has counted since the last call.
+    /// Takes what each worker has counted since the last call.
     pub(super) fn take(&self) -> Vec<CountedKeys> {
         let workers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         workers.iter().map(|worker| std::mem::take(&mut *worker.counted.lock())).collect()

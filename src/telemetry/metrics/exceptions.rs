@@ -1,4 +1,4 @@
-//! The exceptions in force, the results of their loads, and the requests that they change.
+//! Metrics of exceptions: the current ones, their loads, and the requests that they change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::family::{ReadFamily, add_series, counters};
 use super::options::PulledStats;
 use super::series::{Count, SeriesTable};
 
-/// Where exceptions come from, as a label.
+/// Origin of the exceptions, as a label.
 const FILE: &str = "file";
 
 const AGE: ReadFamily = ReadFamily::gauge(
@@ -25,7 +25,7 @@ const REQUESTS: ReadFamily = ReadFamily::counter(
 const UNKNOWN_TIERS: ReadFamily =
     ReadFamily::counter("ratelimitd_unknown_tier_total", "Requests with a tier that a limit does not have");
 
-/// The numbers of one domain.
+/// Counts of one domain.
 #[derive(Debug, Default)]
 pub struct ExceptionCounts {
     /// In the order of [`ExceptionKind::all`].
@@ -34,7 +34,7 @@ pub struct ExceptionCounts {
 }
 
 impl ExceptionCounts {
-    /// Counts a request once for each kind, whatever the number of its limits is.
+    /// Counts a request once per kind, however many limits it has.
     pub(super) fn record(&self, derivations: &[Derivation]) {
         let steps = || derivations.iter().flat_map(|derivation| &derivation.steps);
         for (kind, count) in ExceptionKind::all().zip(&self.requests) {
@@ -58,7 +58,7 @@ pub(crate) struct ExceptionFamilies {
 impl ExceptionFamilies {
     pub(super) const READ: [ReadFamily; 2] = [REQUESTS, UNKNOWN_TIERS];
 
-    /// `age_seconds`: the time since the rows in force were known to be those of the files; `None` without exceptions.
+    /// `age_seconds`: time since the current exceptions last matched the files; `None` without exceptions.
     pub(super) fn new(registry: &Registry, age_seconds: Option<PulledStats<u64>>) -> Result<Self> {
         let rows = IntGaugeVec::new(
             Opts::new(
@@ -93,7 +93,7 @@ impl ExceptionFamilies {
         counts
     }
 
-    /// Counts a successful load; `kinds` has the rows of each kind.
+    /// Counts a successful load; `kinds` has the number of exceptions of each kind.
     pub(crate) fn loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
         self.loads.with_label_values(&[FILE, "success"]).inc();
         for (kind, rows) in kinds {
@@ -101,18 +101,18 @@ impl ExceptionFamilies {
         }
     }
 
-    /// The requests that rows of this kind have changed so far.
+    /// Requests that exceptions of this kind have changed so far.
     pub(super) fn requests(&self, kind: ExceptionKind) -> u64 {
         let domains = self.domains.in_force();
         domains.values().map(|counts| counts.requests[kind as usize].get()).sum()
     }
 
-    /// Counts a load that failed.
+    /// Counts a failed load.
     pub(crate) fn failed(&self) {
         self.loads.with_label_values(&[FILE, "failure"]).inc();
     }
 
-    /// Reads the series of the domains that have met an exception.
+    /// Reads the series of the domains that have used an exception.
     pub(super) fn read_families(&self) -> Vec<MetricFamily> {
         let (mut requests, mut unknown_tiers) = (REQUESTS.empty(), UNKNOWN_TIERS.empty());
         for (domain, counts) in self.domains.in_force().iter() {

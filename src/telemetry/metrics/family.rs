@@ -1,4 +1,4 @@
-//! The families in the registry: those whose series count by themselves, and those that are read at each scrape.
+//! Families in the registry: with series that count themselves, or that are read at each scrape.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -28,23 +28,21 @@ pub(super) fn counters(
     Ok(counters)
 }
 
-/// Counters by the cases of an enum, whose names are the values of the last label. Clones share the numbers.
+/// Counters by the variants of an enum, whose names are the values of the last label. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct CountersBy<E> {
-    /// In the order of the cases.
+    /// In the order of the variants.
     each: Vec<IntCounter>,
     cases: PhantomData<E>,
 }
 
 impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
-    /// Every series exists from the start, so that the first count is an increase. `labels`: the values of the other
-    /// labels.
+    /// Creates every series immediately, so that the first count is an increase. `labels`: values of the other labels.
     pub(super) fn new(family: &IntCounterVec, labels: &[&str]) -> Self {
         let counter = |case: &E| family.with_label_values(&[labels, &[(*case).into()]].concat());
         Self { each: E::VARIANTS.iter().map(counter).collect(), cases: PhantomData }
     }
 
-    /// Counts one of this case.
     pub fn count(&self, case: E) {
         self.counter(case).inc();
     }
@@ -55,7 +53,7 @@ impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
     }
 }
 
-/// How a load of files ended.
+/// Result of a load of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum LoadResult {
@@ -73,7 +71,7 @@ pub(super) fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGa
 pub(super) const STORE_DURATIONS: [f64; 15] =
     [50e-6, 100e-6, 200e-6, 500e-6, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
-/// The same, and the bounds of envoyproxy/ratelimit, whose histogram is read from ours.
+/// The same, and the bounds of envoyproxy/ratelimit, whose histogram is read from this one.
 pub(crate) const REQUEST_DURATIONS: [f64; 20] = [
     50e-6, 100e-6, 200e-6, 500e-6, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
@@ -86,15 +84,15 @@ pub(super) fn durations(registry: &Registry, options: HistogramOpts, label: &str
     Ok(durations)
 }
 
-/// The counts of a histogram of seconds.
+/// Counts of a histogram of seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DurationBuckets {
     pub calls: u64,
-    /// The upper bound of each bucket in seconds, with the number of calls up to it.
+    /// Each bucket's upper bound in seconds, with the calls up to it.
     pub up_to: Vec<(f64, u64)>,
 }
 
-/// The sum of histograms with the same buckets.
+/// Sums histograms with equal buckets.
 pub(super) fn duration_buckets<'h>(histograms: impl IntoIterator<Item = &'h Histogram>) -> DurationBuckets {
     let mut sum = DurationBuckets::default();
     for histogram in histograms {
@@ -133,12 +131,12 @@ impl ReadFamily {
         Self { name, kind: MetricType::HISTOGRAM, help }
     }
 
-    /// The family, without series.
+    /// The family without series.
     pub(crate) fn empty(self) -> MetricFamily {
         empty_family(self.name, self.kind, self.help)
     }
 
-    /// Registers the family with one series. Its labels are constant.
+    /// Registers the family with one series, whose labels are constant.
     pub(super) fn register(
         self,
         registry: &Registry,
@@ -153,7 +151,7 @@ impl ReadFamily {
         register_read(registry, &[self], read)
     }
 
-    /// What the text of a family begins with.
+    /// Start of a family's exposition text.
     pub(super) fn head(self) -> String {
         let kind = format!("{:?}", self.kind).to_lowercase();
         format!("# HELP {name} {help}\n# TYPE {name} {kind}\n", name = self.name, help = self.help)
@@ -171,7 +169,7 @@ pub(crate) fn empty_family(name: &str, kind: MetricType, help: &str) -> MetricFa
 /// Adds a series to a family of counters or gauges.
 pub(crate) fn add_series(family: &mut MetricFamily, labels: &[(&str, &str)], value: u64) {
     let mut metric = Metric::from_label(label_pairs(labels));
-    // The exposition format has floats only; integers are exact up to 2^53.
+    // The exposition format has only floats; integers are exact up to 2^53.
     let value = value as f64;
     if family.get_field_type() == MetricType::COUNTER {
         let mut counter = proto::Counter::default();
@@ -185,7 +183,7 @@ pub(crate) fn add_series(family: &mut MetricFamily, labels: &[(&str, &str)], val
     family.mut_metric().push(metric);
 }
 
-/// Labels in the given order, which the text keeps.
+/// Labels in the given order, which is kept in the output.
 pub(crate) fn label_pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
     let pair = |&(name, value): &(&str, &str)| {
         let mut pair = LabelPair::default();
@@ -196,7 +194,7 @@ pub(crate) fn label_pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
     labels.iter().map(pair).collect()
 }
 
-/// Text as the name of a metric or of a label.
+/// Turns a string into the name of a metric or label.
 pub(crate) fn metric_name(text: &str) -> String {
     text.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_")
 }

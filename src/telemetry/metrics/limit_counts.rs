@@ -1,5 +1,5 @@
-//! The numbers of the limits with the same labels: outcomes, answers by failure policy, announcements, the checks and
-//! charges of limits that reserve, and what settles book.
+//! Counts of the limits with the same labels: outcomes, answers by failure policy, announcements, the checks and
+//! charges of limits that reserve, and settles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use engine::{Announced, FailurePolicy, LimitSpec, ReserveKind, Settle, SettleRes
 
 use super::series::Count;
 
-/// The share of checks and charges says nothing before this many charges.
+/// With fewer charges, the ratio of checks to charges is meaningless.
 const MIN_CHARGES: u64 = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ pub(super) struct LimitLabels {
     pub(super) rule: Arc<str>,
 }
 
-/// The numbers of the limits with the same labels.
+/// Counts of the limits with the same labels.
 #[derive(Debug, Default)]
 pub(super) struct LimitCounts {
     pub(super) ok: Count,
@@ -31,11 +31,11 @@ pub(super) struct LimitCounts {
     announced: [CountInUse; Announced::ALL.len()],
     /// In the order of [`ReserveKind::ALL`].
     reserved: [CountInUse; ReserveKind::ALL.len()],
-    /// Whether the log was told that charges lack checks.
+    /// `true` once missing checks have been logged.
     is_told: AtomicBool,
 }
 
-/// A count with a series from the time on when such a limit is in force.
+/// A count whose series exists once the rules have such a limit.
 #[derive(Debug, Default)]
 struct CountInUse {
     is_in_use: AtomicBool,
@@ -43,12 +43,12 @@ struct CountInUse {
 }
 
 impl LimitCounts {
-    /// A limit with these numbers has this failure policy.
+    /// Starts the series of a failure policy.
     pub(super) fn use_policy(&self, policy: FailurePolicy) {
         self.by_policy[policy as usize].put_in_use();
     }
 
-    /// A limit with these numbers is of this kind.
+    /// Starts the series that a limit of this kind has.
     pub(super) fn use_spec(&self, spec: &LimitSpec) {
         if spec.is_announced() {
             self.announced.iter().for_each(CountInUse::put_in_use);
@@ -66,8 +66,8 @@ impl LimitCounts {
         self.announced[announced as usize].count.add(1);
     }
 
-    /// Counts a check or a charge. Returns true once: when the charges are more than twice the checks. Each charge
-    /// without a check gives reserved units back that no check took, so the limit does not hold.
+    /// Counts a check or a charge. Returns `true` once: when the charges exceed twice the checks. Each charge without a
+    /// check returns reserved units that no check took, so the limit does not hold.
     pub(super) fn record_reserve(&self, kind: ReserveKind) -> bool {
         self.reserved[kind as usize].count.add(1);
         if kind == ReserveKind::Check {
@@ -79,7 +79,7 @@ impl LimitCounts {
         lacks_checks && !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether the limits have met a request.
+    /// `true` once the limits have been used.
     pub(super) fn is_used(&self) -> bool {
         self.outcomes().iter().any(|&(_, count)| count > 0)
     }
@@ -122,17 +122,18 @@ fn in_use(
     in_use.map(|(name, counted)| (name, counted.count.get()))
 }
 
-/// The settles of the limits with the same labels.
+/// Settles of the limits with the same labels.
 #[derive(Debug, Default)]
 pub(super) struct SettleCounts {
     /// In the order of [`SettleResult`].
     results: [Count; 5],
-    /// Estimated, and of the real cost.
+    /// Estimated and real cost.
     units: [Count; 2],
 }
 
 impl SettleCounts {
-    /// Counts a settle; `None` is one without an answer. Its units are counted if both numbers are known, and booked.
+    /// Counts a settle; `None` if it was not answered. Its units are counted if both costs are known and it was
+    /// recorded.
     pub(super) fn record(&self, settle: Option<&Settle>) {
         let result = settle.map_or(SettleResult::Lost, |settle| settle.result);
         self.results[result as usize].add(1);
@@ -144,7 +145,7 @@ impl SettleCounts {
         }
     }
 
-    /// Whether the limits have settled.
+    /// `true` once the limits have been settled.
     pub(super) fn is_used(&self) -> bool {
         self.results.iter().any(|count| count.get() > 0)
     }

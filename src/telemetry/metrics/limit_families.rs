@@ -1,4 +1,4 @@
-//! The series of limits: makes the meters of new rules, and shows the outcomes that they count.
+//! Series of limits: creates the meters of new rules, and exports the outcomes that they count.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::requests::RequestResult;
 use super::series::{Series, SeriesBinding, SeriesTable};
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
 
-/// The domain and rule label of limits that a request overrides.
+/// Domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
 
 const DECISIONS: ReadFamily =
@@ -81,7 +81,7 @@ impl LimitFamilies {
         })
     }
 
-    /// `exceptions`: the counts of the domains.
+    /// `exceptions`: counts of the domains.
     pub(super) fn bind(
         &self,
         rules: &RuleSet,
@@ -109,7 +109,7 @@ impl LimitFamilies {
         }
     }
 
-    /// Reads the series of the limits that have met a request, or a settle.
+    /// Reads the series of the limits that have been used or settled.
     pub(super) fn read_families(&self) -> Vec<MetricFamily> {
         let (limits, settles) = (self.decisions.in_force(), self.settles.in_force());
         let used: Vec<_> = limits.iter().filter(|(_, counts)| counts.is_used()).collect();
@@ -132,7 +132,7 @@ impl LimitFamilies {
         self.without_limit.get()
     }
 
-    /// The number of requests that were admitted only because of `shadow_mode`.
+    /// Requests admitted only because of `shadow_mode`.
     pub(super) fn shadowed(&self) -> u64 {
         self.shadowed.get()
     }
@@ -149,13 +149,13 @@ where
     V: IntoIterator<Item = (&'static str, u64)>,
 {
     let mut family = family.empty();
-    // First the first value of each limit, then the second one: the registry has little to sort.
+    // The first value of each limit, then the second, and so on: the registry then has little to sort.
     for place in 0.. {
         let before = family.get_metric().len();
         for (LimitLabels { domain, rule }, counts) in limits.iter().copied() {
             if let Some((value, count)) = values(counts).into_iter().nth(place) {
                 let mut labels = [("domain", &**domain), ("rule", rule), (label, value)];
-                // As the registry sorts those of the other families.
+                // Sorted as the registry sorts labels in other families.
                 labels.sort_unstable();
                 add_series(&mut family, &labels, count);
             }

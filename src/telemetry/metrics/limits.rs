@@ -1,6 +1,5 @@
-//! What a decision counts, for each of its limits: the outcome, and the answers by failure policy. The hits, which
-//! envoyproxy/ratelimit counts, are counted in `envoy_ratelimit/`. `limit_families` makes the meters and shows the
-//! counts of `limit_counts`.
+//! Counts a decision for each of its limits: the outcome, and answers by failure policy. `envoy_ratelimit/` counts the
+//! hits that envoyproxy/ratelimit counts. `limit_families` creates the meters and exports `limit_counts`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +17,12 @@ use super::limit_counts::{LimitCounts, SettleCounts};
 use super::requests::RequestResult;
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
-/// The counters of every limit of one rule set, looked up once when the rules come into force.
+/// Counters of every limit of a rule set, looked up once when the rules are applied.
 #[derive(Debug)]
 pub struct LimitMeters {
     /// By `LimitId`; the last one is for per-request overrides. `None` for unlimited rules, which are not counted.
     pub(super) each: Vec<Option<Meter>>,
-    /// By the name of the domain.
+    /// By domain name.
     pub(super) exceptions: HashMap<Arc<str>, Arc<ExceptionCounts>>,
     pub(super) shadowed: IntCounter,
     pub(super) results: CountersBy<RequestResult>,
@@ -34,7 +33,7 @@ pub struct LimitMeters {
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) counts: Arc<LimitCounts>,
-    /// The kernel of the limit as the rules have it; [`Quantity::Unlimited`] for limits in requests.
+    /// The kernel of the rule's limit; [`Quantity::Unlimited`] for limits in requests.
     pub(super) rule: Quantity,
     pub(super) policy: FailurePolicy,
     pub(super) hits: HitMeter,
@@ -43,8 +42,8 @@ pub(super) struct Meter {
 }
 
 impl LimitMeters {
-    /// Counts a decision, once for its request and once for each of its charges. A settle is no hit of its limit, and
-    /// has numbers of its own. The keys of charges over their limit are counted in `denied`.
+    /// Counts a decision, once for its request and once per charge. A settle is not a hit of its limit, and is counted
+    /// separately. Keys of charges over their limit are counted in `denied`.
     pub fn record(&self, decision: &Decision, denied: &DeniedKeys) {
         if decision.shadowed {
             self.shadowed.inc();
@@ -78,7 +77,7 @@ impl LimitMeters {
         });
     }
 
-    /// Counts a request that meets no limit. `is_known`: whether its domain has rules.
+    /// Counts a request without a limit. `is_known`: `true` if its domain has rules.
     pub fn record_without_limit(&self, is_known: bool) {
         self.results.count(RequestResult::Ok);
         if is_known {
@@ -87,7 +86,7 @@ impl LimitMeters {
     }
 
     /// Counts a request that fails because the store did not answer: an error for each of its limits, and an answer by
-    /// policy for the limits with the policy `error`, which made the request fail.
+    /// policy for those with the policy `error`, which made it fail.
     pub fn record_failure(&self, plan: &Plan) {
         for charged in plan.charged() {
             let Some(meter) = self.meter(charged.limit) else { continue };
@@ -105,7 +104,7 @@ impl LimitMeters {
         }
     }
 
-    /// Counts a request for which exceptions or tiers have changed limits.
+    /// Counts a request whose limits exceptions or tiers have changed.
     pub fn record_exceptions(&self, domain: &str, derivations: &[Derivation]) {
         if let Some(counts) = self.exceptions.get(domain) {
             counts.record(derivations);
@@ -116,10 +115,10 @@ impl LimitMeters {
         self.each.get(limit.id.0 as usize)?.as_ref()
     }
 
-    /// The limit is nearly used up when more units than this are used.
+    /// The limit is nearly exhausted if more units than this are used.
     fn near_above(&self, limit: &Limit) -> u64 {
         let (capacity, share) = (limit.spec.capacity(), u64::from(self.near_limit_ppm));
-        // Millions and the rest apart: their product fits.
+        // Splits off the millions, so that the product fits.
         (capacity / 1_000_000).saturating_mul(share).saturating_add(capacity % 1_000_000 * share / 1_000_000)
     }
 }
@@ -136,7 +135,7 @@ fn warn_of_unchecked_charges(charged: &ChargedLimit<'_>) {
 }
 
 impl Meter {
-    /// Returns whether a failure policy decided.
+    /// Returns `true` if a failure policy decided.
     fn record(&self, result: &LimitResult<'_>, near_above: u64) -> bool {
         let outcome = result.outcome;
         let is_by_policy = matches!(outcome.decided_by, DecidedBy::Policy(_));
@@ -145,7 +144,7 @@ impl Meter {
         let count = match outcome.verdict {
             Verdict::Over if result.never_denies() => &counts.shadow,
             Verdict::Over => &counts.over_limit,
-            // The remaining units of a policy's answer are not those of the limit.
+            // The remaining units in a policy's answer are not the limit's.
             Verdict::Fits if used > near_above && !is_by_policy => &counts.near_limit,
             Verdict::Fits => &counts.ok,
         };

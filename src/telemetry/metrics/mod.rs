@@ -1,8 +1,7 @@
-//! Every metric's name, help and labels. Injected, no globals. Label values come from the rule files, from the settings
-//! and from constants here, so these bound the number of series; only the metrics of envoyproxy/ratelimit have values
-//! of requests, where a rule asks for them, and a bounded number. A meter holds handles that were looked up beforehand:
-//! counting is a few atomic additions. Series of which there may be many are counted in `series.rs`, and read by the
-//! registry at each scrape.
+//! All metrics: names, help and labels. Injected, no globals. Label values come from rule files, settings and constants
+//! here, which bounds the number of series; only the metrics of envoyproxy/ratelimit have a bounded number of request
+//! values, if a rule asks for them. Meters hold handles: counting is a few atomic additions. Potentially many series
+//! are counted in `series.rs`, and read at each scrape.
 
 mod denied_keys;
 mod exceptions;
@@ -53,7 +52,7 @@ pub use rule_loads::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use sample::{LimitReading, LimitsInForce, MetricsSample};
 pub use stores::{BatchMeter, StoreMeter};
 
-/// The families of which the registry reads many series at each scrape.
+/// Families of which the registry reads many series at each scrape.
 const READ_AT_SCRAPE: [&[ReadFamily]; 4] =
     [&LimitFamilies::READ, &ExceptionFamilies::READ, &[RESPONSE_TIME], &envoy_ratelimit::FAMILIES];
 
@@ -68,11 +67,11 @@ const LOST_LOG_LINES: ReadFamily = ReadFamily::counter(
     "Log lines that were not written: the log is full, its reader is gone or too slow",
 );
 
-/// All metrics of one process. Clones share the same numbers.
+/// All metrics of a process. Clones share the counts.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
-    /// The number of labels that every series has.
+    /// Number of labels common to every series.
     tags: usize,
     pub(crate) families: Arc<Families>,
 }
@@ -103,11 +102,11 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics. `near_limit_ppm` is the share of a limit, in millionths, above which a hit counts as near
-    /// it; all else is by default.
+    /// Registers all metrics. `near_limit_ppm`: share of a limit, in millionths, above which a hit counts as near it;
+    /// everything else is the default.
     ///
     /// # Errors
-    /// When two metrics have the same name.
+    /// If two metrics have the same name.
     pub fn new(near_limit_ppm: u32) -> Result<Self> {
         Self::with_options(MetricsOptions { near_limit_ppm, ..MetricsOptions::default() })
     }
@@ -115,7 +114,7 @@ impl Metrics {
     /// Registers all metrics.
     ///
     /// # Errors
-    /// When two metrics have the same name.
+    /// If two metrics have the same name.
     pub fn with_options(options: MetricsOptions) -> Result<Self> {
         let labels: HashMap<_, _> = options.extra_tags.label_pairs().into_iter().collect();
         let tags = labels.len();
@@ -126,7 +125,7 @@ impl Metrics {
         registry.register(Box::new(lost))?;
         let stores = StoreFamilies::new(&registry)?;
         register_parts(&registry, &parts, &stores)?;
-        // The numbers of parts that are missing.
+        // For metrics of missing parts.
         let hidden = Registry::new();
         let shown = |is_there| if is_there { &registry } else { &hidden };
         let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
@@ -157,27 +156,27 @@ impl Metrics {
         Ok(Self { registry, tags, families })
     }
 
-    /// The text exposition format.
+    /// Renders the text exposition format.
     ///
     /// # Errors
-    /// When a metric cannot be encoded.
+    /// If a metric cannot be encoded.
     pub fn render(&self) -> Result<String> {
         let mut gathered = self.registry.gather();
-        // The registry adds the tags as the last labels, in any order.
+        // The registry appends the tags as the last labels, in any order.
         for metric in gathered.iter_mut().flat_map(MetricFamily::mut_metric).filter(|_| self.tags > 1) {
             let labels = metric.mut_label();
             let own = labels.len() - self.tags;
             labels[own..].sort_unstable();
         }
         let mut text = TextEncoder::new().encode_to_string(&gathered)?;
-        // The registry leaves families without series out. Those here have a name that can be found before it counts.
+        // The registry omits families without series. These are listed by name even before they count.
         let is_gathered = |name: &str| gathered.binary_search_by(|family| family.name().cmp(name)).is_ok();
         let missing = READ_AT_SCRAPE.into_iter().flatten().filter(|family| !is_gathered(family.name));
         text.extend(missing.map(|family| family.head()));
         Ok(text)
     }
 
-    /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
+    /// The metrics of envoyproxy/ratelimit, except the durations, under their dotted names.
     #[must_use]
     pub fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
         self.families.envoy_ratelimit_stats()
@@ -189,8 +188,8 @@ impl Metrics {
         self.families.unknown_descriptors.add(descriptors as u64);
     }
 
-    /// Looks up the counters of every limit of `rules`, the new rules in force. A limit has series from its first
-    /// request on; the series of other rules are removed. Only one thread may call it at a time.
+    /// Looks up the counters of every limit of `rules`, which become the current rules. A limit has series from its
+    /// first request on; the series of other rules are removed. Only one thread may call it at a time.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
         self.families.limits.bind(rules, self.families.exceptions.bind(rules))
@@ -201,7 +200,6 @@ impl Metrics {
         self.families.requests.meter(transport)
     }
 
-    /// The meter of one port's connections.
     #[must_use]
     pub fn connections(&self, port: Port) -> ConnectionMeter {
         self.families.connections.meter(port)
@@ -213,7 +211,6 @@ impl Metrics {
         self.families.tls.meter(port)
     }
 
-    /// The meter of the tokens of the admin port.
     #[must_use]
     pub fn tokens(&self) -> TokenMeter {
         self.families.tokens.clone()
@@ -248,7 +245,7 @@ impl Families {
     }
 }
 
-/// The version, and what the system knows of the process.
+/// The version, and the system's data about the process.
 fn register_process(registry: &Registry) -> Result<()> {
     BUILD_INFO.register(registry, &[("version", env!("CARGO_PKG_VERSION"))], || 1)?;
     // CPU, memory, open files and threads under the names of the Prometheus clients. Only Linux has /proc.
@@ -257,7 +254,7 @@ fn register_process(registry: &Registry) -> Result<()> {
     Ok(())
 }
 
-/// The numbers that are read from parts at each scrape.
+/// Values read from parts at each scrape.
 fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamilies) -> Result<()> {
     if let Some(is_ready) = parts.is_ready.clone() {
         READY.register(registry, &[], move || is_ready().into())?;

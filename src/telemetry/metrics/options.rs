@@ -1,4 +1,4 @@
-//! What the metrics depend on: the settings, and the parts that the process has.
+//! What the metrics depend on: settings, and the parts that the process has.
 
 use std::sync::Arc;
 
@@ -9,40 +9,40 @@ use super::family::metric_name;
 use crate::telemetry::envoy_ratelimit::{ResponseTimeUnit, TimingQueue};
 
 pub struct MetricsOptions {
-    /// The share of a limit, in millionths, above which a hit counts as near it.
+    /// Share of a limit, in millionths, above which a hit counts as near it.
     pub near_limit_ppm: u32,
-    /// The tags of every metric.
+    /// Tags of every metric.
     pub extra_tags: ExtraTags,
-    /// The unit of envoyproxy/ratelimit's histogram.
+    /// Unit of envoyproxy/ratelimit's histogram.
     pub response_time: ResponseTimeUnit,
-    /// At most this many series with values of requests for each rule.
+    /// Maximum series with request values per rule.
     pub values_per_rule: usize,
     pub parts: MeteredParts,
 }
 
-/// The parts that not every process has. Metrics of a missing part are not shown.
+/// Parts that not every process has. Metrics of a missing part are not exported.
 #[derive(Default)]
 pub struct MeteredParts {
     /// Reads whether the process is ready.
     pub is_ready: Option<PulledStats<bool>>,
     pub rules: Option<RulesOrigin>,
-    /// Reads the seconds since the exceptions in force were known to be those of their files.
+    /// Reads the seconds since the current exceptions last matched their files.
     pub exceptions_age: Option<PulledStats<u64>>,
     /// Reads the number of lost log lines.
     pub lost_log_lines: Option<PulledStats<u64>>,
     pub memory: Option<PulledStats<MemoryStats>>,
     pub deny_cache: Option<PulledStats<DenyCacheStats>>,
-    /// Whether limits of one second have their own Redis servers.
+    /// `true` if one-second limits have their own Redis servers.
     pub has_per_second: bool,
     pub has_traces: bool,
-    /// Takes the durations of calls for statsd.
+    /// Call durations for statsd.
     pub timings: Option<TimingQueue>,
 }
 
-/// Reads numbers at each scrape.
+/// Reads values at each scrape.
 pub type PulledStats<S> = Arc<dyn Fn() -> S + Send + Sync>;
 
-/// Where the rules come from.
+/// Source of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesOrigin {
     Files,
@@ -61,12 +61,12 @@ impl Default for MetricsOptions {
     }
 }
 
-/// Tags that the operator puts on every metric: labels for Prometheus, tags for statsd. They are names and values, in
-/// the order of the settings.
+/// The operator's tags on every metric: labels for Prometheus, tags for statsd. Names and values, in the order of the
+/// settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraTags(Vec<(String, String)>);
 
-/// The labels that metrics have of their own.
+/// Labels that metrics already have.
 const TAKEN: [&str; 20] = [
     "domain",
     "key1",
@@ -92,7 +92,7 @@ const TAKEN: [&str; 20] = [
 
 impl ExtraTags {
     /// Parses `name:value,name:value`, the syntax of `EXTRA_TAGS` in envoyproxy/ratelimit. `None` for a name that is
-    /// given twice or that Prometheus keeps for itself, and for a name or value that statsd cannot transport.
+    /// repeated or reserved by Prometheus, and for a name or value that statsd cannot transport.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut tags: Vec<(String, String)> = Vec::new();
@@ -114,13 +114,13 @@ impl ExtraTags {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// As labels of Prometheus.
+    /// As Prometheus labels.
     pub(super) fn label_pairs(&self) -> Vec<(String, String)> {
         self.iter().map(|(name, value)| (label_name(name), value.to_owned())).collect()
     }
 }
 
-/// A tag's name as the name of a label. A name that a metric has already gets the prefix that Prometheus itself gives
+/// Turns a tag's name into a label name. A name that a metric already has gets the prefix that Prometheus itself gives
 /// to such a label of a target.
 fn label_name(tag: &str) -> String {
     let name = metric_name(tag);

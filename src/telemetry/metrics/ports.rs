@@ -1,5 +1,5 @@
-//! The ports: connections that the process refuses or closes, TLS handshakes, reloads of certificates, and when
-//! certificates expire.
+//! Metrics of the ports: refused and closed connections, TLS handshakes, reloads of certificates, and when certificates
+//! expire.
 
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result};
 use strum::{IntoStaticStr, VariantArray};
@@ -12,7 +12,7 @@ pub enum Port {
     Grpc,
     Http,
     Admin,
-    /// The port for metrics alone.
+    /// The port for metrics only.
     Metrics,
 }
 
@@ -25,7 +25,7 @@ impl Port {
     }
 }
 
-/// Why the process closes a connection.
+/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum CloseReason {
@@ -33,13 +33,13 @@ pub enum CloseReason {
     Full,
     /// The client's address has its maximum of connections.
     Address,
-    /// The connection was idle for the longest time, and a new one needed its place.
+    /// The longest idle connection, closed for a new one.
     Idle,
     /// The client resets calls whose answers wait for it, which takes memory.
     LeakedStreams,
     /// The gRPC worker does not take connections.
     Handoff,
-    /// The system gives no connection: usually too few file descriptors.
+    /// The system cannot provide a connection: usually too few file descriptors.
     Accept,
 }
 
@@ -47,7 +47,7 @@ impl CloseReason {
     pub const ALL: &'static [Self] = Self::VARIANTS;
 }
 
-/// The connections to one port that were closed.
+/// Closed connections of one port.
 pub type ConnectionMeter = CountersBy<CloseReason>;
 
 #[derive(Debug)]
@@ -75,28 +75,27 @@ impl ConnectionFamilies {
         CountersBy::new(&self.closed, &[port.name()])
     }
 
-    /// The connections to all ports that were closed for one of these reasons.
+    /// Connections closed on all ports for any of these reasons.
     pub(super) fn closed_for(&self, reasons: &[CloseReason]) -> u64 {
         let meters = Port::ALL.iter().map(|&port| self.meter(port));
         meters.map(|meter| reasons.iter().map(|&reason| meter.counter(reason).get()).sum::<u64>()).sum()
     }
 }
 
-/// Why the admin port refuses a request that could have been allowed with another token.
+/// Why the admin port refuses a request that a different token could have allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum TokenRefusal {
-    /// The request has no token.
     Missing,
-    /// The token of the request is not the one that is needed, and no other one of the port.
+    /// The request's token is not the required one, nor any other of the port.
     Wrong,
-    /// The token is that of viewers, and an action needs that of operators.
+    /// A viewer's token, but actions need an operator's.
     NotOperator,
     /// Many wrong tokens of the client's address wait for their answers.
     TooManyWrong,
 }
 
-/// The requests to the admin port that were refused for their token.
+/// Requests to the admin port refused because of their token.
 pub type TokenMeter = CountersBy<TokenRefusal>;
 
 pub(super) fn token_meter(registry: &Registry) -> Result<TokenMeter> {
@@ -113,27 +112,27 @@ pub(super) fn token_meter(registry: &Registry) -> Result<TokenMeter> {
 #[strum(serialize_all = "snake_case")]
 pub enum HandshakeResult {
     Ok,
-    /// The client showed no certificate, which the port requires.
+    /// The client sent no certificate, but the port requires one.
     NoCertificate,
-    /// The client's certificate is of another authority, expired, or not for clients.
+    /// The client's certificate is from an unknown CA, expired, or not for clients.
     CertificateInvalid,
-    /// The client's certificate has none of the names that the settings ask for.
+    /// The client's certificate has none of the names in the settings.
     CertificateName,
-    /// The client sent an alert: it does not accept our certificate.
+    /// The client sent an alert: it rejects the port's certificate.
     RefusedByClient,
-    /// The client has no version, cipher or protocol in common with us.
+    /// Client and port have no version, cipher or protocol in common.
     Incompatible,
     /// The client does not speak TLS.
     NotTls,
     /// The client closed the connection before its first message was complete.
     Disconnected,
-    /// The client closed the connection after our certificate and signature, which are the cost of a handshake.
+    /// The client closed the connection after the port's certificate and signature, which are the cost of a handshake.
     Abandoned,
-    /// The handshake was not finished in time.
+    /// The handshake did not finish in time.
     Timeout,
-    /// An old handshake gave its place to a new one.
+    /// An old handshake was displaced by a new one.
     Displaced,
-    /// There was no place for a new one.
+    /// There was no slot for a new one.
     Refused,
     /// Any other error.
     Failed,
@@ -143,11 +142,11 @@ impl HandshakeResult {
     pub const ALL: &'static [Self] = Self::VARIANTS;
 }
 
-/// When the certificates in force expire, in seconds since the Unix epoch.
+/// When the current certificates expire, in seconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateExpiry {
     pub certificate_s: i64,
-    /// The first of the authorities of client certificates; `None` where no client certificates are asked for.
+    /// The first CA of client certificates to expire; `None` if no client certificates are requested.
     pub client_ca_s: Option<i64>,
 }
 
@@ -158,7 +157,7 @@ pub(super) struct TlsFamilies {
     expiry: IntGaugeVec,
 }
 
-/// The meter of one port with TLS. Clones share the same numbers.
+/// The meter of one port with TLS. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct TlsMeter {
     port: Port,
@@ -194,7 +193,7 @@ impl TlsFamilies {
         })
     }
 
-    /// The series of a port begin here, so that the first handshake of each kind is an increase.
+    /// The series of a port start here, so that the first handshake of each kind is an increase.
     pub(super) fn meter(&self, port: Port) -> TlsMeter {
         let label = [port.name()];
         TlsMeter {
@@ -216,12 +215,12 @@ impl TlsMeter {
         self.handshakes.count(result);
     }
 
-    /// Counts changed files that are in force.
+    /// Counts changed files that were applied.
     pub fn reloaded(&self) {
         self.reloads.count(LoadResult::Success);
     }
 
-    /// Counts changed files that cannot be used.
+    /// Counts changed files that are invalid.
     pub fn reload_failed(&self) {
         self.reloads.count(LoadResult::Failure);
     }

@@ -1,5 +1,5 @@
-//! What a request counts: its duration, by transport, its failure, and what becomes of its span. A health check counts,
-//! too, because envoyproxy/ratelimit counts it.
+//! Metrics of requests: duration by transport, failures, and what happens to their spans. Health checks count as well,
+//! because envoyproxy/ratelimit counts them.
 
 use std::array;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::telemetry::envoy_ratelimit::{
     DurationMeter, GrpcMethod, ResponseTimeUnit, ResponseTimes, TimingQueue,
 };
 
-/// The port that a request came through.
+/// The port of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Transport {
@@ -33,7 +33,7 @@ impl Transport {
     }
 }
 
-/// Why a request got no decision.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RequestFailure {
@@ -47,25 +47,24 @@ pub enum RequestFailure {
     Overloaded,
     /// The client did not take the answer.
     Untaken,
-    /// No rules are loaded yet.
     NoRules,
-    /// The time that the client gave to the call, or 15 s, passed before the decision.
+    /// The client's deadline, or 15 s, passed before the decision.
     Deadline,
-    /// The code of the service panicked.
+    /// The service panicked.
     Panic,
 }
 
 impl RequestFailure {
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// The name in metrics and traces.
+    /// Name in metrics and traces.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// The meter of one transport's requests. Clones share the same numbers.
+/// The meter of one transport's requests. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct RequestMeter {
     decisions: DurationMeter,
@@ -75,22 +74,22 @@ pub struct RequestMeter {
     results: CountersBy<RequestResult>,
 }
 
-/// Measures the time from its start until it is dropped.
+/// Measures the time until dropped.
 #[derive(Debug)]
 pub struct Timer<'m> {
     meter: &'m DurationMeter,
     started: Instant,
 }
 
-/// What became of a request. Every request that came has exactly one result.
+/// Result of a request. Every request has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RequestResult {
     Ok,
-    /// At least one limit was answered by its failure policy, and none denied the request.
+    /// A failure policy answered at least one limit, and none denied the request.
     OkByPolicy,
     Denied,
-    /// The request got no decision.
+    /// The request failed.
     NoDecision,
 }
 
@@ -99,7 +98,6 @@ impl RequestResult {
 }
 
 impl RequestMeter {
-    /// Starts to time a request.
     #[must_use]
     pub fn start(&self) -> Timer<'_> {
         Timer { meter: &self.decisions, started: monotonic() }
@@ -110,13 +108,12 @@ impl RequestMeter {
         self.held.inc();
     }
 
-    /// Starts to time a health check.
     #[must_use]
     pub fn start_health_check(&self) -> Timer<'_> {
         Timer { meter: &self.health_checks, started: monotonic() }
     }
 
-    /// Counts a request without a decision.
+    /// Counts a failed request.
     pub fn failed(&self, failure: RequestFailure) {
         // A request whose answer is not taken was decided.
         if failure != RequestFailure::Untaken {
@@ -138,7 +135,7 @@ pub(super) struct RequestFamilies {
     errors: IntCounterVec,
     held: IntCounter,
     pub(super) results: CountersBy<RequestResult>,
-    /// The durations like envoyproxy/ratelimit.
+    /// Durations as in envoyproxy/ratelimit.
     pub(super) response_times: ResponseTimes,
 }
 
@@ -188,7 +185,7 @@ impl RequestFamilies {
     pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
         let decisions = match transport {
             Transport::Grpc => self.response_times.meter(GrpcMethod::ShouldRateLimit),
-            // envoyproxy/ratelimit times gRPC only.
+            // envoyproxy/ratelimit times only gRPC.
             Transport::Http => DurationMeter::new(self.durations.with_label_values(&[transport.name()])),
         };
         RequestMeter {
@@ -204,17 +201,17 @@ impl RequestFamilies {
         CountersBy::new(&self.errors, &[transport.name()])
     }
 
-    /// The number of requests with each result, in the order of [`RequestResult::ALL`].
+    /// Requests by result, in the order of [`RequestResult::ALL`].
     pub(super) fn results(&self) -> [u64; RequestResult::ALL.len()] {
         array::from_fn(|place| self.results.counter(RequestResult::ALL[place]).get())
     }
 
-    /// The durations of all decision calls.
+    /// Durations of all decision calls.
     pub(super) fn durations(&self) -> DurationBuckets {
         duration_buckets(&Transport::ALL.map(|port| self.durations.with_label_values(&[port.name()])))
     }
 
-    /// The number of requests that failed for each reason, of all transports, in the order of [`RequestFailure::ALL`].
+    /// Failed requests of all transports by reason, in the order of [`RequestFailure::ALL`].
     pub(super) fn failures(&self) -> [u64; RequestFailure::ALL.len()] {
         let errors = Transport::ALL.map(|transport| self.errors_of(transport));
         array::from_fn(|place| {

@@ -1,12 +1,11 @@
-//! The rules in force (rules, files, time of loading), the results of loads of rules, and the client of an xDS server:
-//! its stream, the answers, failures and certificates.
+//! Metrics of rules: the current ones (rules, files, load time), the results of loads, and the xDS client's stream,
+//! answers, failures and certificates.
 
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::family::{CountersBy, LoadResult, counter, counters, gauge};
 
-/// A successful load of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
     pub rules: usize,
@@ -60,31 +59,31 @@ impl RuleFamilies {
         self.loads.count(LoadResult::Success);
     }
 
-    /// Counts a load that failed.
+    /// Counts a failed load.
     pub(crate) fn failed(&self) {
         self.loads.count(LoadResult::Failure);
     }
 
-    /// The numbers of successful and of failed loads.
+    /// Successful and failed loads.
     pub(super) fn loads(&self) -> [u64; 2] {
         [LoadResult::Success, LoadResult::Failure].map(|result| self.loads.counter(result).get())
     }
 
-    /// The number of files of the rules in force.
+    /// Files of the current rules.
     pub(super) fn files(&self) -> u64 {
         self.files.get().unsigned_abs()
     }
 }
 
-/// What became of an answer of the server.
+/// Result of a server's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum XdsAnswer {
-    /// Its rules were put in force.
+    /// Its rules were applied.
     Accepted,
-    /// Its rules are those in force already.
+    /// Its rules equal the current ones.
     Unchanged,
-    /// It has errors: the rules before it stay in force.
+    /// It has errors: the current rules stay.
     Refused,
 }
 
@@ -92,11 +91,11 @@ pub enum XdsAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum XdsFailure {
-    /// The server's name has no address.
+    /// The server's name cannot be resolved.
     Resolve,
     /// No TCP or HTTP/2 connection.
     Connect,
-    /// The certificates of this client cannot be used, or the TLS handshake failed.
+    /// This client's certificates are invalid, or the TLS handshake failed.
     Tls,
     /// The attempt took too long.
     Timeout,
@@ -112,7 +111,7 @@ impl XdsFailure {
     }
 }
 
-/// The meter of the client of an xDS server. Clones share the same numbers.
+/// The meter of an xDS client. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct XdsMeter {
     connected: IntGauge,
@@ -164,7 +163,7 @@ impl XdsMeter {
         self.failures.count(failure);
     }
 
-    /// An answer came at `now_us`, microseconds since the epoch.
+    /// Records an answer that arrived at `now_us`, microseconds since the epoch.
     pub fn answered(&self, answer: XdsAnswer, now_us: u64) {
         self.answers.count(answer);
         self.last_answer.set((now_us / 1_000_000).cast_signed());

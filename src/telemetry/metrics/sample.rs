@@ -1,4 +1,4 @@
-//! The numbers that the console reads once a second. It keeps the differences.
+//! What the console reads once a second, to keep the differences.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use super::ports::CloseReason;
 use super::requests::{RequestFailure, RequestResult};
 use super::series::Series;
 
-/// Sums since the start of the process, and gauges.
+/// Totals since the start of the process, and gauges.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsSample {
     /// In the order of [`RequestResult::ALL`].
     pub results: [u64; RequestResult::ALL.len()],
     /// In the order of [`RequestFailure::ALL`].
     pub failures: [u64; RequestFailure::ALL.len()],
-    /// Requests that met no limit although their domain has rules.
+    /// Requests without a limit although their domain has rules.
     pub without_limit: u64,
     pub unknown_domains: u64,
     /// Requests that only `shadow_mode` admitted.
     pub shadowed: u64,
-    /// Requests that a row of the exceptions blocked, and those with a limit from which a row exempted them.
+    /// Requests that an exception blocked; `exempt`: those with a limit from which an exception exempted them.
     pub blocked: u64,
     pub exempt: u64,
     pub calls: DurationBuckets,
     /// Decisions of Redis.
     pub store_calls: DurationBuckets,
-    /// Decisions that Redis did not take because it had too many.
+    /// Decisions that Redis refused because it was overloaded.
     pub store_overloads: u64,
     pub batches: u64,
     pub batched_requests: u64,
@@ -40,22 +40,21 @@ pub struct MetricsSample {
     pub lost_log_lines: u64,
 }
 
-/// The limits in force.
+/// The limits of the current rules.
 #[derive(Debug)]
 pub struct LimitsInForce(Arc<Series<LimitLabels, LimitCounts>>);
 
-/// The counts of the limits with the same labels, since the start of the process.
+/// Counts of the limits with the same labels, since the start of the process.
 #[derive(Clone, Debug)]
 pub struct LimitReading<'a> {
     pub limit: LimitRef,
     pub domain: &'a Arc<str>,
     pub rule: &'a Arc<str>,
-    /// Decisions, those of failure policies and without an answer included.
+    /// Decisions, including those by failure policy and those without an answer.
     pub asked: u64,
     /// Decisions over the limit, denied or not.
     pub over: u64,
-    /// The part of them that was not denied: in shadow mode, of an announced limit, of a charge to a limit with
-    /// `reserve`.
+    /// Of these, the ones not denied: in shadow mode, of an announced limit, of a charge to a limit with `reserve`.
     pub shadow: u64,
 }
 
@@ -72,7 +71,6 @@ impl LimitsInForce {
 }
 
 impl Metrics {
-    /// Reads the numbers.
     #[must_use]
     pub fn sample(&self) -> MetricsSample {
         let families = &self.families;
@@ -97,20 +95,20 @@ impl Metrics {
         }
     }
 
-    /// The limits in force with their counts.
+    /// The current limits with their counts.
     #[must_use]
     pub fn limits_in_force(&self) -> LimitsInForce {
         LimitsInForce(self.families.limits.in_force())
     }
 
     /// Counts the denied keys of one worker for [`take_denied_keys`](Self::take_denied_keys), which must then be called
-    /// again and again.
+    /// regularly.
     #[must_use]
     pub fn denied_keys(&self) -> DeniedKeys {
         self.families.denied_keys.add()
     }
 
-    /// The keys that each worker has denied since the last call.
+    /// Takes the keys that each worker has denied since the last call.
     #[must_use]
     pub fn take_denied_keys(&self) -> Vec<CountedKeys> {
         self.families.denied_keys.take()

@@ -1,5 +1,5 @@
-//! The counts of the rules in force, which are read at each scrape. A limit has twelve series, and counters of the
-//! registry would keep a copy of the labels and of the name for each, about 10 KB for a limit.
+//! Counts of the current rules, read at each scrape. A limit has twelve series, and counters of the registry would each
+//! copy the labels and the name, about 10 KB per limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// A counter that many threads add to.
+/// A counter shared by many threads.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -21,10 +21,10 @@ impl Count {
     }
 }
 
-/// Counts by labels. The registry sorts the series of each scrape: what is in order already takes it less time.
+/// Counts by labels. In order, because the registry sorts the series of each scrape, which is then faster.
 pub(crate) type Series<L, C> = BTreeMap<L, Arc<C>>;
 
-/// The counts of the rules in force.
+/// Counts of the current rules.
 #[derive(Debug)]
 pub(crate) struct SeriesTable<L, C>(Mutex<Arc<Series<L, C>>>);
 
@@ -39,8 +39,8 @@ impl<L: Ord, C: Default> SeriesTable<L, C> {
         Arc::clone(&self.0.lock())
     }
 
-    /// Starts the series of new rules. Only one thread may do so at a time. The series of the rules before stay in
-    /// force until [`SeriesBinding::finish`].
+    /// Starts the series of new rules. Only one thread may do so at a time. The old rules' series stay until
+    /// [`SeriesBinding::finish`].
     pub(crate) fn bind(&self) -> SeriesBinding<'_, L, C> {
         SeriesBinding { table: self, before: self.in_force(), now: Series::new() }
     }
@@ -48,13 +48,13 @@ impl<L: Ord, C: Default> SeriesTable<L, C> {
 
 pub(crate) struct SeriesBinding<'t, L, C> {
     table: &'t SeriesTable<L, C>,
-    /// The counts of the rules before.
+    /// Counts of the old rules.
     before: Arc<Series<L, C>>,
     now: Series<L, C>,
 }
 
 impl<L: Ord, C: Default> SeriesBinding<'_, L, C> {
-    /// The counts with these labels. Counts that the rules before had go on.
+    /// Returns the counts with these labels. Counts that the old rules had continue.
     pub(crate) fn counts(&mut self, labels: L) -> Arc<C> {
         let before = &self.before;
         let counts = self
@@ -64,7 +64,7 @@ impl<L: Ord, C: Default> SeriesBinding<'_, L, C> {
         Arc::clone(counts)
     }
 
-    /// Puts the new series in force. The other series of the rules before end.
+    /// Switches to the new series. The old rules' other series end.
     pub(crate) fn finish(self) {
         *self.table.0.lock() = Arc::new(self.now);
     }

@@ -1,4 +1,4 @@
-//! Durations and errors of store decisions, sizes of batches and queues, breakers, and the keys in memory.
+//! Metrics of stores: durations and errors of decisions, sizes of batches and queues, breakers, and the keys in memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ const KINDS: [&str; 7] =
 
 const OVERLOADED: &str = "overloaded";
 
-/// The kind of a decision whose caller cancelled the call.
+/// Kind of a decision whose caller cancelled the call.
 const ABANDONED: &str = "abandoned";
 
 const QUEUE_DEPTH: ReadFamily = ReadFamily::gauge(
@@ -64,21 +64,21 @@ pub(crate) struct StoreFamilies {
     breaker_transitions: IntCounterVec,
     /// One per running worker.
     workers: Workers,
-    /// The same, of the servers for limits of one second.
+    /// The same for the servers of one-second limits.
     per_second: Workers,
 }
 
 type Workers = Arc<Mutex<Vec<Weak<WorkerGauges>>>>;
 
-/// The gauges of one worker's store. One set per worker, because workers would contend for the cache line of a shared
-/// one.
+/// Gauges of one worker's store. Each worker has its own, because workers would contend for the cache line of shared
+/// ones.
 #[derive(Debug, Default)]
 struct WorkerGauges {
     queued: AtomicUsize,
     open_breakers: AtomicUsize,
 }
 
-/// The meter of one store's decisions. Clones share the same numbers.
+/// The meter of one store's decisions. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct StoreMeter {
     duration: Histogram,
@@ -144,7 +144,7 @@ impl StoreFamilies {
         })
     }
 
-    /// Registers the gauges of the servers for limits of one second.
+    /// Registers the gauges of the servers for one-second limits.
     pub(super) fn watch_per_second(&self, registry: &Registry) -> Result<()> {
         let watched = Arc::clone(&self.per_second);
         PER_SECOND_QUEUE_DEPTH.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;
@@ -153,7 +153,7 @@ impl StoreFamilies {
             .register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))
     }
 
-    /// The meter of one worker's calls to the servers for limits of one second. They count in the totals, too.
+    /// The meter of one worker's calls to the servers for one-second limits, which also count in the totals.
     pub(crate) fn per_second_batches(&self) -> BatchMeter {
         let meter = self.batches();
         self.per_second.lock().retain(|worker| worker.strong_count() > 0);
@@ -161,19 +161,19 @@ impl StoreFamilies {
         meter
     }
 
-    /// Sets by how many microseconds the clock of Redis is ahead of ours.
+    /// Sets by how many microseconds the clock of Redis is ahead of this machine's.
     pub(crate) fn set_clock_difference(&self, ahead_us: i64) {
         // Exact up to 285 years.
         self.clock_difference.set(ahead_us as f64 / 1e6);
     }
 
-    /// The number of script calls so far, and of their requests.
+    /// Script calls so far, and their requests.
     pub(super) fn batches_so_far(&self) -> (u64, u64) {
-        // Sizes are whole numbers, and their sum is below 2^53.
+        // Sizes are integers, and their sum is below 2^53.
         (self.batch_sizes.get_sample_count(), self.batch_sizes.get_sample_sum() as u64)
     }
 
-    /// Requests that wait for a script call.
+    /// Requests waiting for a script call.
     pub(super) fn queued(&self) -> u64 {
         sum(&self.workers, |gauges| &gauges.queued)
     }
@@ -186,7 +186,7 @@ impl StoreFamilies {
         self.errors.with_label_values(&[store, OVERLOADED]).get()
     }
 
-    /// The meter of one store's decisions. `store` is its name in the settings.
+    /// `store` is the store's name in the settings.
     pub(crate) fn meter(&self, store: &'static str) -> StoreMeter {
         StoreMeter {
             duration: self.durations.with_label_values(&[store]),
@@ -195,7 +195,6 @@ impl StoreFamilies {
         }
     }
 
-    /// The meter of one worker's script calls to Redis.
     pub(crate) fn batches(&self) -> BatchMeter {
         let gauges = Arc::default();
         let mut workers = self.workers.lock();
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
     use engine::{DecidedBy, FailurePolicy, Outcome, PartialOutcomes, Report, Verdict};
 
-    /// The place in [`KINDS`]. The compiler names an error that has none.
+    /// Index in [`KINDS`]. A missing error does not compile.
     fn place(error: &StoreError) -> usize {
         match error {
             StoreError::Timeout => 0,

@@ -11,10 +11,10 @@ use opentelemetry_sdk::trace::{SdkTracer, Span};
 use super::parent::parent;
 use crate::telemetry::metrics::RequestFailure;
 
-/// The rule that is named for a limit that the request brings.
+/// Rule named for a limit that the request brings.
 const OVERRIDE: &str = "override";
 
-/// A longer domain is cut: a request may have one of many kilobytes, and thousands of spans may wait.
+/// A longer domain is cut: a request can have one of many kilobytes, and thousands of spans can wait.
 const MAX_DOMAIN_BYTES: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub enum SpannedCall {
     Check,
 }
 
-/// Begins the spans of calls. The default is off: it makes no spans, and looks at no headers.
+/// Starts call spans. Off by default: no spans, headers ignored.
 #[derive(Clone, Debug, Default)]
 pub struct Tracer(Option<Arc<SdkTracer>>);
 
-/// The span of a call, which ends with this value. Empty if the call is not sampled.
+/// A call's span, which ends with this value. Empty if the call is not sampled.
 #[derive(Debug, Default)]
 pub struct CallSpan(Option<Box<Span>>);
 
@@ -37,7 +37,7 @@ impl Tracer {
         Self(Some(Arc::new(tracer)))
     }
 
-    /// Begins the span of a call with these headers.
+    /// Starts the span of a call with these headers.
     #[must_use]
     pub fn start_call(&self, call: SpannedCall, headers: &HeaderMap) -> CallSpan {
         match &self.0 {
@@ -47,10 +47,10 @@ impl Tracer {
     }
 }
 
-/// Apart from `start_call`, which every call runs.
+/// Separate from `start_call`, which every call runs.
 #[cold]
 fn start_call(tracer: &SdkTracer, call: SpannedCall, headers: &HeaderMap) -> CallSpan {
-    // The SDK takes a context without a span as a caller that does not sample.
+    // The SDK treats a context without a span as a caller that does not sample.
     let caller = match parent(headers) {
         Some(span) => Context::new().with_remote_span_context(span),
         None => Context::new(),
@@ -63,7 +63,7 @@ fn start_call(tracer: &SdkTracer, call: SpannedCall, headers: &HeaderMap) -> Cal
 }
 
 impl SpannedCall {
-    /// As envoyproxy/ratelimit names it, where it names one.
+    /// As in envoyproxy/ratelimit, where that has a name.
     fn span_name(self) -> &'static str {
         match self {
             Self::ShouldRateLimit => "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -89,7 +89,7 @@ impl SpannedCall {
 }
 
 impl CallSpan {
-    /// Adds what is asked. Values of descriptors may be secret, so they are not added.
+    /// Adds the request. Descriptor values can be secret, so they are left out.
     pub fn add_request(&mut self, domain: &str, descriptors: usize) {
         if let Some(span) = &mut self.0 {
             let end = domain.floor_char_boundary(MAX_DOMAIN_BYTES);
@@ -99,7 +99,7 @@ impl CallSpan {
         }
     }
 
-    /// Adds the code, and the rule of the first descriptor that is over its limit.
+    /// Adds the code, and the rule of the first descriptor over its limit.
     pub fn add_decision(&mut self, decision: &Decision) {
         let Some(span) = &mut self.0 else { return };
         span.set_attribute(KeyValue::new("ratelimit.code", decision.overall.name()));
@@ -113,7 +113,7 @@ impl CallSpan {
         }
     }
 
-    /// Says that the call has no decision, and why.
+    /// Records why the call failed.
     pub fn add_failure(&mut self, failure: RequestFailure) {
         if let Some(span) = &mut self.0 {
             span.set_attribute(KeyValue::new("error.type", failure.name()));

@@ -1,4 +1,4 @@
-//! Sends spans to a collector: by HTTP/1.1, or by gRPC. The deadline is the caller's.
+//! Sends spans to a collector, over HTTP/1.1 or gRPC. The caller sets the deadline.
 
 use std::fmt::Display;
 
@@ -20,7 +20,7 @@ use tower::service_fn;
 
 use super::options::{OtlpEndpoint, OtlpHeaders, OtlpProtocol, TracesOptions};
 
-/// An answer is a few bytes; a longer one is not read.
+/// Answers have a few bytes; a longer one is not read.
 const MAX_ANSWER_BYTES: usize = 64 * 1_024;
 const AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
 
@@ -30,7 +30,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) struct Exporter {
     collector: Collector,
     headers: HeaderMap,
-    /// `None`: spans go by HTTP/1.1. A connection takes one request: there are few of them.
+    /// `None`: HTTP/1.1. A connection takes one request: there are few of them.
     grpc: Option<GrpcClient>,
 }
 
@@ -43,7 +43,7 @@ struct GrpcClient {
 #[derive(Clone)]
 struct Collector {
     endpoint: OtlpEndpoint,
-    /// `None` is clear text.
+    /// `None`: clear text.
     tls: Option<ClientConnector>,
 }
 
@@ -51,7 +51,7 @@ impl Exporter {
     /// Connects with the first spans.
     ///
     /// # Errors
-    /// When the authorities of a collector with TLS cannot be used.
+    /// If the CAs of a collector with TLS are invalid.
     pub(super) fn new(options: &TracesOptions) -> Result<Self, ClientTlsError> {
         let collector = Collector::new(options)?;
         let OtlpHeaders(mut headers) = options.headers.clone();
@@ -69,7 +69,7 @@ impl Exporter {
             OtlpProtocol::Grpc => {
                 let scheme = if collector.endpoint.has_tls { "https" } else { "http" };
                 let origin: Uri = format!("{scheme}://{authority}").parse().unwrap_or_default();
-                // The scheme of the endpoint is not sent: its TLS would be tonic's.
+                // Without the endpoint's scheme: TLS would be tonic's.
                 let endpoint = Endpoint::from_shared(format!("http://{authority}"));
                 let endpoint = endpoint.map_err(|error| unusable(&error))?.origin(origin);
                 Some(GrpcClient { client: client(&endpoint, &collector), endpoint })
@@ -115,8 +115,8 @@ impl Exporter {
         exchanged
     }
 
-    /// Uses no connection from before an error: connects again with the next spans. The system may take a quarter of an
-    /// hour to end a connection to a host that is gone, and a name may have another address by now.
+    /// Drops the connection after an error: the next spans open a new one. The system can take a quarter of an hour to
+    /// end a connection to a dead host, and a name may have another address by now.
     pub(super) fn reconnect(&mut self) {
         if let Some(GrpcClient { endpoint, client: used }) = &mut self.grpc {
             *used = client(endpoint, &self.collector);
@@ -131,7 +131,7 @@ fn client(endpoint: &Endpoint, collector: &Collector) -> TraceServiceClient<Chan
 }
 
 impl Collector {
-    /// Reads the authorities, if the endpoint has TLS.
+    /// Reads the CAs, if the endpoint has TLS.
     fn new(options: &TracesOptions) -> Result<Self, ClientTlsError> {
         let endpoint = options.endpoint.clone();
         let protocol = match options.protocol {

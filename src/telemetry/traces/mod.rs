@@ -1,8 +1,8 @@
-//! Traces: a span for each decision call, sent to a collector by OTLP.
+//! Traces: one span per decision call, sent to a collector with OTLP.
 //!
-//! The SDK of OpenTelemetry makes the spans and decides which are sampled; a queue and a task of ours send them, so
-//! that no call waits, and what is lost is counted. Without an endpoint there is no tracer: a call then makes no span,
-//! and its headers are not looked at.
+//! The OpenTelemetry SDK creates and samples the spans; an own queue and task send them, so that no call waits, and
+//! lost spans are counted. Without an endpoint there is no tracer: calls then create no spans, and their headers are
+//! ignored.
 
 mod call_span;
 mod exporter;

@@ -1,4 +1,4 @@
-//! Where spans are sent, and what they say of the process.
+//! Where spans are sent, and how they describe the process.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use strum::{EnumString, VariantNames};
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
-/// Where a collector takes spans by HTTP, unless the endpoint names another path.
+/// Path for spans over HTTP, unless the endpoint names one.
 const TRACES_PATH: &str = "/v1/traces";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum OtlpProtocol {
-    /// POST with a body in protobuf.
+    /// POST with a protobuf body.
     Http,
     Grpc,
 }
@@ -27,14 +27,14 @@ pub struct TracesOptions {
     pub headers: OtlpHeaders,
     /// For one batch of spans.
     pub timeout: Duration,
-    /// The authorities to trust, in a PEM file; those of the system, if there is none.
+    /// PEM file of trusted CAs; `None`: system roots.
     pub ca_file: Option<PathBuf>,
-    /// The share of the traces that begin here, in millionths. A caller's decision is kept.
+    /// Share of the traces that start here, in millionths. A caller's sampling decision is kept.
     pub sampled_ppm: u32,
     pub service: ServiceIdentity,
 }
 
-/// The attributes of the process.
+/// Attributes of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceIdentity {
     pub name: String,
@@ -85,7 +85,7 @@ pub struct OtlpEndpoint {
     pub(super) has_tls: bool,
     pub(super) host: ServerName<'static>,
     pub(super) port: u16,
-    /// The path of HTTP. Begins with a slash.
+    /// HTTP path, starting with a slash.
     pub(super) path: String,
 }
 
@@ -112,7 +112,7 @@ impl OtlpEndpoint {
         (!has_more).then(|| Self { has_tls, host, port, path: path.to_owned() })
     }
 
-    /// `host:port`, with brackets around an address of IPv6.
+    /// `host:port`, with brackets around an IPv6 address.
     pub(super) fn authority(&self) -> String {
         let host = self.host.to_str();
         if host.contains(':') { format!("[{host}]:{}", self.port) } else { format!("{host}:{}", self.port) }

@@ -1,13 +1,13 @@
-//! The span of the caller, in the headers of its call: `traceparent` and `tracestate` of W3C, or the header or headers
+//! Reads the caller's span from the headers of its call: W3C `traceparent` and `tracestate`, or the header or headers
 //! of B3.
 
 use http::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// A longer `tracestate` is left out, as its specification allows: it would wait with the span.
+/// A longer `tracestate` is left out, as its specification allows: it would be stored with the span.
 const MAX_STATE_BYTES: usize = 512;
 
-/// A caller's span; `None` if the headers name none. Headers that cannot be read are passed over.
+/// Returns a caller's span; `None` if the headers have none. Unreadable headers are ignored.
 pub(super) fn parent(headers: &HeaderMap) -> Option<SpanContext> {
     let found = of_w3c(headers).or_else(|| of_b3(headers)).or_else(|| of_b3_parts(headers));
     found.filter(SpanContext::is_valid)
@@ -17,7 +17,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// `VERSION-TRACE-SPAN-FLAGS`. Versions after 00 may have further parts.
+/// `VERSION-TRACE-SPAN-FLAGS`. Versions after 00 can have more parts.
 fn of_w3c(headers: &HeaderMap) -> Option<SpanContext> {
     let parts: Vec<&str> = text(headers, "traceparent")?.trim().split('-').collect();
     let &[version, trace, span, flags, ..] = parts.as_slice() else { return None };
@@ -53,7 +53,7 @@ fn of_b3_parts(headers: &HeaderMap) -> Option<SpanContext> {
     b3_context(trace.trim(), span.trim(), is_sampled)
 }
 
-/// A trace of B3 may have 64 bits.
+/// A B3 trace id can have 64 bits.
 fn b3_context(trace: &str, span: &str, is_sampled: bool) -> Option<SpanContext> {
     let is_id =
         |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -82,7 +82,7 @@ mod tests {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     const SPAN: &str = "00f067aa0ba902b7";
 
-    /// Trace, span and whether it is sampled; `None` without a parent.
+    /// Trace, span and `true` if sampled; `None` without a parent.
     fn found(headers: &[(&'static str, &str)]) -> Option<(String, String, bool)> {
         let pairs = headers.iter().map(|(name, value)| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value of a header"))

@@ -1,5 +1,5 @@
-//! The task that sends spans: in batches, each within a deadline. After an error there is a pause, in which spans are
-//! lost. No call waits for it.
+//! Sends spans in batches, each within a deadline. After an error there is a pause, in which spans are lost. No call
+//! waits for it.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use super::exporter::Exporter;
 use super::options::{OtlpEndpoint, ServiceIdentity, TracesOptions};
 use crate::telemetry::metrics::TraceMeter;
 
-/// The most spans of one request to the collector.
+/// Maximum spans per request to the collector.
 const BATCH: usize = 512;
-/// How long the first span of a batch waits for further ones.
+/// How long the first span of a batch waits for more.
 const GATHER_FOR: Duration = Duration::from_millis(200);
-/// The pause after the first error; each further one doubles it up to the longest.
+/// Pause after the first error; each further one doubles it, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
@@ -45,7 +45,7 @@ pub struct Traces {
     pause: Duration,
     /// Spans are lost before this time.
     retry_at: Option<Instant>,
-    /// Keeps the tracers alive: those of a provider that is gone make no spans.
+    /// Keeps the tracers alive: without their provider they create no spans.
     _provider: SdkTracerProvider,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Debug for Traces {
 
 impl Traces {
     /// # Errors
-    /// When the authorities of a collector with TLS cannot be used.
+    /// If the CAs of a collector with TLS are invalid.
     pub fn new(options: TracesOptions, meter: TraceMeter) -> Result<(Tracer, Self), ClientTlsError> {
         let exporter = Exporter::new(&options)?;
         let (queue, spans) = SpanQueue::new(meter.clone());
@@ -68,7 +68,7 @@ impl Traces {
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
                 f64::from(options.sampled_ppm) / 1_000_000.0,
             ))))
-            // Given, because the SDK would look for bounds in the environment.
+            // Explicit, because the SDK would read limits from the environment.
             .with_span_limits(SpanLimits::default())
             .with_resource(resource.clone())
             .build();
@@ -90,7 +90,7 @@ impl Traces {
         Ok((tracer, traces))
     }
 
-    /// Sends until `stop`, and then what is left, within `flush_within`.
+    /// Sends until `stop`, and then the rest, within `flush_within`.
     pub async fn run(mut self, stop: CancellationToken, flush_within: Duration) {
         let mut batch = Vec::new();
         while let Some(received) = stop.run_until_cancelled(self.spans.recv_many(&mut batch, BATCH)).await {
@@ -98,7 +98,7 @@ impl Traces {
                 stop.run_until_cancelled(sleep(GATHER_FOR)).await;
                 self.fill(&mut batch);
             }
-            // A stop in the middle leaves the batch a part of the time for the end.
+            // A shutdown meanwhile leaves the batch a part of the time for the end.
             let deadline = self.timeout;
             let is_sent = async {
                 tokio::select! {
@@ -161,11 +161,11 @@ impl Traces {
     }
 }
 
-/// The most spans that may wait. About 8 MB, as a span has about 1 KB: what callers send is cut or left out above some
-/// hundred bytes.
+/// Maximum spans that can wait. About 8 MB, at 1 KB per span: what callers send is cut or left out above some hundred
+/// bytes.
 const CAPACITY: usize = 8_192;
 
-/// Takes spans and never waits: a full queue loses them.
+/// Queues spans without waiting: a full queue drops them.
 #[derive(Debug)]
 struct SpanQueue {
     sender: Sender<SpanData>,
@@ -179,7 +179,7 @@ impl SpanQueue {
     }
 }
 
-/// The task that sends the spans flushes the queue at the end, so there is nothing to do when the SDK asks for it.
+/// The sending task flushes the queue at the end, so nothing is left to do when the SDK asks for a flush.
 impl SpanProcessor for SpanQueue {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
@@ -198,14 +198,14 @@ impl SpanProcessor for SpanQueue {
     }
 }
 
-/// Spans that are lost unless they are sent, also if the attempt is given up.
+/// Spans that are lost unless they are sent, also if the attempt is abandoned.
 struct Unsent {
     spans: u64,
     meter: TraceMeter,
 }
 
 impl Unsent {
-    /// The collector took all spans, except for those that it refused. Returns their number.
+    /// Records that the collector took all spans except those that it rejected. Returns the number of rejected spans.
     fn all_but_refused(mut self, answer: &ExportTraceServiceResponse) -> u64 {
         let refused = answer.partial_success.as_ref().map_or(0, |partial| partial.rejected_spans);
         let refused = u64::try_from(refused).unwrap_or(0).min(self.spans);
@@ -228,7 +228,7 @@ fn resource(ServiceIdentity { name, namespace, instance_id }: ServiceIdentity) -
     Resource::builder_empty().with_attributes(identity.into_iter().chain(namespace)).build()
 }
 
-/// A UUID of version 4.
+/// A version 4 UUID.
 fn uuid(random: u128) -> String {
     let versioned = random & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);
     let digits = format!("{versioned:032x}");

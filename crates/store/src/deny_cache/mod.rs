@@ -1,14 +1,8 @@
-//! Layer: denies from memory what the store below denied before and would deny again.
+//! Layer: repeats the denials of the store below from memory.
 //!
-//! A denial is kept with the counter that caused it. Unless units are given back, other requests only use up more of
-//! that counter, and only time frees units. So while the counter, advanced in time, has no room for a cost, the
-//! store's counter has none either. The age of a denial counts from before the store was called, so a denial expires
-//! early rather than late. Refunds, settles and resets through this process remove a denial at once, also one that is
-//! still under way; those elsewhere, and counters that the store lost, take effect within
-//! [`DenyCacheOptions::max_age`].
-//!
-//! A request that is denied while some of its numbers are still unknown is sent to the store as denied
-//! ([`Charges::set_denied`]): the store then reserves no units for it.
+//! While a counter, advanced in time, cannot fit a cost, the store's counter cannot either: other requests only take
+//! more units, and only time frees them. Refunds, settles and resets through this process drop a denial immediately;
+//! others take effect within [`DenyCacheOptions::max_age`]. Entry point: [`DenyCached`].
 
 mod denial;
 
@@ -28,49 +22,46 @@ use smallvec::SmallVec;
 use self::denial::{Denial, ForgottenDenials, Repeated};
 use base::clock::Clock;
 
-/// How many denials are kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenyCacheOptions {
-    /// How long a denial is used without calling the store.
+    /// How long a denial is used without calling the store, counted from before the call that was denied.
     pub max_age: Duration,
-    /// Maximum number of denials. A full cache evicts denials that are seldom used.
+    /// Maximum number of denials. A full cache evicts rarely used ones.
     pub max_keys: usize,
-    /// Whether the store records charges that it may undo: a cluster, or two backends. A denial may then be
-    /// due to units that are returned a moment later. It is used for as long as the store has been denying
-    /// without a pause, `max_age` at most. Denials of charges that have to be recorded are kept too, so that nothing is
+    /// `true` if the store records charges that it can undo (a cluster, or two backends). A denial can then be due to
+    /// units that are returned a moment later, so it is used only as long as the store has been denying without a
+    /// pause, and at most for `max_age`. Denials of charges that must be recorded are kept as well, so that nothing is
     /// reserved for their requests.
     pub store_reserves: bool,
 }
 
-/// The denials. Shared by all workers of a process.
+/// Shared by all workers of a process.
 #[derive(Debug)]
 pub struct DenyCache {
     denials: Cache<Box<str>, Denial, UnitWeighter, RandomState>,
     forgotten: ForgottenDenials,
     max_age_us: u64,
     store_reserves: bool,
-    /// When the newest denial is forgotten. A process that denies nothing reads this number and never `denials`.
+    /// When the newest denial expires. A process that denies nothing reads only this field, never `denials`.
     expires_us: AtomicU64,
     hits: AtomicU64,
     lookups: AtomicU64,
     found: AtomicU64,
 }
 
-/// What a deny cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenyCacheStats {
-    /// Denials now, expired ones included.
+    /// Current denials, including expired ones.
     pub keys: u64,
     /// Requests answered without the store since the start.
     pub hits: u64,
-    /// Charges that were looked up since the start: all charges, while there are denials.
+    /// Charges looked up since the start: all charges, while there are denials.
     pub lookups: u64,
-    /// Charges among them that a denial denied.
+    /// Looked-up charges that a denial denied.
     pub found: u64,
 }
 
 impl DenyCache {
-    /// An empty cache.
     #[must_use]
     pub fn new(options: DenyCacheOptions) -> Self {
         let bounds = OptionsBuilder::new()
@@ -78,7 +69,7 @@ impl DenyCache {
             .weight_capacity(options.max_keys as u64)
             .build()
             .expect("both capacities are set");
-        // Keys contain values of requests: std's hasher is keyed, so callers cannot choose colliding keys.
+        // Keys contain request values: std's hasher is keyed, so callers cannot choose colliding keys.
         let hasher = RandomState::new();
         Self {
             denials: Cache::with_options(bounds, UnitWeighter, hasher, DefaultLifecycle::default()),
@@ -92,26 +83,24 @@ impl DenyCache {
         }
     }
 
-    /// Removes every denial.
     pub fn purge(&self) {
         self.denials.clear();
     }
 
-    /// Removes the denial of a counter to which units are given back, and voids the denials that are still under way.
-    /// To be called before the units are given back, and again after. `now_us` is of the clock given to [`DenyCached`].
+    /// Removes the denial of a counter to which units are returned, and voids denials still in flight. Call it before
+    /// the units are returned and again afterwards. `now_us` is from the clock given to [`DenyCached`].
     pub fn forget(&self, key: &str, now_us: u64) {
-        // The order matters: `insert` looks at `forgotten` after it has written.
+        // The order matters: `insert` reads `forgotten` after writing.
         self.forgotten.record(key, now_us);
         self.denials.remove(key);
     }
 
-    /// Removes old denials. `now_us` is of the clock given to [`DenyCached`].
+    /// Removes old denials. `now_us` is from the clock given to [`DenyCached`].
     pub fn sweep(&self, now_us: u64) {
         let keep_us = self.keep_us();
         self.denials.retain(|_, denial| now_us.saturating_sub(denial.sent_us) < keep_us);
     }
 
-    /// Counts denials and hits.
     #[must_use]
     pub fn stats(&self) -> DenyCacheStats {
         DenyCacheStats {
@@ -135,15 +124,15 @@ impl DenyCache {
         }
     }
 
-    /// How long a denial is kept: as long as it is used, or long enough to tell whether the next denial continues its
-    /// row.
+    /// How long a denial is kept: as long as it is used, or until it is clear whether the next denial continues the
+    /// series.
     fn keep_us(&self) -> u64 {
         if self.store_reserves { self.max_age_us.saturating_mul(2) } else { self.max_age_us }
     }
 
     fn insert(&self, key: &str, denial: Denial) {
         let known = self.denials.peek(key);
-        // Answers may arrive in another order than that in which the store decided. The newer denial stays.
+        // Answers can arrive in a different order than the store decided. The newer denial stays.
         if known.is_some_and(|known| known.sent_us > denial.sent_us) {
             return;
         }
@@ -156,7 +145,7 @@ impl DenyCache {
         self.expires_us.fetch_max(denial.sent_us.saturating_add(self.keep_us()), Ordering::Relaxed);
     }
 
-    /// What the denials say about a request; `None` if they do not deny it.
+    /// Returns the cached answer to a request; `None` if the denials do not deny it.
     fn answer(&self, charges: &Charges, now_us: u64) -> Option<CachedAnswer> {
         if !self.has_denials(now_us) {
             return None;
@@ -184,14 +173,14 @@ impl DenyCache {
         self.denials.get(key).filter(is_usable)?.repeat(charge, now_us)
     }
 
-    /// The denial of a charge that the store did not answer. A charge that should have been recorded is denied too,
+    /// Returns the denial of a charge that the store did not answer. A charge that would have been recorded is denied
     /// like a prepaid one.
     fn known_denial(&self, (key, charge): (&str, &Charge), now_us: u64) -> Option<Outcome> {
         let unrecorded = Charge { charging: Charging::Prepaid, ..charge.clone() };
         self.denied(key, &unrecorded, now_us)?.outcome()
     }
 
-    /// Keeps the denials among the outcomes, and removes those of counters that have room again.
+    /// Keeps the denials among the outcomes, and removes those of counters that have units again.
     fn record(
         &self,
         charges: &Charges,
@@ -207,7 +196,7 @@ impl DenyCache {
             };
             let Ok(outcome) = outcome else { continue };
             if charge.role == Role::Settle {
-                // Its outcome is no denial, and a denial from before it has another number of units left.
+                // A settle is not denied, and it changes the units left since any older denial.
                 self.denials.remove(key);
                 continue;
             }
@@ -227,8 +216,8 @@ impl DenyCache {
     }
 }
 
-/// Forgets the denials of the counters to which a request gives units back: before the request is sent, and when it
-/// ends in any way.
+/// Forgets the denials of counters to which a request returns units: before the request is sent, and when it ends in
+/// any way.
 struct RefundGuard<'d, C: Clock> {
     cache: &'d DenyCache,
     clock: &'d C,
@@ -236,7 +225,7 @@ struct RefundGuard<'d, C: Clock> {
 }
 
 impl<'d, C: Clock> RefundGuard<'d, C> {
-    /// `None` for a request that gives nothing back.
+    /// `None` if the request returns nothing.
     fn new(cache: &'d DenyCache, clock: &'d C, charges: &'d Charges) -> Option<Self> {
         let gives_back = charges.values().any(|charge| charge.cost.refunded() > 0);
         gives_back.then(|| {
@@ -260,17 +249,17 @@ impl<C: Clock> Drop for RefundGuard<'_, C> {
     }
 }
 
-/// What the denials say about a request that they deny.
+/// What the denials imply for a request that they deny.
 struct CachedAnswer {
-    /// One per charge. `None` if the store has to answer it.
+    /// One per charge; `None` if the store has to answer it.
     known: SmallVec<[Option<Outcome>; 2]>,
-    /// The charges that the store has to answer.
+    /// Charges that the store has to answer.
     asked: Charges,
 }
 
 impl CachedAnswer {
-    /// The result of the request, completed with the store's result for the charges in `asked`. `known_denial` returns
-    /// the denial of a charge that has no outcome from the store.
+    /// Merges the store's result for `asked` into the answer. `known_denial` returns the denial of a charge without an
+    /// outcome from the store.
     fn completed(
         self,
         result: Result<Outcomes, StoreError>,
@@ -297,17 +286,17 @@ impl CachedAnswer {
     }
 }
 
-/// Puts a deny cache over a store.
+/// A store behind a deny cache.
 #[derive(Debug)]
 pub struct DenyCached<S, C> {
     below: S,
-    /// With a monotonic clock.
+    /// The clock is monotonic.
     cache: Option<(Arc<DenyCache>, C)>,
 }
 
 impl<S, C> DenyCached<S, C> {
-    /// Puts the layer over `below`; without a cache it does nothing. The clocks of all layers over one cache must
-    /// count from the same instant.
+    /// Wraps `below`; without a cache the layer does nothing. The clocks of all layers over one cache must count from
+    /// the same instant.
     #[must_use]
     pub fn new(below: S, cache: Option<(Arc<DenyCache>, C)>) -> Self {
         Self { below, cache }
@@ -315,7 +304,8 @@ impl<S, C> DenyCached<S, C> {
 }
 
 impl<S: Store, C: Clock> DenyCached<S, C> {
-    /// Asks the store for the rest of a request that is known to be denied.
+    /// Sends the rest of a denied request to the store, marked as denied ([`Charges::set_denied`]), so that the store
+    /// reserves nothing for it.
     async fn complete(
         &self,
         answer: CachedAnswer,
@@ -342,8 +332,8 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
                 cache.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(answer.known.into_iter().flatten().collect());
             }
-            // This rare future is boxed, because it would make the future of every decision larger. For the same reason
-            // the answer is moved into it before the await.
+            // Boxed because this rare future would enlarge the future of every decision. For the same reason the answer
+            // moves into it before the await.
             Some(answer) => Some(Box::pin(self.complete(answer, sent_us, cache, clock))),
         };
         if let Some(completing) = completing {

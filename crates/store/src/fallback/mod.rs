@@ -1,6 +1,6 @@
-//! Layer: answers by each limit's failure policy when the store below fails. If the store answers a part of a request,
-//! only the rest is answered by policy. A request that meets only limits of 0 is answered without the store below:
-//! there is no counter.
+//! Layer: applies each limit's failure policy when the store below fails. If the store answers part of a request, the
+//! policy answers only the rest. A request that only matches limits of 0 skips the store below: such a limit does not
+//! have a counter.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::memory::MemoryStore;
 use base::clock::Clock;
 
-/// The retry hint of the policy `deny`. When the store recovers is unknown; 1 s is short enough to notice it soon.
+/// Retry hint of the policy `deny`. Nobody can predict when the store recovers; 1 s notices it soon.
 const DENIED_RETRY_US: u64 = 1_000_000;
 
 const DENIED: Report = Report {
@@ -31,27 +31,26 @@ const DENIED: Report = Report {
     over_by: 0,
 };
 
-/// The kernel that stands for a denial by policy.
+/// Stands for a denial by policy.
 const ALWAYS_OVER: Kernel = Kernel::Blocked(Blocked::new(DENIED_RETRY_US));
 
-/// Answers by [`FailurePolicy`] when the store below fails.
+/// Applies [`FailurePolicy`] when the store below fails.
 #[derive(Debug)]
 pub struct Fallback<S, C> {
     below: S,
     local: Local<C>,
 }
 
-/// The counters of limits with the policy `local`.
+/// Counters of limits with the policy `local`.
 #[derive(Debug)]
 pub struct Local<C> {
-    /// Shared by all workers of a process. Keeps nothing of a limit of 0.
+    /// Shared by all workers of a process. Stores nothing for a limit of 0.
     pub store: Arc<MemoryStore<C>>,
-    /// The number of processes that share each limit: each process enforces the limit divided by this number.
+    /// Processes that share each limit: each process enforces the limit divided by `instances`.
     pub instances: NonZeroU32,
 }
 
 impl<S, C> Fallback<S, C> {
-    /// Puts the layer over `below`.
     #[must_use]
     pub fn new(below: S, local: Local<C>) -> Self {
         Self { below, local }
@@ -67,17 +66,16 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
             Ok(outcomes) => return Ok(outcomes),
             Err(error) => error,
         };
-        // This rare future is boxed, because it would make the future of every decision larger.
+        // Boxed because this rare future would enlarge the future of every decision.
         Box::pin(self.decide_by_policy(charges, error)).await
     }
 }
 
-/// How a charge is answered.
 #[derive(Clone, Copy)]
 enum ChargeAnswer {
-    /// By the store, or by a policy that needs no counter.
+    /// By the store, or by a policy without a counter.
     Known(Outcome),
-    /// By the process's own memory.
+    /// By this process's memory.
     Local,
 }
 
@@ -88,12 +86,12 @@ impl ChargeAnswer {
 }
 
 impl<S: Store, C: Clock> Fallback<S, C> {
-    /// Answers by policy the charges that have no answer. If the request is then admitted, the charges that the store
-    /// has recorded stay recorded; otherwise the store undoes them when `error` is dropped.
+    /// Applies the policy to the charges without an answer. If the request is then admitted, the charges that the store
+    /// recorded stay; otherwise the store undoes them when `error` is dropped.
     ///
     /// # Errors
-    /// [`StoreError::Policy`] if the answers of the other charges do not decide the request, and a charge without an
-    /// answer has the policy `error`. Its local charges stay recorded: the caller may let the request through.
+    /// [`StoreError::Policy`] if the answers to the other charges do not decide the request, and an unanswered charge
+    /// has the policy `error`. Its local charges stay recorded, because the caller can still let the request through.
     async fn decide_by_policy(&self, charges: &Charges, error: StoreError) -> Result<Outcomes, StoreError> {
         let answer = |(index, charge)| charge_answer(charge, error.outcome(index));
         let answers: SmallVec<[ChargeAnswer; 2]> = charges.values().enumerate().map(answer).collect();
@@ -104,7 +102,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
             local = self.local.store.decide(&charges).await?.by_charge.into_iter();
         }
         for (charge, &answer) in charges.values().zip(&answers) {
-            // `local_charges` has a charge for each denial too; its outcome is not needed.
+            // `local_charges` also has a charge for each denial; its outcome is not needed.
             let decided =
                 if answer.is_over() || matches!(answer, ChargeAnswer::Local) { local.next() } else { None };
             outcomes.by_charge.extend(match answer {
@@ -127,8 +125,8 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     }
 }
 
-/// The outcome of a charge that this process decided for the policy `local`. A limit of 0 has no counter, so its
-/// outcome does not depend on a policy.
+/// Returns the outcome of a charge that this process decided for the policy `local`. A limit of 0 does not have a
+/// counter, so its outcome does not depend on a policy.
 fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
     if charge.kernel.has_counter() {
         Outcome { decided_by: DecidedBy::Policy(FailurePolicy::Local), ..outcome }
@@ -137,12 +135,12 @@ fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
     }
 }
 
-/// How a charge is answered, given what the store says about it.
+/// Returns how to answer a charge, given the store's answer to it.
 fn charge_answer(charge: &Charge, by_store: Result<Outcome, &StoreError>) -> ChargeAnswer {
     if let Ok(outcome) = by_store {
         return ChargeAnswer::Known(outcome);
     }
-    // A charge with `error` counts as admitted until the answers of the other charges are known.
+    // A charge with `error` counts as admitted until the answers to the other charges are known.
     let policy = charge.on_store_failure.allow_for_error();
     if charge.role == Role::Settle {
         return ChargeAnswer::Known(lost_settle(charge, policy));
@@ -153,22 +151,22 @@ fn charge_answer(charge: &Charge, by_store: Result<Outcome, &StoreError>) -> Cha
     ChargeAnswer::Known(policy_outcome(charge, policy))
 }
 
-/// The outcome of a settle that no store has recorded. It denies nothing whatever the policy, and a policy's own memory
-/// does not have the estimate.
+/// Returns the outcome of a settle that no store recorded. It denies nothing under any policy, and the memory of the
+/// policy `local` does not have the estimate.
 fn lost_settle(charge: &Charge, policy: FailurePolicy) -> Outcome {
     let report = Report::unused(charge.kernel.max_cost());
     Outcome { verdict: Verdict::Fits, report, decided_by: DecidedBy::Policy(policy) }
 }
 
-/// Why the charge at `index` has no answer, if its policy is `error`.
+/// Returns why the charge at `index` has no answer, if its policy is `error`.
 fn failure<'e>(charges: &Charges, index: usize, error: &'e StoreError) -> Option<&'e StoreError> {
     let charge = charges.charge(index);
     let can_fail = charge.on_store_failure == FailurePolicy::Error && charge.kernel.has_counter();
     if can_fail { error.outcome(index).err() } else { None }
 }
 
-/// The request for the process's own memory. It has the local charges. For each charge that is over already, it has a
-/// charge that never fits: this denial keeps the local charges from being recorded.
+/// Builds the request for this process's memory: the local charges, and for each charge that is over already one that
+/// never fits. Such a denial keeps the local charges from being recorded.
 fn local_charges(charges: &Charges, answers: &[ChargeAnswer], instances: NonZeroU32) -> Charges {
     charges.filter_map(|index, charge| match answers[index] {
         ChargeAnswer::Local => Some(Charge { kernel: charge.kernel.share_of(instances), ..charge.clone() }),
@@ -179,7 +177,7 @@ fn local_charges(charges: &Charges, answers: &[ChargeAnswer], instances: NonZero
     })
 }
 
-/// The outcome by a policy that needs no counter. A cost that can never fit is denied by every policy.
+/// Returns the outcome of a policy without a counter. A cost that can never fit is denied under every policy.
 fn policy_outcome(charge: &Charge, policy: FailurePolicy) -> Outcome {
     let decided_by = DecidedBy::Policy(policy);
     if charge.never_fits() {
@@ -189,7 +187,7 @@ fn policy_outcome(charge: &Charge, policy: FailurePolicy) -> Outcome {
     if policy == FailurePolicy::Deny && !charge.cost.is_refund() {
         return Outcome { verdict: Verdict::Over, report: DENIED, decided_by };
     }
-    // The report is that of an unused counter.
+    // Reports an empty counter.
     let report = Report::unused(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
     Outcome { verdict: Verdict::Fits, report, decided_by }
 }

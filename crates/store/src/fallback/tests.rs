@@ -1,5 +1,4 @@
-//! Each policy for hits, peeks and refunds; mixed policies; requests that the store answers in part; shares of local
-//! limits.
+//! Each policy for hits, peeks and refunds; mixed policies; partial answers from the store; shares of local limits.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -65,7 +64,7 @@ async fn hits_peeks_and_refunds_by_each_policy() {
         (Deny, refund, Verdict::Fits, 10),    // a refund is never denied
         (Local, take, Verdict::Fits, 7),
         (Local, Cost::PEEK, Verdict::Fits, 10),
-        (Local, refund, Verdict::Fits, 10), // an unused counter
+        (Local, refund, Verdict::Fits, 10), // an empty counter
         (Local, Cost::take(11), Verdict::Over, 10),
     ];
     for (policy, cost, verdict, remaining) in rows {
@@ -90,7 +89,7 @@ async fn a_limit_of_0_asks_no_store_and_no_policy() {
         assert_eq!(outcome.report.until_reset_us, MINUTE_US - NOW_US % MINUTE_US);
         assert!(matches!(outcome.decided_by, DecidedBy::Store(_)), "{policy:?}");
     }
-    // The same beside a limit whose store fails: only that limit answers by its policy.
+    // Next to a limit whose store fails: only that limit is answered by policy.
     let layer = layer(1);
     let mixed = charges([blocked(Error), charge(window(10), Cost::take(1), Local)]);
     let outcomes = layer.decide(&mixed).await.expect("the other policy answers");
@@ -135,7 +134,7 @@ async fn limits_of_one_request_keep_their_own_policies() {
         "the local one is not charged for a denied request"
     );
 
-    // A limit that denies nothing does not make the call fail, and its outcome names the policy that it used.
+    // A limit that denies nothing does not fail the call, and its outcome names the policy.
     let idle = Charge { role: Role::IdleQuota, ..hit(FailurePolicy::Error) };
     let outcome = decide_one(&layer, idle).await.expect("a limit that denies nothing does not fail the call");
     assert_eq!(outcome.decided_by, DecidedBy::Policy(FailurePolicy::Allow));
@@ -209,8 +208,8 @@ async fn what_is_certain_beats_an_error() {
     }
 }
 
-/// The caller may let a failed request through. If the request did not count, a local limit that is met only together
-/// with limits of the policy `error` would never deny.
+/// The caller can let a failed request through. If it did not count, a local limit that is always matched together with
+/// limits of the policy `error` would never deny.
 #[tokio::test]
 async fn a_local_limit_counts_requests_that_fail() {
     let layer = layer(1);
@@ -227,7 +226,7 @@ async fn a_local_limit_counts_requests_that_fail() {
     assert_eq!(answers[3..], [Ok([true, false]), Ok([true, false])]);
 }
 
-/// Answers the first charge only, from its own counter; keeps count of the requests that were kept.
+/// Answers only the first charge, from its own counter, and counts the requests that were kept.
 struct HalfStore {
     memory: MemoryStore<ManualClock>,
     kept: Arc<AtomicU32>,
@@ -261,14 +260,14 @@ async fn only_the_unanswered_part_of_a_request_is_left_to_its_policy() {
     use Verdict::{Fits, Over};
     let failed = || Err(StoreError::Policy(Box::new(StoreError::Timeout)));
     let rows = [
-        // (units that the store has left, role in the store, policy and role without an answer, verdicts, kept)
+        // (units left in the store, policy and role without an answer, verdicts, kept)
         (5, Enforce, Allow, Enforce, Ok([Fits, Fits]), true),
         (5, Enforce, Deny, Enforce, Ok([Fits, Over]), false),
         (5, Enforce, Local, Enforce, Ok([Fits, Fits]), true),
         (5, Enforce, Error, Enforce, failed(), false),
         (5, Enforce, Error, IdleQuota, Ok([Fits, Fits]), true), // a shadow rule fails no request
         (5, Enforce, Deny, IdleQuota, Ok([Fits, Over]), true),
-        (0, Enforce, Allow, Enforce, Ok([Over, Fits]), false), // used up, whatever the other limit says
+        (0, Enforce, Allow, Enforce, Ok([Over, Fits]), false), // exhausted, whatever the other limit answers
         (0, Enforce, Error, Enforce, Ok([Over, Fits]), false),
         (0, Enforce, Local, Enforce, Ok([Over, Fits]), false),
         (0, IdleQuota, Error, Enforce, failed(), false),
@@ -309,7 +308,7 @@ async fn each_process_enforces_its_share_of_a_local_limit() {
     let gcra = |limit, burst| Kernel::Gcra(Gcra::new(limit, MINUTE_US, burst, Pacing::Meter));
     let bucket = Kernel::IntervalBucket(IntervalBucket::new(10, 5, MINUTE_US));
     let rows = [
-        // (limit, processes, hits admitted by one of them)
+        // (limit, processes, hits that one of them admits)
         (window(10), 1, 10),
         (window(10), 4, 3), // 2.5, rounded up
         (window(8), 4, 2),

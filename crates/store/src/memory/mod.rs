@@ -1,7 +1,7 @@
-//! Counters in this process's memory: the default store. Tests compare the Redis store with it.
+//! Keeps counters in this process's memory: the default store, and the reference for the tests of the Redis store.
 //!
-//! A sharded map. A request locks the shards of all its keys, in order, so nothing changes while it is decided;
-//! requests without a common shard do not wait for each other.
+//! The map is sharded. A request locks the shards of all its keys, in order, so it is decided atomically; requests
+//! without a common shard do not wait for each other.
 
 mod shard;
 #[cfg(test)]
@@ -22,20 +22,19 @@ use base::clock::{Clock, SystemClock};
 pub use shard::MemoryStats;
 use shard::{EXHAUSTED, EntryIndex, Shard, Worth};
 
-/// More shards than cores, so that two cores seldom need the same one.
+/// More shards than cores, so that two cores rarely need the same one.
 const MAX_SHARDS: usize = 64;
-/// With fewer keys than this per shard, one counter could evict all others of its shard while other shards are empty:
-/// the heaviest counter, a postpaid log with room for 32,768 grants, counts as 2,049 keys.
+/// With fewer keys per shard, one counter could evict all others of its shard while other shards are empty: the
+/// heaviest counter, a postpaid log of 32,768 grants, counts as 2,049 keys.
 const MIN_KEYS_PER_SHARD: usize = 5_000;
 
-/// How much a memory store may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
     /// Maximum number of keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts
-    /// counters of limits that have many counters, and of these the counters with the smallest used share.
+    /// counters of limits that have many counters, and of these the ones with the smallest used share.
     pub max_keys: usize,
-    /// How long a key is kept after its counter equals an unused one, microseconds. A clock that steps back by less
-    /// than this loses nothing.
+    /// How long a key is kept after its counter equals an empty one, microseconds. If the clock steps back by less than
+    /// this, nothing is lost.
     pub grace_us: u64,
 }
 
@@ -46,7 +45,6 @@ impl Default for MemoryOptions {
     }
 }
 
-/// Counters in memory.
 #[derive(Debug)]
 pub struct MemoryStore<C = SystemClock> {
     shards: Vec<Mutex<Shard>>,
@@ -54,11 +52,10 @@ pub struct MemoryStore<C = SystemClock> {
     clock: C,
 }
 
-/// The shards of one request, each with its index.
+/// The locked shards of one request, each with its index.
 type LockedShards<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>;
 
 impl<C: Clock> MemoryStore<C> {
-    /// An empty store.
     #[must_use]
     pub fn new(options: MemoryOptions, clock: C) -> Self {
         let max_keys = options.max_keys.max(1);
@@ -67,8 +64,8 @@ impl<C: Clock> MemoryStore<C> {
         Self::of_shards((0..count).map(shard), clock)
     }
 
-    /// An empty store that evicts the same counters whenever it decides the same requests. All threads wait for its one
-    /// shard.
+    /// Returns an empty store that evicts the same counters for the same requests. It has a single shard, on which all
+    /// threads wait.
     #[must_use]
     pub fn reproducible(options: MemoryOptions, clock: C) -> Self {
         let random = fastrand::Rng::with_seed(0);
@@ -88,7 +85,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut pending: SmallVec<[PendingCharge<'_>; 2]> = SmallVec::new();
         for (charge, &shard_index) in charges.iter().zip(&shard_indices) {
             let mut charge = PendingCharge::new(charge, shard_index, &mut shards, now_us);
-            // A charge that does not depend on the others takes effect before the next one is decided.
+            // An independent charge takes effect before the next one is decided.
             if charge.charge.is_independent() {
                 charge.outcome = Some(charge.finish(false, &mut shards));
             }
@@ -106,7 +103,7 @@ impl<C: Clock> MemoryStore<C> {
         outcomes
     }
 
-    /// The verdict on each charge at a time, as its counter is now. Changes nothing.
+    /// Returns the verdict on each charge at `now_us`. Changes nothing.
     #[must_use]
     pub fn verdicts_at(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
         let verdict = |(key, charge): (&str, &Charge)| {
@@ -118,13 +115,13 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn shard_index(&self, key: &str) -> usize {
-        // Keys of one shard share a lock and a part of the bound: a fast hash with a random seed spreads them well
-        // enough. The map inside a shard has std's hasher, with which a client cannot construct collisions.
+        // Keys of one shard share a lock and a part of the bound, for which a fast hash with a random seed is good
+        // enough. The map inside a shard has std's hasher: a client cannot construct collisions with it.
         let hash = self.hasher.hash_one(key);
         usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
     }
 
-    /// Locks each of these shards once, in rising order, so that two requests cannot deadlock.
+    /// Locks each shard once, in ascending order, so that two requests cannot deadlock.
     fn lock(&self, shard_indices: &[usize]) -> LockedShards<'_> {
         let mut sorted: SmallVec<[usize; 2]> = SmallVec::from_slice(shard_indices);
         sorted.sort_unstable();
@@ -132,7 +129,7 @@ impl<C: Clock> MemoryStore<C> {
         sorted.into_iter().map(|index| (index, self.shards[index].lock())).collect()
     }
 
-    /// Removes some of the expired keys: looks at a fraction of each shard per call, so that a call is short.
+    /// Removes some of the expired keys: each call scans only a fraction of each shard, so that it is short.
     pub fn sweep(&self) {
         let now_us = self.clock.now_us();
         for shard in &self.shards {
@@ -140,7 +137,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Counts keys and evictions.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
         self.shards.iter().fold(MemoryStats::default(), |sum, shard| {
@@ -163,7 +159,6 @@ impl<C: Clock> Reset for MemoryStore<C> {
     }
 }
 
-/// A charge with its verdict.
 struct PendingCharge<'c> {
     charge: &'c Charge,
     key: &'c str,
@@ -171,7 +166,7 @@ struct PendingCharge<'c> {
     entry: Option<EntryIndex>,
     attempt: Attempt,
     verdict: Verdict,
-    /// `None` until the charge is finished.
+    /// `None` until finished.
     outcome: Option<Outcome>,
 }
 
@@ -189,7 +184,7 @@ impl<'c> PendingCharge<'c> {
         Self { charge, key, shard_index, entry, attempt, verdict, outcome: None }
     }
 
-    /// Records the charge if it must be recorded, and reports.
+    /// Records the charge if necessary, and returns its outcome.
     fn finish(&self, request_denied: bool, shards: &mut LockedShards<'_>) -> Outcome {
         let (kernel, shard) = (&self.charge.kernel, locked_shard(shards, self.shard_index));
         let changes = |entry| kernel.is_changed_by(shard.state(entry), self.attempt);
@@ -208,7 +203,7 @@ impl<'c> PendingCharge<'c> {
         Outcome { verdict: self.verdict, report, decided_by: DecidedBy::Store(snapshot) }
     }
 
-    /// Stores the counter, or removes it if a refund has emptied it: an unused counter equals a missing one.
+    /// Stores the counter, or removes it if a refund has emptied it: an empty counter equals a missing one.
     fn keep(&self, after: State, remaining: u64, shard: &mut Shard) {
         let kernel = &self.charge.kernel;
         let worth = Worth {
@@ -223,7 +218,7 @@ impl<'c> PendingCharge<'c> {
     }
 }
 
-/// The used share of a limit, in parts of [`EXHAUSTED`].
+/// Used share of a limit, in parts of [`EXHAUSTED`].
 fn used_share(limit: u64, remaining: u64) -> u16 {
     let used = limit.saturating_sub(remaining);
     u16::try_from(u128::from(used) * u128::from(EXHAUSTED) / u128::from(limit.max(1))).unwrap_or(EXHAUSTED)

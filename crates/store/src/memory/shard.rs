@@ -1,4 +1,4 @@
-//! One part of the map: counters by key, bounded. A cursor moves over the entries and removes expired ones.
+//! One shard of the map: a bounded set of counters. A cursor moves over the entries and removes expired ones.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::num::NonZeroU32;
@@ -8,14 +8,13 @@ use engine::without_values;
 use indexmap::IndexMap;
 use smallvec::SmallVec;
 
-/// Entries over which the cursor moves after each decision.
+/// Entries that the cursor passes after each decision.
 const ENTRIES_PER_DECISION: usize = 2;
-/// Entries that are compared to find the one to evict; Redis samples in the same way for `volatile-ttl`.
+/// Entries compared to find the one to evict; Redis samples the same way for `volatile-ttl`.
 const EVICTION_SAMPLE: usize = 16;
-/// A sweep moves the cursor over one in this many entries.
+/// A sweep scans one in this many entries.
 const SWEEP_FRACTION: usize = 16;
 
-/// What a memory store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     pub keys: u64,
@@ -23,34 +22,34 @@ pub struct MemoryStats {
     pub evictions: u64,
 }
 
-/// The position of an entry; valid until an entry is removed.
+/// Position of an entry; valid until an entry is removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryIndex(usize);
 
 #[derive(Debug)]
 struct CounterEntry {
-    /// `None` while a decision has taken it, and for an entry that the decision removes at its end.
+    /// `None` while a decision has taken it, and for an entry that is removed when the decision ends.
     state: Option<State>,
-    /// [`State::weight`] when the state was put here.
+    /// [`State::weight`] when the state was stored.
     weight: usize,
     /// [`Worth::unused_from_us`].
     unused_from_us: u64,
     /// [`Worth::used`].
     used: u16,
-    /// Equal for the counters of one limit. `None` until an eviction asks for it.
+    /// Equal for the counters of one limit; `None` until an eviction needs it.
     limit: Option<NonZeroU32>,
 }
 
-/// What is lost if a counter is evicted.
+/// What an eviction of the counter would lose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worth {
-    /// From this time on nothing is lost.
+    /// From this time on, an eviction loses nothing.
     pub(super) unused_from_us: u64,
-    /// The used share of the limit when the counter was recorded, in parts of [`EXHAUSTED`].
+    /// Used share of the limit when the counter was recorded, in parts of [`EXHAUSTED`].
     pub(super) used: u16,
 }
 
-/// [`Worth::used`] of a counter that has nothing left.
+/// [`Worth::used`] of an exhausted counter.
 pub(super) const EXHAUSTED: u16 = u16::MAX;
 
 #[derive(Debug)]
@@ -62,7 +61,7 @@ pub(super) struct Shard {
     grace_us: u64,
     cursor: usize,
     evictions: u64,
-    /// Entries to remove at the end of the current decision.
+    /// Entries to remove when the current decision ends.
     discarded: Vec<usize>,
     random: fastrand::Rng,
 }
@@ -93,7 +92,7 @@ impl Shard {
         self.entries[entry.0].state.take()
     }
 
-    /// Removes a key. Returns whether it existed.
+    /// Returns `true` if the key existed.
     pub(super) fn remove(&mut self, key: &str) -> bool {
         self.entries.get_index_of(key).is_some_and(|index| {
             self.remove_at(index);
@@ -101,7 +100,7 @@ impl Shard {
         })
     }
 
-    /// Removes an entry; the last entry takes its index.
+    /// Removes an entry; the last entry moves to its index.
     fn remove_at(&mut self, index: usize) {
         if let Some((_, entry)) = self.entries.swap_remove_index(index) {
             self.weight -= entry.weight;
@@ -122,8 +121,8 @@ impl Shard {
         }
     }
 
-    /// Removes an entry whose state was taken with the next [`Shard::maintain`], unless a state is put there before:
-    /// the request may use this entry again, and further ones.
+    /// Removes an entry whose state was taken, unless the request stores a state there before the next
+    /// [`Shard::maintain`]: later charges of the request can use the entry again.
     pub(super) fn discard(&mut self, index: EntryIndex) {
         if !self.discarded.contains(&index.0) {
             self.discarded.push(index.0);
@@ -131,9 +130,10 @@ impl Shard {
     }
 
     /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter
-    /// that is evicted after every request would admit every request. Invalidates every [`EntryIndex`].
+    /// evicted after every request would admit every request. Invalidates every [`EntryIndex`].
     pub(super) fn maintain(&mut self, now_us: u64) {
-        // The last entry takes the place of a removed one: from the highest index down, no discarded entry moves.
+        // The last entry moves to the index of a removed one. Going down from the highest index, no discarded entry
+        // moves.
         self.discarded.sort_unstable();
         while let Some(index) = self.discarded.pop() {
             if self.entries[index].state.is_none() {
@@ -168,12 +168,12 @@ impl Shard {
         }
     }
 
-    /// Removes the entry of a sample that loses least: the one with the smallest used share, divided by the square of
-    /// the number of counters that its limit has in the sample. So a flood of values evicts counters of the limit that
-    /// it floods, although it uses up each of them, and not the few counters of another limit.
+    /// Evicts the entry of a sample that loses least: the smallest used share, divided by the square of the number of
+    /// counters that its limit has in the sample. A flood of values therefore evicts counters of the limit that it
+    /// floods, even though it exhausts each of them, rather than the few counters of another limit.
     fn evict(&mut self, now_us: u64) {
         let len = self.entries.len();
-        // At random: counters that were made together are neighbours, and may all be used up.
+        // At random: counters created together are neighbours, and may all be exhausted.
         let sampled = |step| {
             let index = if len > EVICTION_SAMPLE { self.random.usize(..len) } else { step };
             (index, self.limit(index))
@@ -189,7 +189,7 @@ impl Shard {
         }
     }
 
-    /// A number that is equal for the counters of one limit.
+    /// Returns a hash that is equal for the counters of one limit.
     fn limit(&mut self, index: usize) -> Option<NonZeroU32> {
         if self.entries[index].limit.is_none()
             && let Some((key, _)) = self.entries.get_index(index)
@@ -202,7 +202,7 @@ impl Shard {
         self.entries[index].limit
     }
 
-    /// The used share that is lost if the entry is evicted, in parts of [`EXHAUSTED`].
+    /// Used share that an eviction of the entry would lose, in parts of [`EXHAUSTED`].
     fn used_at(&self, index: usize, now_us: u64) -> usize {
         let entry = &self.entries[index];
         if entry.unused_from_us > now_us { usize::from(entry.used) } else { 0 }

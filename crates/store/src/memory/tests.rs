@@ -206,7 +206,7 @@ fn long_logs_count_as_many_keys() {
         let _ = hit(&format!("k{n}"), T0);
     }
     assert_eq!(store.stats().keys, 64);
-    // This counter is heavier than the bound of the whole store. It stays, and every other counter is evicted.
+    // This counter alone exceeds the bound of the store. It stays, and every other counter is evicted.
     for n in 1..=2_000 {
         assert_eq!(remaining(&hit("long", T0 + n)), [10_000 - n]);
     }
@@ -234,7 +234,8 @@ fn threads_admit_exactly_the_limit() {
             .map(|thread| {
                 let (store, admitted) = (Arc::clone(&store), Arc::clone(&admitted));
                 std::thread::spawn(move || {
-                    // Half the threads use the two keys in the other order: the order of locks must not depend on it.
+                    // Half of the threads name the two keys in the other order: the order of locks must not depend on
+                    // it.
                     let (one, two) = if thread % 2 == 0 { ("k", "l") } else { ("l", "k") };
                     let both = request(&[(one, charge(kernel, 1)), (two, charge(kernel, 1))]);
                     for _ in 0..250 {
@@ -270,16 +271,16 @@ fn ask(store: &MemoryStore<ManualClock>, (name, kernel): (&str, Kernel), value: 
     outcomes.by_charge[0].verdict
 }
 
-/// The requests of each value in a flood.
+/// Requests of each value in a flood.
 struct Flood {
     name: &'static str,
     /// Limit per minute.
     limit: u64,
     units: u64,
     times: u32,
-    /// The values are spread over this many limits.
+    /// Number of limits over which the values are spread.
     limits: u32,
-    /// Counters of another limit that are made between two of the users' counters, before the flood.
+    /// Counters of another limit, created between two of the users' counters before the flood.
     between: u32,
 }
 
@@ -325,7 +326,7 @@ fn a_flood_of_values_lifts_no_used_up_limit() {
     }
 }
 
-/// Otherwise a user's hits would never add up while a flood lasts: each hit would be the first.
+/// Otherwise a user's hits would never add up during a flood: each hit would be the first.
 #[test]
 fn a_flood_of_used_up_limits_leaves_what_users_have_used() {
     for kernel in [gcra as fn(u64, u64) -> Kernel, fixed] {

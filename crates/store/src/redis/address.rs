@@ -1,11 +1,10 @@
-//! Where a node of a cluster or the primary of sentinels listens. Knows nothing of connections.
+//! The address of a cluster node, or of the primary that sentinels report.
 
 use std::fmt;
 
-/// The address at which a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
-    /// A name or an IP address without brackets. Empty: the host of the node that reported the address.
+    /// Name or IP address without brackets. Empty: the host of the node that reported the address.
     pub(crate) host: String,
     pub(crate) port: u16,
 }
@@ -18,7 +17,7 @@ impl Address {
         Some(Self { host: known_host(host).to_owned(), port: port.parse().ok().filter(|&port| port > 0)? })
     }
 
-    /// The address with an empty host replaced by the host of the node that reported it.
+    /// Replaces an empty host with the host of the node that reported the address.
     pub(crate) fn reported_by(mut self, node: &Self) -> Self {
         if self.host.is_empty() {
             self.host.clone_from(&node.host);
@@ -27,7 +26,7 @@ impl Address {
     }
 }
 
-/// The host; empty for `?`, which nodes that do not know their own name report.
+/// Returns the host; empty for `?`, which nodes report if they do not know their own name.
 pub(crate) fn known_host(host: &str) -> &str {
     if host == "?" { "" } else { host }
 }

@@ -1,5 +1,6 @@
-//! The servers of a store: one backend, or two where the counters of limits of one second have servers of their own. A
-//! backend is a single server, perhaps behind sentinels, or a cluster. The rest of the store need not know which.
+//! Routes requests to the backend of their counters. There is one backend, or a second one for the counters of
+//! one-second limits. A backend is a single server, with or without sentinels, or a cluster; the rest of the store does
+//! not depend on which.
 
 use std::sync::Arc;
 
@@ -17,24 +18,23 @@ use super::slot::slot_of_key;
 use super::tasks::Tasks;
 use crate::observer::Observer;
 
-/// The period of the limits whose counters may be on servers of their own.
+/// Period of the limits whose counters can have their own servers.
 const PERIOD_US: u64 = 1_000_000;
 
-/// The name of the second backend, and the prefix of the names of its servers.
+/// Name of the second backend, and prefix of its server names.
 const PER_SECOND: &str = "per_second";
 const MAIN: &str = "main";
 
-/// The backends of a store.
 pub(super) struct Backends {
     pub(super) options: RedisOptions,
     main: Backend,
-    /// The backend of the counters of limits of one second; `None` where these counters are in the main backend.
+    /// For the counters of one-second limits; `None` if they are in the main backend.
     per_second: Option<Backend>,
 }
 
-/// The servers to which the URLs of the settings lead.
+/// The servers behind the URLs of the settings.
 pub(super) struct Backend {
-    /// `None` where the store has one backend.
+    /// `None` if the store has one backend.
     name: Option<&'static str>,
     servers: Servers,
     observer: Arc<dyn Observer>,
@@ -45,35 +45,35 @@ enum Servers {
     Cluster(Arc<Router>),
 }
 
-/// Counters of one place can be decided by one script call. The default is the place of a request without counters: any
-/// server can answer it.
+/// Where a counter is stored. One script call can decide all counters of one place. The default is for a request
+/// without counters, which any server can answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     is_per_second: bool,
-    /// `None` for a single server, and for any server of a cluster.
+    /// `None` on a single server, and for any server of a cluster.
     slot: Option<u16>,
 }
 
-/// Whether a server of a backend decides.
+/// State of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendStatus {
-    /// The name; `None` where the store has one backend.
+    /// `None` if the store has one backend.
     pub name: Option<&'static str>,
-    /// Why the backend does not decide: the error of a probe, or the error that opened the breakers of all its servers.
+    /// Why the backend cannot decide: the error of a probe, or the error that opened the breakers of all its servers.
     pub failure: Option<StoreError>,
 }
 
-/// Why a store does not decide.
+/// Why a store cannot decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFailure {
-    /// The names of the backends that do not decide; `None` where the store has one backend.
+    /// Names of the backends that cannot decide; `None` if the store has one backend.
     pub backends: Option<String>,
-    /// The error of the first of these backends.
+    /// Error of the first of these backends.
     pub error: StoreError,
 }
 
 impl StoreFailure {
-    /// `None` if each backend decides.
+    /// `None` if every backend decides.
     #[must_use]
     pub fn of_backends(backends: &[BackendStatus]) -> Option<Self> {
         let failed: Vec<&BackendStatus> =
@@ -91,8 +91,8 @@ impl From<StoreError> for StoreFailure {
 }
 
 impl Backends {
-    /// Starts the batchers as `tasks`. The servers need not run yet. The second observer is that of the servers for
-    /// limits of one second.
+    /// Starts the batchers as `tasks`. The servers can start later. The second observer is for the servers of
+    /// one-second limits.
     pub(super) fn start(
         options: &RedisOptions,
         observers: [Arc<dyn Observer>; 2],
@@ -107,7 +107,7 @@ impl Backends {
         Ok(Self { options: options.clone(), main, per_second: per_second.transpose()? })
     }
 
-    /// The only server of the store; `None` if there is a cluster, or a second backend.
+    /// The only server of the store; `None` for a cluster, or with a second backend.
     pub(super) fn only_node(&self) -> Option<&Node> {
         match (&self.main.servers, &self.per_second) {
             (Servers::One(node), None) => Some(node),
@@ -115,14 +115,14 @@ impl Backends {
         }
     }
 
-    /// The place of the counter of `charge`, whose key with its prefix is `key`.
+    /// `key` is the counter's key with its prefix.
     pub(super) fn place(&self, charge: &Charge, key: &str) -> Place {
         let is_per_second = self.per_second.is_some() && is_per_second(charge);
         let place = Place { is_per_second, slot: None };
         Place { slot: self.backend(place).slot_of(key), ..place }
     }
 
-    /// The places of the counters of a request, which is the encoding of `charges`.
+    /// The places of a request's counters. The request is the encoding of `charges`.
     pub(super) fn places<'r>(
         &self,
         charges: impl Iterator<Item = &'r Charge>,
@@ -132,7 +132,7 @@ impl Backends {
         with_counter.zip(request.keys()).map(|(charge, key)| self.place(charge, key))
     }
 
-    /// Sends a request whose counters are in one place, and returns its answer.
+    /// Sends a request whose counters are all in one place.
     pub(super) async fn call(
         &self,
         request: EncodedRequest,
@@ -142,7 +142,7 @@ impl Backends {
         self.backend(place).call(request, place.slot, deadline).await
     }
 
-    /// Asks every server for a decision on a counter of its own, and on a sliding log if one is needed.
+    /// Has every server decide a charge to a probe counter, and to a sliding log if `needs_log`.
     pub(super) async fn probe(&self, needs_log: bool) -> Result<(), StoreFailure> {
         let probes = self.all().map(async |backend| {
             let failure = backend.probe(&self.options, needs_log).await.err();
@@ -151,7 +151,7 @@ impl Backends {
         StoreFailure::of_backends(&join_all(probes).await).map_or(Ok(()), Err)
     }
 
-    /// For each backend, why the breakers of all its servers are open.
+    /// Returns for each backend why the breakers of all its servers are open.
     pub(super) fn status(&self) -> Vec<BackendStatus> {
         let status = |backend: &Backend| BackendStatus {
             name: backend.name,
@@ -160,17 +160,17 @@ impl Backends {
         self.all().map(status).collect()
     }
 
-    /// The servers known at present.
+    /// The servers known now.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         self.all().flat_map(Backend::nodes).collect()
     }
 
-    /// Refuses further requests, and answers those that wait.
+    /// Refuses new requests, and answers waiting ones.
     pub(super) fn close(&self) {
         self.all().for_each(Backend::close);
     }
 
-    /// Reports that a charge in this place may stay recorded, although its request was denied.
+    /// Reports that a charge in this place may stay recorded although its request was denied.
     pub(super) fn lost_undo(&self, place: Place) {
         self.backend(place).observer.lost_undo();
     }
@@ -207,7 +207,7 @@ impl Backend {
         Ok(Self { name, servers, observer })
     }
 
-    /// The slot of a key; `None` on a single server, which has no slots.
+    /// `None` on a single server, which does not have slots.
     fn slot_of(&self, key: &str) -> Option<u16> {
         match self.servers {
             Servers::One(_) => None,
@@ -250,7 +250,7 @@ impl Backend {
         }
     }
 
-    /// Why no server decides: the failure that keeps a breaker open, if every server's breaker is open.
+    /// Returns the failure that keeps a breaker open, if the breakers of all servers are open.
     fn breaker_cause(&self) -> Option<Arc<StoreError>> {
         let causes: Option<Vec<_>> = self.nodes().iter().map(|node| node.breaker_cause()).collect();
         causes?.pop()

@@ -1,5 +1,5 @@
-//! The errors of the Redis store. The one place where an error of redis-rs, TLS, DNS or I/O becomes a [`StoreError`] or
-//! an [`OptionsError`]; other modules only report what they find out themselves, such as a timeout.
+//! Maps errors of redis-rs, TLS, DNS and I/O to [`StoreError`] and [`OptionsError`]; nothing else does. Other modules
+//! report only what they find out themselves, such as a timeout.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use tokio_rustls::rustls;
 use super::address::Address;
 use super::url::RedisUrlError;
 
-/// Error codes that mean: this client may not use the server.
+/// Error codes that mean: the server refuses this client.
 const FORBIDDEN_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
 
-/// Messages that mean the same without such a code: redis-rs keeps only the message of an error of SELECT, and Redis
-/// reports a command that the user may not use in a script with the code ERR.
+/// Messages that mean the same without such a code: redis-rs keeps only the message of an error of SELECT, and if a
+/// script uses a forbidden command, Redis reports it with the code ERR.
 const FORBIDDEN_MESSAGES: [&str; 4] = [
     "DB index is out of range",
     "Authentication required",
@@ -23,21 +23,21 @@ const FORBIDDEN_MESSAGES: [&str; 4] = [
     "The user executing the script",
 ];
 
-/// Why no store can be made from the options.
+/// Why a store cannot be created from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// The URL cannot be used. The text does not quote it.
+    /// The URL is invalid. The message does not quote it.
     #[error("the Redis URL cannot be used: {0}")]
     Url(#[from] RedisUrlError),
-    /// The password file cannot be read, or its first line is no password.
+    /// The password file is unreadable, or its first line is not a password.
     #[error("the password file cannot be used: {0}")]
     PasswordFile(FileError),
-    /// A certificate, a key or the trust store cannot be used.
+    /// A certificate, a key or the trust store is invalid.
     #[error("TLS cannot be used: {0}")]
     Tls(#[from] ClientTlsError),
     #[error("no Redis URL is given")]
     NoUrl,
-    /// A number that must be at least 1 is 0.
+    /// An option that must be at least 1 is 0.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
 }
@@ -47,37 +47,35 @@ pub enum OptionsError {
 pub(crate) enum CommandError {
     /// `NOSCRIPT`: the script did not run.
     NoScript,
-    /// A cluster redirect: the script did not run on this server. `error` is reported where no other server can be
-    /// asked.
+    /// A cluster redirect: the script did not run on this server. `error` is reported if no other server can be asked.
     Redirected { redirect: Redirect, error: StoreError },
     /// Any other error. The command may have run.
     Failed(StoreError),
 }
 
-/// The error with which a cluster node refuses a command for a slot that it does not serve alone.
+/// A cluster node's refusal of a command for a slot that it does not serve alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// `MOVED`: another node has the slot. An empty host means the host of the answering node.
+    /// `MOVED`: another node has the slot. An empty host means the answering node's host.
     Moved(Address),
     /// `ASK`: the slot is migrating; only this request goes to the other node.
     Ask(Address),
-    /// `TRYAGAIN`: the slot is migrating, and the keys of the command are on both nodes.
+    /// `TRYAGAIN`: the slot is migrating, and the command's keys are on both nodes.
     TryAgain,
     /// `CLUSTERDOWN`: no node serves the slot.
     Down,
 }
 
-/// Why a request that was sent to the servers of a backend has no answer.
+/// Why a request to a backend has no answer.
 #[derive(Debug)]
 pub(crate) enum RouteError {
-    /// The request may have been decided, or cannot be decided at present.
+    /// The request may have been decided, or cannot be decided now.
     Failed(StoreError),
-    /// The slot is migrating, and the keys of the request are on both nodes: they can be decided one at a time only.
+    /// The slot is migrating, and the request's keys are on both nodes: they can only be decided one at a time.
     SlotMigrating,
 }
 
 impl Redirect {
-    /// The redirect that an error stands for, if any.
     fn from_error(error: &RedisError) -> Option<Self> {
         let ErrorKind::Server(kind) = error.kind() else { return None };
         let address = || Address::parse(error.redirect_node()?.0);
@@ -137,7 +135,6 @@ impl From<RedisError> for CommandError {
     }
 }
 
-/// Maps an error of redis-rs.
 pub(crate) fn store_error(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
@@ -152,15 +149,15 @@ pub(crate) fn store_error(error: RedisError) -> StoreError {
     }
 }
 
-/// The alert with which the server refuses our certificate. In TLS 1.3 it comes where the first reply is expected, and
-/// redis-rs passes on nothing but its text.
+/// Returns the alert with which the server refuses this process's certificate. In TLS 1.3 it arrives in place of the
+/// first reply, and redis-rs passes on only its message.
 fn tls_alert(error: &RedisError) -> Option<String> {
     const ALERT: &str = "received fatal alert: ";
     let text = error.to_string();
     text.find(ALERT).map(|at| text[at..].to_owned())
 }
 
-/// Maps an error of the handshake. A server without AUTH repeats the arguments of AUTH in its error: they are removed.
+/// Maps a handshake error. A server without AUTH repeats the arguments of AUTH in its error: they are removed.
 pub(crate) fn handshake_error(error: RedisError) -> StoreError {
     let redact_args = |text: String| match text.split_once(", with args") {
         Some((message, _)) => message.to_owned(),
@@ -175,7 +172,7 @@ pub(crate) fn handshake_error(error: RedisError) -> StoreError {
     }
 }
 
-/// Maps the error of a connection to `host` at `place`, which is the host with its port.
+/// Maps the error of a connection to `host`. `place` is the host with its port.
 pub(crate) fn dial_error(host: &str, place: &str, error: DialError) -> StoreError {
     match error {
         DialError::Timeout => StoreError::Timeout,
@@ -198,7 +195,7 @@ pub(crate) fn unreachable_at<E: fmt::Display>(place: &dyn fmt::Display) -> impl 
     }
 }
 
-/// A connection for which the options no longer hold, such as a password file that was removed since the start.
+/// An option has become invalid since startup, such as a password file that was removed.
 impl From<OptionsError> for StoreError {
     fn from(error: OptionsError) -> Self {
         let brief = match &error {
@@ -209,17 +206,17 @@ impl From<OptionsError> for StoreError {
     }
 }
 
-/// The error of requests that a closed store no longer sends.
+/// The error of requests that a closed store does not send.
 pub(crate) fn shut_down() -> StoreError {
     StoreError::Unreachable("the store has been shut down".into())
 }
 
-/// The error of requests whose task ended before it answered them: it panicked, or its runtime ended.
+/// The error of requests whose task ended before answering them: it panicked, or its runtime ended.
 pub(crate) fn ended_without_answer() -> StoreError {
     StoreError::Unreachable("the task of the request ended without an answer".into())
 }
 
-/// A server's error as the server sent it, `READONLY You can't write ...`: operators search for this text.
+/// Returns the error exactly as the server sent it, `READONLY You can't write ...`: operators search for it.
 fn server_message(error: &RedisError) -> String {
     match (error.kind(), error.code(), error.detail()) {
         (ErrorKind::Server(_) | ErrorKind::Extension, Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -227,7 +224,7 @@ fn server_message(error: &RedisError) -> String {
     }
 }
 
-/// Whether the server refuses this client, and not only this command.
+/// `true` if the server refuses this client, not just this command.
 fn is_forbidden(error: &RedisError) -> bool {
     let message = error.detail().unwrap_or_default();
     error.kind() == ErrorKind::AuthenticationFailed

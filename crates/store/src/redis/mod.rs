@@ -1,15 +1,8 @@
-//! Counters in Redis: each request is decided by one script call, which it shares with other requests.
+//! Keeps counters in Redis. One script call decides a whole batch of requests.
 //!
-//! A request is encoded (`script`) and queued at the node that has its keys. A node is one Redis server, as a client
-//! sees it. A batcher of the node sends all queued requests as one call over a pooled connection (`connect`), and
-//! answers each from its part of the reply (`node`). The engine's own functions then compute the reports from the
-//! numbers in the reply. With one standalone server that is all.
-//!
-//! Other topologies have one door, `backends`: counters of limits of one second may have a backend of their own, and
-//! each backend is a single server or a cluster with a node for each primary (`cluster`). A request over several slots
-//! or backends is decided in parts (`reserve`). Sentinels only choose where connections lead
-//! (`connect/sentinel`). [`ReplayClient`] decides at times that the caller chooses. Types of redis-rs stay in this
-//! module.
+//! A request is encoded (`script`) and queued at its node. A batcher of the node (`node`) sends the queue as one call
+//! over a pooled connection (`connect`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
+//! requests over several slots. Entry point: [`RedisStore`]. Redis-rs types stay in this module.
 
 mod address;
 mod backends;
@@ -52,10 +45,11 @@ pub use tasks::TaskError;
 pub use tls::ClientTls;
 pub use url::{RedisUrl, RedisUrlError};
 
-/// The Redis store of one worker. Clones share its queues, batchers and connections.
+/// One worker's Redis store. Clones share its queues, batchers and connections.
 ///
-/// Its tasks run on the runtime in which it was made, preferably a current-thread one. When the last clone is dropped,
-/// waiting requests are answered and the tasks end; [`RedisStore::shutdown`] does the same and waits for the tasks.
+/// Its tasks run on the runtime in which it was created, preferably a current-thread one. When the last clone is
+/// dropped, waiting requests are answered and the tasks end; [`RedisStore::shutdown`] does the same and waits for the
+/// tasks.
 #[derive(Clone)]
 pub struct RedisStore {
     handle: Arc<Handle>,
@@ -63,7 +57,7 @@ pub struct RedisStore {
 
 struct Handle {
     backends: Arc<Backends>,
-    /// The batchers and all that they need.
+    /// The batchers and everything that they need.
     tasks: Arc<Tasks>,
     /// Requests over both backends, or over several slots of one. They finish even if the caller is gone, so that no
     /// charge stays recorded by mistake.
@@ -83,10 +77,10 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Starts the batchers on the current runtime. Redis need not run yet: decisions fail until it does.
+    /// Starts the batchers on the current runtime. Redis can start later: decisions fail until it does.
     ///
     /// # Errors
-    /// [`OptionsError`] if the options cannot be used.
+    /// [`OptionsError`] if the options are invalid.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -94,10 +88,10 @@ impl RedisStore {
         Self::with_observers(options, [Arc::clone(&observer), observer])
     }
 
-    /// Like [`new`](Self::new). The second observer gets the events of the servers for limits of one second.
+    /// Like [`new`](Self::new). The second observer gets the events of the servers for one-second limits.
     ///
     /// # Errors
-    /// The same as those of [`new`](Self::new).
+    /// As for [`new`](Self::new).
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -111,9 +105,9 @@ impl RedisStore {
         Ok(Self { handle: Arc::new(Handle { backends, tasks, requests: Tasks::new() }) })
     }
 
-    /// Asks Redis for a decision on a counter of its own, `<prefix>probe...`, which expires after some seconds. So the
-    /// error also tells when Redis cannot write: a replica, full memory, or missing permissions. In a cluster every
-    /// primary must decide.
+    /// Has Redis decide a charge to the counter `<prefix>probe...`, which expires after some seconds. The error
+    /// therefore also reveals a server that cannot write: a replica, full memory, or missing permissions. In a cluster
+    /// every primary must decide.
     ///
     /// # Errors
     /// The [`StoreError`] that a decision would return.
@@ -121,16 +115,16 @@ impl RedisStore {
         self.probe_backends(false).await.map_err(|failure| failure.error)
     }
 
-    /// Like [`probe`](Self::probe). `needs_log`: whether the servers must also keep a sliding log, for which they may
-    /// need further permissions.
+    /// Like [`probe`](Self::probe). If `needs_log`, the servers must also keep a sliding log, which can need additional
+    /// permissions.
     ///
     /// # Errors
-    /// The backends that do not decide, with the error that a decision would return.
+    /// The backends that cannot decide, with the error that a decision would return.
     pub async fn probe_backends(&self, needs_log: bool) -> Result<(), StoreFailure> {
         self.handle.backends.probe(needs_log).await
     }
 
-    /// What the servers report about themselves, as text for operators, each over a connection of its own. The names
+    /// Returns what the servers report about themselves, as text for operators, each over its own connection. The names
     /// are those of [`nodes`](Self::nodes).
     pub async fn describe_servers(&self) -> Vec<ServerReport> {
         let nodes = self.handle.backends.nodes();
@@ -141,7 +135,7 @@ impl RedisStore {
         join_all(reports).await
     }
 
-    /// Refuses further decisions, answers waiting requests, and returns when the tasks have ended.
+    /// Refuses new decisions, answers waiting requests, and returns when the tasks have ended.
     ///
     /// # Errors
     /// The first [`TaskError`], if any.
@@ -151,30 +145,27 @@ impl RedisStore {
         self.handle.tasks.join().await.and(finished)
     }
 
-    /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost
-    /// a part of its work, and the process should end. Otherwise it is pending for ever. It does not keep the store
-    /// alive.
+    /// Resolves when a background task has panicked, or has ended before the store was closed: the store then works
+    /// only in part, and the process should exit. Otherwise pending forever. Does not keep the store alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
         self.handle.tasks.died()
     }
 
-    /// The servers that decide, as known at present, with the states of their breakers. A standalone server has an
-    /// empty name, a primary of a cluster its address. The servers for limits of one second have `per_second` before
-    /// that.
+    /// The servers known now, with the states of their breakers. A standalone server has an empty name, a cluster
+    /// primary its address. Servers for one-second limits have the prefix `per_second`.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
         let nodes = self.handle.backends.nodes();
         nodes.iter().map(|node| (node.name().to_owned(), node.breaker_state())).collect()
     }
 
-    /// One entry for each backend: whether the breakers of all its servers are open.
+    /// One entry per backend; it has a failure if the breakers of all its servers are open.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendStatus> {
         self.handle.backends.status()
     }
 
-    /// The connections for decisions that were opened since the start. A new connection may reach a server that was
-    /// restarted.
+    /// Connections for decisions opened since the start. A new one can reach a restarted server.
     #[must_use]
     pub fn connections_opened(&self) -> u64 {
         self.handle.backends.nodes().iter().map(|node| node.connections_opened()).sum()
@@ -202,7 +193,7 @@ impl Store for RedisStore {
         if let Some(node) = backends.only_node() {
             return node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges);
         }
-        // This future is boxed: it is five times as large as the one above, and every decision would have its size.
+        // Boxed because it is five times as large as the future above, and every decision would have its size.
         Box::pin(reserve::decide(backends, requests, charges, request, deadline)).await
     }
 }
@@ -241,13 +232,13 @@ mod tests {
         let server = FakeServer::listen("redis.test", 6_379, |_| None);
         let tried = server.clone();
         server.handle(move |command| match command[0].as_str() {
-            // After this many attempts in no time the test has failed; the silence ends it.
+            // After this many attempts without a pause the test has failed; the silence ends it.
             "SCRIPT" if tried.connections() > 1_000 => Some(Reply::Silence),
             "SCRIPT" => Some(Reply::Last(Box::new(Reply::Bulk("hash".to_owned())))),
             _ => None,
         });
         let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
-        // No window has 20 attempts, and no row this many: the breaker stays closed.
+        // No window has 20 attempts, and failures are never consecutive enough: the breaker stays closed.
         let breaker = BreakerOptions {
             failures: u32::MAX,
             window: Duration::from_micros(10),

@@ -1,4 +1,4 @@
-//! The options of the Redis store: plain data, whose `Debug` shows no secret.
+//! Options of the Redis store: plain data, whose `Debug` shows no secret.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,10 +10,9 @@ use super::error::OptionsError;
 use super::url::RedisUrl;
 use crate::breaker::BreakerOptions;
 
-/// Where Redis is and how it is used. Each worker has a store, and so connections, of its own.
+/// Where Redis is and how to use it. Each worker has its own store, and so its own connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisOptions {
-    /// What the URLs lead to.
     pub topology: Topology,
     /// `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`
     /// (also written `redis+unix:///`).
@@ -21,41 +20,39 @@ pub struct RedisOptions {
     /// Standalone: the first URL is the server. Cluster: any nodes, to discover the others. Sentinel: the sentinels.
     /// User, password, database and TLS of the first URL are used for every server; sentinels get only its TLS.
     pub urls: Vec<RedisUrl>,
-    /// User and password; they override those in the URL.
+    /// Override those in the URL.
     pub credentials: Credentials,
-    /// The servers of the counters of limits of one second; `None` where all counters are on the same servers. All
-    /// other options are for both.
+    /// Servers for the counters of one-second limits; `None` if all counters are on the same servers. All other options
+    /// apply to both.
     pub per_second: Option<ServerOptions>,
     /// For `rediss://`.
     pub tls: ClientTls,
-    /// The prefix of every key.
+    /// Comes before every key.
     pub key_prefix: String,
-    /// The longest that a decision may take.
+    /// Decision timeout.
     pub timeout: Duration,
-    /// Connections of one worker to one server, at least 1. Each has one batch in flight.
+    /// Connections from one worker to one server, at least 1. Each has one batch in flight.
     pub connections: u32,
-    /// The most counters of one batch, at least 1. A request with more counters goes alone.
+    /// Maximum counters per batch, at least 1. A request with more counters goes alone.
     pub max_batch: usize,
-    /// The most requests that wait for a batch, at least 1. Further requests are refused at once.
+    /// Maximum requests that wait for a batch, at least 1. Further requests are refused immediately.
     pub max_queue: usize,
     pub breaker: BreakerOptions,
 }
 
-/// Servers, and how to log in there. The fields are as in [`RedisOptions`].
+/// Servers and their credentials. The fields are as in [`RedisOptions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// What the URLs lead to.
     pub topology: Topology,
     /// The servers, some of them, or the sentinels.
     pub urls: Vec<RedisUrl>,
-    /// User and password; they override those in the URL.
+    /// Override those in the URL.
     pub credentials: Credentials,
 }
 
 /// How many servers there are, and how they are discovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Topology {
-    /// One server.
     #[default]
     Standalone,
     /// A primary with replicas, monitored by sentinels.
@@ -63,16 +60,15 @@ pub enum Topology {
     Cluster,
 }
 
-/// What is asked of the sentinels.
+/// How to query the sentinels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentinelOptions {
-    /// The name of the primary in the configuration of the sentinels.
+    /// Name of the primary in the sentinels' configuration.
     pub master: String,
-    /// User and password for the sentinels. Those in the URLs are for the servers.
+    /// Credentials for the sentinels. Those in the URLs are for the servers.
     pub credentials: Credentials,
 }
 
-/// User and password of the connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// The ACL user; `None` for the one in the URL, or `default`.
@@ -80,20 +76,19 @@ pub struct Credentials {
     pub password: Password,
 }
 
-/// Where the password comes from.
+/// Source of the password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Password {
-    /// The URL, which may have none.
+    /// From the URL, which may not have one.
     #[default]
     FromUrl,
-    /// The password itself.
     Text(String),
-    /// The first line of this file. It is read for every connection, so that the password can be rotated.
+    /// The first line of this file, read for every connection so that the password can be rotated.
     File(PathBuf),
 }
 
 impl Topology {
-    /// The name in the settings.
+    /// Name in the settings.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -122,7 +117,7 @@ impl Default for RedisOptions {
     }
 }
 
-/// Shows where the password comes from, never the password.
+/// Shows the source of the password, never the password.
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -134,14 +129,14 @@ impl fmt::Debug for Password {
 }
 
 impl RedisOptions {
-    /// The options of the servers for limits of one second.
+    /// The options of the servers for one-second limits.
     pub(super) fn of_per_second(&self) -> Option<Self> {
         let ServerOptions { topology, urls, credentials } = self.per_second.clone()?;
         Some(Self { topology, urls, credentials, per_second: None, ..self.clone() })
     }
 
-    /// Checks the numbers that must be at least 1. The settings check the other ranges of the breaker's options.
-    /// `Target` and the router of a cluster check that there is a URL.
+    /// Checks the options that must be at least 1. The settings check the other ranges of the breaker's options.
+    /// `Target` and the cluster router check that there is a URL.
     pub(super) fn check(&self) -> Result<(), OptionsError> {
         let at_least_one = [
             ("connections", self.connections > 0),

@@ -1,4 +1,4 @@
-//! Decisions on Redis at given times: for recorded traffic, and for tests that compare the script with the engine. Uses
+//! Decides on Redis at given times: for recorded traffic, and for tests that compare the script with the engine. Uses
 //! one connection without a batcher, and long timeouts.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::script::{BatchPlan, EncodedRequest, ScriptRef, When};
 /// Long, because no caller's request waits for the reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Requests that are decided at one instant, in one script call.
+/// Requests decided at one instant, in one script call.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedBatch<'a> {
     /// Microseconds since the epoch, below 2^52.
@@ -24,20 +24,17 @@ pub struct TimedBatch<'a> {
     pub requests: &'a [&'a Charges],
 }
 
-/// A client that decides at given times. Counters are kept for an hour of real time after they equal unused counters.
+/// A client that decides at given times. Counters are kept for an hour of real time after they equal empty ones.
 #[derive(Debug)]
 pub struct ReplayClient {
     connection: Connection,
     key_prefix: String,
 }
 
-/// Why the client cannot connect or decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayClientError {
-    /// The options cannot be used.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The error of a decision.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -46,7 +43,7 @@ impl ReplayClient {
     /// Connects.
     ///
     /// # Errors
-    /// [`ReplayClientError`] if the options cannot be used or Redis does not answer.
+    /// [`ReplayClientError`] if the options are invalid or Redis does not answer.
     pub async fn connect(options: &RedisOptions) -> Result<Self, ReplayClientError> {
         let target = Target::new(&RedisOptions { timeout: REPLY_TIMEOUT, ..options.clone() })?;
         let connection = timeout(REPLY_TIMEOUT, Connection::open(&target)).await;
@@ -67,7 +64,7 @@ impl ReplayClient {
         self.decide_whole(batches).await
     }
 
-    /// Decides requests of which some have settles, which the script decides one by one.
+    /// Decides requests some of which have settles, which the script decides one by one.
     async fn decide_parts(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
         let of_batch =
             |batch: &TimedBatch<'_>| batch.requests.iter().map(|charges| charges.parts()).collect();
@@ -88,7 +85,7 @@ impl ReplayClient {
 
     async fn decide_whole(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
         if batches.is_empty() {
-            // A pipeline without commands is an error of the client.
+            // An empty pipeline is an error of the client.
             return Ok(Vec::new());
         }
         let encode = |batch: &TimedBatch<'_>| -> (Vec<EncodedRequest>, BatchPlan) {
@@ -116,7 +113,7 @@ impl ReplayClient {
         .collect()
     }
 
-    /// Removes all keys that start with the prefix. Returns their number.
+    /// Removes all keys with the prefix, and returns their number.
     ///
     /// # Errors
     /// [`StoreError`] if a command fails. Some keys may have been removed.
@@ -142,7 +139,7 @@ impl ReplayClient {
     }
 }
 
-/// A glob-style pattern that matches only this text.
+/// Returns a glob-style pattern that matches only this string.
 fn escape_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Facts about a server, read for operators: version, eviction policy, clock. Knows which facts are worth a warning. No
-//! decision depends on them.
+//! Reads facts about a server for operators (version, eviction policy, clock), and decides which are worth a warning.
+//! No decision on a request depends on them.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,76 +12,72 @@ use super::connect::{RawConnection, Target};
 use super::error::store_error;
 use base::clock::Clock;
 
-/// The least time of all commands together, including connecting.
+/// Minimum time for all commands together, including connecting.
 const INFO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Round trips of the commands: INFO, DBSIZE, CONFIG GET of two settings, TIME for each reading, and the call of TIME
-/// in a script.
+/// Round trips: INFO, DBSIZE, CONFIG GET of two settings, TIME for each reading, and TIME in a script.
 const INFO_ROUND_TRIPS: u32 = 5 + CLOCK_READINGS as u32;
 
-/// How often both clocks are read. The reading with the shortest round trip counts.
+/// Readings of both clocks. The one with the shortest round trip counts.
 const CLOCK_READINGS: usize = 3;
 
-/// The oldest major version that is tested.
 const OLDEST_TESTED: u64 = 7;
 
-/// A larger clock skew is worth a warning. Synchronised clocks differ by far less.
+/// Clock skew above this is worth a warning. Synchronised clocks differ by far less.
 const MAX_SKEW_US: u64 = 500_000;
 
-/// The eviction policy under which a full server evicts the counters that expire first.
+/// A full server evicts the counters that expire first.
 const BEST_EVICTION: &str = "volatile-ttl";
-/// The eviction policy under which a full server refuses to write. A server without `maxmemory` is never full.
+/// A full server refuses to write. A server without `maxmemory` is never full.
 const NO_EVICTION: &str = "noeviction";
 
 /// One server of a Redis store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
-    /// The name in [`RedisStore::nodes`](super::RedisStore::nodes).
+    /// Name, as in [`RedisStore::nodes`](super::RedisStore::nodes).
     pub address: String,
-    /// The description; the error of the attempt to get it.
     pub description: Result<ServerDescription, StoreError>,
 }
 
-/// A server, for logs and the admin page.
+/// Description of a server, for logs and the admin page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerDescription {
     /// Program and version.
     pub server: String,
-    /// The identity of the running process, another one after each restart; `None` if it is not known.
+    /// Identity of the running process, new after each restart; `None` if unknown.
     pub run_id: Option<String>,
-    /// The keys that it has; `None` if it is not known.
+    /// Number of keys; `None` if unknown.
     pub keys: Option<u64>,
     pub eviction: String,
-    /// The difference between its clock and ours.
+    /// The server's clock compared with this machine's.
     pub clock: String,
-    /// By how many microseconds its clock is ahead of ours; `None` if it is not known.
+    /// Microseconds by which the server's clock is ahead of this machine's; `None` if unknown.
     pub clock_ahead_us: Option<i64>,
-    /// Whether its clock differs from ours by more than half a second, which is one of the concerns.
+    /// `true` if the clocks differ by more than half a second, which is one of the concerns.
     pub clocks_differ: bool,
     /// Problems that the operator should solve.
     pub concerns: Vec<String>,
 }
 
-/// Facts about a server. Each may be unknown, because ACLs can forbid the command.
+/// Facts about a server. Any of them can be missing, because ACLs can forbid the command.
 #[derive(Debug)]
 struct ServerInfo {
     /// Name and version: `Redis 7.0.15` or `Valkey 8.0.1`.
     server: Result<String, StoreError>,
-    /// The `run_id`: another one after each restart.
+    /// `run_id`, new after each restart.
     run_id: Option<String>,
-    /// The number of keys in the database.
+    /// Keys in the database.
     keys: Result<u64, StoreError>,
-    /// The `maxmemory-policy`.
+    /// `maxmemory-policy`.
     eviction: Result<String, StoreError>,
-    /// The `maxmemory` in bytes; 0 is no bound.
+    /// `maxmemory`, bytes; 0 for unlimited.
     max_memory: Result<u64, StoreError>,
-    /// The server's clock compared with ours.
     clock: Result<Skew, StoreError>,
-    /// Whether scripts may call `TIME`. Every decision needs it.
+    /// `Ok` if scripts can call `TIME`, which every decision needs.
     scripts_read_the_clock: Result<(), StoreError>,
 }
 
-/// The difference between a server's clock and ours.
+/// Difference between a server's clock and this machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Skew {
     /// Microseconds; positive if the server's clock is ahead.
@@ -105,7 +101,7 @@ impl fmt::Display for Skew {
 }
 
 impl ServerInfo {
-    /// The facts that operators should change. An unknown fact is no concern, except that scripts must be able to read
+    /// Returns what operators should change. A missing fact is not a concern, except that scripts must be able to read
     /// the clock.
     fn concerns(&self) -> Vec<String> {
         let old = self.server.iter().filter(|server| major_version(server) < OLDEST_TESTED).map(|server| {
@@ -155,12 +151,12 @@ impl From<ServerInfo> for ServerDescription {
     }
 }
 
-/// A fact, or why it is unknown.
+/// Returns a fact, or why it is unknown.
 fn known_or_reason(fact: &Result<impl ToString, StoreError>) -> String {
     fact.as_ref().map_or_else(|error| format!("unknown ({error})"), ToString::to_string)
 }
 
-/// The major version in `Redis 7.0.15`; `u64::MAX` if it is no number.
+/// The major version in `Redis 7.0.15`; `u64::MAX` if it is not an integer.
 fn major_version(server: &str) -> u64 {
     let major = server.rsplit(' ').next().and_then(|version| version.split('.').next());
     major.and_then(|major| major.parse().ok()).unwrap_or(u64::MAX)
@@ -198,7 +194,7 @@ impl InfoSession {
         reply.map_err(|_elapsed| StoreError::Timeout)?.map_err(store_error)
     }
 
-    /// From CONFIG, or if CONFIG is forbidden or renamed, from INFO.
+    /// From CONFIG, or from INFO if CONFIG is forbidden or renamed.
     async fn memory_setting<T: FromRedisValue>(
         &mut self,
         in_config: &str,
@@ -230,15 +226,15 @@ impl InfoSession {
     }
 }
 
-/// Name and version, from the section `server` of INFO.
+/// Name and version, from the INFO section `server`.
 fn server_version(info: &InfoDict) -> Result<String, StoreError> {
-    // Valkey also reports a redis_version, of the Redis with which it is compatible.
+    // Valkey also reports a redis_version: that of the Redis with which it is compatible.
     let version_of = |name: &str, key| info.get::<String>(key).map(|version| format!("{name} {version}"));
     let server = version_of("Valkey", "valkey_version").or_else(|| version_of("Redis", "redis_version"));
     server.ok_or_else(|| StoreError::Malformed("INFO server has no version".to_owned()))
 }
 
-/// The server read its clock at some time between our two readings: the middle is assumed.
+/// The server read its clock at some time between the two local readings: assumes the middle.
 fn skew(sent_us: u64, server_us: u64, received_us: u64) -> Skew {
     let uncertainty_us = received_us.saturating_sub(sent_us) / 2;
     let middle_us = sent_us.saturating_add(uncertainty_us);
@@ -273,7 +269,7 @@ mod tests {
             (1_000, 1_050, 1_100, 0, 50),
             (1_000, 1_000, 1_100, -50, 50),
             (1_000, 9_000, 1_000, 8_000, 0),
-            (1_000, 500, 900, -500, 0), // our clock was set back in between
+            (1_000, 500, 900, -500, 0), // the local clock was set back in between
         ];
         for (sent, at_server, received, ahead_us, uncertainty_us) in cases {
             assert_eq!(skew(sent, at_server, received), Skew { ahead_us, uncertainty_us });

@@ -1,27 +1,26 @@
-//! The slots of a Redis Cluster: the slot of a key, and keys for a slot.
+//! Slots of a Redis Cluster: the slot of a key, and keys for a slot.
 
 use std::sync::LazyLock;
 
 use crc::{CRC_16_XMODEM, Crc};
 
-/// The number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The slot of a key: the checksum of the text between its first `{` and the next `}`, or of the whole key if there is
-/// no such text.
+/// Returns the slot of a key: the checksum of the part between its first `{` and the next `}`, or of the whole key if
+/// that part is empty or missing.
 pub(crate) fn slot_of_key(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     CRC.checksum(hashed.as_bytes()) % SLOTS
 }
 
-/// A hash tag for keys of this slot: a number whose decimal text has the slot.
+/// Returns a hash tag for keys of this slot: an integer whose decimal digits have the slot.
 pub(crate) fn tag_for_slot(slot: u16) -> u32 {
     static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let (mut tags, mut found) = (vec![None; usize::from(SLOTS)], 0);
-        // A test shows that every slot has a number below 10^6.
+        // A test shows that every slot has an integer below 10^6.
         for number in 0..1_000_000 {
             let tag = &mut tags[usize::from(slot_of_key(&number.to_string()))];
             found += usize::from(tag.is_none());

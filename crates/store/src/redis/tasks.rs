@@ -1,4 +1,4 @@
-//! The background tasks of a store: started, watched for panics, and joined. Knows nothing of what the tasks do.
+//! Background tasks of a store: started, watched for panics, and joined.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -12,17 +12,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A background task of the store ended or panicked while the store was open.
+/// A background task ended or panicked while the store was open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     #[error("the Redis store's {task} panicked: {message}")]
     Panicked { task: &'static str, message: String },
-    /// The task returned.
     #[error("the Redis store's {task} ended before the store was closed")]
     Ended { task: &'static str },
 }
 
-/// Tasks on one runtime. The tasks continue when this is dropped.
+/// Tasks on one runtime. They continue when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     runtime: Handle,
@@ -32,7 +31,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// No tasks yet; they will run on the current runtime.
+    /// For tasks on the current runtime.
     pub(crate) fn new() -> Self {
         Self { runtime: Handle::current(), running: Mutex::default(), failure: watch::Sender::new(None) }
     }
@@ -90,7 +89,7 @@ impl Tasks {
         self.failure.borrow().clone().map_or(Ok(()), Err)
     }
 
-    /// Resolves at the first [`TaskError`]; pending for ever without one.
+    /// Resolves at the first [`TaskError`]; pending forever without one.
     pub(crate) fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
         let mut failure = self.failure.subscribe();
         async move {
@@ -118,7 +117,7 @@ fn report(failure: &watch::Sender<Option<TaskError>>, error: TaskError) {
     });
 }
 
-/// The text that `panic!` was given.
+/// The message given to `panic!`.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()

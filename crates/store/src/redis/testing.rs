@@ -1,8 +1,8 @@
-//! A scripted Redis for unit tests: it speaks RESP2 over an in-memory pipe, so that tests run without a server and
-//! under paused time.
+//! A scripted Redis for unit tests. It speaks RESP2 over an in-memory pipe, so tests run without a server and under
+//! paused time.
 //!
-//! [`FakeServer::listen`] registers a host and a port for the current thread; connections of the store to this address
-//! reach the fake server, as long as the test runs on a current-thread runtime.
+//! [`FakeServer::listen`] registers a host and port for the current thread: the store's connections to this address
+//! reach the fake server as long as the test runs on a current-thread runtime.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use tokio::time::sleep;
 
 use crate::observer::Observer;
 
-/// The words of a command, `["PING"]`. Bytes that are not UTF-8 are replaced.
+/// Words of a command, `["PING"]`. Bytes that are not UTF-8 are replaced.
 pub(crate) type Words = Vec<String>;
 
-/// How the fake server answers a command.
+/// A fake server's answer to a command.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Nil,
@@ -30,9 +30,9 @@ pub(crate) enum Reply {
     Array(Vec<Reply>),
     /// `CODE message`, without the minus sign.
     Error(&'static str),
-    /// The reply after a pause. Later commands of the connection wait too.
+    /// The reply after a pause. Later commands on the connection wait as well.
     After(Duration, Box<Reply>),
-    /// No reply, also to later commands of the connection.
+    /// No reply, not even to later commands on the connection.
     Silence,
     /// The server closes the connection.
     Close,
@@ -41,7 +41,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// The reply to a script call in which every key is a fixed window of index 0 with a count of 1.
+    /// Reply to a script call: every key is a fixed window of index 0 with a count of 1.
     pub(crate) fn granted(call: &[String]) -> Self {
         let keys: usize = call[2].parse().expect("the number of keys");
         let windows = (0..keys).flat_map(|_| [Self::Int(0), Self::Int(1)]);
@@ -79,7 +79,7 @@ struct State {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// What a fake server saw.
+/// What a fake server received.
 #[derive(Default)]
 struct Seen {
     connections: usize,
@@ -92,13 +92,13 @@ thread_local! {
     static SERVERS: RefCell<HashMap<(String, u16), FakeServer>> = RefCell::default();
 }
 
-/// A connection to the fake server at this address; `None` where there is none on this thread.
+/// Returns a connection to the fake server at this address; `None` if this thread does not have one.
 pub(crate) fn dial(host: &str, port: u16) -> Option<Result<DuplexStream, StoreError>> {
     SERVERS.with_borrow(|servers| Some(servers.get(&(host.to_owned(), port))?.accept()))
 }
 
 impl FakeServer {
-    /// Starts a server, in place of any other at this address.
+    /// Starts a server, replacing any other at this address.
     pub(crate) fn listen(
         host: &str,
         port: u16,
@@ -111,27 +111,27 @@ impl FakeServer {
         server
     }
 
-    /// Answers further commands in another way.
+    /// Answers later commands with `handler`.
     pub(crate) fn handle(&self, handler: impl Fn(&[String]) -> Option<Reply> + Send + Sync + 'static) {
         *self.state.handler.lock() = Arc::new(handler);
     }
 
-    /// Refuses or accepts further connections.
+    /// Refuses or accepts new connections.
     pub(crate) fn set_refuses(&self, refuses: bool) {
         self.state.seen.lock().refuses = refuses;
     }
 
-    /// How many connections were accepted.
+    /// Connections accepted.
     pub(crate) fn connections(&self) -> usize {
         self.state.seen.lock().connections
     }
 
-    /// How many connections were refused.
+    /// Connections refused.
     pub(crate) fn refused(&self) -> usize {
         self.state.seen.lock().refused
     }
 
-    /// The commands so far that start with this word.
+    /// Commands so far that start with `name`.
     pub(crate) fn commands(&self, name: &str) -> Vec<Words> {
         self.state.seen.lock().commands.iter().filter(|words| words[0] == name).cloned().collect()
     }
@@ -149,7 +149,7 @@ impl FakeServer {
     }
 }
 
-/// Answers the commands of one connection, in their order, until either end closes it.
+/// Answers the commands of one connection in order, until either end closes it.
 async fn serve(state: Arc<State>, mut pipe: DuplexStream) {
     let mut unread = Vec::new();
     while let Ok(1..) = pipe.read_buf(&mut unread).await {

@@ -1,4 +1,4 @@
-//! The URL of a Redis server. It may contain a password, so it is printed without user, password and parameters.
+//! The URL of a Redis server. It can contain a password, so it is printed without user, password and parameters.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use url::Url;
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl(Url);
 
-/// A text is not the URL of a Redis server. Does not quote the text, which may contain a password.
+/// The string is not the URL of a Redis server. The error does not quote it, because it can contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected redis://host[:port][/database], rediss:// for TLS, or unix:///path (also redis+unix:///path)"
@@ -36,26 +36,25 @@ impl FromStr for RedisUrl {
 }
 
 impl RedisUrl {
-    /// Whether the server listens on a Unix socket.
     #[must_use]
     pub fn is_socket(&self) -> bool {
         self.0.scheme().ends_with("unix")
     }
 
-    /// Whether its path names a database other than 0; false for a socket, whose path is a file.
+    /// `true` if its path is a database other than 0; `false` for a socket, whose path is a file.
     #[must_use]
     pub fn names_database(&self) -> bool {
         !self.is_socket() && self.database().is_some_and(|database| database > 0)
     }
 
-    /// Whether it asks for TLS.
+    /// `true` for `rediss://`.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.0.scheme() == "rediss"
     }
 
-    /// The URL with user, password and parameters, for redis-rs. The scheme is never `rediss`, which redis-rs knows
-    /// only when it is built with a TLS library of its own.
+    /// Returns the URL with user, password and parameters, for redis-rs. The scheme is never `rediss`, which redis-rs
+    /// accepts only when built with a TLS library of its own.
     pub(super) fn to_plain(&self) -> Url {
         let mut url = self.0.clone();
         if self.is_tls() {
@@ -64,7 +63,7 @@ impl RedisUrl {
         url
     }
 
-    /// The user and the password of the URL, decoded.
+    /// Decoded user and password of the URL.
     #[must_use]
     pub fn credentials(&self) -> (Option<String>, Option<String>) {
         let info = self.to_plain().into_connection_info();
@@ -76,7 +75,7 @@ impl RedisUrl {
         )
     }
 
-    /// The URL as it was written, with user and password. Not for logs or errors.
+    /// Returns the URL as written, with user and password. Not for logs or errors.
     #[must_use]
     pub fn with_credentials(&self) -> String {
         self.0.as_str().to_owned()
@@ -89,7 +88,7 @@ impl RedisUrl {
         self.0.host().is_some() && self.0.port() != Some(0) && self.database().is_some() && !is_cut
     }
 
-    /// The database of a server, 0 if the URL names none; `None` if the path is not a number.
+    /// Returns the database, 0 if the URL does not name one; `None` if the path is not an integer.
     fn database(&self) -> Option<u32> {
         match self.0.path().trim_start_matches('/') {
             "" => Some(0),

@@ -1,4 +1,4 @@
-//! Keys for which there is a row of the exceptions.
+//! Keys with an exception.
 
 use ratelimitd::console::{ConsoleExceptions, RowsOfKind};
 use serde_json::json;
@@ -45,7 +45,7 @@ fn rows_are_counted_in_words() {
     assert_eq!(said(kind(0, 0), kind(0, 0)), None);
     let both = "1 row blocks: 0 requests denied in 15 min. 2 rows exempt: 1,413 requests admitted in 15 min.";
     assert_eq!(said(kind(1, 0), kind(2, 1_413)).as_deref(), Some(both));
-    // The rows have ended.
+    // The exceptions have ended.
     assert_eq!(said(kind(0, 9), kind(0, 0)).as_deref(), Some("0 rows block: 9 requests denied in 15 min."));
 }
 

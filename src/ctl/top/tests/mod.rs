@@ -1,4 +1,4 @@
-//! What `top` makes of the states of consoles.
+//! What `top` makes of console states.
 
 mod excepted;
 mod screens;
@@ -15,7 +15,7 @@ use super::view::{Contact, InstanceSeen, View};
 
 const END: u64 = 1_795_269_871;
 
-/// A state as the service writes it, with two rules and two denied keys. `at`: the end of its last second.
+/// A state as the service writes it, with two rules and two denied keys. `at`: end of its last second.
 fn state_json(name: &str, id: &str, at: u64) -> Value {
     let rule = |id: u32, rule: &str, limit: &str, kind: &str, asked: f64, denied: f64| {
         json!({"id": id, "domain": "edge", "rule": rule, "limit": limit, "how": "gcra", "kind": kind,
@@ -77,7 +77,7 @@ fn dead(address: &str) -> InstanceSeen {
 #[test]
 fn rates_are_added_up_and_keys_are_joined_by_what_is_shown() {
     let mut other = state_json("b", "2", END - 1);
-    // The ids of rows are those of one process.
+    // Row ids are unique only within a process.
     other["rules"]["list"][0]["id"] = json!(7);
     other["keys"][0]["rule"] = json!(7);
     other["keys"][0]["id"] = json!("ffffffffffff");
@@ -235,7 +235,7 @@ fn keys_of_the_keyboard_filter_sort_and_choose() {
     assert_eq!((screen.selected_row(&screen.rules(&view)), keys), (Some(1), 1));
     let (_, _, keys, screen) = press(&[KeyCode::Up, KeyCode::Up, KeyCode::PageDown, KeyCode::Esc]);
     assert_eq!((screen.selected, keys), (None, 2));
-    // While a filter is typed, no letter is a command; a filter finds rules, and keys by what is shown of them.
+    // While a filter is typed, letters are not commands; a filter finds rules, and keys by what is shown of them.
     let typed = "/QP#77AA".chars().map(KeyCode::Char).chain([KeyCode::Backspace; 7]).collect::<Vec<_>>();
     let (has_quit, _, _, screen) = press(&typed);
     assert!(!has_quit && screen.is_typing && screen.filter.is_empty() && !screen.is_paused);

@@ -12,7 +12,7 @@ use super::super::view::{InstanceSeen, View};
 use super::{END, dead, live, state, state_json};
 use crate::top::events::parsed_state;
 
-/// What a terminal of this size shows, without spaces at the ends of lines.
+/// What a terminal of this size shows, without trailing spaces.
 fn shown(view: &View, screen: &Screen, columns: u16, rows: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
     terminal.draw(|frame| draw(frame, view, screen)).expect("a frame");

@@ -1,4 +1,4 @@
-//! The store learns which calls come on the same connection.
+//! The store can tell which calls come on the same connection.
 
 use engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use super::super::tests::*;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
-/// A store that answers every request with an error, and records the callers.
+/// Answers every request with an error, and records the callers.
 struct CallerStore(Arc<Mutex<Vec<Caller>>>);
 
 impl Store for CallerStore {
@@ -16,10 +16,10 @@ impl Store for CallerStore {
     }
 }
 
-/// A request that brings its limit.
+/// A request with its own limit.
 pub(super) fn limited_request() -> Bytes {
     let entry = Entry { key: b"k".to_vec(), value: b"v".to_vec() };
-    // The unit 1 is a second.
+    // Unit 1 is a second.
     let limit = RateLimitOverride { requests_per_unit: 5, unit: 1, ..RateLimitOverride::default() };
     let descriptor =
         RateLimitDescriptor { entries: vec![entry], limit: Some(limit), ..RateLimitDescriptor::default() };
@@ -27,7 +27,7 @@ pub(super) fn limited_request() -> Bytes {
     framed(0, &request.encode_to_vec())
 }
 
-/// Rules that limit only what a request limits.
+/// Rules that apply only the limits that requests bring.
 pub(super) fn rules_of_one_domain() -> RuleSet {
     let domain = DomainSpec { domain: "d".to_owned(), ..DomainSpec::default() };
     RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules")

@@ -1,4 +1,4 @@
-//! The timeout of the preface, the budget of reads, and the timeout of writes.
+//! Preface timeout, read budget and write timeout.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use crate::net::tls_port::testing::TestPort;
 
 const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A client that sends these bytes, and the connection as it is served.
+/// A client that sends these bytes, and the connection being served.
 async fn served(sent: &[u8], stop: &CancellationToken) -> (DuplexStream, JoinHandle<()>) {
     let metrics = Metrics::new(800_000).expect("different names");
     let (mut client, theirs) = tokio::io::duplex(64 * 1024);
@@ -75,7 +75,7 @@ async fn one_poll_reads_a_bounded_number_of_bytes() {
     let (budget, unfinished) = (ReadBudget::new(BYTES_PER_POLL), UnfinishedBytes::new(0));
     let mut server = ConnectionIo::new(socket, budget, unfinished, counts.add_connection());
     let (budget, bytes) = (server.read_budget(), BYTES_PER_POLL);
-    // The preface, then frames without a payload (HTTP/2 ignores frames of a kind that it does not know).
+    // The preface, then frames without a payload (HTTP/2 ignores frames of an unknown kind).
     let frames = [0, 0, 0, 0xff, 0, 0, 0, 0, 0].repeat(bytes);
     client.write_all(&[&PREFACE[..], &frames].concat()).await.expect("an open connection");
     let mut buf = vec![0; 3 * bytes];

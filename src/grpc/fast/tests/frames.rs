@@ -1,4 +1,4 @@
-//! Clients that send more frames than they may, or frames that they may not send.
+//! Clients that send too many frames, or forbidden ones.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
@@ -21,7 +21,7 @@ const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0any text";
 const GOAWAY: u8 = 7;
 const ENHANCE_YOUR_CALM: &[u8] = b"\0\0\0\x0b";
 
-/// The kind and the payload of each whole frame.
+/// Kind and payload of each complete frame.
 fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut frames = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
@@ -33,20 +33,20 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
-/// A frame without a payload of more than 255 bytes.
+/// A frame with a payload of at most 255 bytes.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).expect("a short payload");
     [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A client's end of a connection that is served, and the end of the service.
+/// A client's end of a served connection, and the end of the service.
 fn raw_client(max_open: usize) -> (DuplexStream, JoinHandle<()>) {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (client, theirs) = tokio::io::duplex(64 * 1024);
     (client, spawn(server(max_open, &metrics, &stop).serve(theirs, placement(), admitted_place())))
 }
 
-/// All that the server sends until it closes the connection.
+/// Everything that the server sends until it closes the connection.
 async fn read_to_end(mut client: DuplexStream) -> Vec<(u8, Vec<u8>)> {
     let mut received = Vec::new();
     client.read_to_end(&mut received).await.expect("an end, not an error");
@@ -59,7 +59,7 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let server = server(2 * CALLS, &metrics, &stop);
     let (client, served) = connect().await;
-    // The client opens all streams before it knows the bound.
+    // The client opens all streams before it learns the bound.
     let mut streams = send_calls(client, CALLS, PATH, &Bytes::new()).await;
     spawn(server.serve(served, placement(), admitted_place()));
     let refused = streams.pop().expect("calls").response.await.expect_err("one too many");
@@ -76,7 +76,7 @@ async fn call_with_long_header(session: &Session, length: usize) -> OpenedCall {
         .header("x-long", "x".repeat(length));
     let mut client = session.client.clone().ready().await.expect("an open connection");
     let (response, mut sent) = client.send_request(request.body(()).expect("valid"), false).expect("open");
-    // A frame cannot be sent after the call has been refused.
+    // A refused call does not accept a frame.
     let _ = sent.send_data(valid_request(), true);
     OpenedCall { response, _sent: sent }
 }
@@ -85,7 +85,7 @@ async fn call_with_long_header(session: &Session, length: usize) -> OpenedCall {
 async fn a_call_whose_headers_are_too_long_is_refused_and_counted_and_the_next_call_is_answered() {
     let mut session = Session::start(65_535).await;
     let (longest, read) = (MAX_HEADER_LIST_BYTES, MAX_READ_HEADER_BYTES as usize);
-    // Room for the other headers. (length, status, failures so far)
+    // (length, status, failures so far); leaves room for the other headers.
     let table = [(longest - 1_024, "0", 0), (longest, "11", 1), (read - 1_024, "11", 2), (17 * 1024, "0", 2)];
     for (length, status, failures) in table {
         let call = call_with_long_header(&session, length).await;
@@ -101,7 +101,7 @@ async fn a_call_whose_headers_are_too_long_is_refused_and_counted_and_the_next_c
     assert_eq!(session.failures("invalid"), 3, "a block that is longer than h2 reads");
 }
 
-/// A request for the list of services that has `bytes` bytes.
+/// A request of `bytes` bytes for the list of services.
 fn reflection_request(bytes: usize) -> Bytes {
     let host = "h".repeat(bytes - 5);
     let list = MessageRequest::ListServices(String::new());
@@ -114,7 +114,7 @@ fn reflection_request(bytes: usize) -> Bytes {
 async fn messages_to_health_and_reflection_have_a_bound_of_their_own() {
     let mut session = Session::start(65_535).await;
     for path in [CHECK, WATCH] {
-        // (bytes of the message, status): the message at the bound is read, and is malformed.
+        // (message bytes, status): the message at the bound is read, and is malformed.
         for (bytes, status) in [(4_097, "11"), (4_096, "13")] {
             let call = session.call(path, framed(0, &vec![0; bytes]), true).await;
             assert_eq!(call.status().await, status, "{path}, {bytes} bytes");
@@ -153,7 +153,7 @@ async fn a_client_that_greets_a_server_that_stops_is_told_so() {
     assert!(received.iter().any(|(kind, _)| *kind == GOAWAY), "{received:?}");
 }
 
-/// A call ends the silence: the PING comes after the interval, counted in thirds, from the last call.
+/// A call ends the silence: the PING comes one interval, counted in thirds, after the last call.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_calls_is_asked_for_no_ping() {
     let (mut client, served) = raw_client(MAX_OPEN);
@@ -162,7 +162,7 @@ async fn a_client_that_calls_is_asked_for_no_ping() {
     let calls_for = 4 * KEEPALIVE_INTERVAL;
     let mut stream = 1_u32;
     while start.elapsed() < calls_for {
-        // HEADERS with END_STREAM and END_HEADERS, and an invalid block of a call.
+        // HEADERS with END_STREAM and END_HEADERS, and an invalid header block.
         let block = b"\x83\x86\x84\x41\x01s";
         client.write_all(&frame(1, 5, stream, block)).await.expect("an open connection");
         stream += 2;
@@ -182,7 +182,7 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
     let (mut client, served) = raw_client(MAX_OPEN);
-    // Three fields of the static table of HPACK: `:method POST`, `:scheme http`, `:path /`.
+    // Three entries of HPACK's static table: `:method POST`, `:scheme http`, `:path /`.
     let pair = |stream| {
         [frame(HEADERS, 4, stream, b"\x83\x86\x84"), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
     };
@@ -212,7 +212,7 @@ async fn a_header_block_that_does_not_end_in_time_ends_the_connection() {
     assert_eq!(value(&metrics, late), 1);
 }
 
-/// Many connections send a block of one-byte fields, each of which h2 would keep in a hundred bytes.
+/// Many connections send a block of one-byte fields, each of which h2 would store in a hundred bytes.
 #[tokio::test(start_paused = true)]
 async fn a_header_block_that_does_not_end_is_not_decoded_and_is_bounded() {
     const BLOCKS: usize = UNFINISHED_BYTES / 16_000;

@@ -1,10 +1,7 @@
-//! The defect of h2 that `LeakedStreams` in `connection.rs` bounds, with h2 and tokio alone.
-//!
-//! A server asks h2 for more bytes of a stream than the window of the connection has, so h2 puts the stream into the
-//! queue `pending_capacity` (`Prioritize::try_assign_capacity`). When the client resets the stream, h2 leaves it in the
-//! queue, and while it is there it is not released (`Stream::is_released`). When the window opens,
-//! `Prioritize::assign_connection_capacity` takes the stream out of the queue, but does not release it either
-//! (`continue` without `Counts::transition`). It stays in the slab until the connection ends.
+//! Shows the h2 defect that `LeakedStreams` in `connection.rs` bounds, with h2 and tokio alone. A server asks h2 for
+//! more of a stream's bytes than the connection window has: `Prioritize::try_assign_capacity` queues the stream in
+//! `pending_capacity`. A reset leaves it there, and when the window opens, `assign_connection_capacity` dequeues but
+//! does not release it (`continue` without `Counts::transition`): it stays in the slab until the connection ends.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,16 +12,16 @@ use h2::server::Connection;
 use hyper::body::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, WriteHalf};
 
-/// The window of a connection that its client never opens (RFC 9113, section 6.9.2).
+/// Connection window that the client never opens (RFC 9113, section 6.9.2).
 const WINDOW: usize = 65_535;
 const STREAMS: u32 = 100;
 
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
-/// The flags END_STREAM and END_HEADERS.
+/// Flags END_STREAM and END_HEADERS.
 const WHOLE_REQUEST: u8 = 5;
-/// Three fields of the static table of HPACK: `:method POST`, `:scheme http`, `:path /`.
+/// Three entries of HPACK's static table: `:method POST`, `:scheme http`, `:path /`.
 const REQUEST: &[u8] = b"\x83\x86\x84";
 const CANCEL: &[u8] = &[0, 0, 0, 8];
 
@@ -36,7 +33,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 struct Peers {
     client: WriteHalf<DuplexStream>,
     server: Connection<DuplexStream, Bytes>,
-    /// The numbers of the streams that the client has opened.
+    /// Streams that the client has opened.
     opened: u32,
 }
 
@@ -68,7 +65,7 @@ impl Peers {
         }
     }
 
-    /// Reads all that the client has sent. Answers each new request with headers, and asks for `bytes`.
+    /// Reads everything that the client has sent. Answers each new request with headers, and asks for `bytes`.
     async fn answer(&mut self, bytes: usize) -> Vec<SendStream<Bytes>> {
         let mut streams = Vec::new();
         poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! Header blocks in several frames, cut at any byte.
+//! Header blocks in several frames, cut at every byte.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,7 @@ use crate::telemetry::metrics::{Metrics, Transport};
 
 const DATA: u8 = 0;
 
-/// What arrives in each read; then nothing more arrives.
+/// What arrives in each read; nothing follows.
 struct Arriving(VecDeque<Vec<u8>>);
 
 impl AsyncRead for Arriving {
@@ -44,10 +44,10 @@ fn counts(metrics: &Metrics) -> Arc<ConnectionCounts> {
     Arc::new(WorkerCounts::new(&options(), Failures::new(meter.clone()), meter)).add_connection()
 }
 
-/// All that h2 reads of what arrives, in reads of at most `at_once` bytes.
+/// Everything that h2 reads of what arrives, in reads of at most `at_once` bytes.
 fn passed_on(chunks: Vec<Vec<u8>>, at_once: usize, all: &UnfinishedBytes) -> io::Result<Vec<u8>> {
     let metrics = Metrics::new(800_000).expect("different names");
-    // The time limit of a block needs a runtime.
+    // A block's time limit needs a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let _entered = runtime.enter();
     let stream = Arriving(chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect());
@@ -160,7 +160,7 @@ fn trailers_that_are_long_end_the_connection() {
     let short = [start.clone(), headers(1, MAX_TRAILER_BYTES), headers(3, 0), headers(5, 1_000)].concat();
     assert_eq!(passed_on(vec![short.clone()], 50_000, &all).expect("no error"), short);
     for trailers in [headers(1, MAX_TRAILER_BYTES + 1), block(3, &[1, 1])] {
-        // The trailers arrive first, or after a block that is held.
+        // The trailers come first, or after a held block.
         for before in [vec![], block(5, &[1, 1])] {
             let sent = [&start[..], &before, &trailers].concat();
             let error = passed_on(vec![sent], 50_000, &all).expect_err("long trailers");

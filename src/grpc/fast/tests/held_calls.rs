@@ -1,4 +1,4 @@
-//! Calls that start later, because as many decisions wait for the store as it takes at once.
+//! Calls that start later, because the maximum number of decisions waits for the store.
 
 use engine::{Charges, Outcomes, StoreError};
 use futures_util::future::join_all;
@@ -32,7 +32,7 @@ impl Store for SlowStore {
     }
 }
 
-/// Connections of one worker, whose store answers when it is told to.
+/// Connections of one worker, whose store answers on command.
 struct SlowServer {
     store: SlowStore,
     server: Arc<ConnectionServer>,
@@ -57,7 +57,7 @@ impl SlowServer {
         (client, served)
     }
 
-    /// The number of decisions that the store has been asked for, when all tasks wait.
+    /// Decisions that the store has received, once all tasks wait.
     async fn asked(&self) -> usize {
         tokio::time::sleep(SETTLE).await;
         self.store.asked.load(Ordering::Relaxed)
@@ -167,7 +167,7 @@ async fn calls_that_are_reset_while_they_wait_do_not_end_their_connection() {
     assert!(!served.is_finished());
 }
 
-/// HTTP/2 lets a client that resets its calls open the same number again.
+/// HTTP/2 lets a client that resets its calls open as many again.
 #[tokio::test(start_paused = true)]
 async fn calls_that_were_reset_do_not_fill_the_memory() {
     let server = SlowServer::new();
@@ -234,7 +234,7 @@ async fn no_call_is_held_while_more_arrive_than_can_be_decided() {
     assert_eq!(server.asked().await, DECISIONS_AT_ONCE + 120);
     let held = "ratelimitd_held_calls_total";
     assert_eq!(value(&server.metrics, held), 110);
-    // When the store has room again, calls are held again.
+    // Once the store has room, calls are held again.
     server.answer(calls.len());
     statuses(calls).await;
     let _calls = call(&client, DECISIONS_AT_ONCE + 10).await;

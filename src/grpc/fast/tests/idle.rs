@@ -1,4 +1,4 @@
-//! A port full of idle connections, with a client for each.
+//! A port full of idle connections, one client each.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ struct FullPort {
 }
 
 impl FullPort {
-    /// Both addresses have the most connections that they may have.
+    /// Both addresses have their maximum of connections.
     async fn new() -> Self {
         let metrics = Metrics::new(800_000).expect("different names");
         let bounds = ConnectionBounds { total: PLACES, per_address: PLACES / 2 };
@@ -40,7 +40,7 @@ impl FullPort {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         spawn(Arc::clone(&self.server).serve(theirs, placement(), admitted));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
-        // The task of the client answers PINGs.
+        // The client's task answers PINGs.
         spawn(async { drop(connection.await) });
         Some(client)
     }

@@ -4,15 +4,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::super::tests::*;
 
-/// The window of a connection that its client never opens.
+/// Connection window that the client never opens.
 const WINDOW: usize = 65_535;
 
-/// A client that does not open the window of its connection.
+/// A client that does not open its connection window.
 struct Miser {
     client: SendRequest<Bytes>,
     connection: JoinHandle<Option<Reason>>,
     served: JoinHandle<()>,
-    /// The data of these answers uses up the window: h2 would open it again if they were dropped.
+    /// These answers exhaust the window: h2 would open it again if they were dropped.
     _answers: Vec<RecvStream>,
 }
 
@@ -22,7 +22,7 @@ fn end_of(connection: h2::client::Connection<DuplexStream>) -> JoinHandle<Option
 }
 
 impl Miser {
-    /// Takes answers until the window is used up.
+    /// Takes answers until the window is exhausted.
     async fn connect(server: Arc<ConnectionServer>, admitted: Arc<Admitted>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
         let served = spawn(server.serve(theirs, placement(), admitted));
@@ -38,7 +38,7 @@ impl Miser {
         Self { client, connection, served, _answers: answers }
     }
 
-    /// Sends calls, and resets each when the headers of its answer have arrived. Returns the number of calls.
+    /// Sends calls, and resets each when its answer's headers have arrived. Returns the number of calls.
     async fn reset(&self, calls: usize) -> usize {
         for call in 0..calls {
             let Ok(mut client) = self.client.clone().ready().await else { return call };
@@ -73,7 +73,7 @@ async fn a_client_that_leaks_streams_gets_goaway() {
     miser.served.await.expect("no panic");
 }
 
-/// Envoy and gRPC clients reset calls at their deadline, and go on to open the window.
+/// Envoy and gRPC clients reset calls at their deadline, and go on opening the window.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_resets_calls_and_takes_answers_is_never_closed() {
     let session = Session::start(65_535).await;
@@ -104,22 +104,22 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// A client that goes on after GOAWAY and answers no PING.
 struct Attacker {
     pipe: DuplexStream,
-    /// The number of its next stream.
+    /// Id of its next stream.
     next: u32,
-    /// The bytes of the answers.
+    /// Bytes of the answers.
     taken: usize,
-    /// The reason of each GOAWAY.
+    /// Reason of each GOAWAY.
     reasons: Vec<Reason>,
 }
 
 impl Attacker {
-    /// Sends calls, and waits for the headers of their answers.
+    /// Sends calls, and waits for their answers' headers.
     async fn call(&mut self, calls: u32) -> std::io::Result<()> {
         let literal = |name: &str, value: &str| {
             let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
             [vec![0], text(name), text(value)].concat()
         };
-        // The static table of HPACK: `:method POST`, `:scheme http`.
+        // HPACK's static table: `:method POST`, `:scheme http`.
         let block = [
             b"\x83\x86".to_vec(),
             literal(":path", PATH),

@@ -1,4 +1,4 @@
-//! An HTTP/2 client on a pipe, with a paused clock: clients that send only a part of a call, or take only a part of an
+//! An HTTP/2 client on a pipe, with a paused clock: clients that send only part of a call, or take only part of an
 //! answer.
 
 mod callers;
@@ -62,12 +62,12 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_secs(3_600);
 const MAX_OPEN: usize = 4;
-/// More bytes than a header block may have.
+/// More than the maximum bytes of a header block.
 const UNFINISHED_BYTES: usize = 2 * 1024 * 1024;
 const MAX_MESSAGE_BYTES: usize = 1_000;
 const DECISIONS_AT_ONCE: usize = 256;
 const HOLD_AT_MOST: Duration = Duration::from_secs(1);
-/// In this time the tasks of client and server run until all of them wait.
+/// Long enough for the tasks of client and server to run until all of them wait.
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// A client of a server without rules, and the server's end of the connection.
@@ -116,7 +116,7 @@ fn options() -> GrpcOptions {
     }
 }
 
-/// All that a client has sent arrives in one poll of its connection.
+/// Everything that a client has sent arrives in one poll of its connection.
 fn server_of<S: Store + 'static>(
     handler: Handler<S>,
     max_open: usize,
@@ -162,7 +162,7 @@ impl Session {
         open_call(&self.client, path, data, is_complete).await
     }
 
-    /// The value of `ratelimitd_request_errors_total` for gRPC.
+    /// Value of `ratelimitd_request_errors_total` for gRPC.
     fn failures(&self, kind: &str) -> u64 {
         value(
             &self.metrics,
@@ -206,7 +206,7 @@ impl OpenedCall {
         self.response.await.expect("an answer")
     }
 
-    /// The status of an answer, from its headers or its trailers.
+    /// The answer's status, from its headers or its trailers.
     async fn status(self) -> String {
         let (head, mut body) = self.headers().await.into_parts();
         while let Some(data) = body.data().await {
@@ -219,7 +219,7 @@ impl OpenedCall {
     }
 }
 
-/// A frame of gRPC: flag, length, message.
+/// A gRPC frame: flag, length, message.
 fn framed(flag: u8, message: &[u8]) -> Bytes {
     let length = u32::try_from(message.len()).expect("a short message");
     [&[flag], &length.to_be_bytes()[..], message].concat().into()
@@ -237,7 +237,7 @@ async fn every_refused_call_is_counted_and_answered_with_its_status() {
     let mut session = Session::start(65_535).await;
     let ok = session.call(PATH, valid_request(), true).await.status().await;
     assert_eq!((ok.as_str(), session.failures("invalid")), ("0", 0));
-    // The body of the call, and its status.
+    // (body of the call, status)
     let table = [
         (Bytes::new(), "3"),
         (framed(1, b"compressed"), "12"),
@@ -284,7 +284,7 @@ async fn a_connection_may_hold_as_many_untaken_answers_as_the_bound_allows() {
     }
     assert_eq!(session.call(PATH, valid_request(), true).await.status().await, "14");
     assert_eq!(session.failures("overloaded"), 1);
-    // A client that resets its calls has room again.
+    // A client that resets its calls can open new ones.
     drop(untaken);
     tokio::time::sleep(SETTLE).await;
     session.call(PATH, valid_request(), true).await.headers().await;
@@ -332,7 +332,7 @@ async fn a_connection_closes_at_its_age_with_its_streams() {
     assert!((AGE..AGE + SETTLE).contains(&start.elapsed()), "{:?}", start.elapsed());
 }
 
-/// The only connection of a port.
+/// A port's only connection.
 fn admitted() -> Admitted {
     let metrics = Metrics::new(800_000).expect("different names");
     let bounds = ConnectionBounds { total: 1, per_address: 1 };
@@ -344,7 +344,7 @@ fn admitted_place() -> Arc<Admitted> {
     Arc::new(admitted())
 }
 
-/// The placement of a connection that stays.
+/// Placement of a connection that stays.
 fn placement() -> Arc<Placement> {
     Placement::new(MovedFlag::default())
 }

@@ -1,4 +1,4 @@
-//! Connections that move between workers while calls are made on them.
+//! Connections that move between workers during calls.
 
 use std::net::SocketAddr;
 
@@ -91,7 +91,7 @@ async fn calls_are_answered_while_their_connections_move() {
         let moves = async {
             for number in 0..MOVES {
                 let (from, to) = (number % 2, 1 - number % 2);
-                // A connection that the worker has not begun to serve follows a later order.
+                // A connection that the worker has not started to serve follows a later order.
                 while workers.links[to].open_connections() < CONNECTIONS {
                     let order = GiveAway { to, connections: CONNECTIONS };
                     workers.links[from].orders.send(order).await.expect("the worker runs");
@@ -115,7 +115,7 @@ async fn calls_are_answered_while_their_connections_move() {
     pool.finish().await.expect("the workers end");
 }
 
-/// The workers are idle while they wait for the store: only the calls that are held tell that there is a burst.
+/// The workers are idle while they wait for the store: only held calls reveal the burst.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_holds_calls_shares_its_connections_at_once() {
     let metrics = Metrics::new(800_000).expect("different names");

@@ -79,7 +79,7 @@ async fn a_service_whose_store_lives_ends_when_it_is_stopped() {
 
 #[test]
 fn the_workers_share_the_open_calls_of_the_process() {
-    // The number of workers, and the open calls of each worker.
+    // (workers, open calls per worker)
     for (workers, open) in [(1, 10_000), (2, 10_000), (4, 10_000), (8, 5_000), (16, 2_500), (64, 2_048)] {
         assert_eq!(max_open_calls(NonZeroUsize::new(workers).expect("not 0")), open, "{workers} workers");
     }

@@ -1,4 +1,4 @@
-//! The socket to statsd. It is opened when there is something to send, and opened again after an error.
+//! The socket to statsd. Opened when there is something to send, and reopened after an error.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::options::StatsdTarget;
 
-/// The pause after the first error. What is to be sent meanwhile is lost.
+/// Pause after the first error. Lines sent meanwhile are lost.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Each error doubles the pause up to this. A lookup of a name that hangs goes on after its attempt, in a thread of its
-/// own: the pauses bound the number of such threads.
+/// Each error doubles the pause, up to this. A hanging name lookup continues after its attempt, in its own thread: the
+/// pauses bound the number of such threads.
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
-/// A UDP socket notices no end: after this time the name is looked up again.
+/// A UDP socket does not notice a lost peer: after this time the name is resolved again.
 const MAX_UDP_AGE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     pub(super) target: StatsdTarget,
     socket: Option<StatsdSocket>,
     pub(super) last_error: String,
-    /// The pause after the next error.
+    /// Pause after the next error.
     pause: Duration,
     /// No attempt before this time.
     retry_at: Option<Instant>,
@@ -32,7 +32,7 @@ pub(super) struct Connection {
 #[derive(Debug)]
 enum StatsdSocket {
     Tcp(TcpStream),
-    /// The time when it was opened.
+    /// With the time when it was opened.
     Udp(UdpSocket, Instant),
     Unix(UnixDatagram),
 }
@@ -42,7 +42,7 @@ impl Connection {
         Self { target, socket: None, last_error: String::new(), pause: FIRST_PAUSE, retry_at: None }
     }
 
-    /// Closes the socket after an error. There is no attempt for a while.
+    /// Closes the socket after an error, and starts a pause.
     pub(super) fn close(&mut self, error: impl ToString) {
         self.socket = None;
         self.last_error = error.to_string();
@@ -53,7 +53,7 @@ impl Connection {
     /// Sends lines.
     ///
     /// # Errors
-    /// When there is no socket, or it takes no data.
+    /// If there is no socket, or it takes no data.
     pub(super) async fn send(&mut self, text: &str) -> io::Result<()> {
         let now = Instant::now();
         if self.retry_at.is_some_and(|retry_at| now < retry_at) {
@@ -94,8 +94,8 @@ impl StatsdSocket {
     }
 }
 
-/// Fails if the other side has closed the connection: the first write would succeed all the same, and its lines be lost
-/// without a count. statsd sends nothing, so what can be read is discarded.
+/// Fails if the peer has closed the connection: the first write would still succeed, and its lines be lost uncounted.
+/// statsd sends nothing, so whatever can be read is discarded.
 fn refuse_closed(stream: &TcpStream) -> io::Result<()> {
     let mut discarded = [0; 1_024];
     match stream.try_read(&mut discarded) {

@@ -1,4 +1,4 @@
-//! Metrics as lines of statsd or DogStatsD, packed into packets.
+//! Formats metrics as statsd or DogStatsD lines, and packs them into packets.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use cadence::{MetricSink, StatsdClient, StatsdClientBuilder};
 use super::options::{Mogrifiers, StatsdFormat};
 use super::timings::Timing;
 
-/// The bytes that fit into an Ethernet frame with the headers of IPv6 and UDP.
+/// Payload of an Ethernet frame with IPv6 and UDP headers.
 const MAX_PACKET_BYTES: usize = 1_432;
 
-/// Lines that are sent together.
+/// Lines sent together.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) text: String,
@@ -23,12 +23,12 @@ pub(super) struct Packet {
 pub(super) struct Lines {
     client: StatsdClient,
     packets: PacketSink,
-    /// The end of every name: statsd has no tags.
+    /// Appended to every name: statsd does not have tags.
     name_end: String,
     mogrifiers: Mogrifiers,
 }
 
-/// Takes the lines that the client writes.
+/// Receives the lines that the client writes.
 #[derive(Clone, Debug, Default)]
 struct PacketSink(Arc<Mutex<Vec<Packet>>>);
 
@@ -82,13 +82,13 @@ impl Lines {
         tags.iter().fold(line, |line, (tag, value)| line.with_tag(tag, value)).send();
     }
 
-    /// The packets with the lines since the last call.
+    /// Returns the packets with the lines since the last call.
     pub(super) fn take_packets(&self) -> Vec<Packet> {
         std::mem::take(&mut *self.packets.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn named(&self, name: &str) -> super::options::Named {
-        // Once before the mogrifiers, too: a dot in a pattern is no line break.
+        // Also before the mogrifiers: a dot in a pattern does not match a line break.
         let name = plain_name(name);
         let (name, tags) = self.mogrifiers.apply(&name).unwrap_or_else(|| (name, Vec::new()));
         let tags = tags.iter().map(|(tag, value)| (plain(tag), plain(value))).collect();
@@ -96,7 +96,7 @@ impl Lines {
     }
 }
 
-/// Tags as gostats writes them: in the order of their names, and without the separators of a name in the values.
+/// Formats tags like gostats: sorted by name, and without a name's separators in the values.
 fn name_end(tags: &[(String, String)]) -> String {
     let mut tags: Vec<_> = tags.iter().collect();
     tags.sort();
@@ -106,12 +106,12 @@ fn name_end(tags: &[(String, String)]) -> String {
     tags.into_iter().map(tag).collect()
 }
 
-/// A name without the separators of a line. A dot is part of it.
+/// Removes a line's separators from a name. A dot is part of the name.
 fn plain_name(name: &str) -> String {
     name.replace(|letter: char| letter.is_control() || matches!(letter, ':' | '|'), "_")
 }
 
-/// A tag or its value without the separators of a line.
+/// Removes a line's separators from a tag or its value.
 fn plain(text: &str) -> String {
     text.replace(|letter: char| letter.is_control() || matches!(letter, '|' | ',' | '#'), "_")
 }

@@ -1,5 +1,5 @@
 //! Sends the metrics of envoyproxy/ratelimit to statsd or DogStatsD: counters and gauges at an interval, durations as
-//! soon as possible. What cannot be sent in time is lost and counted; no request waits for it.
+//! soon as possible. Whatever cannot be sent in time is lost and counted; no request waits for it.
 
 mod connection;
 mod lines;
@@ -22,11 +22,11 @@ pub use options::{Mogrifier, Mogrifiers, StatsdFormat, StatsdOptions, StatsdTarg
 pub(crate) use timings::{Timing, lost_lines};
 pub use timings::{TimingQueue, Timings, timing_queue};
 
-/// Durations that are sent together, at most.
+/// Maximum durations sent together.
 const TIMINGS_AT_ONCE: usize = 8_192;
-/// A duration waits this long for further ones. Without the wait, every call would wake the thread that sends.
+/// How long a duration waits for more. Otherwise every call would wake the sending thread.
 const GATHER_FOR: Duration = Duration::from_millis(10);
-/// The time for the packets of one flush. If it were longer, durations would be lost from the queue.
+/// Time limit for the packets of one flush. A longer one would lose durations from the queue.
 const SEND_WITHIN: Duration = Duration::from_secs(1);
 
 /// Sends the metrics of a process.
@@ -37,7 +37,7 @@ pub struct Statsd {
     flush_interval: Duration,
     lines: Lines,
     connection: Connection,
-    /// The counters as they were sent.
+    /// Counters as last sent.
     sent: HashMap<String, u64>,
     throttle: LogThrottle,
 }
@@ -78,10 +78,10 @@ impl Statsd {
         self.send().await;
     }
 
-    /// Writes the given durations, and those that wait in the queue.
+    /// Writes these durations, and those in the queue.
     fn write_timings(&mut self, timings: &mut Vec<Timing>) {
         timings.drain(..).for_each(|timing| self.lines.timing(timing));
-        // Not more than the queue holds: calls may fill it meanwhile.
+        // No more than the queue holds, because calls can fill it meanwhile.
         for _ in 0..TIMINGS_AT_ONCE {
             let Ok(timing) = self.timings.receiver.try_recv() else { break };
             self.lines.timing(timing);
@@ -120,7 +120,7 @@ impl Statsd {
         };
         let is_late = timeout(SEND_WITHIN, sending).await.is_err();
         if is_late {
-            // A part of a line may have been sent.
+            // Part of a line may have been sent.
             self.connection.close("it takes too long");
         }
         if unsent > 0 {
@@ -133,7 +133,7 @@ impl Statsd {
     }
 }
 
-/// What a counter counted since it was sent. One that is lower began again.
+/// Returns a counter's increase since it was last sent. A lower value means that it restarted.
 fn added(sent: Option<u64>, now: u64) -> u64 {
     match sent {
         Some(sent) if sent <= now => now - sent,

@@ -1,6 +1,5 @@
-//! Where metrics are sent, how, and under which names: mogrifiers rewrite the names for DogStatsD, so that parts of a
-//! name become tags. Like in envoyproxy/ratelimit, the first mogrifier whose pattern is found anywhere in the name is
-//! applied.
+//! Where and how metrics are sent, and under which names. For DogStatsD, mogrifiers turn parts of a name into tags; as
+//! in envoyproxy/ratelimit, the first one whose pattern is found anywhere in the name applies.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,11 +21,11 @@ pub enum StatsdFormat {
 pub struct StatsdOptions {
     pub target: StatsdTarget,
     pub format: StatsdFormat,
-    /// The time between two flushes of counters and gauges.
+    /// Interval between two flushes of counters and gauges.
     pub flush_interval: Duration,
-    /// The names and values of the tags of every metric.
+    /// Tags of every metric, as names and values.
     pub tags: Vec<(String, String)>,
-    /// Only DogStatsD has them.
+    /// DogStatsD only.
     pub mogrifiers: Mogrifiers,
 }
 
@@ -36,7 +35,7 @@ pub enum StatsdTarget {
     Tcp(String),
     /// Host and port.
     Udp(String),
-    /// The absolute path of a Unix datagram socket.
+    /// Absolute path of a Unix datagram socket.
     Unix(PathBuf),
 }
 
@@ -56,7 +55,7 @@ impl StatsdTarget {
 
 fn has_port(place: &str) -> bool {
     let Some((host, port)) = place.rsplit_once(':') else { return false };
-    // The colons of an address of IPv6 are in brackets.
+    // The colons of an IPv6 address are in brackets.
     let is_host = match host.strip_prefix('[') {
         Some(address) => address.ends_with(']'),
         None => !host.is_empty() && !host.contains([':', '/']),
@@ -74,20 +73,20 @@ impl fmt::Display for StatsdTarget {
     }
 }
 
-/// Rewrites the names in which a pattern is found.
+/// Rewrites the names that match its pattern.
 #[derive(Clone, Debug)]
 pub struct Mogrifier {
     pub pattern: Regex,
-    /// `$0` to `$9` stand for the groups of the pattern.
+    /// `$0` to `$9` are the groups of the pattern.
     pub name: String,
-    /// Names and values; both may contain groups.
+    /// Names and values; both can contain groups.
     pub tags: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Mogrifiers(pub Vec<Mogrifier>);
 
-/// Mogrifiers are equal if their texts are.
+/// Mogrifiers are equal if they are written the same.
 impl PartialEq for Mogrifiers {
     fn eq(&self, other: &Self) -> bool {
         let texts = |all: &Self| -> Vec<_> {
@@ -113,7 +112,7 @@ impl Mogrifiers {
     }
 }
 
-/// Replaces `$0` to `$9` by the groups. A group that does not exist stays as it is written.
+/// Replaces `$0` to `$9` with the groups. A missing group stays as written.
 fn expanded(template: &str, groups: &Captures<'_>) -> String {
     let mut parts = template.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -1,34 +1,34 @@
-//! The queue of the durations of calls on their way to statsd, and the count of the lines that were lost.
+//! The queue of call durations for statsd, and the count of lost lines.
 
 use prometheus::IntCounter;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-/// Durations that may wait. At 100,000 requests per second the queue is full after 80 ms.
+/// Durations that can wait. At 100,000 requests per second the queue is full after 80 ms.
 const CAPACITY: usize = 8_192;
 
-/// How long a call took.
+/// Duration of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     pub method: &'static str,
-    /// Whole milliseconds, cut off.
+    /// Whole milliseconds, truncated.
     pub took_ms: u64,
 }
 
-/// Takes durations and never waits: a full queue loses them. Clones share the queue.
+/// Queues durations without waiting: a full queue drops them. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct TimingQueue {
     sender: Sender<Timing>,
     pub(crate) lost: IntCounter,
 }
 
-/// The other end of the queue of durations.
+/// Receiving end of the queue.
 #[derive(Debug)]
 pub struct Timings {
     pub receiver: Receiver<Timing>,
     lost: IntCounter,
 }
 
-/// A queue of durations, and its other end.
+/// Returns both ends of a queue.
 #[must_use]
 pub fn timing_queue() -> (TimingQueue, Timings) {
     let (lost, (sender, receiver)) = (lost_lines(), mpsc::channel(CAPACITY));

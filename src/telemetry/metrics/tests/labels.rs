@@ -1,4 +1,4 @@
-//! Labels that come from the settings and from requests.
+//! Labels from the settings and from requests.
 
 use engine::HashKey;
 
@@ -18,7 +18,7 @@ async fn every_series_has_the_extra_tags() {
     assert!(without.is_empty(), "{without:?}");
 }
 
-/// A limit for each user, counted under the names of the users.
+/// A limit per user, counted under the users' names.
 fn detailed_rules(hashing: ValueHashing) -> RuleSet {
     let rule = RuleSpec {
         limits: vec![Limit::new(limit(9, None)).expect("a valid limit")],
@@ -57,7 +57,7 @@ async fn values_of_requests_have_series_up_to_a_number() {
     }
     let total = |key1: &str| hits(&metrics, key1)[0];
     assert_eq!(["user_a", "user_b", "user_c", "user"].map(total), [2, 1, 0, 2]);
-    // A reload keeps them, until the rule is gone.
+    // A reload keeps them until the rule is gone.
     drop(limiter.rulebook.replace(set));
     send("b").await;
     assert_eq!(["user_a", "user_b"].map(total), [2, 2]);

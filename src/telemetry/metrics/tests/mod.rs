@@ -28,7 +28,7 @@ fn limit(requests_per_unit: u64, name: Option<&str>) -> LimitSpec {
     }
 }
 
-/// A node per key, each with one limit.
+/// One node per key, each with one limit.
 fn rules(nodes: &[(&str, LimitSpec, bool)]) -> RuleSet {
     let descriptors = nodes.iter().map(|(key, limit, shadow)| NodeSpec {
         key: (*key).to_owned(),
@@ -70,7 +70,7 @@ fn memory() -> MemoryStore<ManualClock> {
     MemoryStore::new(MemoryOptions::default(), ManualClock::at(1_700_000_000_000_000))
 }
 
-/// The value of a series, named as in the exposition format.
+/// A series' value, named as in the exposition format.
 fn value(metrics: &Metrics, series: &str) -> Option<u64> {
     let text = metrics.render().expect("metrics can be encoded");
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned));
@@ -82,7 +82,7 @@ fn outcome(metrics: &Metrics, rule: &str, outcome: &str) -> Option<u64> {
     value(metrics, &format!("ratelimitd_decisions_total{labels}"))
 }
 
-/// A counter of hits without a series has not counted.
+/// A missing series of hits counts as 0.
 fn hits(metrics: &Metrics, key1: &str) -> [u64; 5] {
     ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"].map(|name| {
         let labels = format!(r#"{{domain="edge",key1="{key1}"}}"#);
@@ -116,7 +116,7 @@ async fn hits_that_cross_the_limit_are_split_as_envoyproxy_ratelimit_splits_them
     assert_eq!(hits(&metrics, "tenant"), [15, 0, 0, 15, 0]);
     limiter.decide(&request("tenant", 7), |_| ()).await.expect("memory answers");
     assert_eq!(hits(&metrics, "tenant"), [22, 2, 4, 15, 0]);
-    // Over before: all of it is over.
+    // Already over: all of it is over.
     limiter.decide(&request("tenant", 3), |_| ()).await.expect("memory answers");
     assert_eq!(hits(&metrics, "tenant"), [25, 5, 4, 15, 0]);
 }
@@ -234,7 +234,7 @@ async fn limits_with_the_same_labels_have_one_series() {
 #[test]
 fn limits_that_no_request_has_met_add_nothing_to_a_scrape() {
     let metrics = metrics();
-    // The memory of the process may change meanwhile.
+    // The process's memory may change meanwhile.
     let text = || {
         let text = metrics.render().expect("metrics can be encoded");
         text.lines().filter(|line| !line.starts_with("process_")).collect::<Vec<_>>().join("\n")
@@ -258,7 +258,7 @@ fn a_request_is_timed_until_its_timer_is_dropped() {
     drop(running);
     assert_eq!(count(r#"ratelimitd_request_duration_seconds_count{transport="grpc"}"#), 2);
     assert_eq!(count(r#"ratelimitd_request_duration_seconds_count{transport="http"}"#), 1);
-    // The metrics of envoyproxy/ratelimit count gRPC only.
+    // The metrics of envoyproxy/ratelimit count only gRPC.
     assert_eq!(count(r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#), 2);
     assert_eq!(count(r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#), 2);
 }

@@ -1,7 +1,7 @@
-//! A Redis Cluster: which node decides a request.
+//! A Redis Cluster: chooses the node that decides a request.
 //!
-//! A request whose keys share a slot goes to the primary that serves the slot (`router`). A request over several slots
-//! is decided in parts, slot by slot (`reserve`). Replicas are never used.
+//! A request whose keys share a slot goes to the slot's primary (`router`). A request over several slots is decided
+//! slot by slot (`reserve`). Replicas are never used.
 
 mod refresh;
 mod refresh_signal;
@@ -19,8 +19,7 @@ use crate::redis::node::QueueDepth;
 use crate::redis::options::RedisOptions;
 use crate::redis::tasks::Tasks;
 
-/// Starts to load the slot map. The nodes need not run yet. `prefix` stands before the addresses in the names of the
-/// nodes.
+/// Starts loading the slot map. The nodes can start later. `prefix` comes before the addresses in the node names.
 pub(super) fn start(
     options: &RedisOptions,
     prefix: &'static str,

@@ -1,5 +1,5 @@
-//! Keeps the slot map up to date: loads it at the start, after a request for a refresh, and for a while after that.
-//! Asks one node at a time.
+//! Keeps the slot map up to date: loads it at startup, on request, and for a while after a request. Asks one node at a
+//! time.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::slot_ranges::{SlotRange, parse_slot_ranges};
 use crate::redis::address::Address;
 use crate::redis::connect::Target;
 
-/// The least time that one node has to connect and reply.
+/// Minimum time for one node to connect and reply.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The pause after a refresh that found new or lost primaries.
+/// Pause after a refresh that found new or lost primaries.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// While refreshes find no change, the pause doubles up to this length. It bounds how late the end of a failover is
+/// The pause doubles up to this length while refreshes find no change. It bounds how late the end of a failover is
 /// noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
-/// Refreshes the slot map for ever.
+/// Refreshes the slot map forever.
 pub(super) async fn run(router: Arc<Router>) -> Infallible {
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn run(router: Arc<Router>) -> Infallible {
     }
 }
 
-/// The slots as the first node that replies reports them. Nodes that failed are asked last.
+/// Returns the slots from the first node that replies. Nodes that failed come last.
 async fn query_nodes(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
     let failed = router.refresh_signal().take_failed_nodes();
     let mut nodes = router.targets();

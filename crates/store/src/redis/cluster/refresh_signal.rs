@@ -1,4 +1,4 @@
-//! When to refresh the slot map. Knows nothing of how.
+//! Decides when to refresh the slot map.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::redis::address::Address;
 
-/// How long the slot map is polled after the last request for a refresh, because a failover takes time.
+/// How long the slot map is polled after the last refresh request, because a failover takes time.
 const POLL_FOR: Duration = Duration::from_secs(30);
-/// The interval of these polls.
+/// Interval between these polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Requests for a refresh, from the requests that met an error or a redirect.
+/// Refresh requests, made by calls that got an error or a redirect.
 #[derive(Default)]
 pub(super) struct RefreshSignal {
     requested: Notify,
@@ -28,13 +28,13 @@ struct SignalState {
 }
 
 impl RefreshSignal {
-    /// Requests a refresh, because the slot map may have changed.
+    /// Requests a refresh because the slot map may have changed.
     pub(super) fn request(&self) {
         self.state.lock().last_request = Some(Instant::now());
         self.requested.notify_one();
     }
 
-    /// Requests a refresh, because a node failed. The refresh asks the other nodes first.
+    /// Requests a refresh because a node failed. The refresh asks the other nodes first.
     pub(super) fn request_after_failure(&self, failed: &Address) {
         let mut state = self.state.lock();
         if !state.failed_nodes.contains(failed) {
@@ -44,12 +44,11 @@ impl RefreshSignal {
         self.request();
     }
 
-    /// Returns and forgets the nodes that failed.
     pub(super) fn take_failed_nodes(&self) -> Vec<Address> {
         std::mem::take(&mut self.state.lock().failed_nodes)
     }
 
-    /// Waits for a request, or for the next poll. Returns whether it was a request.
+    /// Waits for a request or the next poll. Returns `true` for a request.
     pub(super) async fn next(&self) -> bool {
         let is_polling = self.state.lock().last_request.is_some_and(|last| last.elapsed() < POLL_FOR);
         if is_polling {
@@ -60,7 +59,7 @@ impl RefreshSignal {
     }
 }
 
-/// A quarter more or less, so that processes that lost the same node do not refresh in step.
+/// Varies the interval by a quarter, so that processes that lost the same node do not refresh in step.
 pub(super) fn jittered(interval: Duration) -> Duration {
     interval * fastrand::u32(75..=125) / 100
 }

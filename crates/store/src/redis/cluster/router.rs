@@ -1,5 +1,4 @@
-//! Sends a request to the node that serves its slot, and follows redirects. Owns the slot map and the clients of the
-//! nodes.
+//! Sends a request to the node that serves its slot, and follows redirects. Owns the slot map and the node clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,34 +20,33 @@ use crate::redis::options::RedisOptions;
 use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::tasks::Tasks;
 
-/// How many times a request is sent at most. Each redirect comes from a node that knows the slots better, so more than
-/// a few mean that the nodes disagree.
+/// Maximum times that a request is sent. Each redirect comes from a node with a newer slot map, so more than a few mean
+/// that the nodes disagree.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Pause before a request for a key that is being migrated is sent again.
+/// Pause before resending a request for a key that is being migrated.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(2);
 
 /// The primaries of a cluster and their slots.
 pub(in crate::redis) struct Router {
     options: RedisOptions,
-    /// What stands before the addresses in the names of the nodes.
+    /// Comes before the addresses in the node names.
     prefix: &'static str,
-    /// The nodes of the settings, at least one, in their order.
+    /// Nodes from the settings, at least one, in their order.
     seeds: Vec<(Address, Endpoint)>,
     map: Mutex<SlotMap<Arc<Node>>>,
     refresh_signal: RefreshSignal,
-    /// `Ok` after the first successful refresh. Until then the error of the last refresh, or `None`.
+    /// `Ok` after the first successful refresh; until then the error of the last refresh, or `None`.
     first_refresh: watch::Sender<Option<Result<(), StoreError>>>,
     queue_depth: QueueDepth,
     closing: CancellationToken,
-    /// The tasks of all nodes.
+    /// Tasks of all nodes.
     tasks: Arc<Tasks>,
 }
 
 /// A primary of the slot map.
 type Owner = Arc<Primary<Arc<Node>>>;
 
-/// How a request was sent.
 #[derive(Clone, Copy)]
 struct SentCall {
     slot: Option<u16>,
@@ -89,7 +87,7 @@ impl Router {
         &self.closing
     }
 
-    /// Closes all nodes, also those that a redirect opens later.
+    /// Closes all nodes, including those that a redirect opens later.
     pub(in crate::redis) fn close(&self) {
         self.closing.cancel();
         for primary in self.map.lock().primaries() {
@@ -97,12 +95,11 @@ impl Router {
         }
     }
 
-    /// The primaries known at present.
     pub(in crate::redis) fn nodes(&self) -> Vec<Arc<Node>> {
         self.map.lock().primaries().iter().map(|primary| Arc::clone(&primary.node)).collect()
     }
 
-    /// A slot of each primary that serves one. Waits for the first refresh of the slot map.
+    /// Returns one slot of each primary. Waits for the first refresh of the slot map.
     pub(in crate::redis) async fn probe_slots(
         &self,
         deadline: Instant,
@@ -111,19 +108,19 @@ impl Router {
         Ok(self.map.lock().first_slots().into_iter().map(Some).collect())
     }
 
-    /// The primaries known at present, with their addresses.
+    /// The primaries known now, with their addresses.
     pub(super) fn targets(&self) -> Vec<(Address, Target)> {
         let map = self.map.lock();
         let targets = map.primaries().iter();
         targets.map(|primary| (primary.address.clone(), primary.node.target().clone())).collect()
     }
 
-    /// The nodes of the settings, with their addresses.
+    /// The nodes from the settings, with their addresses.
     pub(super) fn seeds(&self) -> impl Iterator<Item = (Address, Target)> {
         self.seeds.iter().map(|(address, endpoint)| (address.clone(), Target::Server(endpoint.clone())))
     }
 
-    /// Sends a request whose keys share this slot, and returns its answer. Follows redirects.
+    /// Sends a request whose keys share this slot. Follows redirects.
     pub(in crate::redis) async fn call(
         &self,
         request: EncodedRequest,
@@ -160,7 +157,7 @@ impl Router {
         )))
     }
 
-    /// The primary that serves the slot. Waits for the first refresh of the slot map.
+    /// Returns the primary that serves the slot. Waits for the first refresh of the slot map.
     async fn owner(&self, slot: Option<u16>, deadline: Instant) -> Result<Owner, StoreError> {
         if let Some(owner) = self.map.lock().owner(slot) {
             return Ok(owner);
@@ -179,14 +176,14 @@ impl Router {
         })
     }
 
-    /// The primary that serves the slot now, after `failed` could not be reached; `failure` if it still is `failed`.
+    /// Returns the primary that serves the slot now that `failed` is unreachable, or `failure` if it is still `failed`.
     fn new_owner(&self, failed: &Owner, slot: Option<u16>, failure: StoreError) -> Result<Owner, RouteError> {
         self.refresh_signal.request_after_failure(&failed.address);
         let owner = self.map.lock().owner(slot);
         owner.filter(|owner| !Arc::ptr_eq(owner, failed)).ok_or(RouteError::Failed(failure))
     }
 
-    /// Where and how to send a request after a redirect.
+    /// Returns where and how to send a request after a redirect.
     async fn follow(
         &self,
         from: &Owner,
@@ -204,8 +201,8 @@ impl Router {
                 Ok((primary, CallMode::Batched(sent.slot)))
             }
             Redirect::Ask(to) => Ok((self.redirect_target(to.reported_by(&from.address)), CallMode::Asking)),
-            // A key of the call is on the other node, perhaps the key of another request: retry this request in a
-            // call of its own.
+            // A key of the call is on the other node, perhaps the key of another request: retry this request in a call
+            // of its own.
             Redirect::TryAgain if matches!(sent.mode, CallMode::Batched(_)) => {
                 Ok((Arc::clone(from), CallMode::Single))
             }
@@ -236,12 +233,12 @@ impl Router {
         Arc::new(node)
     }
 
-    /// Whether a refresh of the slot map has succeeded.
+    /// `true` once a refresh of the slot map has succeeded.
     pub(super) fn is_loaded(&self) -> bool {
         self.map.lock().is_loaded()
     }
 
-    /// Replaces the slots by those that a node reported. Returns whether a primary joined or left.
+    /// Takes over the slots that a node reported. Returns `true` if a primary joined or left.
     pub(super) fn update_slots(&self, reported: &[SlotRange]) -> bool {
         let mut map = self.map.lock();
         let before = map.primaries().len();
@@ -260,7 +257,7 @@ impl Router {
         has_changed
     }
 
-    /// Records that no node reported the slots. Before the first successful refresh, requests fail with this error.
+    /// Records that no node reported the slots. Requests fail with this error until the first successful refresh.
     pub(super) fn refresh_failed(&self, failure: StoreError) {
         if !self.is_loaded() {
             self.first_refresh.send_replace(Some(Err(failure)));
@@ -268,9 +265,9 @@ impl Router {
     }
 }
 
-/// The address of a seed. Replies of the seed may have an empty host, which then means the host of this address.
+/// Returns the address of a seed. An empty host in the seed's replies means this host.
 fn seed_address(seed: &Endpoint) -> Address {
-    // The server behind a Unix socket runs on this machine.
+    // A server behind a Unix socket is on this machine.
     let (host, port) = seed.address().unwrap_or(("localhost", 0));
     Address { host: host.to_owned(), port }
 }

@@ -1,5 +1,5 @@
-//! Which primary serves which slot, as the nodes last reported it. A primary and its client are kept while a report or
-//! a redirect names the primary. Generic over the client `N`, so that it knows nothing of connections.
+//! Maps each slot to its primary, as the nodes last reported it. A primary and its client are kept while a report or a
+//! redirect names the primary. Generic over the client `N`.
 
 use std::sync::Arc;
 
@@ -7,37 +7,34 @@ use super::slot_ranges::SlotRange;
 use crate::redis::address::Address;
 use crate::redis::slot::SLOTS;
 
-/// A primary and its client.
 pub(super) struct Primary<N> {
     pub(super) address: Address,
     pub(super) node: N,
 }
 
-/// The primaries and their slots.
 pub(super) struct SlotMap<N> {
     primaries: Vec<Arc<Primary<N>>>,
-    /// For each slot 1 + an index of `primaries`, or 0 for a slot that no primary serves. Empty before the first
-    /// report.
+    /// For each slot 1 + its index in `primaries`, or 0 if no primary serves it. Empty before the first report.
     owners: Vec<u16>,
-    /// Primaries that redirects named since the last report. They are kept although the next report may be older than
+    /// Primaries that redirects named since the last report. They are kept because the next report may be older than
     /// the redirect.
     redirect_targets: Vec<Address>,
 }
 
 impl<N> SlotMap<N> {
-    /// Whether a node has reported the slots.
+    /// `true` once a node has reported the slots.
     pub(super) fn is_loaded(&self) -> bool {
         !self.owners.is_empty()
     }
 
-    /// The primary that serves the slot; for `None` any primary.
+    /// Returns the primary that serves the slot, or any primary for `None`.
     pub(super) fn owner(&self, slot: Option<u16>) -> Option<Arc<Primary<N>>> {
         let Some(slot) = slot else { return fastrand::choice(&self.primaries).cloned() };
         let owner = usize::from(*self.owners.get(usize::from(slot))?);
         self.primaries.get(owner.checked_sub(1)?).cloned()
     }
 
-    /// The first slot of each primary that serves one.
+    /// Returns the first slot of each primary that serves one.
     pub(super) fn first_slots(&self) -> Vec<u16> {
         let first_of = |index| {
             let first = self.owners.iter().position(|owner| *owner == owner_number(index))?;
@@ -50,7 +47,7 @@ impl<N> SlotMap<N> {
         &self.primaries
     }
 
-    /// The primary that a redirect named; `open` makes its client if it is new.
+    /// Returns the primary that a redirect named; `open` creates its client if it is new.
     pub(super) fn redirect_target(
         &mut self,
         address: &Address,
@@ -71,7 +68,7 @@ impl<N> SlotMap<N> {
         }
     }
 
-    /// Takes over a report; `open` makes the clients of new primaries. Returns the primaries that left.
+    /// Takes over a report; `open` creates the clients of new primaries. Returns the primaries that left.
     pub(super) fn update(
         &mut self,
         reported: &[SlotRange],
@@ -109,7 +106,7 @@ impl<N> Default for SlotMap<N> {
     }
 }
 
-/// The number of an index in `owners`. A cluster has at most as many primaries as slots.
+/// The value of an index in `owners`. A cluster has at most as many primaries as slots.
 fn owner_number(index: usize) -> u16 {
     u16::try_from(index + 1).unwrap_or(0)
 }
@@ -134,7 +131,7 @@ mod tests {
         primary.map(|primary| primary.address.host.clone())
     }
 
-    /// The hosts that own the slots 0, 5, 6 and the last one.
+    /// Hosts that own slots 0, 5, 6 and the last one.
     fn owners(map: &SlotMap<()>) -> [Option<String>; 4] {
         [0, 5, 6, SLOTS - 1].map(|slot| host(map.owner(Some(slot))))
     }
@@ -186,7 +183,7 @@ mod tests {
         map.assign_slot(6, &address("unknown"));
         assert_eq!(owners(&map), hosts(["a", "b", "a", "a"]), "only a known primary can own a slot");
 
-        // A report that is older than the redirect does not name its target.
+        // A report older than the redirect does not name its target.
         assert!(map.update(&report(&[(0, SLOTS - 1, "a")]), |_| ()).is_empty(), "the target stays");
         assert_eq!(owners(&map), hosts(["a", "a", "a", "a"]));
         let left = map.update(&report(&[(0, SLOTS - 1, "a")]), |_| ());

@@ -1,4 +1,4 @@
-//! The reply to `CLUSTER SLOTS`: ranges of slots with their primaries. Knows nothing of connections.
+//! Parses the reply to `CLUSTER SLOTS`: slot ranges with their primaries.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,6 @@ use redis::Value;
 use crate::redis::address::{Address, known_host};
 use crate::redis::slot::SLOTS;
 
-/// A range of slots and the primary that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotRange {
     pub(super) slots: RangeInclusive<u16>,
@@ -18,7 +17,7 @@ pub(super) struct SlotRange {
 /// Parses the reply of the node at `sender`.
 ///
 /// # Errors
-/// [`StoreError::Malformed`] for any other reply; [`StoreError::Refused`] if the node knows no slots.
+/// [`StoreError::Malformed`] for any other reply; [`StoreError::Refused`] if the node reports no slots.
 pub(super) fn parse_slot_ranges(reply: &Value, sender: &Address) -> Result<Vec<SlotRange>, StoreError> {
     let Value::Array(ranges) = reply else { return Err(malformed()) };
     if ranges.is_empty() {
@@ -27,7 +26,7 @@ pub(super) fn parse_slot_ranges(reply: &Value, sender: &Address) -> Result<Vec<S
     ranges.iter().map(|range| parse_range(range, sender).ok_or_else(malformed)).collect()
 }
 
-/// Parses a range: first slot, last slot, the primary, then the replicas. A node is a host, a port and further fields.
+/// Parses a range: first slot, last slot, primary, replicas. A node is a host, a port and additional fields.
 fn parse_range(range: &Value, sender: &Address) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let [first, last, Value::Array(primary), ..] = parts.as_slice() else { return None };

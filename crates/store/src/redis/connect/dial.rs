@@ -1,10 +1,8 @@
-//! Opens a TCP or TLS connection, and does the Redis handshake on it. Knows nothing of what is sent afterwards.
+//! Opens a TCP or TLS connection and does the Redis handshake.
 //!
-//! Opening a connection takes several round trips, and each may take as long as a decision (`store.redis.timeout`): a
-//! server that is near enough to decide in time is near enough to connect to.
-//!
-//! The protocol is RESP2 unless the URL says `protocol=resp3`: the script returns flat lists of integers, which are the
-//! same in RESP3.
+//! Each round trip of opening a connection can take as long as a decision (`store.redis.timeout`): a server near enough
+//! to decide in time is near enough to connect to. The protocol is RESP2 unless the URL has `protocol=resp3`; the
+//! integer lists that the script returns are the same in RESP3.
 
 use std::time::Duration;
 
@@ -18,40 +16,40 @@ use tokio::time::timeout;
 use super::dns::{CachedResolver, LOOKUP_TIMEOUT};
 use crate::redis::error::{dial_error, handshake_error, store_error, unreachable_at};
 
-/// A round trip gets at most this time. A longer timeout allows for a slow server, and not for a greater distance. A
+/// Maximum time for a round trip. A longer decision timeout allows for a slow server, not for a greater distance, and a
 /// server that does not answer must still be noticed.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_secs(1);
 
-/// The least time of a step, however short the timeout of a decision is: new connections are slower than open ones.
+/// Minimum time for a step, however short the decision timeout: opening a connection is slower than using one.
 const LEAST_STEP: Duration = Duration::from_millis(250);
 
-/// Round trips of a TLS handshake before TLS 1.3, which needs one.
+/// Round trips of a TLS handshake before TLS 1.3; TLS 1.3 needs one.
 pub(super) const TLS_ROUND_TRIPS: u32 = 2;
 
 /// Round trips from a host name to an authenticated connection: DNS, TCP, TLS, AUTH with SELECT.
 pub(super) const DIAL_ROUND_TRIPS: u32 = 3 + TLS_ROUND_TRIPS;
 
-/// The least time to wait for one of several addresses of a name before the next one is tried.
+/// Minimum wait for one of several addresses of a name before trying the next.
 const ADDRESS_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// How long the steps of opening a connection may take. A step is a number of round trips to the server.
+/// Time limits for the steps of opening a connection. A step is a number of round trips.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectTimeouts {
     round_trip: Duration,
 }
 
 impl ConnectTimeouts {
-    /// `timeout` is the longest that a decision may take.
+    /// `timeout` is the decision timeout.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { round_trip: timeout.min(LONGEST_ROUND_TRIP) }
     }
 
-    /// The time for this many round trips, but not less than `least`.
+    /// Time for this many round trips, but at least `least`.
     pub(crate) fn at_least(self, least: Duration, round_trips: u32) -> Duration {
         least.max(self.round_trip * round_trips)
     }
 
-    /// The time for a step of this many round trips.
+    /// Time for a step of this many round trips.
     pub(super) fn step(self, round_trips: u32) -> Duration {
         self.at_least(LEAST_STEP, round_trips)
     }
@@ -78,13 +76,13 @@ pub(crate) struct RawConnection {
 }
 
 impl RawConnection {
-    /// Sends a command and waits for its reply, as a step of opening the connection.
+    /// Sends a command and waits for its reply, as one step of opening the connection.
     pub(crate) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, StoreError> {
         let query = async { command.query_async(&mut self.connection).await.map_err(store_error) };
         self.timeouts.wait(1, query).await
     }
 
-    /// False once the end of the connection was noticed.
+    /// `false` once the connection is known to have ended.
     pub(super) fn is_open(&self) -> bool {
         !self.driver.is_finished()
     }
@@ -96,7 +94,7 @@ impl Drop for RawConnection {
     }
 }
 
-/// Connects to the first address of the host that answers, by TLS if there is a connector.
+/// Connects to the first address of the host that answers, with TLS if there is a connector.
 pub(super) async fn connect_host(
     resolver: &CachedResolver,
     host: &str,
@@ -122,7 +120,7 @@ pub(super) async fn handshake(
     stream: Box<dyn ByteStream>,
     timeouts: ConnectTimeouts,
 ) -> Result<RawConnection, StoreError> {
-    // The deadlines here and of the callers replace both timeouts.
+    // The callers' deadlines and the one below replace both timeouts.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
     let (connection, driver) = timeouts.wait(1, async { connecting.await.map_err(handshake_error) }).await?;
@@ -138,7 +136,7 @@ mod tests {
     #[test]
     fn a_step_has_the_timeout_of_a_decision_for_each_round_trip_between_two_bounds() {
         let ms = Duration::from_millis;
-        // (timeout of a decision, round trips, time for them)
+        // (decision timeout, round trips, time for them)
         let cases = [(15, 1, 250), (15, 5, 250), (100, 3, 300), (900, 2, 1_800), (10_000, 2, 2_000)];
         for (timeout, round_trips, expected) in cases {
             let step = ConnectTimeouts::new(ms(timeout)).step(round_trips);

@@ -1,4 +1,4 @@
-//! DNS for one host. Each connection looks the name up, because its addresses may have changed; while DNS fails or is
+//! Resolves one host. Every connection resolves the name again, because its addresses can change; while DNS fails or is
 //! slow, the last known addresses are used.
 
 use std::io;
@@ -11,14 +11,13 @@ use tokio::net::lookup_host;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
-/// How long a connection waits for a lookup while there are addresses of an earlier one. A slower lookup goes on, for
-/// the next connection.
+/// How long a connection waits for a lookup if earlier addresses are known. A slower lookup continues, for the next
+/// connection.
 pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(40);
 
-/// The addresses of one host.
 #[derive(Debug, Default)]
 pub(super) struct CachedResolver {
-    /// Held during a lookup: further connections wait for the same one, so that a DNS server that hangs is asked once.
+    /// Held during a lookup: other connections wait for the same one, so that a hanging DNS server is asked once.
     lookup_lock: Arc<AsyncMutex<()>>,
     cache: Arc<Mutex<CachedAddresses>>,
 }
@@ -26,15 +25,15 @@ pub(super) struct CachedResolver {
 #[derive(Debug, Default)]
 struct CachedAddresses {
     addresses: Vec<SocketAddr>,
-    /// Why the last lookup failed.
+    /// Error of the last lookup.
     failure: String,
 }
 
 impl CachedResolver {
-    /// At least one address, in the order of the DNS answer. The first lookup may take `first`.
+    /// Returns at least one address, in the order of the DNS answer. The first lookup can take `first`.
     ///
     /// # Errors
-    /// If the lookup fails or takes too long, and no earlier lookup has succeeded.
+    /// If the lookup fails or takes too long, and none succeeded earlier.
     pub(super) async fn addresses(
         &self,
         host: &str,

@@ -1,4 +1,4 @@
-//! An address, and how connections to it are made: credentials, database and TLS. Knows nothing of what is sent.
+//! A server's address, and how to connect to it: credentials, database and TLS.
 
 use std::fmt;
 use std::path::Path;
@@ -16,48 +16,47 @@ use crate::redis::error::{OptionsError, unreachable_at};
 use crate::redis::options::{Credentials, Password, RedisOptions};
 use crate::redis::url::{RedisUrl, RedisUrlError};
 
-/// One server, and how connections to it are made.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     server: ConnectionInfo,
     is_tls: bool,
     config: Arc<ConnectConfig>,
-    /// For the server's host; not used for a Unix socket.
+    /// For the server's host; unused for a Unix socket.
     resolver: Arc<CachedResolver>,
 }
 
-/// What the endpoints of a store share.
+/// Shared by the endpoints of a store.
 struct ConnectConfig {
     credentials: Credentials,
-    /// Held while a thread reads the password file: a file system that hangs holds one thread, not one per connection.
+    /// Held while a thread reads the password file: a hanging file system blocks one thread, not one per connection.
     password_file_lock: Arc<AsyncMutex<()>>,
     tls: Option<ClientConnector>,
     timeouts: ConnectTimeouts,
 }
 
-/// Shows the address only: the URL may hold a password.
+/// Prints only the address: the URL can contain a password.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.server.addr())
     }
 }
 
-/// Shows the address and whether TLS is used: the URL may hold a password.
+/// Prints only the address and whether TLS is used: the URL can contain a password.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({self}, tls: {})", self.is_tls)
     }
 }
 
-/// The servers at the URLs of the options, with these credentials. Connects to nothing.
+/// Returns the servers at the URLs of the options, with these credentials. Does not connect.
 ///
 /// # Errors
-/// [`OptionsError`] if a URL, a certificate or the password file cannot be used.
+/// [`OptionsError`] if a URL, a certificate or the password file is invalid.
 pub(crate) fn endpoints(
     options: &RedisOptions,
     credentials: &Credentials,
 ) -> Result<Vec<Endpoint>, OptionsError> {
-    // Only a check: the password file is read again for every connection.
+    // Only a check: every connection reads the password file again.
     if let Password::File(path) = &credentials.password {
         read_password(path)?;
     }
@@ -73,7 +72,8 @@ impl ConnectConfig {
         Self { credentials, password_file_lock: Arc::default(), tls, timeouts }
     }
 
-    /// The password; `None` for the one in the URL, if any. Reads the file at every call, on a thread of its own.
+    /// Returns the password; `None` for the one in the URL, if any. Reads the file on every call, on a thread of its
+    /// own.
     async fn password(&self) -> Result<Option<String>, OptionsError> {
         let path = match &self.credentials.password {
             Password::FromUrl => return Ok(None),
@@ -96,7 +96,7 @@ fn read_password(path: &Path) -> Result<String, OptionsError> {
     read_secret(path, &expected, parse).map_err(OptionsError::PasswordFile)
 }
 
-/// Reads the certificates and the key, once for each store: renewed ones need a restart.
+/// Reads the certificates and the key, once per store: renewed ones need a restart.
 fn tls_connector(options: &ClientTls) -> Result<ClientConnector, ClientTlsError> {
     match options.read_files(None) {
         Err(ClientTlsError::System(reason)) if options.ca_file.is_some() => {
@@ -113,13 +113,13 @@ impl Endpoint {
         Ok(Self { server, is_tls: url.is_tls(), config: Arc::clone(config), resolver: Arc::default() })
     }
 
-    /// Another server, with the same credentials, database and TLS.
+    /// Returns another server with the same credentials, database and TLS.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let server = self.server.clone().set_addr(ConnectionAddr::Tcp(host.to_owned(), port));
         Self { server, resolver: Arc::default(), ..self.clone() }
     }
 
-    /// The same server as a sentinel: without the user, password and database of the URL, which are those of the
+    /// Returns the same server as a sentinel: without user, password and database of the URL, which belong to the
     /// primary.
     pub(super) fn as_sentinel(&self) -> Self {
         let server = self.server.clone().set_redis_settings(RedisConnectionInfo::default());
@@ -134,7 +134,6 @@ impl Endpoint {
         }
     }
 
-    /// How long its connections may take.
     pub(super) fn timeouts(&self) -> ConnectTimeouts {
         self.config.timeouts
     }
@@ -204,7 +203,7 @@ mod tests {
         let config =
             Arc::new(ConnectConfig::new(credentials, None, ConnectTimeouts::new(Duration::from_millis(15))));
         let endpoint = Endpoint::new(&"redis://host:1".parse().expect("a URL"), &config).expect("a good URL");
-        // A thread that reads the file holds this lock.
+        // Held by the thread that reads the file.
         let reading = config.password_file_lock.lock().await;
         for _ in 0..2 {
             let connecting = timeout(Duration::from_millis(10), endpoint.connect());

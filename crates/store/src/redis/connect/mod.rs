@@ -1,5 +1,4 @@
-//! From an address to a connection that can be used: DNS, TCP, TLS, the handshake, sentinels and the pool. Knows
-//! nothing of what is sent.
+//! Opens usable connections to an address: DNS, TCP, TLS, handshake, sentinels and the pool.
 
 mod dial;
 mod dns;
@@ -25,14 +24,13 @@ pub(crate) use self::pool::{Connection, ConnectionPool, checkout, checkout_timeo
 /// Where connections lead.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// Always the same server.
     Server(Endpoint),
     /// The primary that the sentinels report.
     Primary(Arc<Sentinels>),
 }
 
 impl Target {
-    /// The server that the options name. Connects to nothing.
+    /// Does not connect.
     pub(crate) fn new(options: &RedisOptions) -> Result<Self, OptionsError> {
         let servers = endpoints(options, &options.credentials)?;
         let server = servers.into_iter().next().ok_or(OptionsError::NoUrl)?;
@@ -46,7 +44,7 @@ impl Target {
         }
     }
 
-    /// The time for [`Target::connect`] and this many further round trips, but not less than `least`.
+    /// Time for [`Target::connect`] plus this many round trips, but at least `least`.
     pub(crate) fn connect_time(&self, least: Duration, further_round_trips: u32) -> Duration {
         let (timeouts, round_trips) = match self {
             Self::Server(endpoint) => (endpoint.timeouts(), DIAL_ROUND_TRIPS),
@@ -67,7 +65,7 @@ impl Target {
         }
     }
 
-    /// A task that watches for a change of the primary for ever; `None` where the target never changes.
+    /// Returns a task that watches for a new primary forever; `None` if the target never changes.
     pub(crate) fn watch(&self) -> Option<impl Future<Output = Infallible> + Send + use<>> {
         match self {
             Self::Server(_) => None,

@@ -1,8 +1,8 @@
-//! Which server is the primary; `master` in the Sentinel protocol and in the settings. Each new connection asks a
-//! sentinel, and then the server itself (`ROLE`).
+//! Finds the primary (`master` in the Sentinel protocol and in the settings). Each new connection asks a sentinel, and
+//! then the server itself (`ROLE`).
 //!
-//! That is enough when a failover breaks the connections to the old primary, or makes it answer as a replica. A planned
-//! failover or a network partition can leave the old primary answering as before: polling the sentinels detects it.
+//! That suffices if a failover breaks the connections to the old primary, or turns it into a replica. After a planned
+//! failover or a network partition the old primary may answer as before, so `watch` polls the sentinels.
 
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
@@ -21,39 +21,37 @@ use super::dns::LOOKUP_TIMEOUT;
 use super::endpoint::Endpoint;
 use crate::redis::address::Address;
 
-/// The least time that one sentinel has. Longer than a DNS lookup, because the last known address is used after a
-/// lookup that was too slow.
+/// Minimum time for one sentinel. Longer than a DNS lookup: after a slow lookup the last known address is used.
 const SENTINEL_TIMEOUT: Duration = LOOKUP_TIMEOUT.saturating_add(Duration::from_millis(40));
 
-/// The least time that the reported primary has to accept a connection, before the next sentinel is asked: it may
-/// report another server.
+/// Minimum time for the reported primary to accept a connection before the next sentinel is asked, which may report a
+/// different server.
 const PRIMARY_TIMEOUT: Duration = Duration::from_millis(150);
 
-/// Round trips to connect to a sentinel and ask it.
+/// Round trips to connect to a sentinel and query it.
 pub(super) const SENTINEL_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
 
-/// Round trips to connect to the primary and ask for its role.
+/// Round trips to connect to the primary and query its role.
 pub(super) const PRIMARY_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
 
-/// The pause between two polls of the sentinels, in milliseconds. Random, so that workers do not poll in step.
+/// Pause between two polls of the sentinels, milliseconds. Random, so that workers do not poll in step.
 const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
 
 /// The sentinels of one primary.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     endpoints: Vec<Endpoint>,
-    /// The name of the primary in the configuration of the sentinels.
+    /// Name of the primary in the sentinels' configuration.
     master_name: String,
-    /// How connections to the servers are made; its address is not used.
+    /// How to connect to the servers; its address is unused.
     server: Endpoint,
     /// Index of the sentinel to ask first: the last one that answered, or the one after the last that did not.
     first: AtomicUsize,
-    /// The primary of the last connection; `None` before the first connection, and after the sentinels reported
-    /// another primary.
+    /// The primary of the last connection; `None` before the first connection, and after the sentinels reported another
+    /// primary.
     primary: Mutex<Option<Address>>,
-    /// The endpoint of the last primary. It is kept because it has the last known addresses of the host.
+    /// The last primary's endpoint. Kept because it has the last known addresses of the host.
     last_endpoint: Mutex<Option<(Address, Endpoint)>>,
-    /// The number of the current epoch.
     epoch: Arc<AtomicU64>,
 }
 
@@ -61,7 +59,6 @@ pub(crate) struct Sentinels {
 #[derive(Debug)]
 pub(crate) struct PrimaryEpoch {
     number: u64,
-    /// The number of the current epoch.
     current_number: Arc<AtomicU64>,
 }
 
@@ -85,7 +82,7 @@ impl Sentinels {
         }
     }
 
-    /// How long connections may take, to the sentinels and to the primary.
+    /// Time limits for connections to the sentinels and to the primary.
     pub(super) fn timeouts(&self) -> ConnectTimeouts {
         self.server.timeouts()
     }
@@ -97,7 +94,7 @@ impl Sentinels {
         let mut last = StoreError::Unreachable("no sentinel is configured".into());
         for attempt in 0..self.endpoints.len() {
             let sentinel = (first + attempt) % self.endpoints.len();
-            // If the caller stops waiting for this sentinel, the next attempt begins with the next sentinel.
+            // If the caller stops waiting for this sentinel, the next attempt starts with the next one.
             self.first.store((sentinel + 1) % self.endpoints.len(), Ordering::Relaxed);
             match self.connect_by(sentinel).await {
                 Ok((connection, address)) => {
@@ -118,8 +115,8 @@ impl Sentinels {
         Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
 
-    /// The epoch of a new connection to `address`, which was begun in epoch `number`. If the last connection has
-    /// another address, a new epoch begins: connections of earlier epochs are replaced.
+    /// Returns the epoch of a new connection to `address`, whose opening began in epoch `number`. If the last
+    /// connection has another address, starts a new epoch: connections of earlier epochs are replaced.
     fn epoch_of(&self, number: u64, address: Address) -> PrimaryEpoch {
         let mut primary = self.primary.lock();
         let has_changed = primary.as_ref().is_some_and(|known| *known != address);
@@ -128,7 +125,7 @@ impl Sentinels {
         PrimaryEpoch { number, current_number: Arc::clone(&self.epoch) }
     }
 
-    /// Polls the sentinels. Begins a new epoch when a majority reports another primary than the last connection has.
+    /// Polls the sentinels. Starts a new epoch when a majority reports a primary other than the last connection's.
     pub(super) async fn watch(&self) -> Infallible {
         let mut connections: Vec<Option<RawConnection>> = self.endpoints.iter().map(|_| None).collect();
         loop {
@@ -148,8 +145,8 @@ impl Sentinels {
         }
     }
 
-    /// The primary that a sentinel reports. Uses the connection in `open` if there is one, and leaves one there after
-    /// an answer.
+    /// Returns the primary that a sentinel reports. Uses the connection in `open` if there is one, and leaves one in it
+    /// after an answer.
     async fn reported_primary(
         &self,
         sentinel: usize,
@@ -201,7 +198,8 @@ impl Sentinels {
     }
 }
 
-/// If a majority of all sentinels reports the same primary, and it is not `known`: the first sentinel of this majority.
+/// If a majority of all sentinels reports the same primary, and it is not `known`, returns the first sentinel of this
+/// majority.
 fn dissenting_majority(reports: &[Result<Address, StoreError>], known: &Address) -> Option<usize> {
     let has_majority = |address: &Address| {
         let agreeing = reports.iter().flatten().filter(|reported| *reported == address).count();

@@ -1,9 +1,8 @@
 //! Group commit: requests that arrive while a call is in flight are sent together as the next call.
 //!
-//! Before a batcher sends, it lets the other tasks of its worker run until they add no more requests: the worker has
-//! then read all that has arrived. The batcher takes all waiting requests, sends them as one batch, and answers each
-//! from its part of the reply. It waits for no request that has not arrived, so an idle worker adds no delay, and a
-//! busy one forms batches by itself. A call that may have run is not repeated.
+//! Before sending, a batcher lets its worker's other tasks run until they add no more requests; the worker has then
+//! read everything that has arrived. It never waits for a request that has not arrived, so an idle worker adds no
+//! delay. A call that may have run is not repeated.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,15 +17,15 @@ use super::calls::{self, FinishedCalls, QueuedRequest, fail_unsent};
 use super::state::NodeState;
 use crate::redis::connect::{Connection, checkout, checkout_timeout};
 
-/// An idle batcher PINGs a connection after this time. That is before the connection counts as idle, when a decision
+/// An idle batcher PINGs its connection after this time. That is before the connection counts as idle, when a decision
 /// would have to wait for the PING.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
-/// A batcher sends without further delay when this many requests wait. A larger call would save Redis little, and Redis
-/// is idle meanwhile.
+/// A batcher sends immediately once this many requests wait. A larger call would save Redis little, and Redis is idle
+/// meanwhile.
 const ENOUGH_TO_GATHER: usize = 64;
-/// The same after a batch with several requests for each counter: equal charges are sent once, so a call with twice as
-/// many of them takes Redis little longer.
+/// The same after a batch with several requests per counter: equal charges are sent once, so a call with twice as many
+/// of them takes Redis little longer.
 const ENOUGH_FOR_HOT_COUNTERS: usize = 128;
 
 /// Sends batches until the queue is closed and empty.
@@ -42,7 +41,7 @@ pub(super) async fn run(node: Arc<NodeState>) {
             Ok(true) => {}
             Ok(false) => break,
             Err(_idle) => {
-                // One failed attempt may be chance. Each further failure in a row counts like a failed call, so that an
+                // One failed attempt can be chance. Each consecutive failure counts like a failed call, so that an
                 // outage is noticed without requests.
                 let started = Instant::now();
                 let failure = keep_alive(&node).await.err();
@@ -53,13 +52,13 @@ pub(super) async fn run(node: Arc<NodeState>) {
                 continue;
             }
         }
-        // Repeated with another connection while the pool returns dead ones.
+        // Tries another connection while the pool returns dead ones.
         while !send_next(&node).await {}
     }
 }
 
-/// PINGs the connection that was idle longest, or opens one. Stops as soon as a request arrives: the next batch detects
-/// a dead connection itself.
+/// PINGs the connection that was idle longest, or opens one. Stops when a request arrives: the next batch detects a
+/// dead connection itself.
 ///
 /// # Errors
 /// Why no connection can be opened.
@@ -76,7 +75,7 @@ async fn keep_alive(node: &NodeState) -> Result<(), StoreError> {
     }
 }
 
-/// Sends the next batch. False if the connection turned out to be dead before a request was sent on it.
+/// Sends the next batch. Returns `false` if the connection turned out to be dead before anything was sent on it.
 async fn send_next(node: &NodeState) -> bool {
     // The connection comes first: requests that arrive while it is opened join the batch.
     let started = Instant::now();
@@ -91,7 +90,7 @@ async fn send_next(node: &NodeState) -> bool {
             Err(failure) => fail_waiting(node, started, &failure.cause),
         },
         Err(failure) => {
-            // Requests that arrived during the attempt may still be in time for the next one.
+            // Requests that arrived during the attempt can still be in time for the next one.
             node.drop_late();
             node.record_result(started, Err(&failure));
         }
@@ -99,7 +98,7 @@ async fn send_next(node: &NodeState) -> bool {
     true
 }
 
-/// Fails all waiting requests, because there is no connection. `started`: when the batcher asked for one.
+/// Fails all waiting requests because there is no connection. `started`: when the batcher asked for one.
 fn fail_waiting(node: &NodeState, started: Instant, failure: &StoreError) {
     let waiting = node.drain();
     if !waiting.is_empty() {
@@ -132,7 +131,7 @@ async fn send_batch(node: &NodeState, connection: &mut Connection) {
     }
 }
 
-/// Sends a batch, and records how long it took and whether it failed.
+/// Sends a batch, and records its duration and whether it failed.
 async fn measured_send(
     node: &NodeState,
     connection: &mut Connection,
@@ -141,8 +140,8 @@ async fn measured_send(
     let sent = Instant::now();
     let deadlines = requests.iter().map(|request| request.deadline);
     let (first, deadline) = (deadlines.clone().min().unwrap_or(sent), deadlines.max().unwrap_or(sent));
-    // A late reply is read although no caller waits for it. This costs less than a new connection, which would be more
-    // work for a slow server.
+    // A late reply is still read although no caller waits for it. That costs less than a new connection, which would be
+    // more work for a slow server.
     let logs_apart = node.logs_apart.load(Ordering::Relaxed);
     let mut sending = pin!(calls::send(connection, requests, deadline + node.timeout, logs_apart));
     let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
@@ -151,7 +150,7 @@ async fn measured_send(
         }
         calls
     } else {
-        // This call counts as one failure, whatever its late reply is.
+        // The call counts as one failure, whatever its late reply.
         node.record_result(sent, Err(&StoreError::Timeout));
         sending.await
     };

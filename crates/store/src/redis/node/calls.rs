@@ -1,6 +1,5 @@
-//! The requests in the queue of a node, and the script calls of a batch. A batch has one call for each slot, each with
-//! a result of its own, and all are sent in one round trip. A standalone server has no slots, so a batch is one call.
-//! Knows nothing of which node has which slot.
+//! The queued requests of a node, and the script calls of a batch: one call per slot, all sent in one round trip, each
+//! with its own result. A standalone server does not have slots, so a batch is one call.
 
 use engine::StoreError;
 use redis::{Cmd, Pipeline};
@@ -12,7 +11,7 @@ use crate::redis::connect::Connection;
 use crate::redis::error::{CommandError, Redirect};
 use crate::redis::script::{BatchPlan, EncodedRequest, RequestReply, ScriptRef, When};
 
-/// The counters of a batch are hot if it has at least this many requests for each bundle that is sent, on average.
+/// The counters of a batch are hot if it has on average at least this many requests per bundle sent.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 
 /// A request that waits for its answer.
@@ -20,7 +19,7 @@ const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 pub(super) struct QueuedRequest {
     pub(super) encoded: EncodedRequest,
     pub(super) mode: CallMode,
-    /// The caller stops waiting at this time.
+    /// When the caller stops waiting.
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Result<RequestReply, CallError>>,
 }
@@ -32,20 +31,19 @@ pub(crate) enum CallMode {
     Batched(Option<u16>),
     /// The request has a call of its own.
     Single,
-    /// The same, after `ASKING`: the slot is migrating to this node.
+    /// Like `Single`, after `ASKING`: the slot is migrating to this node.
     Asking,
 }
 
 /// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// The request may have been decided: it must not be sent again.
+    /// The request may have been decided: do not send it again.
     Failed(StoreError),
-    /// The request was not decided: it may be sent again, also to another node.
+    /// The request was not decided: it can be sent again, also to another node.
     NotExecuted(Box<NotExecuted>),
 }
 
-/// A request that was not decided.
 #[derive(Debug)]
 pub(crate) struct NotExecuted {
     pub(crate) request: EncodedRequest,
@@ -56,30 +54,30 @@ pub(crate) struct NotExecuted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     NotSent(StoreError),
-    /// The node refused it, because it does not serve the slot alone.
+    /// The node refused it because it does not serve the slot alone.
     Redirected(Redirect),
 }
 
 impl QueuedRequest {
-    /// Whether the caller stopped waiting before the deadline.
+    /// `true` if the caller stopped waiting before the deadline.
     pub(super) fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
     }
 
     pub(super) fn answer(self, answer: Result<RequestReply, CallError>) {
-        // It fails only when the caller is gone.
+        // Fails only if the caller is gone.
         drop(self.reply.send(answer));
     }
 
     /// Tells the caller that the request was not executed.
     fn not_executed(self, cause: Cause) {
         let not_executed = NotExecuted { request: self.encoded, cause };
-        // It fails only when the caller is gone.
+        // Fails only if the caller is gone.
         drop(self.reply.send(Err(CallError::NotExecuted(Box::new(not_executed)))));
     }
 }
 
-/// Tells callers that their requests were not sent.
+/// Answers callers that their requests were not sent.
 pub(super) fn fail_unsent(requests: Vec<QueuedRequest>, failure: &StoreError) {
     for request in requests {
         request.not_executed(Cause::NotSent(failure.clone()));
@@ -92,7 +90,7 @@ impl CallError {
     }
 }
 
-/// For a caller that has no other node to send the request to.
+/// For a caller without another node to try.
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
@@ -107,25 +105,22 @@ impl From<CallError> for StoreError {
 
 /// Requests that share one script call.
 struct ScriptCall {
-    /// In the order of arrival.
+    /// In order of arrival.
     requests: Vec<QueuedRequest>,
-    /// How they are sent.
     plan: BatchPlan,
 }
 
-/// A call and its result.
 pub(super) struct FinishedCall {
     call: ScriptCall,
     result: CallResult,
 }
 
-/// The answers to the requests of a call.
 type CallResult = Result<Vec<RequestReply>, CommandError>;
 
-/// The calls of a batch: one, on a standalone server.
+/// The calls of a batch; one on a standalone server.
 pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
 
-/// The numbers that a call returned.
+/// The integers that a call returned.
 type Numbers = Result<Vec<i64>, CommandError>;
 
 impl ScriptCall {
@@ -134,7 +129,7 @@ impl ScriptCall {
         Self { requests, plan }
     }
 
-    /// Whether the script needs the list commands for it.
+    /// `true` if the script needs the list commands for it.
     fn has_log(&self) -> bool {
         self.encoded().any(EncodedRequest::has_log)
     }
@@ -143,7 +138,7 @@ impl ScriptCall {
         self.requests.iter().map(|request| &request.encoded)
     }
 
-    /// Requests of the same slot share a call; a request in another mode has a call of its own.
+    /// Requests of the same slot share a call; in any other mode a request has a call of its own.
     fn mode(&self) -> CallMode {
         self.requests[0].mode
     }
@@ -152,7 +147,7 @@ impl ScriptCall {
         self.plan.command(self.encoded(), When::Now, script)
     }
 
-    /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
+    /// Splits the integers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
     /// another call.
     fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
         self.plan.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
@@ -163,19 +158,19 @@ impl ScriptCall {
 }
 
 impl FinishedCall {
-    /// Whether the server did not have the script, and so executed nothing.
+    /// `true` if the server did not have the script, and so executed nothing.
     fn met_noscript(&self) -> bool {
         matches!(self.result, Err(CommandError::NoScript))
     }
 
-    /// Whether the server refused a call with a log: the user may lack the list commands.
+    /// `true` if the server refused a call with a log: the user may lack the list commands.
     fn met_forbidden_log(&self) -> bool {
         matches!(self.result, Err(CommandError::Failed(StoreError::Forbidden(_)))) && self.call.has_log()
     }
 }
 
-/// Sends a batch of at least one request, and waits for the results until `deadline`. `logs_apart`: requests to sliding
-/// logs have calls of their own, see [`are_logs_apart`].
+/// Sends a batch of at least one request, and waits for the results until `deadline`. If `logs_apart`, requests to
+/// sliding logs have their own calls, see [`are_logs_apart`].
 pub(super) async fn send(
     connection: &mut Connection,
     requests: Vec<QueuedRequest>,
@@ -189,15 +184,15 @@ pub(super) async fn send(
     };
     let mut finished: FinishedCalls =
         calls.into_iter().zip(results).map(|(call, result)| FinishedCall { call, result }).collect();
-    // NOSCRIPT: the server was restarted or flushed. The script did not run, so this retry, the only one, decides
-    // nothing twice.
+    // NOSCRIPT: the server was restarted or flushed. The script did not run, so this single retry decides nothing
+    // twice.
     if finished.iter().any(FinishedCall::met_noscript) {
         repeat_with_text(connection, &mut finished, deadline).await;
     }
     finished
 }
 
-/// Repeats the calls that met NOSCRIPT, with the text of the script.
+/// Repeats the calls that failed with NOSCRIPT, with the source of the script.
 async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCalls, deadline: Instant) {
     let repeated: Vec<&ScriptCall> =
         finished.iter().filter(|call| call.met_noscript()).map(|finished| &finished.call).collect();
@@ -208,7 +203,7 @@ async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCa
 }
 
 /// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
-/// other server, and it is a failure. A refused call with a log says nothing, because other requests may be permitted.
+/// other server, and it is a failure. A refused call with a log is ignored, because other requests may be permitted.
 /// `None` if there is no other call.
 pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> {
     let mut health = None;
@@ -226,15 +221,14 @@ pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> 
     health
 }
 
-/// Whether requests to sliding logs need calls of their own after these calls. An error of the script fails its whole
-/// call, and a user without the list commands gets an error for each call with a log. `before`: whether they have had
-/// their own calls until now.
+/// `true` if requests to sliding logs need their own calls after these calls. A script error fails the whole call, and
+/// a user without the list commands gets one for each call with a log. `before`: the last return value.
 pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
     let is_permitted = || calls.iter().any(|call| call.result.is_ok() && call.call.has_log());
     calls.iter().any(FinishedCall::met_forbidden_log) || before && !is_permitted()
 }
 
-/// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
+/// `true` if the counters of a batch are hot; `None` if the batch is too small to tell.
 pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
     let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.plan.bundles()));
     let (requests, bundles) = sizes.fold((0, 0), |(requests, bundles), (of_call, sent)| {
@@ -266,14 +260,14 @@ pub(super) fn answer_calls(calls: FinishedCalls) {
     }
 }
 
-/// Requests of a slot share a call and keep their order. With `logs_apart` the requests to logs have a second call.
+/// Splits a batch by slot, keeping the order within a call. If `logs_apart`, the requests to logs have a second call.
 fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[ScriptCall; 1]> {
     let is_batched = |request: &QueuedRequest| matches!(request.mode, CallMode::Batched(_));
     let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.has_log();
     let share_call = |one: &QueuedRequest, other: &QueuedRequest| {
         one.mode == other.mode && is_apart(one) == is_apart(other)
     };
-    // The usual case is one call. A standalone server seldom has another.
+    // Usually there is one call. A standalone server rarely has another.
     if requests.iter().all(|request| is_batched(request) && share_call(request, &requests[0])) {
         return SmallVec::from_iter([ScriptCall::new(requests)]);
     }
@@ -291,7 +285,7 @@ fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<
     calls.into_iter().map(ScriptCall::new).collect()
 }
 
-/// Sends calls and returns a result for each.
+/// Sends calls, and returns one result per call.
 async fn round_trip(
     connection: &mut Connection,
     calls: &[&ScriptCall],
@@ -308,7 +302,7 @@ async fn round_trip(
     calls.iter().zip(replies).map(|(call, numbers)| call.result(numbers, connection)).collect()
 }
 
-/// Sends calls as one pipeline. Returns the reply to each.
+/// Sends calls as one pipeline, and returns one reply per call.
 async fn query_calls(
     connection: &mut Connection,
     calls: &[&ScriptCall],

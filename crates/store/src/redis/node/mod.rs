@@ -1,9 +1,8 @@
-//! A node is one Redis server, as a client sees it: the only server, or a primary of a cluster.
+//! A node is one Redis server: the only server, or a primary of a cluster.
 //!
-//! A request waits in the bounded queue of its node (`queue`). A batcher takes the waiting requests and sends them
-//! together (`batcher`), as one script call (`calls`). Beside this road are the breaker (`shared_breaker`) with its
-//! probe (`probe`), and the control of the queue under overload (`queue_control`). The nodes of a cluster do not wait
-//! for each other. A worker bounds the decisions of all its nodes together.
+//! A request waits in the node's bounded `queue`; a `batcher` sends the waiting requests as one script call (`calls`).
+//! `shared_breaker` cuts off a dead server until a `probe` succeeds, and `queue_control` sheds load. Nodes do not wait
+//! for each other.
 
 mod batcher;
 mod calls;
@@ -40,18 +39,18 @@ use crate::redis::options::{RedisOptions, Topology};
 use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::tasks::Tasks;
 
-/// After its deadline a call yields to the other tasks this many times: the task that reads the socket has to run, and
-/// then the batcher. Two more are a reserve.
+/// Times that a call yields to the other tasks after its deadline: the task that reads the socket has to run, and then
+/// the batcher. Two more are a reserve.
 const YIELDS_FOR_ANSWER: usize = 4;
 
-/// A client of one server. When it is dropped, waiting requests are answered and its tasks end.
+/// A client of one server. Dropping it answers waiting requests and ends its tasks.
 pub(crate) struct Node {
     state: Arc<NodeState>,
     closing: CancellationToken,
 }
 
 impl Node {
-    /// Starts the batchers and the probe. The server need not run yet. `name`: the one in
+    /// Starts the batchers and the probe. The server can start later. `name`: the one in
     /// [`RedisStore::nodes`](super::RedisStore::nodes).
     pub(crate) fn start(
         name: String,
@@ -99,12 +98,11 @@ impl Node {
         self.state.breaker.node()
     }
 
-    /// The server that decides.
     pub(crate) fn target(&self) -> &Target {
         &self.state.target
     }
 
-    /// Submits a request, and waits for its answer until `deadline`.
+    /// Queues a request, and waits for its answer until `deadline`.
     pub(crate) async fn call(
         &self,
         request: EncodedRequest,
@@ -119,14 +117,14 @@ impl Node {
         self.state.push(queued)?;
         match timeout_at(deadline, &mut answer).await {
             Ok(Ok(answer)) => answer,
-            // A queued request is dropped without an answer after its deadline, or when its batcher panics.
+            // A queued request is dropped without an answer after its deadline, or if its batcher panics.
             Ok(Err(_)) if Instant::now() < deadline => Err(CallError::Failed(ended_without_answer())),
             Ok(Err(_)) => Err(CallError::Failed(StoreError::Timeout)),
             Err(_) => unread_answer(&mut answer).await.unwrap_or(Err(CallError::Failed(StoreError::Timeout))),
         }
     }
 
-    /// Refuses further requests, answers those that wait, and ends the tasks.
+    /// Refuses new requests, answers waiting ones, and ends the tasks.
     pub(crate) fn close(&self) {
         // The order matters: a batcher that ends before the cancellation counts as dead.
         self.closing.cancel();
@@ -139,7 +137,7 @@ impl Node {
         self.state.breaker.retire();
     }
 
-    /// Sets the slot of the key that the probe uses.
+    /// Sets the slot of the probe's key.
     pub(crate) fn set_probe_slot(&self, slot: u16) {
         *self.state.probe_slot.lock() = Some(slot);
     }
@@ -153,7 +151,7 @@ impl Node {
         self.state.breaker.cause()
     }
 
-    /// The connections that were opened since the start.
+    /// Connections opened since the start.
     pub(crate) fn connections_opened(&self) -> u64 {
         self.state.connections_opened.load(Ordering::Relaxed)
     }
@@ -165,8 +163,8 @@ impl Drop for Node {
     }
 }
 
-/// Reads the answer of a call after its deadline, if it has arrived. When the system does not run a worker for a while,
-/// the deadlines of its calls pass before it reads their answers.
+/// Reads the answer of a call after its deadline, if it has arrived. If the system does not schedule a worker for a
+/// while, its calls' deadlines pass before it reads their answers.
 async fn unread_answer(
     answer: &mut oneshot::Receiver<Result<RequestReply, CallError>>,
 ) -> Option<Result<RequestReply, CallError>> {

@@ -1,4 +1,4 @@
-//! The probe: while the breaker is open, sends probe requests to the server until one succeeds.
+//! Probes the server while the breaker is open, until a probe succeeds.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::redis::connect::{checkout, checkout_timeout};
 use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::slot::tag_for_slot;
 
-/// Long enough for several round trips. Redis keeps the counter of a probe for a second or two longer.
+/// Long enough for several round trips. Redis keeps a probe's counter one or two seconds longer.
 const PROBE_WINDOW_US: u64 = 10_000_000;
 
-/// The first hit of a probe creates its counter, the second one changes it.
+/// The first hit of a probe creates its counter, the second changes it.
 const PROBE_HITS: usize = 2;
 
 /// More than a probe takes from a log.
@@ -33,7 +33,7 @@ pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
     }
 }
 
-/// Has the server decide the hits of a probe, by the same script and connections as all requests.
+/// Has the server decide the hits of a probe, with the script and the connections that requests use.
 async fn probe(node: &NodeState) -> Result<(), StoreError> {
     loop {
         let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;
@@ -42,10 +42,10 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
             continue;
         }
         let request = probe_request(&node.key_prefix, *node.probe_slot.lock());
-        // A window may end between the hits. Such a probe, one of thousands, does not check changes.
+        // A window can end between the hits. Such a probe, one in thousands, does not check changes.
         for _ in 0..PROBE_HITS {
             let deadline = Instant::now() + node.timeout;
-            // Only the result counts, so the answer has no receiver.
+            // Only the result counts, so nobody receives the answer.
             let (reply, _) = oneshot::channel();
             let queued = QueuedRequest { encoded: request.clone(), mode: node.probe_mode, deadline, reply };
             let calls = calls::send(connection, vec![queued], deadline, false).await;
@@ -55,16 +55,16 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
     }
 }
 
-/// A hit on a new counter, to be sent [`PROBE_HITS`] times. It writes, because a replica or a server without memory
-/// still answers reads, and the script creates a counter with another command than it changes one with: the server may
-/// allow one and not the other. In a cluster the key is in a slot of the node, because a redirect would count as
-/// success.
+/// Returns a hit on a new counter, to be sent [`PROBE_HITS`] times. It writes, because a replica or a server without
+/// memory still answers reads. Twice, because the script creates a counter with a different command than it changes one
+/// with, and the server may allow only one of them. In a cluster the key is in one of the node's slots, because a
+/// redirect would count as success.
 pub(super) fn probe_request(key_prefix: &str, slot: Option<u16>) -> EncodedRequest {
     let window = FixedWindow::new(u64::from(u32::MAX), PROBE_WINDOW_US);
     encoded(key_prefix, &probe_key(slot), Kernel::FixedWindow(window), Cost::take(1))
 }
 
-/// The key of a new counter, without the prefix.
+/// Returns the key of a new counter, without the prefix.
 fn probe_key(slot: Option<u16>) -> String {
     let tag = slot.map_or_else(String::new, |slot| format!("{{{}}}", tag_for_slot(slot)));
     format!("probe{tag}/{:016x}", fastrand::u64(..))
@@ -77,14 +77,14 @@ fn encoded(key_prefix: &str, key: &str, kernel: Kernel, cost: Cost) -> EncodedRe
     EncodedRequest::new(&charges, key_prefix)
 }
 
-/// Requests that make a new sliding log, add to it and remove from it.
+/// Returns requests that create a sliding log, add to it and remove from it.
 fn log_requests(key_prefix: &str, slot: Option<u16>) -> [EncodedRequest; 3] {
     let (key, log) = (probe_key(slot), Kernel::SlidingLog(SlidingLog::new(PROBE_LOG_LIMIT, PROBE_WINDOW_US)));
     [Cost::take(2), Cost::take(1), Cost::refund(2)].map(|cost| encoded(key_prefix, &key, log, cost))
 }
 
-/// Has a server decide the hits of a probe; with `needs_log` also those of a sliding log, for which the server may
-/// allow no commands.
+/// Has a server decide the hits of a probe; if `needs_log`, also those of a sliding log, whose commands the server may
+/// not allow.
 ///
 /// # Errors
 /// The first error of a call.
@@ -96,9 +96,9 @@ pub(crate) async fn check_writes<F: Future<Output = Result<RequestReply, StoreEr
 ) -> Result<(), StoreError> {
     let request = probe_request(key_prefix, slot);
     let mut last_window = None;
-    // One more if a window ends between two hits.
+    // One more in case a window ends between two hits.
     for _ in 0..=PROBE_HITS {
-        // The first number of a fixed window is its index.
+        // The first integer of a fixed window is its index.
         let window = call(request.clone()).await?.numbers.first().copied();
         if window == last_window {
             break;

@@ -1,5 +1,5 @@
-//! The queue in which requests wait for a batch, shared by the batchers of a node: bounded, first in first out for each
-//! caller. Callers take turns, one item at a time, so that a caller with a thousand items does not delay another.
+//! The bounded queue in which requests wait for a batch, shared by the batchers of a node. First in, first out for each
+//! caller; callers take turns, so that one with a thousand items does not delay another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,16 +11,15 @@ use tokio::sync::Notify;
 
 use crate::observer::Observer;
 
-/// Each caller has a lane of its own while there are at most this many callers. More callers share the lanes.
+/// Up to this many callers have a lane each. More callers share lanes.
 const LANES: usize = 256;
 
-/// The number of a lane, below [`LANES`].
+/// Below [`LANES`].
 type LaneIndex = u8;
 
 /// An empty lane keeps memory for this many items.
 const KEPT_CAPACITY: usize = 64;
 
-/// A bounded queue of `T`.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
@@ -29,38 +28,35 @@ pub(super) struct Queue<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Items that are taken before those of the lanes.
+    /// Items taken before those of the lanes.
     first: VecDeque<T>,
     lanes: Vec<VecDeque<T>>,
-    /// The lanes that are not empty, in the order of their turns.
+    /// Lanes with items, in the order of their turns.
     turns: VecDeque<LaneIndex>,
     len: usize,
     bound: usize,
     closed: bool,
 }
 
-/// The result of one [`Queue::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken<T> {
-    /// The items whose turn it was and that are not stale.
+    /// The items that were due and are not stale.
     pub(super) items: Vec<T>,
-    /// Stale items before the last of `items`. They are not in the queue any more.
+    /// Stale items that came before the last of `items`, removed from the queue.
     pub(super) stale: Vec<T>,
-    /// How many items still wait.
+    /// Items still waiting.
     pub(super) left: usize,
-    /// Whether the items use up the budget. If not, no item is left.
+    /// `true` if the items exhaust the budget. Otherwise the queue is empty.
     pub(super) is_full: bool,
 }
 
-/// Why an item could not be added.
+/// Why an item was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The queue holds as many items as its bound allows.
     Full,
     Closed,
 }
 
-/// The lane of a caller.
 fn lane_of(caller: Caller) -> LaneIndex {
     caller.0.to_le_bytes()[0]
 }
@@ -92,12 +88,12 @@ impl<T> Waiting<T> {
         self.lanes[usize::from(longest)].pop_back()
     }
 
-    /// The item that is taken next.
+    /// The item to be taken next.
     fn next(&self) -> Option<&T> {
         self.first.front().or_else(|| self.lanes[usize::from(*self.turns.front()?)].front())
     }
 
-    /// Takes the next item. `ends_turn` is false if the next item of the same caller may be taken in its place.
+    /// Takes the next item. `ends_turn`: `false` if the caller's next item can be taken in its place.
     fn take_next(&mut self, ends_turn: bool) -> Option<T> {
         let item = self.first.pop_front().or_else(|| self.take_from_lane(ends_turn))?;
         self.len -= 1;
@@ -122,8 +118,8 @@ impl<T> Queue<T> {
         Self { waiting: Mutex::new(Waiting::new(bound)), arrived: Notify::new() }
     }
 
-    /// Adds an item of this caller, or returns it with the reason. In a full queue the item may take the place of the
-    /// newest item of the caller that has the most items. The displaced item is returned.
+    /// Adds an item of this caller, or returns it with the reason. If the queue is full, the item can displace the
+    /// newest item of the caller with the most items. Returns the displaced item.
     pub(super) fn push(&self, caller: Caller, item: T) -> Result<Option<T>, (Refusal, T)> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -143,8 +139,8 @@ impl<T> Queue<T> {
         Ok(displaced)
     }
 
-    /// Adds an item that is taken before the items of all callers. Returns the item if the queue holds as many as the
-    /// greater of this bound and its own.
+    /// Adds an item that is taken before those of all callers. Returns the item if the queue holds as many as the
+    /// greater of `bound` and its own bound.
     pub(super) fn push_first(&self, bound: usize, item: T) -> Result<(), (Refusal, T)> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -164,7 +160,7 @@ impl<T> Queue<T> {
         self.waiting.lock().len
     }
 
-    /// Waits until there is something to take. False when the queue is closed and empty.
+    /// Waits for an item. Returns `false` if the queue is closed and empty.
     pub(super) async fn ready(&self) -> bool {
         loop {
             {
@@ -178,13 +174,13 @@ impl<T> Queue<T> {
             }
             self.arrived.notified().await;
         }
-        // Wakes the next waiter, which then sees the end too.
+        // Wakes the next waiter, which then sees the end as well.
         self.arrived.notify_one();
         false
     }
 
     /// Takes items in turn until the sum of their weights reaches `budget`, but at least one. `weigh` returns `None`
-    /// for a stale item, which is removed and returned apart.
+    /// for a stale item, which is removed and returned in [`Taken::stale`].
     pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> Taken<T> {
         let mut waiting = self.waiting.lock();
         let mut items = Vec::with_capacity(budget.min(waiting.len));
@@ -207,13 +203,13 @@ impl<T> Queue<T> {
         let left = waiting.len;
         drop(waiting);
         if left > 0 {
-            // One notification may stand for many arrivals.
+            // One notification can stand for many arrivals.
             self.arrived.notify_one();
         }
         Taken { items, stale, left, is_full: budget == 0 || left > 0 }
     }
 
-    /// Drops the oldest items of each caller as long as they are stale. Returns how many items still wait.
+    /// Drops each caller's oldest items while they are stale. Returns the number of items left.
     pub(super) fn drop_stale(&self, is_stale: impl Fn(&T) -> bool) -> usize {
         let mut waiting = self.waiting.lock();
         let Waiting { first, lanes, turns, len, .. } = &mut *waiting;
@@ -229,22 +225,21 @@ impl<T> Queue<T> {
         waiting.len
     }
 
-    /// Changes how many items may wait. Items beyond the bound stay.
+    /// Changes how many items can wait. Items beyond the bound stay.
     pub(super) fn set_bound(&self, bound: usize) {
         self.waiting.lock().bound = bound;
     }
 
-    /// Refuses further items. Items that wait may still be taken.
+    /// Refuses new items. Waiting items can still be taken.
     pub(super) fn close(&self) {
         self.waiting.lock().closed = true;
         self.arrived.notify_one();
     }
 }
 
-/// The queue depth of one node, reported as part of the sum over all nodes.
+/// Queue depth of one node, reported as part of the sum over all nodes.
 pub(crate) struct QueueDepth {
     observer: Arc<dyn Observer>,
-    /// Requests in the queue of this node.
     node: AtomicUsize,
     /// Requests in the queues of all nodes of the store.
     total: Arc<AtomicUsize>,
@@ -256,7 +251,7 @@ impl QueueDepth {
         Self { observer, node: AtomicUsize::default(), total: Arc::default() }
     }
 
-    /// For a further node of the same store.
+    /// For another node of the same store.
     pub(crate) fn for_node(&self) -> Self {
         Self {
             observer: Arc::clone(&self.observer),
@@ -271,7 +266,7 @@ impl QueueDepth {
 
     pub(crate) fn set(&self, requests: usize) {
         let before = self.node.swap(requests, Ordering::Relaxed);
-        // A decrease wraps around in both operations, so the sum is right.
+        // A decrease wraps in both operations, so the sum is right.
         let change = requests.wrapping_sub(before);
         let total = self.total.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
         self.observer.queue_depth(total);

@@ -1,14 +1,8 @@
-//! Control of the queue under overload. The duration of the last calls tells which requests the server still decides in
-//! time, and its throughput tells how many may wait for it. Pure: time is an argument.
+//! Sheds load when a server is overloaded, because a decision after the deadline delays requests that are still in
+//! time. Pure: time is an argument.
 //!
-//! A decision after the deadline is wasted work, at the cost of requests that are still in time. So under overload the
-//! queue holds only as many requests as the server decides in time. Without an overload no request is refused: if its
-//! answer comes too late, the caller loses no more than by a refusal.
-//!
-//! A busy period lasts while every batch is full. A batch that is not full has taken every request that waited. In a
-//! busy period a request is refused only if it would be late even after a call as short as the shortest one. A late
-//! answer to a call of the busy period proves an overload: from then on calls are expected to take longer than their
-//! mean. An empty queue ends the load.
+//! While every batch is full (a busy period), a request that would be late even after the shortest call is refused. A
+//! late answer in a busy period proves an overload: from then on calls are expected to take longer than their mean.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,41 +11,41 @@ use tokio::time::Instant;
 
 use super::queue::Taken;
 
-/// Each measurement of the throughput has a weight of 1/8: older ones fade.
+/// Each throughput measurement has a weight of 1/8: older ones fade.
 const EWMA_DIVISOR: u64 = 8;
 
-/// The expected duration of a call is computed from this many calls.
+/// Calls from which the duration of the next call is estimated.
 const RECENT_CALLS: usize = 16;
 
-/// In an overload calls are expected to take their mean duration plus this many mean deviations.
+/// Under overload, calls are expected to take their mean duration plus this many mean deviations.
 const DEVIATIONS: u64 = 2;
 
 /// After a late answer in a busy period the estimate is pessimistic for this many timeouts. It stays so while batches
 /// are small, because they are small only as long as requests are refused.
 const CAREFUL_TIMEOUTS: u32 = 8;
 
-/// The estimate of one server, and the bound on the queue that follows from it.
+/// The estimate for one server, and the queue bound that follows from it.
 #[derive(Debug)]
 pub(super) struct QueueControl {
-    /// The longest that a decision may take.
     timeout: Duration,
-    /// The durations of the last calls, in microseconds.
+    /// Durations of the last calls, microseconds.
     recent_us: VecDeque<u64>,
-    /// How many of the newest calls belong to the present load.
+    /// How many of the newest calls belong to the current load.
     calls_of_load: usize,
-    /// Until then calls are expected to take longer than their mean.
+    /// Until then, calls are expected to take longer than their mean.
     careful_until: Option<Instant>,
     /// `None` unless the last batch was full.
     busy: Option<BusyPeriod>,
 }
 
-/// A time in which every batch was full: more requests came than the batches could take.
+/// A period in which every batch was full: more requests arrived than the batches could take. A batch that is not full
+/// has taken every waiting request, and an empty queue ends the load.
 #[derive(Debug)]
 struct BusyPeriod {
     since: Instant,
     last_dequeue: Instant,
-    /// The time between dequeues. `dequeued` is the number of requests that were dequeued in it. Both sums fade alike,
-    /// and their quotient is the throughput.
+    /// Time between dequeues, microseconds; `dequeued` counts the requests dequeued in it. Both sums fade equally, and
+    /// their quotient is the throughput.
     busy_us: u64,
     dequeued: u64,
 }
@@ -67,8 +61,8 @@ impl QueueControl {
         }
     }
 
-    /// Records how long a call took. Calls that took longer than the timeout are forgotten once a later call is short:
-    /// the server stalled.
+    /// Records a call's duration. Calls longer than the timeout are forgotten once a later call is short: the server
+    /// stalled.
     pub(super) fn record_call(&mut self, took: Duration) {
         let timeout_us = micros(self.timeout);
         while took <= self.timeout && self.recent_us.pop_back_if(|last| *last > timeout_us).is_some() {
@@ -81,8 +75,8 @@ impl QueueControl {
         self.calls_of_load = RECENT_CALLS.min(self.calls_of_load + 1);
     }
 
-    /// Records that an answer to a call sent at `sent` came after its deadline, at `now`. It changes nothing if the
-    /// call was sent before every batch was full: the server was slow, and not overloaded.
+    /// Records that the answer to a call sent at `sent` was late, at `now`. Ignored if the call was sent before every
+    /// batch was full: the server was slow, not overloaded.
     pub(super) fn record_late_answer(&mut self, sent: Instant, now: Instant) {
         if self.busy.as_ref().is_some_and(|busy| sent >= busy.since) {
             self.careful_until = Some(now + CAREFUL_TIMEOUTS * self.timeout);
@@ -93,12 +87,12 @@ impl QueueControl {
         self.careful_until.is_some_and(|until| now < until)
     }
 
-    /// Records that requests were taken from the queue at `now`.
+    /// Records that requests were dequeued at `now`.
     pub(super) fn record_dequeue<T>(&mut self, now: Instant, taken: &Taken<T>) {
         self.busy = match self.busy.take() {
             _ if !taken.is_full => None,
             None => Some(BusyPeriod::starting(now)),
-            // A longer pause is the stall of a server, and says nothing of its throughput.
+            // A longer pause is a server stall, and says nothing about throughput.
             Some(busy) if now - busy.last_dequeue > self.timeout => {
                 Some(BusyPeriod { since: busy.since, ..BusyPeriod::starting(now) })
             }
@@ -106,24 +100,24 @@ impl QueueControl {
         };
     }
 
-    /// Ends the load, because no request waits or the server got no calls for a while. Only the shortest of its calls
-    /// may be used later, and only once the next load has had a call.
+    /// Ends the load, because no request waits or the server got no calls for a while. Only its shortest call can be
+    /// used later, and only once the next load has had a call.
     pub(super) fn forget(&mut self) {
         self.calls_of_load = 0;
         self.busy = None;
     }
 
-    /// How long the next call will take: requests with less time left would be answered too late. It is zero without an
-    /// overload. It is at most seven eighths of the timeout, so that a server that has become slow still gets the
-    /// newest requests. They make small batches, which a server decides sooner.
+    /// Returns how long the next call will take: requests with less time left would be answered too late. Zero without
+    /// an overload, where a late answer costs the caller no more than a refusal. At most seven eighths of the timeout,
+    /// so that a server that has become slow still gets the newest requests: they form small batches, which a server
+    /// decides sooner.
     pub(super) fn service_time(&self, now: Instant) -> Duration {
         let expected_us = if self.calls_of_load == 0 {
             0
         } else if self.is_careful(now) {
             self.careful_us()
         } else if self.busy.is_some() {
-            // This is the shortest of all calls: when a burst comes, the system has much else to do, and the first
-            // calls take long.
+            // The shortest of all calls, because the first calls of a burst take long: the system is busy.
             self.recent_us.iter().copied().min().unwrap_or(0)
         } else {
             0
@@ -131,7 +125,7 @@ impl QueueControl {
         Duration::from_micros(expected_us).min(self.timeout / 8 * 7)
     }
 
-    /// The mean of the calls of this load plus [`DEVIATIONS`] mean deviations, in microseconds.
+    /// Mean of this load's calls plus [`DEVIATIONS`] mean deviations, microseconds.
     fn careful_us(&self) -> u64 {
         let of_load = || self.recent_us.iter().rev().take(self.calls_of_load);
         let calls = self.calls_of_load.max(1) as u64;
@@ -140,8 +134,8 @@ impl QueueControl {
         mean + DEVIATIONS * deviations / calls
     }
 
-    /// How many requests can wait and still be decided in time. `None` until every batch was full for one timeout: no
-    /// request has waited for longer.
+    /// Returns how many requests can wait and still be decided in time. `None` until every batch was full for one
+    /// timeout: no request has waited longer.
     pub(super) fn queue_capacity(&self, now: Instant) -> Option<usize> {
         let busy = self.busy.as_ref().filter(|busy| busy.last_dequeue - busy.since >= self.timeout)?;
         let spare_us = micros(self.timeout.saturating_sub(self.service_time(now)));
@@ -197,7 +191,7 @@ mod tests {
             Self { control, now }
         }
 
-        /// A call that took `service`, and a full batch of 100 requests `pause` after the last one.
+        /// Records a call that took `service`, and a full batch of 100 requests `pause` after the last one.
         fn measure(&mut self, service: Duration, pause: Duration) {
             self.now += pause;
             self.control.record_call(service);
@@ -212,12 +206,12 @@ mod tests {
             self.control.queue_capacity(self.now)
         }
 
-        /// An answer to a call that was sent now is late.
+        /// Records a late answer to a call sent now.
         fn answers_late(&mut self) {
             self.control.record_late_answer(self.now, self.now);
         }
 
-        /// An overload of 100 ms: the queue holds 450.
+        /// 100 ms of overload: the queue holds 450.
         fn overload(&mut self) {
             for _ in 0..50 {
                 self.measure(3 * MS, 2 * MS);
@@ -239,7 +233,7 @@ mod tests {
             case.measure(3 * MS, 2 * MS);
         }
         assert_eq!(case.service_time(), 3 * MS);
-        // 50 a millisecond, for 9 of 12 ms.
+        // 50 per millisecond, for 9 of 12 ms.
         assert_eq!(case.queue_capacity(), Some(450));
     }
 

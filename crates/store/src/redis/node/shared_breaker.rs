@@ -1,4 +1,4 @@
-//! The breaker of a node, shared by its calls and its probe. Knows nothing of requests.
+//! The breaker of a node, shared by its calls and its probe.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,13 @@ use tokio::time::{Instant, sleep_until};
 use crate::breaker::{Breaker, BreakerOptions, BreakerState};
 use crate::observer::{BreakerTransition, Observer};
 
-/// Lets calls through, or says why not.
 pub(super) struct SharedBreaker {
-    /// The name of the server, for the observer.
+    /// Server name, for the observer.
     node: String,
     breaker: Mutex<Breaker>,
-    /// Whether calls are refused. A copy of the breaker's state that every call can read without its lock.
+    /// `true` while calls are refused. A copy of the breaker's state that calls read without its lock.
     refuses_calls: AtomicBool,
-    /// The node left the cluster: late results change nothing.
+    /// The node left the cluster: late results are ignored.
     is_retired: AtomicBool,
     opened: Notify,
     observer: Arc<dyn Observer>,
@@ -36,12 +35,11 @@ impl SharedBreaker {
         }
     }
 
-    /// The name of the server.
     pub(super) fn node(&self) -> &str {
         &self.node
     }
 
-    /// Whether a call may be made.
+    /// Admits a call.
     ///
     /// # Errors
     /// [`StoreError::Open`] with the cause while the breaker is open.
@@ -83,7 +81,7 @@ impl SharedBreaker {
         self.breaker.lock().cause().cloned()
     }
 
-    /// Reports the breaker as closed, whatever its state: the node is no longer part of the cluster.
+    /// Reports the breaker as closed, whatever its state: the node has left the cluster.
     pub(super) fn retire(&self) {
         let from = self.state();
         self.is_retired.store(true, Ordering::Relaxed);
@@ -92,7 +90,7 @@ impl SharedBreaker {
         }
     }
 
-    /// Waits until a probe is due. The breaker is then half open, until [`SharedBreaker::record_probe`].
+    /// Waits until a probe is due. The breaker is then half open until [`SharedBreaker::record_probe`].
     pub(super) async fn probe_due(&self) {
         loop {
             let probe_at = self.breaker.lock().probe_at();
@@ -122,7 +120,7 @@ impl SharedBreaker {
     }
 }
 
-/// Tokio's clock, so that tests with paused time move the breaker too.
+/// Tokio's clock, so that tests with paused time move the breaker as well.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }
@@ -138,7 +136,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A breaker that opens at the second failure and sends its first probe after 25 ms at most.
+    /// Opens at the second failure, and sends its first probe after at most 25 ms.
     fn breaker() -> SharedBreaker {
         SharedBreaker::new(
             String::new(),

@@ -1,4 +1,4 @@
-//! What the callers, the batchers and the probe of a node share.
+//! State shared by the callers, the batchers and the probe of a node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -16,38 +16,36 @@ use crate::observer::Observer;
 use crate::redis::connect::{ConnectionPool, Target};
 use crate::redis::error::shut_down;
 
-/// What the callers, the batchers and the probe of a node share.
 pub(super) struct NodeState {
     pub(super) target: Target,
     pub(super) pool: ConnectionPool,
-    /// The connections that the pool has opened.
     pub(super) connections_opened: Arc<AtomicU64>,
     pub(super) queue: Queue<QueuedRequest>,
     pub(super) breaker: SharedBreaker,
     pub(super) queue_control: Mutex<QueueControl>,
-    /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
+    /// `true` if the last batch had several requests per counter. Small batches leave it unchanged.
     pub(super) is_hot: AtomicBool,
-    /// Whether requests to sliding logs have calls of their own.
+    /// `true` if requests to sliding logs have their own calls.
     pub(super) logs_apart: AtomicBool,
-    /// The prefix of every key.
+    /// Comes before every key.
     pub(super) key_prefix: String,
-    /// A slot of the node, for the key of the probe; `None` without a cluster.
+    /// One of the node's slots, for the probe's key; `None` without a cluster.
     pub(super) probe_slot: Mutex<Option<u16>>,
     pub(super) probe_mode: CallMode,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) queue_depth: QueueDepth,
     pub(super) max_batch: usize,
     pub(super) max_queue: usize,
-    /// The longest that a decision may take.
+    /// Decision timeout.
     pub(super) timeout: Duration,
 }
 
 impl NodeState {
-    /// Adds a request to the queue. It may take the place of another caller's request, which then fails.
+    /// Queues a request. It can displace another caller's request, which then fails.
     pub(super) fn push(&self, request: QueuedRequest) -> Result<(), CallError> {
-        // A full queue does not refuse an undo: its charge would stay recorded, and deny further requests. Undos may
-        // fill another `max_queue`. They go first, because their charges deny requests meanwhile. There are no more
-        // undos than requests that were decided.
+        // A full queue still accepts an undo: otherwise its charge would stay recorded, and deny requests. Undos can
+        // fill another `max_queue`, and go first, because their charges deny requests meanwhile. There are never more
+        // undos than decided requests.
         let queued = if request.encoded.is_undo() {
             self.queue.push_first(self.max_queue.saturating_mul(2), request).map(|()| None)
         } else {
@@ -64,8 +62,8 @@ impl NodeState {
         }
     }
 
-    /// Takes requests for up to `max_batch` counters from the queue. The cost of a call grows with its counters, and
-    /// not with its requests. Under overload, requests whose answer would come too late fail now.
+    /// Takes requests for up to `max_batch` counters from the queue. The cost of a call grows with its counters, not
+    /// with its requests. Under overload, requests whose answer would be late fail now.
     pub(super) fn take_batch(&self) -> Vec<QueuedRequest> {
         let mut control = self.queue_control.lock();
         let now = Instant::now();
@@ -78,7 +76,7 @@ impl NodeState {
         control.record_dequeue(now, &taken);
         let capacity = control.queue_capacity(now);
         drop(control);
-        // Under overload at least a full batch may wait.
+        // Under overload at least a full batch can wait.
         let bound = capacity.map_or(self.max_queue, |capacity| capacity.max(self.max_batch));
         self.queue.set_bound(bound.min(self.max_queue));
         self.queue_depth.set(taken.left);
@@ -88,7 +86,7 @@ impl NodeState {
         taken.items
     }
 
-    /// Records the result of a call that was sent at `sent`. If it opens the breaker, all waiting requests fail.
+    /// Records the result of a call sent at `sent`. If it opens the breaker, all waiting requests fail.
     pub(super) fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
         if let Err(open) = self.breaker.record(sent, result) {
             fail_unsent(self.drain(), &open);
@@ -111,7 +109,7 @@ impl NodeState {
         waiting
     }
 
-    /// Forgets the load so far, because no request waits or the server got no calls for a while.
+    /// Forgets the load, because no request waits or the server got no calls for a while.
     pub(super) fn forget_load(&self) {
         self.queue_control.lock().forget();
         self.queue.set_bound(self.max_queue);

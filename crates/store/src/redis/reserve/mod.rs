@@ -1,6 +1,6 @@
-//! Requests whose counters are in several places: slots of a cluster, or servers that share nothing. One script call
-//! decides one place, so a request over several places is decided in parts (`part`), which reserve in parallel and are
-//! undone if the request is denied (`request`).
+//! Decides requests whose counters are in several places (cluster slots, or separate servers). One script call decides
+//! one place, so the request is cut into parts (`part`), which reserve in parallel and are undone if the request is
+//! denied (`request`).
 
 mod part;
 mod request;
@@ -18,8 +18,8 @@ use super::error::{RouteError, ended_without_answer};
 use super::script::EncodedRequest;
 use super::tasks::Tasks;
 
-/// Decides a request. `request` is the encoding of `charges`. A request over several places goes on as one of `tasks`
-/// when its caller is gone.
+/// Decides a request. `request` is the encoding of `charges`. A request over several places continues as one of `tasks`
+/// if its caller is gone.
 pub(super) async fn decide(
     backends: &Arc<Backends>,
     tasks: &Tasks,

@@ -1,19 +1,19 @@
-//! Cuts a request into parts that one script call each can decide. Knows nothing of servers.
+//! Cuts a request into parts that one script call each can decide.
 
 use engine::{Charge, Charges, Charging, Cost, Role};
 use smallvec::SmallVec;
 
 use crate::redis::script::EncodedRequest;
 
-/// Some charges of a request, which are decided together.
+/// Charges of a request that are decided together.
 pub(super) struct RequestPart {
-    /// For each charge of the part, its index in the request.
+    /// Each charge's index in the request.
     indices: SmallVec<[usize; 2]>,
     pub(super) charges: Charges,
 }
 
 impl RequestPart {
-    /// One part for each place. Charges without a key, and so without a place, go with the first part. `request` is the
+    /// Returns one part per place. Charges without a key, and so without a place, join the first part. `request` is the
     /// encoding of `charges`. `place_of` returns the place of the counter of a charge with this key.
     pub(super) fn by_place<P: Copy + Eq>(
         charges: &Charges,
@@ -34,7 +34,6 @@ impl RequestPart {
         parts
     }
 
-    /// One part for each charge.
     pub(super) fn singles(charges: &Charges) -> Vec<Self> {
         (0..charges.len()).map(|index| Self::single(charges, index)).collect()
     }
@@ -45,7 +44,8 @@ impl RequestPart {
         part
     }
 
-    /// A part without charges. A request that is denied whatever its counters records nothing prepaid in any part.
+    /// Returns a part without charges. A request that is denied whatever its counters records nothing prepaid in any
+    /// part.
     fn of_request(request: &Charges) -> Self {
         let mut charges = Charges::default();
         charges.set_caller(request.caller());
@@ -55,14 +55,13 @@ impl RequestPart {
         Self { indices: SmallVec::new(), charges }
     }
 
-    /// One part for each charge of this part. `request` has all charges.
+    /// Returns one part per charge of this part. `request` has all charges.
     pub(super) fn split_further(&self, request: &Charges) -> Vec<Self> {
         self.indices.iter().map(|&index| Self::single(request, index)).collect()
     }
 
-    /// Adds the charge at `index` of the request. A server sees only the charges of its part, but quota groups and
-    /// deferred refunds depend on the whole request: here a quota charge denies nothing, and a deferred refund is a
-    /// peek.
+    /// Adds the charge at `index` of the request. A server sees only its part, but quota groups and deferred refunds
+    /// depend on the whole request: in a part, a quota charge denies nothing, and a deferred refund is a peek.
     fn push(&mut self, request: &Charges, index: usize) {
         let (key, charge) = request.get(index);
         let role = if matches!(charge.role, Role::Quota(_)) { Role::IdleQuota } else { charge.role };
@@ -71,13 +70,13 @@ impl RequestPart {
         self.indices.push(index);
     }
 
-    /// For each charge of the part, its index in the request.
+    /// Each charge's index in the request.
     pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
         self.indices.iter().copied()
     }
 }
 
-/// Whether the charge is sent only when the whole request is known to be admitted: a prepaid refund.
+/// `true` if the charge is sent only once the whole request is known to be admitted: a prepaid refund.
 pub(super) fn is_deferred(charge: &Charge) -> bool {
     charge.cost.refunded() > 0 && charge.charging == Charging::Prepaid
 }
@@ -132,7 +131,6 @@ mod tests {
         assert_eq!(parts(&[""]), 1);
     }
 
-    /// The indices of each part.
     fn indices(parts: &[RequestPart]) -> Vec<Vec<usize>> {
         parts.iter().map(|part| part.indices.to_vec()).collect()
     }

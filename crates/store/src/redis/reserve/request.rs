@@ -1,9 +1,7 @@
-//! A request in parts. All parts are sent at once, and each records its charges if they fit. If the whole request is
-//! then denied, the recorded charges are undone. Limits are therefore never exceeded; a denied request holds units for
-//! a moment that other requests could have had.
-//!
-//! A part may have no answer. If the other parts leave open whether the request is denied, the caller decides. Until
-//! then the charges stay recorded.
+//! Decides a request in parts. All parts are sent together, and each records its charges if they fit; if the whole
+//! request is then denied, they are undone. Limits are therefore never exceeded, but a denied request briefly holds
+//! units that others could have had. If an unanswered part leaves the decision open, the caller decides; until then the
+//! charges stay recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,17 +20,16 @@ use crate::redis::connect::ConnectTimeouts;
 use crate::redis::error::RouteError;
 use crate::redis::script::{self, EncodedRequest};
 
-/// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.
+/// Minimum time for an undo. It can exceed the request's deadline, because no caller waits for it.
 const LEAST_UNDO_TIME: Duration = Duration::from_millis(250);
 
-/// The undo itself, and a redirect before it.
+/// The undo, and a redirect before it.
 const UNDO_ROUND_TRIPS: u32 = 2;
 
-/// A request whose counters are in several places.
 pub(super) struct SplitRequest {
     backends: Arc<Backends>,
     charges: Charges,
-    /// The caller has an answer by this time.
+    /// The caller gets an answer by this time.
     deadline: Instant,
 }
 
@@ -45,11 +42,11 @@ struct SentCharges {
 struct SentCharge {
     /// `None` until the part is answered.
     result: Option<Result<Outcome, StoreError>>,
-    /// Whether its part was admitted: then the charges of the part that fit are recorded.
+    /// `true` if its part was admitted: then the charges of the part that fit are recorded.
     is_recorded: bool,
 }
 
-/// Tells the task of a request to keep the recorded charges. If it is dropped before that, the task undoes them.
+/// Lets a request's task keep the recorded charges. If it is dropped unused, the task undoes them.
 #[derive(Debug)]
 struct KeepSignal(Mutex<Option<oneshot::Sender<()>>>);
 
@@ -69,7 +66,7 @@ impl SplitRequest {
         Self { backends, charges, deadline }
     }
 
-    /// Decides the request. Goes on when the caller is gone, so that no charge stays recorded by mistake.
+    /// Decides the request. Continues if the caller is gone, so that no charge stays recorded by mistake.
     pub(super) async fn run(self, parts: Vec<RequestPart>, reply: Reply) {
         let mut sent = self.send_parts(parts).await;
         if self.charges.is_denied(|index| sent.is_over(index)) {
@@ -79,7 +76,7 @@ impl SplitRequest {
         if is_answered {
             self.send_deferred(&mut sent).await;
         }
-        // Sending fails only when the caller is gone.
+        // Sending fails only if the caller is gone.
         if sent.is_answered() {
             return drop(reply.send(sent.result(None)));
         }
@@ -124,7 +121,7 @@ impl SplitRequest {
         Ok(answer.outcomes(charges)?)
     }
 
-    /// Sends the refunds that waited until the request was known to be admitted.
+    /// Sends the refunds that had to wait until the request was known to be admitted.
     async fn send_deferred(&self, sent: &mut SentCharges) {
         let deferred = self.charges.values().enumerate().filter(|(_, charge)| is_deferred(charge));
         let mut refunds: FuturesUnordered<_> = deferred
@@ -146,8 +143,8 @@ impl SplitRequest {
         }
     }
 
-    /// Undoes the recorded charges, and replies when the outcomes show the counters after the undo, but not later than
-    /// the deadline.
+    /// Undoes the recorded charges. Replies once the outcomes show the counters after the undo, at the latest by the
+    /// deadline.
     async fn undo_and_reply(&self, mut sent: SentCharges, reply: Reply) {
         let mut undos = self.undos(&sent);
         while let Ok(Some((index, undone))) = timeout_at(self.deadline, undos.next()).await {
@@ -155,7 +152,7 @@ impl SplitRequest {
                 sent.charges[index].result = Some(Ok(outcome));
             }
         }
-        // It fails only when the caller is gone.
+        // Fails only if the caller is gone.
         drop(reply.send(sent.result(None)));
         while undos.next().await.is_some() {}
     }
@@ -207,17 +204,15 @@ impl SentCharges {
         }
     }
 
-    /// Whether the charge at `index` is known to be over its limit.
+    /// `true` if the charge at `index` is known to exceed its limit.
     fn is_over(&self, index: usize) -> bool {
         matches!(&self.charges[index].result, Some(Ok(outcome)) if outcome.verdict == Verdict::Over)
     }
 
-    /// Whether every charge has an answer.
     fn is_answered(&self) -> bool {
         self.charges.iter().all(|charge| matches!(charge.result, Some(Ok(_))))
     }
 
-    /// The result of the request.
     fn result(&self, reservation: Option<Arc<dyn Reservation>>) -> Result<Outcomes, StoreError> {
         let by_charge = self.charges.iter().map(|charge| match &charge.result {
             Some(result) => result.clone(),

@@ -1,5 +1,6 @@
-//! Encodes a request as keys and bytes for a script, and makes outcomes of the integers that the script returns. Each
-//! script in lua/ describes its own format: that of a kernel for a single charge, batch.lua for all other requests.
+//! Encodes a request as keys and bytes for a script, and decodes the integers that it returns into outcomes. Each
+//! script in lua/ describes its format: a kernel's script that of a single charge, batch.lua that of all other
+//! requests.
 
 use engine::algorithm::{
     Attempt, BucketState, CalendarState, CounterReading, Gcra, Kernel, LogReading, Tat, TokenState, Verdict,
@@ -19,28 +20,28 @@ use super::text::{self, Script};
 /// A request as the script reads it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EncodedRequest {
-    /// All keys, one after the other.
+    /// All keys, concatenated.
     keys: String,
     key_ends: SmallVec<[u32; 2]>,
-    /// What the script reads of the request beside its keys; lua/batch.lua describes it.
+    /// What the script reads of the request apart from its keys; lua/batch.lua describes it.
     bytes: SmallVec<[u8; 64]>,
     reply_width: usize,
     log_use: LogUse,
-    /// The caller whose turn the request takes in a queue. It is not sent.
+    /// The caller under which the request is queued. Not sent.
     caller: Caller,
-    /// Whether the request undoes a charge of a denied request.
+    /// `true` if the request undoes a charge of a denied request.
     is_undo: bool,
 }
 
 impl EncodedRequest {
-    /// Encodes a request. `prefix` is put before each key.
+    /// `prefix` comes before each key.
     pub(crate) fn new(charges: &Charges, prefix: &str) -> Self {
         let mut encoded =
             Self { reply_width: reply_width(charges), caller: charges.caller(), ..Self::default() };
         let is_single = charges.len() == 1;
         if !is_single {
             encoded.bytes.push(SEVERAL);
-            // The bounds on requests keep the number far below this maximum.
+            // The bounds on requests keep the count far below this maximum.
             encoded.push_u16(u16::try_from(charges.len()).unwrap_or(u16::MAX));
             encoded.push_u16(charges.quota_groups());
         }
@@ -82,7 +83,7 @@ impl EncodedRequest {
         encoded
     }
 
-    /// Whether the request undoes a charge of a denied request.
+    /// `true` if the request undoes a charge of a denied request.
     pub(crate) fn is_undo(&self) -> bool {
         self.is_undo
     }
@@ -104,26 +105,26 @@ impl EncodedRequest {
         &self.bytes
     }
 
-    /// The plain script that decides the request, and its argument after the time: the mode and the parameters. `None`
-    /// unless the request is a single charge to a counter, and no undo.
+    /// Returns the plain script that decides the request, and its argument after the time: the mode and the parameters.
+    /// `None` unless the request is a single charge to a counter, and not an undo.
     pub(super) fn plain_charge(&self) -> Option<(&'static Script, &[u8])> {
         let (&number, charge) = self.bytes.split_first()?;
         Some((text::plain(KernelLayout::by_number(number)?)?, charge))
     }
 
-    /// What each of several equal charges adds to the counter. `None` unless the request is a single charge in mode
-    /// Peek, Take or Record of a kernel that repeats charges.
+    /// Returns what each of several equal charges adds to the counter. `None` unless the request is a single charge in
+    /// mode Peek, Take or Record of a kernel that repeats charges.
     pub(super) fn repeat_rule(&self) -> Option<RepeatRule> {
         let &[number, mode, ..] = self.bytes.as_slice() else { return None };
         KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.repeat
     }
 
-    /// Whether a charge of the request is to a sliding log, for which the script needs the list commands.
+    /// `true` if a charge of the request is to a sliding log, for which the script needs the list commands.
     pub(crate) fn has_log(&self) -> bool {
         self.log_use >= LogUse::Charges
     }
 
-    /// The parameter with this index of a single charge. Its kernel must have that many.
+    /// Returns a parameter of a single charge. Its kernel must have that many.
     pub(super) fn parameter(&self, index: usize) -> i64 {
         let parameters = &self.bytes[2..];
         let bytes = parameters.as_chunks().0[index];
@@ -135,12 +136,12 @@ impl EncodedRequest {
         self.log_use
     }
 
-    /// How many integers the script returns for the request.
+    /// Number of integers that the script returns for the request.
     pub(crate) fn reply_width(&self) -> usize {
         self.reply_width
     }
 
-    /// About how many bytes the request adds to a command.
+    /// Approximate bytes that the request adds to a command.
     pub(crate) fn size(&self) -> usize {
         self.keys.len() + self.bytes.len() + 8 * self.key_ends.len()
     }
@@ -154,7 +155,7 @@ impl EncodedRequest {
         self.bytes.extend_from_slice(&[layout.number, mode as u8]);
     }
 
-    /// Adds the parameters of the kernel, and the key unless the kernel has no counter.
+    /// Adds the kernel's parameters, and the key if the kernel has a counter.
     fn push_counter(&mut self, key: &str, charge: &Charge, prefix: &str) {
         let units = charge.cost.needed() + charge.cost.refunded();
         let start = self.bytes.len();
@@ -199,7 +200,7 @@ impl EncodedRequest {
         self.key_ends.push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
     }
 
-    /// Adds numbers as Lua has them. The engine keeps each below 2^53, so the doubles are exact.
+    /// Adds integers as Lua stores them. The engine keeps each below 2^53, so the doubles are exact.
     fn push_f64s<const N: usize>(&mut self, numbers: [u64; N]) {
         let bytes = numbers.map(|number| (number as f64).to_le_bytes());
         self.bytes.extend_from_slice(bytes.as_flattened());
@@ -210,13 +211,13 @@ impl EncodedRequest {
     }
 }
 
-/// How many integers the script returns for a request.
+/// Number of integers that the script returns for a request.
 fn reply_width(charges: &Charges) -> usize {
     charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width()).sum()
 }
 
-/// The mode of a charge. `is_denied`: whether the request is known to be denied. Its prepaid charges are then not
-/// recorded.
+/// Returns the mode of a charge. `is_denied`: `true` if the request is known to be denied, so that its prepaid charges
+/// are not recorded.
 fn charge_mode(charge: &Charge, is_denied: bool) -> ChargeMode {
     if !charge.cost.changes_counter() || is_denied && charge.charging == Charging::Prepaid {
         return ChargeMode::Peek;
@@ -242,19 +243,18 @@ fn role_number(charge: &Charge) -> u16 {
     }
 }
 
-/// The script's reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestReply {
-    /// Time of the decision, microseconds since the epoch.
+    /// Decision time, microseconds since the epoch.
     pub(crate) now_us: u64,
     pub(crate) numbers: SmallVec<[i64; 4]>,
 }
 
 impl RequestReply {
-    /// The answer to a reset: whether the counter existed.
+    /// Returns `true` if the reset counter existed.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] if the script cannot have returned these numbers.
+    /// [`StoreError::Malformed`] if the script cannot have returned these integers.
     pub(crate) fn was_reset(&self) -> Result<bool, StoreError> {
         match *self.numbers {
             [0] => Ok(true),
@@ -263,10 +263,10 @@ impl RequestReply {
         }
     }
 
-    /// The answer to a request with these charges.
+    /// Decodes the answer to a request with these charges.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] if the script cannot have returned these numbers.
+    /// [`StoreError::Malformed`] if the script cannot have returned these integers.
     pub(crate) fn outcomes(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let mut rest = self.numbers.as_slice();
         let mut outcomes = Outcomes::default();
@@ -282,16 +282,16 @@ impl RequestReply {
     }
 }
 
-/// The outcome of one charge.
+/// Decodes the outcome of one charge.
 ///
 /// # Errors
-/// [`StoreError::Malformed`] if the script cannot have returned these numbers.
+/// [`StoreError::Malformed`] if the script cannot have returned these integers.
 pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
     let mut numbers: SmallVec<[i64; 4]> = numbers.into();
     let mut verdict = Verdict::Fits;
     if let Some(first) = numbers.first_mut().filter(|first| **first < 0) {
         *first = -1 - *first;
-        // A refund fits, except for an undo that cannot be made.
+        // A refund always fits, except for an impossible undo.
         let fits = charge.cost.is_refund() && charge.cost.grant().is_none();
         verdict = if fits { Verdict::Fits } else { Verdict::Over };
     }
@@ -302,11 +302,11 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
     Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, reading }) })
 }
 
-/// The outcome of a charge after its undo.
+/// Decodes the outcome of a charge after its undo.
 ///
 /// # Errors
 /// [`StoreError::Refused`] if the script could not undo the grant, [`StoreError::Malformed`] if it cannot have returned
-/// these numbers.
+/// these integers.
 pub(crate) fn undone(charge: &Charge, answer: &RequestReply) -> Result<Outcome, StoreError> {
     let outcome = outcome(charge, &answer.numbers, answer.now_us)?;
     match outcome.verdict {
@@ -319,7 +319,7 @@ fn malformed(what: &str) -> StoreError {
     StoreError::Malformed(what.to_owned())
 }
 
-/// The counter that the numbers describe; `None` if the kernel cannot have such numbers.
+/// Decodes a counter; `None` if the kernel cannot have these integers.
 fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReading> {
     Some(match kernel {
         Kernel::FixedWindow(kernel) => {
@@ -359,7 +359,7 @@ fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReadi
     })
 }
 
-/// Quantities: numbers that doubles hold exactly.
+/// Returns quantities: integers that doubles hold exactly.
 fn exact<const N: usize>(numbers: &[i64]) -> Option<[u64; N]> {
     let numbers: [i64; N] = numbers.try_into().ok()?;
     numbers.iter().all(|number| (0..1 << 53).contains(number)).then(|| numbers.map(i64::cast_unsigned))
@@ -369,7 +369,7 @@ fn below(number: u64, bound: u64) -> Option<u64> {
     (number < bound).then_some(number)
 }
 
-/// The index of a window that starts before 2^53 us.
+/// Returns the index if the window starts before 2^53 us.
 fn window_index(index: u64, window_us: u64) -> Option<u64> {
     index.checked_mul(window_us).filter(|&start_us| start_us < 1 << 53)?;
     Some(index)

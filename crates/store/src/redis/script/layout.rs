@@ -1,51 +1,50 @@
-//! The facts that Rust and Lua share: one row for each kernel, and the marks, modes and roles in a request. The scripts
-//! in lua/ have the same names with the same numbers, and describe how a request is laid out.
+//! Constants shared by Rust and Lua: the kernels, and the marks, modes and roles in a request. The scripts in lua/ use
+//! the same names and values, and describe how a request is laid out.
 
 use engine::algorithm::Kernel;
 
 /// A kernel of the script. The engine's `Kernel::Gcra` is two of these, because fractions cost extra.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KernelLayout {
-    /// The name of the Lua constant with the number. In small letters it is the name of the script.
+    /// Name of the Lua constant; in lower case, the name of the script.
     pub(super) name: &'static str,
-    /// The number of the kernel in a request, from 1.
+    /// Id in a request, from 1.
     pub(super) number: u8,
     /// The script that decides one charge; `None` for a kernel without a counter.
     pub(super) lua: Option<&'static str>,
-    /// The Lua names of the parameters, which follow the mode in a request as doubles.
+    /// Lua names of the parameters, which follow the mode in a request as doubles.
     pub(super) parameters: &'static [&'static str],
     pub(super) counter: CounterFormat,
-    /// `None` if equal charges are sent one by one. A kernel with a rule has its room in lua/batch.lua.
+    /// `None` if equal charges are sent one by one. A kernel with a rule has its case in lua/batch.lua.
     pub(super) repeat: Option<RepeatRule>,
 }
 
 /// What Redis stores for a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CounterFormat {
-    /// One string of doubles, which the script returns as integers. Lua has them under these names.
+    /// One string of doubles, returned as integers, with these names in Lua.
     Numbers(&'static [&'static str]),
-    /// A list. The script returns four integers about it.
+    /// A list, about which the script returns four integers.
     Log,
     /// No counter: the script returns the integer 0.
     Nothing,
 }
 
-/// What each of several equal charges adds to the numbers of a counter, by the parameters of the charge.
+/// What each of several equal charges adds to the integers of a counter, in terms of the charge's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepeatRule {
-    /// The first parameter is added to the second number.
+    /// The first parameter is added to the second integer.
     Units,
-    /// The first parameter is subtracted from the second number.
+    /// The first parameter is subtracted from the second integer.
     Tokens,
-    /// The first parameter is added to the first number.
+    /// The first parameter is added to the first integer.
     Time,
-    /// The first two parameters are added to the first two numbers. The second number is a fraction, below the fifth
+    /// The first two parameters are added to the first two integers. The second integer is a fraction, below the fifth
     /// parameter.
     TimeAndFraction,
 }
 
-/// All kernels in the order of their numbers, which is the order in which the script looks for the kernel of a charge:
-/// the most common one is first.
+/// All kernels by id, which is the order in which the script compares a charge's kernel: most common first.
 pub(super) const KERNELS: [KernelLayout; 8] = [
     KernelLayout {
         name: "GCRA_WHOLE",
@@ -113,7 +112,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
     },
 ];
 
-// Other code uses the rows by these names only, so a kernel without a row does not compile.
+// All other code uses these names, so a kernel that is missing above does not compile.
 const GCRA_WHOLE: &KernelLayout = &KERNELS[0];
 const FIXED_WINDOW: &KernelLayout = &KERNELS[1];
 const GCRA: &KernelLayout = &KERNELS[2];
@@ -123,9 +122,9 @@ pub(super) const SLIDING_LOG: &KernelLayout = &KERNELS[5];
 const BLOCKED: &KernelLayout = &KERNELS[6];
 const CALENDAR_WINDOW: &KernelLayout = &KERNELS[7];
 
-/// The parameters of a kernel are `one` to `five` in the batch script.
+/// The batch script names a kernel's parameters `one` to `five`.
 const MOST_PARAMETERS: usize = 5;
-/// The numbers of a counter are `a`, `b` and `c` in the batch script.
+/// The batch script names a counter's integers `a`, `b` and `c`.
 const MOST_NUMBERS: usize = 3;
 
 const _: () = {
@@ -145,24 +144,24 @@ const _: () = {
     assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
 };
 
-/// In the place of a kernel: several charges follow that are decided together.
+/// Replaces the kernel: several charges follow that are decided together.
 pub(super) const SEVERAL: u8 = 0;
-/// In the place of a kernel: a counter is reset.
+/// Replaces the kernel: a counter is reset.
 pub(super) const RESET: u8 = 100;
-/// Before a charge to undo: the id of its grant follows.
+/// Precedes a charge to undo: the id of its grant follows.
 pub(super) const GRANT: u8 = 101;
-/// Before a charge that several requests make to one counter.
+/// Precedes a charge that several requests make to one counter.
 pub(super) const EQUAL: u8 = 102;
-/// What requests need of sliding logs.
+/// What a request does with sliding logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum LogUse {
-    /// There are no charges to them.
+    /// No charges.
     #[default]
     Nothing,
-    /// There are charges to them.
+    /// Charges, no refunds.
     Charges,
-    /// Some of the charges give units back.
+    /// Some charges return units.
     Refunds,
 }
 
@@ -191,19 +190,20 @@ pub(super) const ROLE_NON_BINDING: u16 = 1;
 /// Plus a group: denies the request if every quota group has a charge that does not fit.
 pub(super) const ROLE_QUOTA: u16 = 2;
 
-/// The time at which a batch is decided, and how long its counters are kept after they equal unused counters.
+/// When a batch is decided, and how long its counters are kept after they equal empty ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// The server's time. Counters are kept a second longer, because a counter that expired early would admit too much.
+    /// The server's time. Counters are kept for another second, because a counter that expired early would admit too
+    /// much.
     Now,
     /// A time that the caller chooses, in microseconds since the epoch, below 2^52. Counters still expire by the
-    /// server's clock, so they are kept an hour longer: the caller's time may stand still meanwhile.
+    /// server's clock, so they are kept for another hour: the caller's time may stand still meanwhile.
     At(u64),
 }
 
 impl When {
-    /// What the argument of a call starts with: the time in microseconds, negative for the server's time, and how long
-    /// counters are kept, in milliseconds.
+    /// Start of a call's argument: the time in microseconds, negative for the server's time, and how long counters are
+    /// kept, in milliseconds.
     pub(super) fn bytes(self) -> [[u8; 8]; 2] {
         let (now_us, grace_ms) = match self {
             Self::Now => (-1.0, 1e3),
@@ -227,17 +227,16 @@ impl KernelLayout {
         }
     }
 
-    /// The kernel of this number in a request.
     pub(super) fn by_number(number: u8) -> Option<&'static Self> {
         KERNELS.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// Bytes of the parameters in a request.
+    /// Size of the parameters in a request, bytes.
     pub(super) const fn parameters_size(&self) -> usize {
         8 * self.parameters.len()
     }
 
-    /// How many integers the script returns for a charge.
+    /// Number of integers that the script returns for a charge.
     pub(super) const fn reply_width(&self) -> usize {
         match self.counter {
             CounterFormat::Numbers(numbers) => numbers.len(),

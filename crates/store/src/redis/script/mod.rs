@@ -1,9 +1,8 @@
-//! A call of a script: requests as one command, and the reply to it as an answer for each request.
+//! Builds a script call from requests, and splits its reply into their answers.
 //!
-//! The usual call has one request with one charge, and the plain script of its kernel decides it (lua/gcra_whole.lua,
-//! ...). Another call has the batch script (lua/batch.lua): `bundles` finds what its requests can share; without it a
-//! batch costs Redis more, and is decided the same. `encoding` makes a request of charges and outcomes of its answer,
-//! `layout` has the facts that Rust and Lua share, and `text` has the scripts.
+//! Usually a call has one request with one charge, which the plain script of its kernel decides (lua/gcra_whole.lua,
+//! ...). Any other call uses the batch script (lua/batch.lua). `bundles` only saves Redis work: it does not change a
+//! decision. Entry point: [`BatchPlan`].
 
 mod bundles;
 mod encoding;
@@ -26,38 +25,38 @@ pub(crate) use self::layout::When;
 pub(crate) use self::text::load;
 pub use self::text::{Script, script_sha1, scripts};
 
-/// How a call names its script.
+/// How a call refers to its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptRef {
     /// `EVALSHA`: short, but a server that has not loaded this script answers NOSCRIPT.
     Sha1,
-    /// `EVAL`: sends the whole text, and loads it.
+    /// `EVAL`: sends the whole source, and loads it.
     Text,
 }
 
-/// How the requests of one call are sent.
+/// How to send the requests of one call.
 #[derive(Debug, Default)]
 pub(crate) struct BatchPlan {
-    /// `None` if each request is sent alone, in the order of arrival.
+    /// `None` if each request is sent alone, in order of arrival.
     bundles: Option<RequestBundles>,
-    /// Whether a key is sent more than once.
+    /// `true` if a key is sent more than once.
     keys_repeat: bool,
 }
 
 impl BatchPlan {
-    /// The plan for these requests, which are given in the order of arrival.
+    /// `requests` are in order of arrival.
     pub(crate) fn new<'a>(requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone) -> Self {
         let (bundles, keys_repeat) = RequestBundles::find(requests);
         Self { bundles, keys_repeat }
     }
 
-    /// How many bundles are sent; `None` if each request is sent alone.
+    /// Number of bundles sent; `None` if each request is sent alone.
     pub(crate) fn bundles(&self) -> Option<usize> {
         self.bundles.as_ref().map(RequestBundles::count)
     }
 
-    /// The command that decides the requests, the same as those given to [`BatchPlan::new`]: a call of the plain script
-    /// of the kernel for a single charge, of the batch script otherwise.
+    /// Builds the command that decides the requests, which are those given to [`BatchPlan::new`]. It calls the plain
+    /// script of the kernel for a single charge, and otherwise the batch script.
     pub(crate) fn command<'a>(
         &self,
         requests: impl Iterator<Item = &'a EncodedRequest> + Clone,
@@ -78,7 +77,8 @@ impl BatchPlan {
         }
     }
 
-    /// The command that decides these requests in this order, each with the number of requests that it stands for.
+    /// Builds the command that decides these requests in this order, each with the number of requests that it stands
+    /// for.
     fn batch_command<'a>(
         &self,
         requests: impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone,
@@ -92,7 +92,7 @@ impl BatchPlan {
         command
     }
 
-    /// Splits the reply to the command into the answers to the requests, in the order of arrival.
+    /// Splits the reply into the answers to the requests, in order of arrival.
     ///
     /// # Errors
     /// [`StoreError::Malformed`] if the reply has another length.
@@ -102,7 +102,7 @@ impl BatchPlan {
         numbers: &[i64],
     ) -> Result<Vec<RequestReply>, StoreError> {
         let answers = numbers.split_first().and_then(|(&now, rest)| {
-            // A server's clock may be before 1970.
+            // A server's clock can be before 1970.
             let now_us = now.max(0).unsigned_abs();
             match &self.bundles {
                 None => split_in_order(requests.clone(), now_us, rest),
@@ -122,7 +122,7 @@ impl BatchPlan {
     }
 }
 
-/// A command up to its keys. `bytes`: about how many bytes follow.
+/// Builds a command up to its keys. `bytes`: approximately how many bytes follow.
 fn start_command<'a>(
     script: &Script,
     named_by: ScriptRef,
@@ -142,9 +142,8 @@ fn start_command<'a>(
     command
 }
 
-/// The argument of the batch script for these requests in this order, without their keys, each with the number of
-/// requests that it stands for. `keys_repeat`: whether a key is sent more than once. `capacity`: about how many bytes
-/// they take.
+/// Builds the batch script's argument, without keys, for these requests in this order, each with the number of requests
+/// that it stands for. `keys_repeat`: `true` if a key is sent more than once. `capacity`: approximate size, bytes.
 fn script_argument<'a>(
     requests: impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone,
     keys_repeat: bool,

@@ -15,11 +15,11 @@ use super::layout::{ChargeMode, KERNELS, KernelLayout, LogUse};
 use super::text::plain;
 use super::*;
 
-/// A minute boundary.
+/// On a minute boundary.
 const T0: u64 = 1_700_000_040_000_000;
 const MINUTE_US: u64 = 60_000_000;
 
-/// The kernel of `limit` units per minute.
+/// A limit of `limit` units per minute.
 fn kernel(algorithm: Algorithm, limit: u32, refill: Refill) -> Kernel {
     let spec = LimitSpec { refill, ..LimitSpec::new(algorithm, limit.into(), Period::one(Unit::Minute)) };
     match Limit::new(spec).expect("a good limit").quantity {
@@ -28,7 +28,7 @@ fn kernel(algorithm: Algorithm, limit: u32, refill: Refill) -> Kernel {
     }
 }
 
-/// A day of 23 hours and one of 24, the first with the time [`T0`].
+/// A day of 23 hours, which includes [`T0`], and one of 24.
 fn days() -> Kernel {
     let first_us = T0 - 60 * MINUTE_US;
     Kernel::CalendarWindow(CalendarWindow::new(
@@ -37,7 +37,7 @@ fn days() -> Kernel {
     ))
 }
 
-/// Kernels of every algorithm: with whole and with fractional intervals, of a calendar, and of a limit that blocks.
+/// Kernels of every algorithm: with whole and fractional intervals, by calendar, and of a limit that blocks.
 fn kernels() -> Vec<Kernel> {
     let limits = [60, 7, 0];
     let refills = [Refill::Continuous, Refill::Interval];
@@ -70,7 +70,7 @@ fn window() -> Kernel {
     kernel(Algorithm::FixedWindow, 60, Refill::Continuous)
 }
 
-/// The bytes of a charge: marks, then doubles.
+/// A charge's bytes: marks, then doubles.
 fn charge_bytes(marks: &[u8], numbers: &[f64]) -> Vec<u8> {
     let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
     marks.iter().copied().chain(numbers).collect()
@@ -110,7 +110,7 @@ fn a_single_charge_is_its_kernel_its_mode_and_its_parameters() {
         assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k0"]);
     }
     let gcra = EncodedRequest::new(&charges([taken(kernel(Algorithm::Gcra, 7, Refill::Continuous))]), "");
-    // 60 s / 7 = 8571428 4/7 us a unit, 7 of which fill the bucket.
+    // 60 s / 7 = 8571428 4/7 us per unit, 7 of which fill the bucket.
     assert_eq!(gcra.bytes(), charge_bytes(&[3, 1], &[8_571_428.0, 4.0, 60e6, 0.0, 7.0]));
 }
 
@@ -172,7 +172,7 @@ fn an_undo_names_its_grant() {
         (of(Algorithm::FixedWindow), vec![28_333_334, 1], 28_333_334.0),
         (of(Algorithm::SlidingWindow), vec![28_333_334, 1, 0], 28_333_334.0),
         (of(Algorithm::SlidingLog), vec![1, T0 as i64 - 5, 0, 0], T0 as f64 - 5.0),
-        (of(Algorithm::Gcra), vec![T0 as i64 + 5], T0 as f64 + 5.0 - 1e6), // 1 s a unit
+        (of(Algorithm::Gcra), vec![T0 as i64 + 5], T0 as f64 + 5.0 - 1e6), // 1 s per unit
         (days(), vec![T0 as i64, 1], T0 as f64),
     ];
     for (kernel, numbers, grant_id) in cases {
@@ -207,7 +207,7 @@ fn only_a_prepaid_grant_can_be_undone() {
     assert!(EncodedRequest::undo("k", &prepaid, &grant, "").is_some());
 }
 
-/// The numbers that the script returns for a counter.
+/// The integers that the script returns for a counter.
 fn numbers(reading: &CounterReading) -> Vec<i64> {
     let numbers = match *reading {
         CounterReading::Window(WindowState { index, count }) => vec![index, count],
@@ -304,7 +304,6 @@ fn a_reply_of_another_length_is_malformed() {
     }
 }
 
-/// The command for these requests.
 fn words(requests: &[EncodedRequest], when: When, script: ScriptRef) -> Vec<Vec<u8>> {
     let command = BatchPlan::new(requests.iter()).command(requests.iter(), when, script);
     let words = command.args_iter().map(|word| match word {

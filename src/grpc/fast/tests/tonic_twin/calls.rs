@@ -27,7 +27,7 @@ pub(super) struct TwinCaller {
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) frames: Vec<Bytes>,
     pub(super) trailers: bool,
-    /// Whether the client ends its side of the call.
+    /// `true` if the client ends its side of the call.
     pub(super) ends: bool,
     pub(super) window: u32,
     pub(super) seen: Seen,
@@ -59,7 +59,7 @@ pub(super) fn with_header(name: &'static str, value: &str) -> Vec<(&'static str,
     all
 }
 
-/// Calls of the decision method that are well-formed.
+/// Well-formed decision calls.
 fn good_callers() -> Vec<TwinCaller> {
     let envoy = [
         ("te", "trailers"),
@@ -107,7 +107,7 @@ fn good_callers() -> Vec<TwinCaller> {
     ]
 }
 
-/// Calls of the decision method that are refused.
+/// Decision calls that are refused.
 fn bad_callers() -> Vec<TwinCaller> {
     let invalid = || both("200 application/grpc, headers 3");
     let compressed = "200 application/grpc, grpc-accept-encoding identity, headers 12";
@@ -232,7 +232,7 @@ fn slow_callers() -> Vec<TwinCaller> {
     ]
 }
 
-/// Calls of tonic's own services, and of none.
+/// Calls of tonic's own services, and of unknown ones.
 fn other_callers() -> Vec<TwinCaller> {
     let list = |host: &str| {
         let asked = MessageRequest::ListServices(String::new());
@@ -307,7 +307,7 @@ async fn play(twin: Twin, caller: &TwinCaller) -> String {
     }
     let request = request.body(()).expect("a valid request");
     let (response, mut sent) = client.send_request(request, false).expect("an open connection");
-    // A frame cannot be sent after the call has been refused.
+    // A refused call does not accept a frame.
     for frame in &caller.frames {
         let _ = sent.send_data(frame.clone(), false);
     }

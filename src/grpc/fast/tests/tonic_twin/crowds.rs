@@ -13,7 +13,7 @@ async fn send(client: &SendRequest<Bytes>, path: &str, data: Bytes) -> h2::clien
     response
 }
 
-/// The outcomes of equal calls that are sent at once, each outcome once.
+/// Outcomes of equal calls sent together, each outcome once.
 async fn outcomes(client: &SendRequest<Bytes>, calls: usize, data: &Bytes) -> Vec<String> {
     let mut responses = Vec::new();
     for _ in 0..calls {
@@ -34,7 +34,7 @@ async fn nine_hundred_calls_at_once_are_answered() {
     }
 }
 
-/// More data than the windows hold: they are opened again, whether a message is read or refused.
+/// More data than the windows hold: they are reopened whether a message is read or refused.
 #[tokio::test(start_paused = true)]
 async fn windows_are_given_back() {
     for twin in [Twin::Ours, Twin::Tonic] {
@@ -69,7 +69,7 @@ async fn a_call_that_is_reset_leaves_the_others_alone() {
     }
 }
 
-/// A decision that panics ends neither the connection nor the calls beside it, though one task polls them all.
+/// A decision that panics ends neither the connection nor its other calls, though one task polls them all.
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_one_call_and_is_counted() {
     let metrics = Metrics::new(800_000).expect("different names");

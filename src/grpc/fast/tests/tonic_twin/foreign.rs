@@ -1,4 +1,4 @@
-//! Requests that are no calls of gRPC, and those that a browser sends for a web page.
+//! Requests that are not gRPC calls, and those that a browser sends for a web page.
 
 use http::Method;
 

@@ -1,6 +1,5 @@
-//! The same callers, once served by this server and once by tonic's own: what they see is equal, but for the
-//! differences that the tables list with their reasons. The texts of refusals are not compared: each server has its
-//! own.
+//! Compares this server with tonic's own: the same callers see the same answers, except for the differences that the
+//! tables list with their reasons. Messages of refusals are not compared: each server has its own.
 
 mod calls;
 mod crowds;
@@ -19,11 +18,11 @@ use crate::grpc::tonic_server::{self, MAX_READ_HEADER_BYTES};
 
 const PIPE_BYTES: usize = 1 << 20;
 const WINDOW_BYTES: u32 = 1 << 20;
-/// More calls at once than any caller makes.
+/// More calls at a time than any caller makes.
 const MAX_OPEN_CALLS: usize = 2_000;
-/// The middle of a second.
+/// Mid-second.
 const NOW_US: u64 = 1_000_500_000;
-/// Longer than each time limit of a call.
+/// Longer than every time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the store does with a decision.
@@ -65,7 +64,7 @@ impl Twin {
         self.connect_bounded(deciding, MAX_OPEN_CALLS)
     }
 
-    /// `max_open` is the bound of open calls in our server.
+    /// `max_open`: bound on open calls in the fast server.
     fn connect_bounded(self, deciding: Deciding, max_open: usize) -> DuplexStream {
         let metrics = Metrics::new(800_000).expect("different names");
         let handler = twin_handler(deciding, &metrics);
@@ -90,10 +89,10 @@ impl Twin {
     }
 }
 
-/// A client that knows HTTP/2, with this window for each answer.
+/// An HTTP/2 client, with this window for each answer.
 async fn client_of(pipe: DuplexStream, window: u32) -> SendRequest<Bytes> {
     let mut builder = h2::client::Builder::new();
-    // The window of the connection bounds how many small answers h2's client holds unread.
+    // The connection window bounds how many small answers h2's client holds unread.
     builder.initial_window_size(window).initial_connection_window_size(WINDOW_BYTES);
     let builder = builder.initial_max_send_streams(MAX_OPEN_CALLS);
     let (client, connection) = builder.handshake(pipe).await.expect("HTTP/2");
@@ -101,13 +100,13 @@ async fn client_of(pipe: DuplexStream, window: u32) -> SendRequest<Bytes> {
     client
 }
 
-/// A request that is charged by a limit of its own, so the store is asked.
+/// A request with a limit of its own, so that the store is called.
 fn charged_request() -> Bytes {
     framed(0, b"\x0a\x01d\x12\x0e\x0a\x06\x0a\x01k\x12\x01v\x12\x04\x08\x05\x10\x01")
 }
 
-/// What a caller sees of an answer: the status of HTTP and the content type; then the message and the status of gRPC;
-/// then an early end.
+/// What a caller sees of an answer: HTTP status and content type; then the message and the gRPC status; then an early
+/// end.
 async fn outcome(response: h2::client::ResponseFuture) -> String {
     let seen = async {
         let (head, mut body) = match response.await {
@@ -146,10 +145,10 @@ async fn outcome(response: h2::client::ResponseFuture) -> String {
     tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| "nothing".to_owned())
 }
 
-/// What callers see of both servers: the same, or what is listed with a reason.
+/// What callers see of both servers: the same, or a difference with its reason.
 struct Seen {
     ours: &'static str,
-    /// What tonic's server does instead, and why ours does not.
+    /// What tonic's server does instead, and why the fast one does not.
     of_tonic: Option<(&'static str, &'static str)>,
 }
 
@@ -162,7 +161,7 @@ const fn differs(ours: &'static str, tonic: &'static str, reason: &'static str) 
 }
 
 impl Seen {
-    /// Compares what a caller saw with the table. Returns what the caller saw, or `None` if both are equal.
+    /// Compares what a caller saw with the table. Returns it, or `None` if both are equal.
     fn mismatch(&self, name: &str, ours: &str, tonic: &str) -> Option<String> {
         let (expected, reason) = self.of_tonic.unwrap_or((self.ours, "the same"));
         assert!(self.of_tonic.is_none() || expected != self.ours, "{name}: no difference");

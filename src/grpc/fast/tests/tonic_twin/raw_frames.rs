@@ -21,16 +21,16 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A header whose name and value are spelt out.
+/// A header with literal name and value.
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
     assert!(name.len() < 127 && value.len() < 127);
     [vec![0], text(name), text(value)].concat()
 }
 
-/// The header block of a decision call; `authority` and `more` may be absent.
+/// Header block of a decision call; `authority` and `more` can be absent.
 fn block(authority: Option<&str>, more: &[(&str, &str)]) -> Vec<u8> {
-    // The static table of HPACK: `:method POST`, `:scheme http`.
+    // HPACK's static table: `:method POST`, `:scheme http`.
     let mut block = b"\x83\x86".to_vec();
     block.extend(literal(":path", PATH));
     block.extend(authority.map(|authority| literal(":authority", authority)).unwrap_or_default());
@@ -182,7 +182,7 @@ fn reason(payload: &[u8]) -> String {
     format!("{:?}", Reason::from(code))
 }
 
-/// What the server sends, without the frames that manage settings and windows.
+/// What the server sends, without settings and window frames.
 fn description(mut bytes: &[u8]) -> Vec<String> {
     let mut seen = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
@@ -203,10 +203,10 @@ fn description(mut bytes: &[u8]) -> Vec<String> {
     seen
 }
 
-/// All that the server sends before the first PING of its own.
+/// Everything that the server sends before its own first PING.
 async fn play(twin: Twin, sent: &[u8]) -> String {
     let mut pipe = twin.connect(Deciding::Answers);
-    // The server may close the connection before it has read all.
+    // The server may close the connection before it has read everything.
     let _ = pipe.write_all(sent).await;
     let mut received = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(5), pipe.read_to_end(&mut received)).await;

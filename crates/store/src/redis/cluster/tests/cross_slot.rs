@@ -107,7 +107,7 @@ async fn a_request_whose_task_panics_fails_although_the_store_is_open() {
     case.hit(LOW).await.expect("other requests are answered");
 }
 
-/// The result of a request to which `b.test` never answers, and the calls before and after the end of the request.
+/// Returns the result of a request that `b.test` never answers, and the calls before and after the request ends.
 async fn decide_half(
     charges: &Charges,
     end: impl FnOnce(PartialOutcomes),

@@ -31,16 +31,16 @@ fn halves() -> Slots {
     vec![(0, SLOTS / 2 - 1, "a.test"), (SLOTS / 2, SLOTS - 1, "b.test")]
 }
 
-/// How a node answers a script call: `None` grants all charges.
+/// A node's answer to a script call; `None` grants all charges.
 type Answering = dyn Fn(&ReceivedCall) -> Option<Reply> + Send + Sync;
 
-/// What stands before the first request of a call: the server's time (-1.0, which ends in one replaced character), the
-/// time for which counters are kept, two facts about the call, and the number of equal requests.
+/// What comes before the first request of a call: the server's time (-1.0, which ends in one replaced character), how
+/// long counters are kept, two facts about the call, and the number of equal requests.
 const HEADER_CHARS: usize = 7 + 8 + 2 + 2;
 
-/// A script call as a node sees it.
+/// A script call as received by a node.
 struct ReceivedCall {
-    /// The node that got the call.
+    /// The node that received the call.
     host: &'static str,
     words: Vec<String>,
 }
@@ -59,20 +59,18 @@ impl ReceivedCall {
         self.words[2].parse().expect("a number of keys")
     }
 
-    /// A reply in which every charge is a fixed window of index 0 with this number of units.
+    /// A reply that makes every charge a fixed window of index 0 with this many units.
     fn counts(&self, units: i64) -> Reply {
         let windows = (0..self.key_count()).flat_map(|_| [Reply::Int(0), Reply::Int(units)]);
         Reply::Array(std::iter::once(Reply::Int(1)).chain(windows).collect())
     }
 
-    /// A reply in which no charge fits.
     fn denied(&self) -> Reply {
         let windows = (0..self.key_count()).flat_map(|_| [Reply::Int(-1), Reply::Int(5)]);
         Reply::Array(std::iter::once(Reply::Int(1)).chain(windows).collect())
     }
 }
 
-/// The nodes and a store of them.
 struct TestCluster {
     slots: Arc<Mutex<Slots>>,
     nodes: [FakeServer; 2],
@@ -122,7 +120,7 @@ fn case(answering: impl Fn(&ReceivedCall) -> Option<Reply> + Send + Sync + 'stat
     TestCluster { slots, nodes, store, lost_undos }
 }
 
-/// The keys are unique, also within a slot.
+/// Keys are unique, also within a slot.
 fn charges(all: &[(u16, Cost)]) -> Charges {
     let mut charges = Charges::default();
     for (index, &(slot, cost)) in all.iter().enumerate() {
@@ -143,17 +141,17 @@ impl TestCluster {
         self.store.decide(charges).await
     }
 
-    /// One unit on a counter of this slot.
+    /// Takes one unit from a counter of this slot.
     async fn hit(&self, slot: u16) -> Result<Outcomes, StoreError> {
         self.decide(&charges(&[(slot, Cost::take(1))])).await
     }
 
-    /// How many script calls each node got.
+    /// Script calls per node.
     fn calls(&self) -> [usize; 2] {
         self.nodes.each_ref().map(|node| node.commands("EVALSHA").len())
     }
 
-    /// How many times the slot map was loaded.
+    /// Number of times that the slot map was loaded.
     fn refreshes(&self) -> usize {
         self.nodes.iter().map(|node| node.commands("CLUSTER").len()).sum()
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The error of the other node for a slot, `MOVED 100 b.test:7000`.
+/// The other node's error for a slot, `MOVED 100 b.test:7000`.
 fn redirect(code: &'static str, call: &ReceivedCall) -> Reply {
     Reply::Error(match (code, call.host) {
         ("MOVED", "a.test") => "MOVED 100 b.test:7000",
@@ -53,7 +53,7 @@ async fn a_request_is_sent_five_times_at_most_when_the_nodes_disagree() {
 
 #[tokio::test(start_paused = true)]
 async fn after_tryagain_the_keys_of_a_request_are_decided_one_by_one() {
-    // The migration has moved some of the keys: a call with several keys fails, a call with one key is served.
+    // The migration has moved some of the keys: a call with several keys fails, a call with one key succeeds.
     let case = case(|call| {
         (call.key_count() > 1)
             .then_some(Reply::Error("TRYAGAIN Multiple keys request during rehashing of slot"))

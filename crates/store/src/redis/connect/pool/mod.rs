@@ -1,5 +1,5 @@
-//! A bounded pool of connections: a broken connection is replaced, and while Redis cannot be reached, callers get the
-//! error at once. Knows nothing of what is sent.
+//! A bounded pool of connections. It replaces a broken connection, and while Redis is unreachable callers get the error
+//! immediately.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use super::sentinel::PrimaryEpoch;
 use crate::redis::error::{CommandError, store_error};
 use crate::redis::script;
 
-/// The least time of opening a connection, `SCRIPT LOAD` included.
+/// Minimum time for opening a connection, including `SCRIPT LOAD`.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Round trips of `SCRIPT LOAD`: the scripts are longer than the data that TCP sends at first.
+/// Round trips of `SCRIPT LOAD`: the scripts exceed TCP's initial window.
 const LOAD_ROUND_TRIPS: u32 = 3;
 
-/// The pause between a failed attempt to connect and the next one, plus or minus a half so that workers do not connect
-/// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
+/// Pause between a failed attempt to connect and the next one, plus or minus half so that workers do not connect in
+/// step. During the pause callers get the error immediately; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that ends within this time, before it was used, is short-lived. If its replacement is short-lived too,
-/// that counts as a failed attempt to connect: the server, or a proxy before it, accepts connections only to close
-/// them.
+/// A connection that ends within this time, before it was used, is short-lived. If its replacement is short-lived as
+/// well, that counts as a failed attempt to connect: the server, or a proxy before it, accepts connections only to
+/// close them.
 const SHORT_LIFE: Duration = RETRY_PAUSE;
 
-/// A connection that is opened within this time after a short-lived one has ended is its replacement.
+/// A connection opened within this time after a short-lived one ended is its replacement.
 const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 
-/// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
+/// A connection idle for this long is PINGed before use (for example after the process was suspended).
 const CHECK_AFTER_IDLE: Duration = Duration::from_secs(2);
 
 pub(crate) type ConnectionPool = Pool<Connector>;
@@ -46,26 +46,23 @@ pub(crate) type ConnectionPool = Pool<Connector>;
 /// later attempt.
 type ConnectResult = Result<Connection, ConnectFailure>;
 
-/// Why there is no connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectFailure {
     pub(crate) cause: StoreError,
-    /// The time of the next attempt.
     retry_at: Instant,
 }
 
-/// Opens the connections of a pool.
 #[derive(Debug)]
 pub(crate) struct Connector {
     target: Target,
-    /// How many connections were opened. A new connection may reach a server that was restarted.
+    /// Connections opened. A new one can reach a restarted server.
     opened: Arc<AtomicU64>,
     last_failure: Mutex<Option<ConnectFailure>>,
     /// When the first short-lived connection since the last failure was noticed.
     short_lived_at: Mutex<Option<Instant>>,
 }
 
-/// A connection that knows whether it can still be used.
+/// A pooled connection that tracks whether it is still usable.
 #[derive(Debug)]
 pub(crate) struct Connection {
     raw: RawConnection,
@@ -74,13 +71,13 @@ pub(crate) struct Connection {
     is_broken: bool,
     opened: Instant,
     last_used: Instant,
-    /// Whether it ended within [`SHORT_LIFE`], before it was used.
+    /// `true` if it ended within [`SHORT_LIFE`], before it was used.
     is_short_lived: bool,
-    /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
+    /// Error of a server that answers but cannot decide: a replica, or a server that is still loading.
     cannot_decide: Option<StoreError>,
 }
 
-/// At most `size` connections; none is opened yet. `opened` counts the connections that are opened.
+/// Returns a pool of at most `size` connections; none is opened yet. `opened` counts opened connections.
 pub(crate) fn connection_pool(target: Target, size: u32, opened: Arc<AtomicU64>) -> ConnectionPool {
     let timeout = checkout_timeout(&target);
     let connector =
@@ -94,12 +91,12 @@ pub(crate) fn connection_pool(target: Target, size: u32, opened: Arc<AtomicU64>)
         .build_unchecked(connector)
 }
 
-/// How long opening a connection may take: after [`Target::connect`] come PING and `SCRIPT LOAD`.
+/// Time limit for opening a connection: after [`Target::connect`] come PING and `SCRIPT LOAD`.
 fn connect_timeout(target: &Target) -> Duration {
     target.connect_time(CONNECT_TIMEOUT, 1 + LOAD_ROUND_TRIPS)
 }
 
-/// How long to wait for a connection: two attempts to connect.
+/// Time limit for getting a connection: two attempts to connect.
 pub(crate) fn checkout_timeout(target: &Target) -> Duration {
     2 * connect_timeout(target)
 }
@@ -128,7 +125,7 @@ impl ManageConnection for Connector {
     fn has_broken(&self, pooled: &mut ConnectResult) -> bool {
         let Ok(connection) = pooled else { return true };
         if let Some(failure) = connection.cannot_decide.take() {
-            // A new connection may reach another server (DNS, sentinels), but only after the same pause.
+            // A new connection can reach another server (DNS, sentinels), but only after the same pause.
             *self.last_failure.lock() = Some(ConnectFailure::new(failure));
             return true;
         }
@@ -140,8 +137,8 @@ impl ManageConnection for Connector {
 }
 
 impl Connector {
-    /// Records a short-lived connection. One alone may be chance, such as a `CLIENT KILL`. If its replacement is
-    /// short-lived too, the pool must pause: otherwise it would open one connection after another without end.
+    /// Records a short-lived connection. A single one can be chance, such as a `CLIENT KILL`. If its replacement is
+    /// short-lived as well, the pool must pause: otherwise it would open connections without end.
     fn record_short_lived(&self, opened: Instant) {
         let mut short_lived_at = self.short_lived_at.lock();
         let is_replacement =
@@ -161,13 +158,13 @@ impl ConnectFailure {
         Self { cause, retry_at: Instant::now() + RETRY_PAUSE * fastrand::u32(50..=150) / 100 }
     }
 
-    /// Whether the next attempt is due.
+    /// `true` if the next attempt is due.
     fn is_expired(&self) -> bool {
         Instant::now() >= self.retry_at
     }
 }
 
-/// A connection of the pool, or the failure of the last attempt to open one.
+/// Returns a connection of the pool, or the failure of the last attempt to open one.
 ///
 /// # Errors
 /// [`StoreError::Timeout`] if there is neither by `deadline`.
@@ -176,11 +173,11 @@ pub(crate) async fn checkout(
     deadline: Instant,
 ) -> Result<PooledConnection<'_, Connector>, StoreError> {
     loop {
-        // The attempt to connect continues even when this wait ends.
+        // The attempt to connect continues after this wait.
         let Ok(Ok(pooled)) = timeout_at(deadline, pool.get()).await else {
             return Err(StoreError::Timeout);
         };
-        // Skips failures of earlier attempts, which no longer count.
+        // Skips expired failures.
         if !pooled.as_ref().is_err_and(ConnectFailure::is_expired) {
             return Ok(pooled);
         }
@@ -191,8 +188,8 @@ impl Connection {
     /// Connects and loads the scripts.
     pub(crate) async fn open(target: &Target) -> Result<Self, StoreError> {
         let (mut raw, epoch) = target.connect().await?;
-        // A server that wants a password closes the connection on a large command such as SCRIPT LOAD, and its NOAUTH
-        // error is lost. A PING comes first, to see the error.
+        // A server that requires a password closes the connection on a large command such as SCRIPT LOAD, and its
+        // NOAUTH error is lost. A PING first reveals the error.
         let _: String = raw.query(&redis::cmd("PING")).await?;
         let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
         let () = raw.timeouts.wait(LOAD_ROUND_TRIPS, load).await?;
@@ -208,20 +205,20 @@ impl Connection {
         })
     }
 
-    /// Whether the connection can be used. After a long idle time the server has to answer a PING within `limit`.
+    /// `true` if the connection is usable. After a long idle time the server has to answer a PING within `limit`.
     pub(crate) async fn is_alive(&mut self, limit: Duration) -> bool {
         self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// PINGs the server. If no answer comes in the time that a new connection has for a round trip, the connection is
-    /// marked as broken. This says little about the server: the attempt to open another connection shows more.
+    /// PINGs the server. Without an answer within the round-trip time of a new connection, marks the connection as
+    /// broken. That says little about the server: the attempt to open another connection says more.
     pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
             self.ping(self.raw.timeouts.step(1)).await;
         }
     }
 
-    /// Whether the connection is open and leads to the primary.
+    /// `true` if the connection is open and leads to the primary.
     fn is_usable(&mut self) -> bool {
         let is_open = self.raw.is_open();
         self.is_short_lived = !is_open && self.is_unused() && self.opened.elapsed() < SHORT_LIFE;
@@ -230,7 +227,7 @@ impl Connection {
         is_usable
     }
 
-    /// Whether no command was answered since the connection was opened.
+    /// `true` if no command was answered on the connection.
     fn is_unused(&self) -> bool {
         self.last_used == self.opened
     }
@@ -241,7 +238,7 @@ impl Connection {
         answer.is_ok() || !self.is_broken
     }
 
-    /// The connection must not be used again.
+    /// Keeps the connection from being used again.
     pub(crate) fn mark_broken(&mut self) {
         self.is_broken = true;
     }
@@ -266,7 +263,7 @@ impl Connection {
         self.check_reply(replies)
     }
 
-    /// Like [`Connection::query_pipeline`], with a result for each command.
+    /// Like [`Connection::query_pipeline`], with one result per command.
     pub(crate) async fn query_each<T: FromRedisValue>(
         &mut self,
         commands: &Pipeline,
@@ -290,9 +287,9 @@ impl Connection {
         }
     }
 
-    /// Notes what an error says about the connection and its server.
+    /// Records what an error implies for the connection and its server.
     fn check_error(&mut self, error: RedisError) -> CommandError {
-        // After a reply of an unexpected type, replies may no longer match their commands.
+        // After a reply of an unexpected type, replies may be out of step with their commands.
         let is_mismatch = error.kind() == ErrorKind::UnexpectedReturnType;
         self.is_broken |= error.is_io_error() || error.is_unrecoverable_error() || is_mismatch;
         let cannot_decide = matches!(

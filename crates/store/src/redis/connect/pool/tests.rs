@@ -14,7 +14,7 @@ fn pool(size: u32) -> ConnectionPool {
     pool_with(RedisOptions::default().timeout, size)
 }
 
-/// A pool for decisions with this timeout.
+/// A pool with this decision timeout.
 fn pool_with(timeout: Duration, size: u32) -> ConnectionPool {
     let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
     let target = Target::new(&RedisOptions { urls, timeout, ..RedisOptions::default() });
@@ -47,10 +47,10 @@ async fn a_failed_attempt_is_repeated_once_after_a_pause() {
     let pool = pool(1);
     assert!(matches!(echo(&pool).await, Err(StoreError::Unreachable(_))));
     server.set_refuses(false);
-    // A timer may be late by a millisecond.
+    // A timer can be late by a millisecond.
     tokio::time::sleep(RETRY_PAUSE / 2 - 2 * MS).await;
     assert!(matches!(echo(&pool).await, Err(StoreError::Unreachable(_))), "within the pause");
-    // After the longest pause, which is one and a half times as long.
+    // After the longest pause, one and a half times as long.
     tokio::time::sleep(RETRY_PAUSE + 2 * MS).await;
     echo(&pool).await.expect("a reply");
     assert_eq!(server.connections(), 1);

@@ -34,8 +34,8 @@ async fn requests_of_tasks_that_are_ready_together_share_a_call() {
     assert_eq!(sizes(&server), [1, 40]);
 }
 
-/// Adds one request each time before the batcher runs, until the batcher sends a call. Returns the number of requests
-/// in that call.
+/// Adds one request each time before the batcher runs, until it sends a call. Returns the number of requests in that
+/// call.
 async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn() -> EncodedRequest) -> usize {
     let (mut asked, mut requests, calls) = (FuturesUnordered::new(), 0, sizes.all().len());
     while sizes.all().len() == calls {
@@ -54,7 +54,7 @@ async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn()
     sent
 }
 
-/// The number of requests in each call.
+/// Requests per call.
 #[derive(Clone, Debug, Default)]
 struct Sizes(Arc<Mutex<Vec<usize>>>);
 
@@ -80,13 +80,13 @@ async fn a_stream_of_requests_without_end_does_not_delay_a_call() {
     assert!((64..128).contains(&size), "{size} requests");
 }
 
-/// A server that takes this time for a call whose requests all have one counter. The reply is for the number of
-/// requests that were sent last.
+/// A server that takes this long for a call whose requests all use one counter. The reply is for the number of requests
+/// sent last.
 fn deciding_hot_counter(sizes: &Sizes, after: Duration) -> FakeServer {
     let sizes = sizes.clone();
     deciding(move |call| {
         let reply = match sizes.all().last() {
-            // All requests of a call for one counter are a run: their number, the window, its first use.
+            // All requests of a call for one counter form a run: their number, the window, its first use.
             Some(&requests) if requests > 1 && call[2] == "1" => {
                 Reply::Array([1, requests as i64, 0, 1].map(Reply::Int).into())
             }

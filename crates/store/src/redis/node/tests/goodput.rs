@@ -1,5 +1,4 @@
-//! Goodput: how many requests a server with one thread, like Redis, decides in time when it gets more than it can
-//! decide.
+//! Goodput: how many requests a single-threaded server like Redis decides in time when it gets more than it can decide.
 
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -8,26 +7,25 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_millis(1_500);
 const BATCH: usize = 16;
-/// The time that a call takes the server in addition to its requests.
+/// Server time per call, in addition to its requests.
 const CALL: Duration = Duration::from_millis(20);
 
-/// The time that a request takes the server, and the least goodput under overload, in percent of the best goodput. A
-/// full batch takes a twentieth, a seventh or a third of the timeout, and with two connections it waits for another
-/// batch.
+/// Server time per request, and the minimum goodput under overload, in percent of the best goodput. A full batch takes
+/// a twentieth, a seventh or a third of the timeout, and with two connections it waits for another batch.
 const REQUESTS: [(Duration, usize); 3] =
     [(Duration::from_millis(4), 90), (Duration::from_millis(12), 90), (Duration::from_millis(30), 85)];
 
-/// The load, in tenths of the server's throughput.
+/// Load, in tenths of the server's throughput.
 const TENTHS: [usize; 5] = [5, 10, 20, 30, 40];
-/// The load lasts for this many timeouts.
+/// Duration of the load, in timeouts.
 const TIMEOUTS: usize = 8;
-/// A burst begins when all requests of the burst before it are decided or refused.
+/// A burst starts once all requests of the one before are decided or refused.
 const BURSTS_EVERY: Duration = Duration::from_millis(2_000);
 
 #[derive(Clone, Copy, Debug)]
 enum Pattern {
     Steady,
-    /// The requests of one timeout arrive all at once.
+    /// All requests of one timeout arrive together.
     Bursts,
 }
 
@@ -35,13 +33,13 @@ fn full_batch(request: Duration) -> Duration {
     CALL + request * u32::try_from(BATCH).expect("few")
 }
 
-/// How many requests are decided within one timeout.
+/// Requests decided within one timeout.
 fn capacity(request: Duration) -> usize {
     usize::try_from(TIMEOUT.as_millis()).expect("short") * BATCH
         / usize::try_from(full_batch(request).as_millis()).expect("short")
 }
 
-/// A server that executes one call after another, on whatever connection they arrive.
+/// A server that executes one call after another, whatever their connections.
 fn single_threaded(request: Duration) -> FakeServer {
     let free_at = Mutex::new(Instant::now());
     deciding(move |call| {
@@ -53,7 +51,7 @@ fn single_threaded(request: Duration) -> FakeServer {
     })
 }
 
-/// The number of requests that are decided in time, in percent of the number that the server could decide.
+/// Requests decided in time, in percent of what the server could decide.
 async fn percent_decided(request: Duration, pattern: Pattern, tenths: usize) -> usize {
     let _server = single_threaded(request);
     let options = RedisOptions { timeout: TIMEOUT, max_batch: BATCH, connections: 2, ..options() };

@@ -1,15 +1,15 @@
-//! A server that hangs under load, for a moment or for good: when the breaker opens.
+//! A server that hangs under load, briefly or for good: when does the breaker open?
 
 use tokio::task::JoinSet;
 
 use super::*;
 
 const CONNECTIONS: [u32; 5] = [1, 2, 4, 8, 16];
-/// How long a server hangs in a stall: just longer than the timeout, 15 ms.
+/// Duration of a stall: just longer than the timeout of 15 ms.
 const STALL: Duration = Duration::from_millis(22);
 
-/// Sends 3,000 requests a second to a node. Then its server hangs for this time. Returns how many requests fail, and
-/// how long after the server began to hang the breaker opens.
+/// Sends 3,000 requests a second to a node whose server then hangs for this long. Returns how many requests fail, and
+/// how long after the hang began the breaker opens.
 async fn hang(connections: u32, time: Duration) -> (usize, Option<Duration>) {
     let begins = Instant::now() + 100 * MS;
     let _server = server(move |command| {

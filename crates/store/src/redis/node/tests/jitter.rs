@@ -1,29 +1,29 @@
-//! A server whose calls take different times, at a load of a few percent of its throughput. Every request is sent, so
-//! only requests fail whose answers are late.
+//! A server whose calls vary in duration, at a few percent of its throughput. Every request is sent, so a request fails
+//! only if its answer is late.
 //!
-//! All times are a hundred times those of a real Redis, because the clock of the tests counts whole milliseconds.
+//! All times are a hundred times those of a real Redis, because the test clock counts whole milliseconds.
 
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::*;
 
-/// A second of a real Redis, in milliseconds of the tests.
+/// A second of a real Redis, in test milliseconds.
 const SECOND_MS: u64 = 100_000;
 const TIMEOUT: Duration = Duration::from_millis(1_500);
-/// With this timeout every request is decided, and its wait says whether it would be late.
+/// With this timeout every request is decided, and its wait shows whether it would be late.
 const PATIENT: Duration = Duration::from_secs(10_000);
 const REQUESTS: u64 = 3_000;
 
-/// How long the calls of a server take, in milliseconds of the tests.
+/// Call durations, in test milliseconds.
 #[derive(Clone, Copy, Debug)]
 enum Calls {
     Between(u64, u64),
-    /// The same, but one call in ten takes the third time.
+    /// The same, but one call in ten takes the third duration.
     OneInTen(u64, u64, u64),
 }
 
-/// The kind of the requests, and their number in a second of a real Redis.
+/// Kinds of calls, and requests per second of a real Redis.
 const LOADS: [(Calls, u64); 6] = [
     (Calls::Between(200, 900), 1_500),
     (Calls::Between(0, 900), 1_500),
@@ -34,7 +34,7 @@ const LOADS: [(Calls, u64); 6] = [
 ];
 
 impl Calls {
-    /// The number of requests that two connections decide in a second of a real Redis, with calls of 128 requests.
+    /// Requests that two connections decide per second of a real Redis, with calls of 128 requests.
     fn capacity(self) -> u64 {
         let mean = match self {
             Self::Between(least, most) => (least + most) / 2,
@@ -60,10 +60,10 @@ impl Calls {
 #[derive(Clone, Copy, Debug)]
 struct Load {
     connections: u32,
-    /// Requests in a second of a real Redis.
+    /// Per second of a real Redis.
     per_second: u64,
     requests: u64,
-    /// A burst of this many requests, ten timeouts before the first request that is counted.
+    /// Size of a burst, ten timeouts before the first counted request.
     burst: usize,
 }
 
@@ -96,7 +96,7 @@ impl Load {
         counted.join_all().await
     }
 
-    /// How many requests fail, and how many would be late if no request had a deadline.
+    /// Returns how many requests fail, and how many would be late if no request had a deadline.
     async fn failed_and_late(self, server: impl Fn() -> FakeServer) -> (usize, usize) {
         let run = async |timeout| {
             let _server = server();
@@ -135,7 +135,7 @@ async fn at_a_light_load_after_a_burst_only_requests_fail_whose_answers_are_late
     }
 }
 
-/// A server that answers within a fifth of a millisecond of a real Redis, but stalls once for 22 ms.
+/// A server that answers within a fifth of a real Redis millisecond, but stalls once for 22 ms.
 fn stalling() -> FakeServer {
     let started = Instant::now();
     deciding(move |call| {

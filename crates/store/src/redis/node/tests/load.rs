@@ -9,18 +9,18 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::redis::script;
 
-/// The time that a call takes. The server then decides 128 requests a millisecond: 1,920 within a deadline.
+/// Duration of a call. The server then decides 128 requests a millisecond: 1,920 within a deadline.
 const CALL: Duration = MS;
 
-/// The sizes of the bursts. An idle server decides all requests of each burst in time.
+/// Sizes of the bursts. An idle server decides every burst in time.
 const BURSTS: [usize; 3] = [300, 1_000, 1_700];
 
-/// A server whose calls take this long.
+/// A server with calls of this duration.
 fn calls_take(time: Duration) -> impl Fn(&[String]) -> Option<Reply> + Send + Sync + 'static {
     script_calls(move |call| Reply::After(time, Box::new(Reply::granted(call))))
 }
 
-/// The number of answers with each result.
+/// Answers by result.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     decided: usize,
@@ -57,8 +57,8 @@ impl Case {
         }
     }
 
-    /// Sends the same number of requests in every millisecond, for this many milliseconds. Returns the tally, and how
-    /// long each refused request waited.
+    /// Sends the same number of requests in each of `times` milliseconds. Returns the tally, and how long each refused
+    /// request waited.
     async fn steady(self: &Arc<Self>, per_ms: usize, times: usize) -> (Tally, Vec<Duration>) {
         let mut asked = JoinSet::new();
         for _ in 0..times {
@@ -113,7 +113,7 @@ async fn bursts_after_a_slow_spell_are_decided() {
 #[tokio::test(start_paused = true)]
 async fn a_burst_whose_first_calls_are_slow_is_decided() {
     let calls = AtomicUsize::new(0);
-    // The second and the third call are sent during the burst, when the system is busy.
+    // The second and third call are sent during the burst, when the system is busy.
     let server = deciding(move |call| {
         let is_slow = (1..3).contains(&calls.fetch_add(1, Ordering::Relaxed));
         Reply::After(if is_slow { 9 * MS } else { MS }, Box::new(Reply::granted(call)))
@@ -140,7 +140,7 @@ async fn under_overload_the_server_decides_what_it_can_and_the_surplus_is_refuse
     let _server = server(calls_take(CALL));
     let case = Arc::new(case(&options(), NoopObserver));
     let (tally, mut waits) = case.steady(256, 400).await;
-    // The server decides 128 requests a millisecond, half of those that are sent.
+    // The server decides 128 requests a millisecond, half of those sent.
     assert!(tally.decided >= 400 * 128 * 95 / 100, "{tally:?}");
     assert_eq!(tally.failed, 0);
     waits.sort_unstable();
@@ -160,7 +160,6 @@ async fn a_full_queue_refuses_further_requests() {
     assert_eq!(overloaded, 1, "one in flight, two in the queue: {late:?}");
 }
 
-/// The undo of a hit.
 fn undo_request() -> EncodedRequest {
     let charge = Charge {
         kernel: Kernel::FixedWindow(FixedWindow::new(5, 1_000_000)),
@@ -190,8 +189,7 @@ async fn a_queue_that_is_full_of_requests_has_room_for_undos() {
     assert_eq!(refused, [false, false, true], "two undos more may wait");
 }
 
-/// Sends a request that waits 5 ms for a call of 6 ms, and then has 3 ms left. Returns the answer and the sizes of the
-/// calls.
+/// Sends a request that waits 5 ms for a call of 6 ms, and then has 3 ms left. Returns the answer and the call sizes.
 async fn hurried(max_batch: usize) -> (Result<RequestReply, StoreError>, Vec<usize>) {
     let server = deciding(|call| Reply::After(6 * MS, Box::new(Reply::granted(call))));
     let case = case(&RedisOptions { max_batch, ..options() }, NoopObserver);

@@ -1,4 +1,4 @@
-//! A node before a scripted server, under paused time.
+//! A node in front of a scripted server, under paused time.
 
 mod batches;
 mod goodput;
@@ -67,13 +67,13 @@ impl Case {
         self.node.call(probe_request("test:", None), mode, Instant::now() + within).await
     }
 
-    /// Sends a request for one counter in a batch and with the default timeout.
+    /// Sends a request for one counter in a batch, with the default timeout.
     async fn decide(&self) -> Result<RequestReply, StoreError> {
         Ok(self.call(CallMode::Batched(None), 15 * MS).await?)
     }
 }
 
-/// The number of counters in each script call.
+/// Counters per script call.
 fn sizes(server: &FakeServer) -> Vec<usize> {
     server.commands("EVALSHA").iter().map(|call| call[2].parse().expect("the number of keys")).collect()
 }
@@ -97,7 +97,6 @@ async fn of_several_calls_only_those_with_noscript_are_sent_again() {
     assert_eq!(again, ["1"]);
 }
 
-/// The events that a node reported.
 #[derive(Clone, Debug, Default)]
 struct Events {
     queue_depths: Arc<Mutex<Vec<usize>>>,
@@ -247,7 +246,7 @@ async fn each_slot_has_a_call_of_its_own_and_an_error_of_its_own() {
         CallMode::Single,
         CallMode::Batched(Some(7)),
     ];
-    // The calls are in the order of their slots, slot 3 first. Requests with a call of their own come last.
+    // Calls come in the order of their slots, slot 3 first; requests with their own call come last.
     let seen = Arc::new(Mutex::new(0));
     let server = deciding(move |call| {
         let mut seen = seen.lock();

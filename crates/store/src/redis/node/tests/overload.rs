@@ -1,19 +1,19 @@
-//! A node that gets more requests than its server can decide: how much of the server's work reaches callers in time.
+//! A node with more requests than its server can decide: how much of the server's work reaches callers in time?
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// How long a call of the server takes, and how many requests it decides: 120 within a timeout.
+/// Duration of a call, which decides [`BATCH`] requests: 120 within a timeout.
 const CALL: Duration = Duration::from_millis(10);
 const BATCH: usize = 8;
 const TIMEOUT: Duration = Duration::from_millis(150);
 const DECIDED_WITHIN_A_TIMEOUT: usize = 120;
 
-/// The number of requests of each caller, which are sent one after another.
+/// Requests per caller, sent one after another.
 const TIMES: usize = 20;
 
-/// A server that counts the requests that it decides.
+/// A server that counts the requests it decides.
 fn counting() -> (FakeServer, Arc<AtomicUsize>) {
     let decided = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&decided);
@@ -30,7 +30,7 @@ struct Callers {
     decided: usize,
     refused: usize,
     late: usize,
-    /// The longest wait for a refusal.
+    /// Longest wait for a refusal.
     slowest_refusal: Duration,
 }
 

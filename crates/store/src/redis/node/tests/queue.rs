@@ -1,4 +1,4 @@
-//! The queue of a node: its order, its bound, and the depth that it reports.
+//! The queue of a node: its order, its bound, and the depth it reports.
 
 use std::sync::Arc;
 

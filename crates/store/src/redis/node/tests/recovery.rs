@@ -41,8 +41,8 @@ async fn without_a_connection_requests_fail_at_once_until_the_server_is_back() {
     case.decide().await.expect("an answer");
 }
 
-/// Without requests, an outage opens the breaker within seconds, and one failed attempt to connect does not. The server
-/// gets few attempts to connect.
+/// Without requests, an outage opens the breaker within seconds, but a single failed attempt to connect does not. The
+/// server gets few attempts to connect.
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_notices_an_outage_and_its_end() {
     let server = deciding(Reply::granted);

@@ -1,22 +1,22 @@
-//! Callers take turns: the requests of one caller do not delay those of another.
+//! Callers take turns: one caller's requests do not delay another's.
 
 use engine::algorithm::{FixedWindow, Kernel};
 use engine::{Caller, Charge, Charges, Charging, Cost, FailurePolicy, Role};
 
 use super::*;
 
-/// The time that a call takes, with any number of requests up to 128.
+/// Duration of a call of up to 128 requests.
 const CALL: Duration = MS;
 
-/// The number of requests that one connection can have in flight.
+/// Requests that one connection can have in flight.
 const IN_FLIGHT: usize = 1_000;
 const BUSY: Caller = Caller(1);
 
-/// The number of requests of a quiet caller, and the pause between them.
+/// Requests of a quiet caller; the next constant is the pause between them.
 const QUIET_REQUESTS: usize = 50;
 const QUIET_EVERY: Duration = Duration::from_millis(7);
 
-/// A request for one counter, which no other request uses.
+/// A request for one counter that no other request uses.
 fn request_of(caller: Caller) -> EncodedRequest {
     let mut charges = Charges::default();
     charges.set_caller(caller);
@@ -53,7 +53,7 @@ impl Case {
         longest
     }
 
-    /// Keeps [`IN_FLIGHT`] requests in flight, and never ends. `times` counts the answers of each.
+    /// Keeps [`IN_FLIGHT`] requests in flight forever. `times` counts the answers to each.
     async fn keep_busy(&self, times: &[Mutex<Tally>]) {
         let asks = times.iter().map(async |tally| {
             loop {
@@ -67,7 +67,7 @@ impl Case {
         join_all(asks).await;
     }
 
-    /// The longest wait of a quiet caller beside a busy one, and the answers to the requests of the busy one.
+    /// Returns the longest wait of a quiet caller next to a busy one, and the busy one's answers.
     async fn beside_a_busy_caller(&self, quiet: &[Caller]) -> (Duration, Vec<Tally>) {
         let times: Vec<Mutex<Tally>> = (0..IN_FLIGHT).map(|_| Mutex::default()).collect();
         let longest = tokio::select! {
@@ -79,7 +79,7 @@ impl Case {
     }
 }
 
-/// The number of answers with each result.
+/// Answers by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     decided: usize,

@@ -1,12 +1,6 @@
-//! Finds what the requests of a batch can share. Requests with an equal single charge on one counter are sent once,
-//! with their number, unless a request between them uses the counter in another way. If no key is sent twice, requests
-//! that differ in their keys only are next to each other, so that what is the same in them is sent once. No answer
-//! depends on this: a call is decided at one instant, where the order of requests matters only if they use the same
-//! counter.
-//!
-//! The reply to equal charges has runs: some charges that each add the same to the counter, then some that leave it the
-//! same. lua/batch.lua describes the numbers. They become an answer for each request here, so the reply is as short for
-//! a thousand requests as for two.
+//! Finds what the requests of a batch can share; no answer depends on it. Equal single charges to one counter are sent
+//! once with their number, unless a request between them uses the counter differently. If no key repeats, requests that
+//! differ only in their keys are sent next to each other. lua/batch.lua describes the reply.
 
 #[cfg(test)]
 mod tests;
@@ -20,28 +14,27 @@ use smallvec::SmallVec;
 use super::encoding::{EncodedRequest, RequestReply};
 use super::layout::RepeatRule;
 
-/// The numbers of an answer.
 type AnswerNumbers = SmallVec<[i64; 4]>;
 
 #[derive(Debug)]
 pub(super) struct RequestBundles {
-    /// In the order in which they are sent.
+    /// In the order of sending.
     bundles: Vec<RequestBundle>,
-    /// For each request, the index of its bundle.
+    /// For each request, its bundle's index.
     bundle_of: Vec<usize>,
 }
 
 /// Several requests with an equal charge, or one request of any kind.
 #[derive(Clone, Copy, Debug)]
 struct RequestBundle {
-    /// The index of its first request.
+    /// Index of its first request.
     first: usize,
     size: u16,
 }
 
 impl RequestBundles {
-    /// The bundles of these requests, which are given in the order of arrival, and whether a key is sent more than
-    /// once. `None` if each request is sent alone, in the order of arrival.
+    /// Returns the bundles of these requests, which are in order of arrival, and whether a key is sent more than once.
+    /// `None` if each request is sent alone, in order of arrival.
     pub(super) fn find<'a>(
         requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone,
     ) -> (Option<Self>, bool) {
@@ -59,7 +52,7 @@ impl RequestBundles {
                 bundles.open(index);
             }
         }
-        // Nothing is between two requests.
+        // Two requests are always next to each other.
         if requests.len() > 2 && !counters.keys_repeat && are_mixed(requests.clone()) {
             let requests: Vec<&EncodedRequest> = requests.collect();
             bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).sort(&requests);
@@ -67,12 +60,12 @@ impl RequestBundles {
         (bundles, counters.keys_repeat)
     }
 
-    /// How many bundles are sent.
+    /// Number of bundles sent.
     pub(super) fn count(&self) -> usize {
         self.bundles.len()
     }
 
-    /// The first request of each bundle with the number of its requests, in the order in which they are sent.
+    /// Returns each bundle's first request with the number of its requests, in the order of sending.
     pub(super) fn sent<'a>(
         &self,
         requests: &[&'a EncodedRequest],
@@ -85,7 +78,7 @@ impl RequestBundles {
         Self { bundles, bundle_of: (0..requests).collect() }
     }
 
-    /// Adds the next request, to this bundle.
+    /// Adds the next request to this bundle.
     fn join(&mut self, bundle: usize) {
         self.bundles[bundle].size += 1;
         self.bundle_of.push(bundle);
@@ -97,7 +90,7 @@ impl RequestBundles {
         self.bundles.push(RequestBundle { first: request, size: 1 });
     }
 
-    /// Brings requests with the same bytes, and so those of one kernel, next to each other.
+    /// Moves requests with equal bytes, and so of one kernel, next to each other.
     fn sort(&mut self, requests: &[&EncodedRequest]) {
         let mut order: Vec<usize> = (0..self.bundles.len()).collect();
         order.sort_by_key(|&bundle| {
@@ -114,8 +107,8 @@ impl RequestBundles {
         }
     }
 
-    /// Splits the reply to the bundles into the answers to their requests, in the order of arrival. `numbers` are those
-    /// after the time. `None` if the script cannot have returned them.
+    /// Splits the reply to the bundles into the answers to their requests, in order of arrival. `numbers` are the
+    /// integers after the time. `None` if the script cannot have returned them.
     pub(super) fn split(
         &self,
         requests: &[&EncodedRequest],
@@ -139,31 +132,31 @@ impl RequestBundles {
     }
 }
 
-/// Whether requests with the same bytes may be apart.
+/// `true` if requests with equal bytes may not be next to each other.
 fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest>) -> bool {
     let mut all = requests.map(EncodedRequest::bytes);
     let first = all.next();
     all.any(|bytes| Some(bytes) != first)
 }
 
-/// The counters that the requests so far use.
+/// Counters used by the requests so far.
 struct UsedCounters<'a> {
     by_key: HashTable<UsedCounter<'a>>,
     hasher: DefaultHashBuilder,
-    /// Whether a key is sent more than once.
+    /// `true` if a key is sent more than once.
     keys_repeat: bool,
 }
 
 struct UsedCounter<'a> {
     key: &'a str,
-    /// The bundle that used the counter last, if further requests may join it.
+    /// The bundle that used the counter last, if later requests can join it.
     open: Option<OpenBundle<'a>>,
 }
 
-/// A bundle that requests equal to its first one may join, while no other request uses their counter.
+/// A bundle that requests equal to its first one can join while no other request uses their counter.
 struct OpenBundle<'a> {
     first: &'a EncodedRequest,
-    /// Its index in [`RequestBundles::bundles`].
+    /// Index in [`RequestBundles::bundles`].
     index: usize,
     size: u16,
 }
@@ -174,7 +167,7 @@ impl<'a> UsedCounters<'a> {
         Self { by_key, hasher: DefaultHashBuilder::default(), keys_repeat: false }
     }
 
-    /// Returns the index of the bundle that the request joins. If there is none, the request's own bundle has the index
+    /// Returns the index of the bundle that the request joins. If there is none, the request opens one with the index
     /// `next`.
     fn join_or_open(&mut self, request: &'a EncodedRequest, next: usize) -> Option<usize> {
         let may_repeat = request.repeat_rule().is_some();
@@ -202,14 +195,17 @@ impl<'a> UsedCounters<'a> {
 }
 
 impl OpenBundle<'_> {
-    /// Whether a request with the same key is equal, and there is room for it.
+    /// `true` if a request with the same key is equal, and the bundle is not full.
     fn accepts(&self, request: &EncodedRequest) -> bool {
         self.first.bytes() == request.bytes() && self.size < u16::MAX
     }
 }
 
-/// Adds the answers to `size` requests like this one, the same as if each had been sent alone. Takes them from the
-/// front of the reply, and returns the rest. `None` if the numbers are no such reply.
+/// Adds the answers to `size` requests like this one, as if each had been sent alone. Takes them from the front of the
+/// reply, and returns the rest. `None` if the script cannot have returned these integers.
+///
+/// The reply to equal charges consists of runs: charges that each add the same to the counter, then charges that leave
+/// it unchanged. So it is as short for a thousand requests as for two.
 fn push_answers<'n>(
     answers: &mut Vec<AnswerNumbers>,
     request: &EncodedRequest,
@@ -249,11 +245,11 @@ fn push_answers<'n>(
     Some(rest)
 }
 
-/// What each charge adds to the first two numbers of a counter.
+/// What each charge adds to the first two integers of a counter.
 #[derive(Debug)]
 struct Step {
     added: [i64; 2],
-    /// The second number is a fraction of the first, in parts of this size.
+    /// The second integer is a fraction of the first, in parts of this size.
     denominator: Option<i64>,
 }
 
@@ -270,7 +266,7 @@ impl Step {
         Self { added, denominator }
     }
 
-    /// Saturates: what a server sends may be any number, and is checked where the outcome is made.
+    /// Saturates: a server can send any integer, and the code that builds the outcome checks it.
     fn add_to(&self, counter: &mut [i64]) {
         for (number, added) in counter.iter_mut().zip(self.added) {
             *number = number.saturating_add(added);

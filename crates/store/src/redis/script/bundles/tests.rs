@@ -1,4 +1,4 @@
-//! Which requests are sent together, and the answers that they get.
+//! Which requests are sent together, and the answers they get.
 
 use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
 use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role, StoreError};
@@ -10,7 +10,6 @@ fn window(limit: u64) -> Kernel {
     Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
 }
 
-/// A request with these charges.
 fn request(charges: &[(&str, Kernel, Cost, Charging)]) -> EncodedRequest {
     let mut all = Charges::default();
     for &(key, kernel, cost, charging) in charges {
@@ -29,7 +28,7 @@ fn cost(key: &str, cost: Cost) -> EncodedRequest {
     request(&[(key, window(60), cost, Charging::Prepaid)])
 }
 
-/// The bundles in the order in which they are sent, each with the indices of its requests.
+/// The bundles in the order of sending, each with the indices of its requests.
 fn bundles(requests: &[EncodedRequest]) -> Vec<Vec<usize>> {
     let Some(RequestBundles { bundles, bundle_of }) = BatchPlan::new(requests.iter()).bundles else {
         return (0..requests.len()).map(|index| vec![index]).collect();
@@ -172,7 +171,7 @@ fn the_script_learns_what_a_call_needs_of_logs() {
     }
 }
 
-/// What the command for these requests has of them beside their keys, without the header.
+/// The bytes that the command for these requests contains, without keys and header.
 fn sent_bytes(requests: &[EncodedRequest]) -> Vec<u8> {
     argument(requests)[18..].to_vec()
 }
@@ -187,7 +186,6 @@ fn argument(requests: &[EncodedRequest]) -> Vec<u8> {
     }
 }
 
-/// A request with two charges.
 fn pair(first: &str, second: &str) -> EncodedRequest {
     let charge = |key| (key, window(60), Cost::take(1), Charging::Prepaid);
     request(&[charge(first), charge(second)])

@@ -1,10 +1,8 @@
-//! The scripts: the files in lua/, sent as they are. A call with one charge runs the script of its kernel; batch.lua
-//! decides all other calls. lua/README.md explains kernels, and how their text is copied into batch.lua.
+//! The scripts: the files in lua/, sent unchanged. A call with one charge runs the script of its kernel, any other call
+//! batch.lua.
 //!
-//! Lua in Redis keeps nothing between two calls, so each call pays for what its script defines, used or not. A function
-//! costs a call 2,000 to 4,000 instructions, which is 5 to 10 % of the decision of one charge, because each variable of
-//! the script that the function uses becomes an object of its own. So only sliding logs have functions.
-//! A variable costs 25 instructions, so batch.lua writes most numbers out, with their names in comments.
+//! Lua in Redis keeps nothing between calls, so each call pays for everything that its script defines. lua/README.md
+//! explains the kernels, their copies in batch.lua, and what functions and variables cost.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +13,7 @@ use redis::Pipeline;
 
 use super::layout::{KERNELS, KernelLayout};
 
-/// A script of the service, as servers know it.
+/// A script of the service, as servers load it.
 #[derive(Debug)]
 pub struct Script {
     name: String,
@@ -27,7 +25,7 @@ pub struct Script {
 pub(super) static BATCH: LazyLock<Script> =
     LazyLock::new(|| Script::new("batch".to_owned(), include_str!("../lua/batch.lua")));
 
-/// The script of each kernel in the order of [`KERNELS`]; `None` for a kernel without a counter.
+/// Each kernel's script in the order of [`KERNELS`]; `None` for a kernel without a counter.
 static PLAIN: LazyLock<Vec<Option<Script>>> = LazyLock::new(|| {
     KERNELS.iter().map(|kernel| Some(Script::new(kernel.name.to_ascii_lowercase(), kernel.lua?))).collect()
 });
@@ -38,25 +36,26 @@ impl Script {
         Self { name, text, sha1 }
     }
 
-    /// The name of its file, without `.lua`.
+    /// File name without `.lua`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What servers execute, byte for byte. It begins with a comment that describes `KEYS`, `ARGV` and the reply.
+    /// The source that servers execute, byte for byte. It starts with a comment that describes `KEYS`, `ARGV` and the
+    /// reply.
     #[must_use]
     pub fn text(&self) -> &'static str {
         self.text
     }
 
-    /// The SHA1 of the text as 40 hexadecimal digits, by which `EVALSHA` names the script.
+    /// SHA1 of the source as 40 hexadecimal digits, by which `EVALSHA` refers to the script.
     #[must_use]
     pub fn sha1(&self) -> &str {
         &self.sha1
     }
 
-    /// What it decides: the first sentence of the text.
+    /// Returns what the script decides: the first sentence of its source.
     #[must_use]
     pub fn purpose(&self) -> String {
         let comment =
@@ -70,18 +69,18 @@ pub fn scripts() -> impl Iterator<Item = &'static Script> {
     PLAIN.iter().flatten().chain([&*BATCH])
 }
 
-/// The script that decides one charge of this kernel; `None` if the kernel has no counter.
+/// The script that decides one charge of this kernel; `None` if the kernel does not have a counter.
 pub(super) fn plain(kernel: &KernelLayout) -> Option<&'static Script> {
     PLAIN.get(usize::from(kernel.number).checked_sub(1)?)?.as_ref()
 }
 
-/// The SHA1 of the batch script.
+/// SHA1 of the batch script.
 #[must_use]
 pub fn script_sha1() -> &'static str {
     BATCH.sha1()
 }
 
-/// The commands that load all scripts into a server.
+/// Returns the commands that load all scripts into a server.
 pub(crate) fn load() -> Pipeline {
     let mut commands = Pipeline::new();
     for script in scripts() {

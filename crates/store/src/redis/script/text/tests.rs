@@ -1,6 +1,6 @@
-//! The files in lua/ against each other and against the facts that Rust knows.
+//! Checks the files in lua/ against each other and against the constants in Rust.
 //!
-//! After a change to a block between BEGIN and END, this writes its copies:
+//! After a change to a block between BEGIN and END, update its copies:
 //! `UPDATE_SCRIPTS=1 cargo test -p ratelimitd-store script::text`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,6 @@ use crate::redis::script::layout::{
     ChargeMode, CounterFormat, EQUAL, GRANT, RESET, ROLE_ENFORCE, ROLE_QUOTA, SEVERAL,
 };
 
-/// The file of each script.
 fn files() -> impl Iterator<Item = PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/redis/script/lua");
     scripts().map(move |script| folder.join(format!("{}.lua", script.name())))
@@ -29,7 +28,7 @@ fn code(line: &str) -> &str {
     line.split_once("--").map_or(line, |(code, _comment)| code).trim_end()
 }
 
-/// The lines with code between BEGIN and END of a block, without its indentation.
+/// Lines with code between BEGIN and END of a block, without its indentation.
 fn block(file: &Path, name: &str) -> Vec<String> {
     let text = read(file);
     let begin = format!("-- BEGIN {name}");
@@ -41,7 +40,7 @@ fn block(file: &Path, name: &str) -> Vec<String> {
     lines.map(|line| line[indentation..].to_owned()).collect()
 }
 
-/// The text of a file whose copies are those of their blocks now.
+/// The file with every copy updated from its block.
 fn with_copies(file: &Path) -> String {
     let text = read(file);
     let mut lines = text.lines();
@@ -116,7 +115,7 @@ fn every_file_is_a_script_that_says_what_it_decides() {
     }
 }
 
-/// The numbers that both languages know, by their names in Lua.
+/// Constants shared by both languages, by Lua name.
 fn shared_numbers() -> BTreeMap<&'static str, u64> {
     let numbers = [
         ("UNDO_SEARCH", UNDO_SEARCH as u64),
@@ -136,8 +135,8 @@ fn shared_numbers() -> BTreeMap<&'static str, u64> {
     numbers.into_iter().chain(kernels).collect()
 }
 
-/// The names in capitals and their numbers in a line such as `local PEEK, TAKE = 0, 1`, or
-/// `if kernel == 3 then -- GCRA`.
+/// Constants in capitals with their values, in a line such as `local PEEK, TAKE = 0, 1` or `if kernel == 3 then --
+/// GCRA`.
 fn numbers_in(line: &str) -> Vec<(&str, &str)> {
     let declared = code(line).trim_start().strip_prefix("local ").and_then(|rest| rest.split_once(" = "));
     let compared = line.split_once(" then -- ").map(|(condition, names)| (names, condition));
@@ -165,7 +164,7 @@ fn names_have_the_same_numbers_in_both_languages() {
                 seen.insert(name);
             }
         }
-        // No line compares a kernel without saying which.
+        // Every comparison of a kernel id names the kernel.
         let unnamed = |line: &&str| line.contains("kernel ==") && numbers_in(line).is_empty();
         assert_eq!(script.text().lines().find(unnamed), None, "{}", script.name());
     }
