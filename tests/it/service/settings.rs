@@ -32,18 +32,21 @@ fn the_settings_file_shows_every_setting_with_its_default() {
 fn the_documentation_lists_every_setting() {
     let path = in_project("docs/configuration.md");
     let text = std::fs::read_to_string(path).expect("docs/configuration.md is there");
-    let rows: Vec<(&str, [&str; 2])> = text.lines().filter_map(documented_setting).collect();
+    let rows: Vec<(&str, [&str; 2])> = text.lines().flat_map(documented_settings).collect();
     let documented: BTreeMap<&str, [&str; 2]> = rows.iter().copied().collect();
     assert_eq!(documented.len(), rows.len(), "docs/configuration.md lists a setting twice");
     let catalogue = Settings::catalogue();
     for setting in &catalogue {
-        let row = documented.get(&*setting.key).unwrap_or_else(|| panic!("{} has no row", setting.key));
-        assert_eq!(
-            *row,
-            [setting.expected.as_str(), setting.default],
-            "{} in docs/configuration.md",
-            setting.key
-        );
+        let [default, meaning] =
+            documented.get(&*setting.key).unwrap_or_else(|| panic!("{} has no row", setting.key));
+        assert_eq!(*default, setting.default, "{} in docs/configuration.md", setting.key);
+        for value in values(&setting.expected) {
+            assert!(
+                meaning.contains(&value),
+                "{} in docs/configuration.md does not name {value}",
+                setting.key
+            );
+        }
         // The page gives this rule instead of a column.
         let variable = format!("RATELIMITD__{}", setting.key.to_uppercase().replace('.', "__"));
         assert_eq!(setting.variable, variable);
@@ -51,13 +54,23 @@ fn the_documentation_lists_every_setting() {
     assert_eq!(documented.len(), catalogue.len(), "docs/configuration.md lists settings that do not exist");
 }
 
-/// The key, and the values and default, of a row of a settings table.
-fn documented_setting(line: &str) -> Option<(&str, [&str; 2])> {
+/// The keys of a row of a settings table, each with the default and the meaning. Settings may share a row.
+fn documented_settings(line: &str) -> Vec<(&str, [&str; 2])> {
     let cells: Vec<&str> = line.split('|').map(str::trim).collect();
     match cells[..] {
-        ["", key, values, default, _, ""] if key.starts_with('`') => {
-            Some((key.trim_matches('`'), [values.trim_matches('`'), default.trim_matches('`')]))
+        ["", keys, default, meaning, ""] if keys.starts_with('`') => {
+            let row = [default.trim_matches('`'), meaning];
+            keys.split(", ").map(|key| (key.trim_matches('`'), row)).collect()
         }
-        _ => None,
+        _ => Vec::new(),
     }
+}
+
+/// What the page says of the values that a setting takes: the ends of a range, or each name.
+fn values(expected: &str) -> Vec<String> {
+    if let Some((_, range)) = expected.split_once(" from ") {
+        return vec![range.split([' ', ',']).take(3).collect::<Vec<_>>().join(" ")];
+    }
+    let names = expected.strip_prefix("one of ").filter(|names| !names.contains(" or "));
+    names.into_iter().flat_map(|names| names.split(", ")).map(|name| format!("`{name}`")).collect()
 }
