@@ -54,7 +54,7 @@ impl Acceptor {
                     // It failed, and is counted.
                     Ok(None) => Ok(()),
                     Err(error) => {
-                        tracing::error!(%error, "a TLS handshake ended by a panic");
+                        tracing::error!(%error, "TLS handshake panicked");
                         Ok(())
                     }
                 },
