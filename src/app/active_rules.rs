@@ -53,10 +53,15 @@ impl ChangedLimits {
 
     fn tell(&self) {
         for ChangedLimit { limit, path, before, after, counters } in &self.first {
-            tracing::info!(%limit, rule = %path, %before, %after, "changed limit: its counters {}", counters.text());
+            let counters = counters.text();
+            tracing::info!(%limit, rule = %path, %before, %after, %counters, "limit changed");
         }
         if self.limits > self.first.len() {
-            tracing::info!(limits = self.limits, "changed limits; the first {MAX_CHANGED_LISTED} are listed");
+            tracing::info!(
+                limits = self.limits,
+                logged = MAX_CHANGED_LISTED,
+                "limits changed; only the first are logged"
+            );
         }
     }
 }
@@ -181,10 +186,10 @@ impl ActiveRules {
         let RulesStatus { rules, files, load: LoadStatus { loaded_at_us: now_us, .. }, .. } = *status;
         let domains = status.domains.len();
         self.metrics.families.rules.loaded(metrics::Loaded { rules, files, domains, now_us });
-        tracing::info!(files, domains, rules, "rules in force");
+        tracing::info!(files, domains, rules, "rules loaded");
         status.changed.tell();
         if domains == 0 {
-            tracing::warn!("no rules are in force, so every request is admitted");
+            tracing::warn!("no rules loaded; every request is admitted");
         }
     }
 

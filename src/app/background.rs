@@ -114,8 +114,8 @@ async fn watch_calendars(rulebook: &Rulebook) {
         ticks.tick().await;
         if end_soon(rulebook.rules().calendars_end_us(), SystemClock.now_us()) {
             tracing::warn!(
-                "this process knows the calendars of its rules for less than a year: start it again. Later windows \
-                 are as long as the last known one"
+                "known calendar ends within a year; restart to extend it. Later windows are as long as the \
+                 last known one"
             );
         }
     }
@@ -134,7 +134,7 @@ async fn wait_for_store(
     rulebook: &Rulebook,
 ) -> bool {
     let kept_log = wait_for_probe(redis, readiness, rulebook).await;
-    tracing::info!("Redis answers");
+    tracing::info!("Redis is available");
     let servers = redis.describe_servers().await;
     servers.iter().for_each(log_server);
     stores.update_servers(servers);
@@ -159,14 +159,14 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
         let needs_log = rulebook.rules().has_sliding_log();
         let Err(failure) = redis.probe_backends(needs_log).await else { break needs_log };
         let StoreFailure { backends, error } = &failure;
-        tracing::debug!(%error, groups = backends, "Redis does not decide yet");
+        tracing::debug!(%error, groups = backends, "Redis is not ready yet");
         readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
         let found = not_ready_reason(error.root());
         let reason = found.map(|(reason, _)| reason);
         if reason != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));
             if let Some((reason, problem)) = found {
-                tracing::error!(error = %error.root(), "Redis {problem}: not ready");
+                tracing::error!(error = %error.root(), "{problem}; not ready");
                 match error.root() {
                     StoreError::Tls { reason: detail, .. } => {
                         readiness.set_with_detail(reason, detail.clone())
@@ -225,15 +225,11 @@ async fn watch_servers(redis: &RedisStore, stores: &Stores) {
         }
         let ServerChanges { restarts, wrong_clocks } = stores.update_servers(servers);
         for (address, difference) in wrong_clocks {
-            tracing::warn!(address, difference, "the clock of Redis differs from ours");
+            tracing::warn!(address, difference, "Redis clock differs from the local clock");
         }
         for Restart { address, keys } in restarts {
             let node = (!address.is_empty()).then_some(address);
-            tracing::warn!(
-                node,
-                keys,
-                "Redis is another process than before: counters that it had not saved are lost"
-            );
+            tracing::warn!(node, keys, "Redis restarted or failed over; counters it had not saved are lost");
         }
     }
 }
@@ -254,16 +250,11 @@ fn shown(failure: &StoreFailure) -> String {
 /// Returns why the store cannot decide until an operator acts, and the same in words; `None` for an outage.
 fn not_ready_reason(error: &StoreError) -> Option<(NotReadyReason, &'static str)> {
     match error {
-        StoreError::Forbidden(_) => Some((
-            NotReadyReason::StoreForbidden,
-            "rejects the credentials, permissions or database of this process",
-        )),
-        StoreError::ReadOnly(_) => {
-            Some((NotReadyReason::StoreReadOnly, "is a replica, which accepts no writes"))
+        StoreError::Forbidden(_) => {
+            Some((NotReadyReason::StoreForbidden, "Redis rejects the credentials, permissions or database"))
         }
-        StoreError::Tls { .. } => {
-            Some((NotReadyReason::StoreTls, "and this process do not agree about certificates"))
-        }
+        StoreError::ReadOnly(_) => Some((NotReadyReason::StoreReadOnly, "Redis is a read-only replica")),
+        StoreError::Tls { .. } => Some((NotReadyReason::StoreTls, "TLS verification with Redis failed")),
         _ => None,
     }
 }
@@ -273,7 +264,7 @@ fn log_server(report: &ServerReport) {
     let description = match &report.description {
         Ok(description) => description,
         Err(error) => {
-            tracing::warn!(%error, address, "the Redis server did not describe itself");
+            tracing::warn!(%error, address, "cannot read Redis INFO; version, eviction and clock unknown");
             return;
         }
     };
@@ -285,7 +276,7 @@ fn log_server(report: &ServerReport) {
         "Redis server"
     );
     for concern in &description.concerns {
-        tracing::warn!(address, "Redis: {concern}");
+        tracing::warn!(address, %concern, "Redis setup needs attention");
     }
 }
 

@@ -32,14 +32,14 @@ pub(super) fn raise_open_files() -> usize {
     let mut raised = before;
     raised.current = before.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the soft limit of open files cannot be raised to the hard limit");
+        tracing::warn!(%error, "cannot raise the soft limit of open files to the hard limit");
     }
     let now = getrlimit(Resource::Nofile);
     // `None` means unlimited.
     let number =
         |limit: Option<u64>| limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let limit = number(now.current);
-    tracing::info!(limit, soft = number(before.current), hard = number(before.maximum), "open files");
+    tracing::info!(limit, soft = number(before.current), hard = number(before.maximum), "open file limit");
     limit
 }
 

@@ -121,9 +121,8 @@ impl TlsPort {
             .map_err(|error| TlsStartError::File { setting: setting_of(port, &error), cause: error.cause })?;
         if settings.client_ca_file.is_none() && !settings.client_names.is_empty() {
             tracing::warn!(
-                "server.{0}.tls.client_san has no effect: server.{0}.tls.client_ca_file is not set, so no client \
-                 certificate is asked for",
-                port.name()
+                port = port.name(),
+                "tls.client_san has no effect; set tls.client_ca_file to require client certificates"
             );
         }
         let now_us = SystemClock.now_us();
@@ -162,7 +161,8 @@ impl TlsPort {
                 let error = format!("{}: {error}", setting_of(port, &error));
                 tracing::error!(
                     port = port.name(),
-                    "the changed certificates cannot be used, the old ones stay in force: {error}"
+                    %error,
+                    "cannot load changed certificates; keeping current certificates"
                 );
                 self.meter.reload_failed();
                 status.load.record_failed(error, now_us);
@@ -200,10 +200,10 @@ fn report_loaded(meter: &TlsMeter, loaded: &LoadedTls, now_us: u64) {
         names = certificate.names(),
         expires = date(certificate.not_after_s),
         client_certificates = if client_ca_s.is_some() { "required" } else { "not asked for" },
-        "TLS certificate in force"
+        "TLS certificate loaded"
     );
     if !certificate.is_valid_at(now_us / 1_000_000) {
-        tracing::warn!(port, "the TLS certificate is not valid now: clients refuse it");
+        tracing::warn!(port, "TLS certificate expired or not valid yet; clients reject it");
     }
 }
 

@@ -54,10 +54,11 @@ impl CheckMapWatcher {
             Change::Loaded(Ok(changed)) => {
                 warn_of(&changed, &rulebook);
                 map.store(Arc::new(changed));
-                tracing::info!(file = %settings.map.display(), "the changed map of /check is in force");
+                tracing::info!(file = %settings.map.display(), "/check map loaded");
             }
             Change::Loaded(Err(error)) => {
-                tracing::error!("the changed map of /check cannot be used, the old one stays in force: server.http.check.map: {error}");
+                let error = format_args!("server.http.check.map: {error}");
+                tracing::error!(%error, "cannot load changed /check map; keeping current map");
             }
         })
         .await;
@@ -67,13 +68,10 @@ impl CheckMapWatcher {
 /// Warns of whatever lets requests pass unlimited. An xDS server's rules may come later.
 fn warn_of(map: &RequestMap, rulebook: &Rulebook) {
     for warning in map.warnings() {
-        tracing::warn!("the map of /check: {warning}");
+        tracing::warn!("/check map: {warning}");
     }
     let domain = map.domain();
     if rulebook.has_rules() && rulebook.rules().domain(domain).is_none() {
-        tracing::warn!(
-            domain,
-            "the rules do not have the domain of the map of /check, so it admits every request"
-        );
+        tracing::warn!(domain, "no rules for the domain of the /check map; it admits every request");
     }
 }

@@ -24,7 +24,10 @@ pub(super) fn own_token(settings: &Settings) -> Result<Option<Token>, AppError> 
     match make_own_token(address, random()?) {
         Ok(token) => Ok(Some(token)),
         Err(error) => {
-            tracing::warn!(%error, "the service has no token of its own, so values of keys need one of the settings");
+            tracing::warn!(
+                %error,
+                "cannot create the own token; showing key values needs a configured token"
+            );
             Ok(None)
         }
     }

@@ -124,16 +124,13 @@ impl ActiveExceptions {
             Change::Unsettled { is_overdue } => {
                 self.status.lock().load.has_unread_change = true;
                 if is_overdue {
-                    tracing::warn!(
-                        "the files of exceptions keep changing, so the rows before the change stay in force"
-                    );
+                    tracing::warn!("exception files keep changing; keeping current exceptions");
                 }
             }
             Change::Loaded(Ok(loaded)) => self.replace(loaded, on_change),
             Change::Loaded(Err(problems)) => {
-                tracing::error!(
-                    "the changed exceptions cannot be used, the old ones stay in force: exceptions.path:\n{problems}"
-                );
+                let error = format_args!("exceptions.path:\n{problems}");
+                tracing::error!(%error, "cannot load changed exceptions; keeping current exceptions");
                 self.metrics.families.exceptions.failed();
                 self.status.lock().load.record_failed(problems, SystemClock.now_us());
             }
@@ -155,7 +152,7 @@ impl ActiveExceptions {
             tracing::warn!("{warning}");
         }
         let rows: u64 = loaded.files.iter().map(|file| file.rows).sum();
-        tracing::info!(files = loaded.files.len(), rows, "exceptions in force");
+        tracing::info!(files = loaded.files.len(), rows, "exceptions loaded");
         {
             let mut status = self.status.lock();
             status.load.record_loaded(SystemClock.now_us());
@@ -201,6 +198,6 @@ fn tell_file(file: &FileSummary) {
         block = of_kind(ExceptionKind::Block),
         exempt = of_kind(ExceptionKind::Exempt),
         shadow_mode = of_kind(ExceptionKind::ShadowMode),
-        "a file of exceptions has changed"
+        "exception file changed"
     );
 }

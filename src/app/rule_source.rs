@@ -123,7 +123,7 @@ fn apply(active: &ActiveRules, change: Change<Result<LoadedRules, Problems>>, on
         Change::Unsettled { is_overdue } => {
             active.status.lock().load.has_unread_change = true;
             if is_overdue {
-                tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
+                tracing::warn!("rule files keep changing; keeping current rules");
             }
         }
         Change::Loaded(Ok(loaded)) => active.replace(loaded, on_change),
@@ -133,11 +133,10 @@ fn apply(active: &ActiveRules, change: Change<Result<LoadedRules, Problems>>, on
 
 fn record_failure(active: &ActiveRules, problems: Problems) {
     if active.has_rules() {
-        tracing::error!(
-            "the changed rules cannot be used, the old ones stay in force: rules.path:\n{problems}"
-        );
+        let error = format_args!("rules.path:\n{problems}");
+        tracing::error!(%error, "cannot load changed rules; keeping current rules");
     } else {
-        tracing::error!("the rules cannot be used, so the process is not ready until they can:\n{problems}");
+        tracing::error!(error = %problems, "cannot load rules; not ready");
     }
     active.record_failure(problems);
 }

@@ -246,7 +246,7 @@ fn log_serving(addresses: &Addresses, settings: &Settings, bounds: PortBounds) {
         grpc = bounds.grpc.total,
         http = bounds.http.total,
         admin = bounds.admin.total,
-        "the most connections of each port"
+        "connection limits by port"
     );
     let rules = match &settings.rules.xds {
         Some(xds) => xds.address.authority(),
@@ -268,7 +268,7 @@ fn log_serving(addresses: &Addresses, settings: &Settings, bounds: PortBounds) {
 
 /// Reports not ready and waits, so that callers can move to other instances while this one still answers.
 async fn drain(readiness: &Readiness, time: Duration) {
-    tracing::info!(drain = ?time, "asked to stop: draining");
+    tracing::info!(drain = ?time, "draining");
     readiness.set(NotReadyReason::Draining);
     tokio::time::sleep(time).await;
 }

@@ -54,7 +54,7 @@ impl WorkerStore {
         };
         let close = async move {
             if let Err(error) = redis.shutdown().await {
-                tracing::error!(%error, "a task of the store had died");
+                tracing::error!(%error, "store task died");
             }
         };
         close.boxed()

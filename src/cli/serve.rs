@@ -66,11 +66,11 @@ fn serve(
     let huge_pages = app::refuse_huge_pages();
     let log = app::start_logging(&settings.log)?;
     if let Err(error) = huge_pages {
-        tracing::warn!(%error, "the kernel may back memory with huge pages: the process may need twice the memory");
+        tracing::warn!(%error, "cannot turn off transparent huge pages; memory use may double");
     }
     log_settings(&environment, &report);
     if !ignored.is_empty() {
-        tracing::warn!("the arguments of the command line are not used, as by envoyproxy/ratelimit");
+        tracing::warn!("ignoring command-line arguments, like envoyproxy/ratelimit");
     }
     let code = serve_with(settings, &report, &log).unwrap_or_else(|error| {
         log.push(format!("ratelimitd: {error}\n").as_bytes());
@@ -92,7 +92,7 @@ fn log_settings(environment: &EnvironmentUse, report: &SettingsReport) {
     }
     for setting in report.settings.iter().filter(|setting| !setting.is_default) {
         let SettingInForce { key, value, .. } = setting;
-        tracing::info!(value, source = %setting.source(), "setting {key}");
+        tracing::info!(%key, value, source = %setting.source(), "non-default setting");
     }
 }
 
@@ -133,7 +133,7 @@ async fn serve_until_signal(
             Ok(ExitCode::SUCCESS)
         }
         () = second_signal => {
-            tracing::warn!("told to stop a second time: ending at once");
+            tracing::warn!("second signal; exiting");
             Ok(ExitCode::FAILURE)
         }
     }

@@ -29,7 +29,7 @@ impl StopSignals {
         let status = fs::read_to_string(STATUS).unwrap_or_default();
         let unless_ignored = |name, kind: SignalKind| {
             if is_ignored(&status, kind.as_raw_value()) {
-                tracing::info!("{name} was ignored at the start, so it does not stop the service");
+                tracing::info!(signal = %name, "signal was ignored at startup; it will not stop the service");
                 return Ok(None);
             }
             signal(kind).map(Some)

@@ -119,13 +119,13 @@ impl Failures {
         let line = match failure {
             // The store's observers log its errors, as an outage.
             RequestFailure::Store => return error,
-            RequestFailure::Invalid => "requests refused: not valid",
-            RequestFailure::Incomplete => "requests refused: not complete in time",
-            RequestFailure::Overloaded => "requests refused: too many are unfinished",
-            RequestFailure::NoRules => "requests refused: no rules are loaded yet",
-            RequestFailure::Deadline => "calls ended: not decided within their time limit",
-            RequestFailure::Panic => "requests ended by an error of the service",
-            RequestFailure::Untaken => "calls reset: the client takes no answers",
+            RequestFailure::Invalid => "requests rejected: invalid",
+            RequestFailure::Incomplete => "requests rejected: incomplete in time",
+            RequestFailure::Overloaded => "requests rejected: too many unfinished",
+            RequestFailure::NoRules => "requests rejected: no rules loaded",
+            RequestFailure::Deadline => "calls failed: deadline exceeded",
+            RequestFailure::Panic => "requests failed: internal error",
+            RequestFailure::Untaken => "calls reset: client does not read responses",
         };
         if let Some(requests) = self.lines[failure as usize].count() {
             tracing::warn!(requests, last = %error, "{line}");

@@ -53,7 +53,7 @@ impl Acceptor {
                     // The handshake failed, and is counted.
                     Ok(None) => Ok(()),
                     Err(error) => {
-                        tracing::error!(%error, "a TLS handshake ended by a panic");
+                        tracing::error!(%error, "TLS handshake panicked");
                         Ok(())
                     }
                 },

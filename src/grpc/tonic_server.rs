@@ -87,10 +87,13 @@ pub(super) async fn serve<S, C>(
     tokio::select! {
         ended = served => {
             if let Err(error) = ended {
-                tracing::error!(%error, "tonic's server ended");
+                tracing::error!(%error, "tonic server ended");
             }
         }
-        () = too_long => tracing::warn!("connections were still open after {:?}", options.finish_within),
+        () = too_long => tracing::warn!(
+            waited = ?options.finish_within,
+            "connections still open at shutdown; closing them"
+        ),
     }
 }
 

@@ -297,7 +297,7 @@ impl<S: Store + 'static> Worker<S> {
             tracing::debug!("other workers still serve connections");
         }
         if tokio::time::timeout(options.finish_within, close).await.is_err() {
-            tracing::warn!("the store did not end within {:?}", options.finish_within);
+            tracing::warn!(waited = ?options.finish_within, "store did not stop in time; exiting without it");
         }
         Ok(())
     }

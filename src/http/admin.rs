@@ -138,7 +138,7 @@ async fn reset<S: Store + Reset + 'static>(
         tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
     };
     let reset = service.reset(&request, audit).await.inspect_err(|error| {
-        tracing::warn!(%error, "the reset failed; whether it took effect is not known");
+        tracing::warn!(%error, "counter reset failed; it may have taken effect");
     })?;
     let counters = reset.into_iter().map(|(key, had_units)| {
         tracing::info!(key = %logged(&key), had_units, %peer, reason, "counter reset through the admin port");

@@ -182,14 +182,14 @@ impl TokenLines {
     /// A viewer's token on an operator's path.
     fn refused_action(&self) -> AdminRefusal {
         if let Some(requests) = self.refused_actions.count() {
-            tracing::warn!(requests, "the admin port refused an action: it needs the operator token");
+            tracing::warn!(requests, "admin port rejected an action; it needs the operator token");
         }
         AdminRefusal::NotOperator
     }
 
     fn wrong_token(&self, client: IpAddr) {
         if let Some(requests) = self.wrong.count() {
-            tracing::warn!(requests, %client, "the admin port refused a wrong token; the client is that of the last one");
+            tracing::warn!(requests, %client, "admin port rejected a wrong token");
         }
     }
 
@@ -199,7 +199,7 @@ impl TokenLines {
             _ => &self.unreadable,
         };
         if let Some(requests) = throttle.count() {
-            tracing::warn!(requests, setting, %error, "the token file of the admin port cannot be used");
+            tracing::warn!(requests, setting, %error, "cannot use admin token file; rejecting all tokens");
         }
     }
 }

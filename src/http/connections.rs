@@ -114,7 +114,7 @@ impl HttpConnections {
             Some(Err(ended)) => {
                 self.open.remove(&ended.id());
                 if ended.is_panic() {
-                    tracing::error!(error = %ended, "an HTTP connection ended by a panic");
+                    tracing::error!(error = %ended, "HTTP connection panicked");
                 }
             }
             None => std::future::pending().await,

@@ -161,7 +161,7 @@ async fn reset<S: Store + Reset + 'static>(
         tracing::info!(key = %logged(row), %peer, reason, "resetting a counter through the admin port");
     };
     let (row, had_units) = actions.reset(&id, audit).await.inspect_err(|error| {
-        tracing::warn!(%error, "the reset failed; whether it took effect is not known");
+        tracing::warn!(%error, "counter reset failed; it may have taken effect");
     })?;
     tracing::info!(key = %logged(&row), had_units, %peer, reason, "counter reset through the admin port");
     let answer = json!({"id": row.id, "key": row.shown, "had_units": had_units});
@@ -181,7 +181,7 @@ async fn values<S: Store + Reset + 'static>(
     let ids = ids.iter().map(row_id).collect::<Result<Vec<_>, _>>()?;
     let values = state.endpoints.actions.values(&ids);
     let keys = values.len();
-    tracing::info!(keys, %peer, reason, "values of denied keys were shown through the admin port");
+    tracing::info!(keys, %peer, reason, "values of denied keys shown through the admin port");
     let rows: Vec<_> = values.into_iter().map(|(id, entries)| values_json(&id, &entries)).collect();
     Ok(not_stored(JSON, format!("{:#}\n", json!({ "keys": rows }))))
 }

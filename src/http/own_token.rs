@@ -25,8 +25,8 @@ pub enum OwnTokenError {
     #[error("{}: {cause}", path.display())]
     File { path: PathBuf, cause: io::Error },
     #[error(
-        "no service with the admin address {0} has made a token here: run this on its host or in its container, and name \
-         its address with --admin"
+        "no service on admin address {0} has created a token on this machine; run this on its host or in its container, and \
+         name its address with --admin"
     )]
     Missing(ListenAddress),
 }
@@ -41,7 +41,10 @@ pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::
     let made = make(&first, random, user).or_else(|error| {
         // Without systemd the folder does not exist.
         if error.kind() != io::ErrorKind::NotFound {
-            tracing::warn!(path = %first.display(), %error, "the service makes its token in another folder");
+            tracing::warn!(
+                path = %first.display(), %error,
+                "cannot create the own token here; trying another directory"
+            );
         }
         make(&second, random, user)
     })?;

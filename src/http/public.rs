@@ -69,7 +69,7 @@ async fn render_metrics(State(metrics): State<Metrics>) -> Response {
     match metrics.render() {
         Ok(text) => ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response(),
         Err(error) => {
-            tracing::error!(%error, "the metrics cannot be rendered");
+            tracing::error!(%error, "cannot render the metrics");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -76,7 +76,10 @@ pub async fn serve(listener: PortListener, service: HttpService, stop: Cancellat
     }
     drop(listener);
     if tokio::time::timeout(service.finish_within, connections.all_closed()).await.is_err() {
-        tracing::warn!("HTTP connections were still open after {:?}", service.finish_within);
+        tracing::warn!(
+            waited = ?service.finish_within,
+            "HTTP connections still open at shutdown; closing them"
+        );
     }
 }
 
@@ -144,7 +147,7 @@ async fn serve_connection(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "an HTTP connection ended early");
+        tracing::debug!(%error, "HTTP connection ended early");
         if let (Some(failures), Some(refused)) = (failures, refused_head(&error)) {
             failures.record(refused);
         }

@@ -105,26 +105,24 @@ impl Admission {
         let (port, error) = (state.port.name(), cause.map(tracing::field::display));
         match reason {
             CloseReason::Full => {
-                tracing::warn!(port, connections, "connections refused: the port has as many as it may have");
+                tracing::warn!(port, connections, "connections refused: port limit reached");
             }
-            CloseReason::Address => tracing::warn!(
-                port,
-                connections,
-                "connections refused: one address has as many as it may have"
-            ),
+            CloseReason::Address => {
+                tracing::warn!(port, connections, "connections refused: per-address limit reached")
+            }
             CloseReason::Idle => {
-                tracing::warn!(port, connections, "idle connections closed in favour of new ones");
+                tracing::warn!(port, connections, "idle connections closed; making room for new ones");
             }
             CloseReason::LeakedStreams => tracing::warn!(
                 port,
                 connections,
-                "connections closed: their clients reset too many calls or do not take the answers"
+                "connections closed: clients reset too many calls or do not read responses"
             ),
             CloseReason::Handoff => {
-                tracing::warn!(port, connections, "connections refused: their worker does not take them");
+                tracing::warn!(port, connections, "connections refused: worker does not accept them");
             }
             CloseReason::Accept => {
-                tracing::warn!(port, connections, error, "connections cannot be accepted, retrying");
+                tracing::warn!(port, connections, error, "cannot accept connections; retrying");
             }
         }
     }

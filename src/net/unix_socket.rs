@@ -79,7 +79,7 @@ impl Drop for SocketFile {
             return;
         }
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "the Unix socket cannot be removed");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the Unix socket");
         }
     }
 }

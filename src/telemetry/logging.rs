@@ -141,7 +141,7 @@ impl<S: Subscriber> Layer<S> for LibraryLines {
         };
         if events > 1 {
             let omitted = events - 1;
-            tracing::warn!(omitted, "warnings of the HTTP/2 library were not written in the minutes before");
+            tracing::warn!(omitted, "HTTP/2 library warnings omitted since the last one");
         }
         true
     }

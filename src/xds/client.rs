@@ -54,7 +54,7 @@ impl<S: ResourceSink> XdsClient<S> {
     /// Runs until `shutdown`, whatever it is waiting for.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let server = self.options.address.authority();
-        tracing::info!(%server, tls = self.options.tls.is_some(), "the rules come from an xDS server");
+        tracing::info!(%server, tls = self.options.tls.is_some(), "reading rules from an xDS server");
         tokio::select! {
             () = shutdown => {}
             () = self.run_forever(&server) => {}
@@ -68,7 +68,7 @@ impl<S: ResourceSink> XdsClient<S> {
             self.set_connected(false);
             match ended {
                 Ended::Renew => {
-                    tracing::info!(%server, "the certificates for the xDS server have changed: a new stream");
+                    tracing::info!(%server, "xDS certificates changed; opening a new stream");
                 }
                 Ended::Failed { failure, reason } => {
                     self.meter.failed(failure);
@@ -77,8 +77,8 @@ impl<S: ResourceSink> XdsClient<S> {
                     if let Some(attempts) = self.failures.count() {
                         let kind = failure.name();
                         tracing::warn!(
-                            %server, attempts, kind,
-                            "no stream to the xDS server, the rules in force stay: {reason}"
+                            %server, attempts, kind, error = %reason,
+                            "xDS server disconnected; keeping current rules"
                         );
                     }
                     tokio::time::sleep(self.backoff.pause(fastrand::u32(0..=1_000_000))).await;
@@ -119,9 +119,8 @@ impl<S: ResourceSink> XdsClient<S> {
         match connector {
             Ok(connector) => self.last_good = Some(connector),
             Err(fault) if self.last_good.is_some() => {
-                tracing::warn!(
-                    "the new certificates for the xDS server cannot be used, the old ones are: rules.xds.tls: {fault}"
-                );
+                let error = format_args!("rules.xds.tls: {fault}");
+                tracing::warn!(%error, "cannot load changed xDS certificates; keeping current ones");
             }
             Err(fault) => {
                 let reason = format!("rules.xds.tls: {fault}");
@@ -145,9 +144,8 @@ async fn until_renewed(files: Option<Watched<ClientTls>>, meter: XdsMeter) {
         let Change::Loaded(loaded) = change else { return None };
         meter.certificates_changed(loaded.is_ok());
         if let Err(fault) = &loaded {
-            tracing::warn!(
-                "the new certificates for the xDS server cannot be used, the stream stays: rules.xds.tls: {fault}"
-            );
+            let error = format_args!("rules.xds.tls: {fault}");
+            tracing::warn!(%error, "cannot load changed xDS certificates; keeping the open stream");
         }
         loaded.ok()
     })

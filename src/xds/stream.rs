@@ -196,7 +196,7 @@ impl<S: ResourceSink> Session<S> {
             Verdict::Refused { reason, is_new } => {
                 self.meter.answered(XdsAnswer::Refused, now_us);
                 if is_new {
-                    tracing::error!(version, "an answer of the xDS server is refused: {reason}");
+                    tracing::error!(version, error = %reason, "rejected xDS response; keeping current rules");
                 }
                 self.state.refused(&version, &reason);
                 let due = self.pace.due(&version, now);

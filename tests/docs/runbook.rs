@@ -1,4 +1,4 @@
-//! The runbook: a section for each sentence that `/readyz` says.
+//! The runbook: a section for each reason that `/readyz` reports.
 
 use ratelimitd::decide::NotReadyReason;
 
@@ -16,8 +16,8 @@ fn sections(part: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 #[test]
-fn every_sentence_of_readyz_has_a_section() {
-    let described = sections(part("A sentence of /readyz")).map(|(heading, _)| heading.trim_matches('`'));
+fn every_reason_of_readyz_has_a_section() {
+    let described = sections(part("/readyz reasons")).map(|(heading, _)| heading.trim_matches('`'));
     let reasons = NotReadyReason::ALL.iter().map(|reason| reason.text());
     assert_eq!(described.collect::<Vec<_>>(), reasons.collect::<Vec<_>>());
 }

@@ -17,11 +17,7 @@ pub fn told_if_slow<T>(paths: &[impl AsRef<Path> + Sync], load: impl FnOnce() ->
         let shown = paths.iter().take(MOST_NAMES).map(|path| path.as_ref().display().to_string());
         let files = escaped(shown.collect::<Vec<_>>().join(", "));
         let more = paths.len().saturating_sub(MOST_NAMES);
-        tracing::warn!(
-            files,
-            more,
-            "a load takes longer than 10 s; what was in force before it stays until it ends"
-        );
+        tracing::warn!(files, more, "load running for more than 10 s; keeping current contents");
     };
     told_after(SLOW, tell, load)
 }

@@ -139,12 +139,7 @@ impl Availability {
         {
             let kind = failure.as_ref().map(StoreError::kind);
             let error = failure.as_ref().map(tracing::field::display);
-            tracing::warn!(
-                calls,
-                error,
-                kind,
-                "Redis did not decide some calls: failure policies answered them"
-            );
+            tracing::warn!(calls, error, kind, "Redis calls failed; failure policies answered them");
         }
         *failed_before = [failed_before[1], failed];
         let is_over = |outage: &CurrentOutage| {
@@ -180,14 +175,14 @@ impl Availability {
         let exchange =
             || self.last_overload_us.compare_exchange(last_us, now_us, Ordering::Relaxed, Ordering::Relaxed);
         if is_due && exchange().is_ok() {
-            tracing::warn!("more requests than Redis decides in time: failure policies answer the surplus");
+            tracing::warn!("Redis is overloaded; failure policies answer the excess");
         }
     }
 
     fn record_transition(&self, transition: BreakerTransition<'_>, now: Instant) {
         let BreakerTransition { node, from, to, cause } = transition;
         let shown = cause.map(tracing::field::display);
-        tracing::debug!(node, from = from.name(), to = to.name(), error = shown, "breaker");
+        tracing::debug!(node, from = from.name(), to = to.name(), error = shown, "breaker state changed");
         match (from, to) {
             (BreakerState::Closed, _) => self.record_open(node, cause, now),
             (_, BreakerState::Closed) => self.record_closed(node, now),
@@ -218,7 +213,10 @@ impl Availability {
         if error != current.outage.error {
             if current.other_errors.count().is_some() {
                 let kind = cause.root().kind();
-                tracing::warn!(node = named(node), %error, kind, "Redis still does not answer, now with another error");
+                tracing::warn!(
+                    node = named(node), %error, kind,
+                    "Redis is still unavailable; the error changed"
+                );
             }
             current.outage.error = error;
         }
@@ -234,7 +232,7 @@ impl Availability {
 
 fn log_start(node: &str, cause: Option<&StoreError>, error: &str) {
     let kind = cause.map(|cause| cause.root().kind());
-    tracing::warn!(node = named(node), %error, kind, "Redis does not answer: failure policies are in force");
+    tracing::warn!(node = named(node), %error, kind, "Redis is unavailable; failure policies apply");
 }
 
 impl CurrentOutage {
@@ -246,9 +244,9 @@ impl CurrentOutage {
         let lasted = readable_duration(Duration::new(lasted.as_secs(), lasted.subsec_millis() * 1_000_000));
         let calls = failed.saturating_sub(self.failed_before);
         if is_known {
-            tracing::info!(node, %lasted, calls, "Redis answers again");
+            tracing::info!(node, %lasted, calls, "Redis is available again");
         } else {
-            tracing::info!(node, %lasted, calls, "the Redis server is no longer one of the store's servers");
+            tracing::info!(node, %lasted, calls, "Redis node was replaced; its outage is over");
         }
     }
 }

@@ -138,7 +138,7 @@ fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<Blocked
                 return Some(BlockedAnswer { stream, message });
             }
             if let Err(error) = stream.send_data(message, false).and_then(|()| send_ok(&mut stream)) {
-                tracing::debug!(%error, "an answer cannot be sent");
+                tracing::debug!(%error, "cannot send a response");
             }
         }
         Reply::Refusal(code, status) => {
@@ -155,7 +155,7 @@ impl BlockedAnswer {
     async fn send_rest(mut self) {
         let sent = send_data(&mut self.stream, self.message).await;
         if let Err(error) = sent.and_then(|()| send_ok(&mut self.stream)) {
-            tracing::debug!(%error, "an answer cannot be sent");
+            tracing::debug!(%error, "cannot send a response");
         }
     }
 }
@@ -169,7 +169,7 @@ pub(super) fn send_head(
     match respond.send_response(head, is_last) {
         Ok(stream) => Some(stream),
         Err(error) => {
-            tracing::debug!(%error, "an answer cannot be sent");
+            tracing::debug!(%error, "cannot send a response");
             respond.send_reset(Reason::INTERNAL_ERROR);
             None
         }

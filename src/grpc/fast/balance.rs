@@ -58,7 +58,7 @@ impl Balancer {
     /// Serves the connections with this number of workers.
     fn use_workers(&self, workers: usize) {
         if workers != self.workers.in_use() {
-            tracing::debug!(workers, "another number of workers serves the connections");
+            tracing::debug!(workers, "number of serving workers changed");
             if workers < self.workers.in_use() {
                 // Calls held until now do not count as a burst.
                 let _ = self.workers.burst.notified().now_or_never();
@@ -70,7 +70,10 @@ impl Balancer {
         for (from, order) in moves(workers, &connections) {
             // A worker that has not finished its last orders gets another one at a later tick.
             if let Err(error) = links[from].orders.try_send(order) {
-                tracing::debug!(worker = from, %error, "an order waits for the next tick");
+                tracing::debug!(
+                    worker = from, %error,
+                    "worker has unfinished moves; retrying at the next tick"
+                );
             }
         }
     }

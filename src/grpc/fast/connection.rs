@@ -82,7 +82,7 @@ impl ConnectionServer {
             None => return,
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended early");
+            tracing::debug!(%error, "connection ended early");
         }
     }
 

@@ -83,6 +83,6 @@ pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, m
     }
     let all_closed = async { while served.one_leaves().await.is_some() {} };
     if tokio::time::timeout(options.finish_within, all_closed).await.is_err() {
-        tracing::warn!("connections were still open after {:?}", options.finish_within);
+        tracing::warn!(waited = ?options.finish_within, "connections still open at shutdown; closing them");
     }
 }

@@ -111,7 +111,7 @@ async fn send_response(
     if let Some(mut stream) = send_head(&mut respond, head, false)
         && let Err(error) = send_body(&mut stream, body, closing).await
     {
-        tracing::debug!(%error, "the client did not take the whole answer");
+        tracing::debug!(%error, "client did not read the whole response");
     }
 }
 
@@ -133,7 +133,7 @@ async fn send_body(
             None => return stream.send_data(Bytes::new(), true),
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
-                tracing::debug!(%error, "an answer ends early");
+                tracing::debug!(%error, "response ended early");
                 stream.send_reset(Reason::INTERNAL_ERROR);
                 return Ok(());
             }

@@ -105,7 +105,7 @@ impl ServedConnections {
                     self.go_on(moving);
                 }
             }
-            Err(error) => tracing::error!(%error, "a connection ended by a panic"),
+            Err(error) => tracing::error!(%error, "connection panicked"),
         }
         Some(())
     }

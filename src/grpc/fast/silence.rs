@@ -47,7 +47,7 @@ async fn wait_until_unanswered(mut ping_pong: PingPong, mut idle: IdleWatch) {
         match timeout(KEEPALIVE_TIMEOUT, ping_pong.ping(Ping::opaque())).await {
             Ok(Ok(_pong)) => {}
             Ok(Err(error)) => {
-                tracing::debug!(%error, "no PING can be sent: the connection ends");
+                tracing::debug!(%error, "cannot send PING; closing the connection");
                 return pending().await;
             }
             Err(_) => return,

@@ -87,7 +87,7 @@ impl PortTls {
         state.meter.handshake(failure.result);
         let Some(handshakes) = state.lines[failure.result as usize].count() else { return };
         let (port, reason) = (state.meter.port().name(), &failure.reason);
-        tracing::warn!(port, handshakes, %client, "TLS handshakes failed: {reason}");
+        tracing::warn!(port, handshakes, %client, last = %reason, "TLS handshakes failed");
     }
 }
 

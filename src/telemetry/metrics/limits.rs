@@ -128,9 +128,8 @@ fn warn_of_unchecked_charges(charged: &ChargedLimit<'_>) {
     tracing::warn!(
         domain,
         limit = &*charged.limit.label,
-        "a limit with reserve gets more than two charges for each check: a charge without a check gives units back that \
-         were not taken, so the limit does not hold; let the caller send a check (hits_addend 0) before each request, or \
-         remove reserve"
+        "limit with reserve receives more than two charges per check; unchecked charges return units they \
+         never took. Send a check (hits_addend 0) before each request, or remove reserve"
     );
 }
 

@@ -156,7 +156,7 @@ impl Traces {
     fn log_lost(&self, spans: u64, reason: &str) {
         if let Some(times) = self.throttle.count() {
             let endpoint = &self.endpoint;
-            tracing::warn!(%endpoint, times, spans, last = reason, "spans cannot be sent to the collector");
+            tracing::warn!(%endpoint, times, spans, last = reason, "cannot send spans to the collector");
         }
     }
 }

@@ -48,7 +48,7 @@ fn the_values_of_keys_need_one_command_and_no_restart() {
     let file = service.own_token_file().expect("the token has a file");
     let mode = std::fs::metadata(file).expect("the file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let log = service.log_with("values of denied keys were shown through the admin port");
+    let log = service.log_with("values of denied keys shown through the admin port");
     assert!(!log.contains(&own) && !log.contains("ann@"), "{log}");
 
     service.restart();

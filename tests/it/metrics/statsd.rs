@@ -286,7 +286,7 @@ async fn lines_that_cannot_be_sent_are_lost_and_counted_and_no_call_waits() {
         let mut service = plan.set("metrics.statsd.flush_interval", "100ms").start();
         behaviour.play(&service, &mut None).await;
         wait::expect("lost lines", || lost_lines(&service) > 4);
-        assert!(service.log().contains("metrics cannot be sent to statsd"), "{}", service.log());
+        assert!(service.log().contains("cannot send metrics to statsd"), "{}", service.log());
         service.terminate();
         assert!(service.wait_exit().success());
     }

@@ -42,8 +42,8 @@ async fn the_environment_of_envoyproxy_ratelimit_starts_the_service() {
         "the environment is read as one of envoyproxy/ratelimit: this program was called ratelimit",
         "REDIS_POOL_SIZE has no meaning here",
         "README.txt: warning: not read, because it does not look like rules",
-        "the arguments of the command line are not used",
-        "setting store.redis.url",
+        "ignoring command-line arguments",
+        "key=store.redis.url",
     ] {
         let log = service.log_with(line);
         assert_eq!(log.matches(line).count(), 1, "{line}: {log}");
@@ -111,7 +111,7 @@ fn a_directory_without_rules_is_an_empty_rule_set() {
     let redis = Redis::start();
     let service = Environment::new().redis(redis.port()).start();
     service.wait_healthy();
-    service.log_with("no rules are in force, so every request is admitted");
+    service.log_with("no rules loaded; every request is admitted");
     let metrics = http::get(service.http_port, "/metrics", &[]).expect("an answer").body;
     assert!(metrics.contains("ratelimitd_rule_domains 0\n"), "{metrics}");
 
@@ -132,7 +132,7 @@ fn the_log_has_the_keys_of_envoyproxy_ratelimit() {
     let environment = Environment::new().redis(redis.port()).rules("a.yaml", TWO_AN_HOUR);
     let service = environment.set("LOG_FORMAT", "JSON").start();
     service.wait_healthy();
-    let log = service.log_with("rules in force");
+    let log = service.log_with("rules loaded");
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     for line in &lines {
         let keys = ["@timestamp", "@message", "level"].map(|key| line[key].as_str().unwrap_or_default());
@@ -140,7 +140,7 @@ fn the_log_has_the_keys_of_envoyproxy_ratelimit() {
         assert!(["info", "warning", "error"].contains(&keys[2]), "{line}");
         assert!(humantime::parse_rfc3339(keys[0]).is_ok(), "{line}");
     }
-    let rules = lines.iter().find(|line| line["@message"] == "rules in force").expect("a line");
+    let rules = lines.iter().find(|line| line["@message"] == "rules loaded").expect("a line");
     assert_eq!((rules["rules"].as_u64(), rules["level"].as_str()), (Some(1), Some("info")));
 }
 
@@ -177,7 +177,7 @@ fn a_client_certificate_that_redis_misses_is_told_by_the_health_endpoint() {
     wait::expect("the alert of Redis", || {
         body().contains("the TLS handshake with the store fails (received fatal alert: ")
     });
-    service.log_with("Redis and this process do not agree about certificates: not ready");
+    service.log_with("TLS verification with Redis failed; not ready");
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn names_of_rules_that_repeat_a_long_domain_are_bounded() {
 #[test]
 fn a_running_service_refuses_a_large_file_of_the_wrong_kind_within_its_memory() {
     let service = Ratelimitd::start("domain: d\ndescriptors: [{ key: a }]\n");
-    let refused = || service.log().matches("the changed rules cannot be used").count();
+    let refused = || service.log().matches("cannot load changed rules").count();
     let pairs = |text: &str| {
         let rules = text.repeat(60_000);
         format!("domain: d\ndescriptors:\n{rules}")

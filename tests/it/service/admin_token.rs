@@ -13,7 +13,8 @@ domain: web
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 3 } }]
 ";
 
-const NO_TOKEN: &str = "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file\n";
+const NO_TOKEN: &str = "a request to the admin port needs the header Authorization: Bearer, with the token \
+                        of server.admin.token_file\n";
 
 const WRONG_TOKEN: &str = "the token is wrong: it must be that of server.admin.token_file\n";
 
@@ -111,7 +112,7 @@ fn a_broken_token_file_is_told_once_a_minute() {
     service.terminate();
     assert!(service.wait_exit().success());
     let log = service.log();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("token file of the admin port")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("admin token file")).collect();
     assert_eq!(lines.len(), 2, "a line for each problem: {lines:?}");
     assert!(lines[0].contains("the first line must") && lines[1].contains("No such file"), "{lines:?}");
 }
@@ -193,7 +194,7 @@ fn a_wrong_token_is_counted_and_logged_and_told_apart_from_a_missing_one() {
         let series = format!("ratelimitd_admin_refused_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&series), "{series}{metrics}");
     }
-    let log = service.log_with("the admin port refused a wrong token");
-    assert_eq!(log.matches("the admin port refused a wrong token").count(), 1, "once a minute: {log}");
+    let log = service.log_with("admin port rejected a wrong token");
+    assert_eq!(log.matches("admin port rejected a wrong token").count(), 1, "once a minute: {log}");
     assert!(log.contains("client=127.0.0.1") && !log.contains("guess"), "{log}");
 }

@@ -84,7 +84,7 @@ async fn an_upgrade_of_a_customer_is_in_force_and_keeps_what_was_used() {
     );
     served.wait_for_load("loads_ok", 3);
     assert_eq!(rls.send_one("llm", &[("tenant", "acme")]).await.1.limit_remaining, 1_138);
-    let log = served.service.log_with("a file of exceptions has changed");
+    let log = served.service.log_with("exception file changed");
     assert!(log.contains("oncall.yaml") && !log.contains("acme") && !log.contains("INC-42"), "{log}");
     for (series, value) in [
         (r#"ratelimitd_exceptions{kind="tier",source="file"}"#, "2"),
@@ -116,10 +116,14 @@ async fn a_bad_file_keeps_the_exceptions_in_force() {
     );
     let problem = page["last_error"]["problems"][0].as_str().expect("a problem").to_owned();
     assert!(problem.contains("a.yaml:1: unknown column 'blok'"), "{problem}");
-    served.service.log_with("the changed exceptions cannot be used, the old ones stay in force");
+    served.service.log_with("cannot load changed exceptions; keeping current exceptions");
     let failed = served.metric(r#"ratelimitd_exception_loads_total{result="failure",source="file"}"#);
     assert_eq!(failed.as_deref(), Some("1"));
-    served.write("a.yaml", "- { domain: '*', key: address, value: 10.1.2.3, exempt: true }\n- { domain: lmm, key: address, value: x, tier: gold }\n");
+    served.write(
+        "a.yaml",
+        "- { domain: '*', key: address, value: 10.1.2.3, exempt: true }\n- { domain: \
+                  lmm, key: address, value: x, tier: gold }\n",
+    );
     served.wait_for_load("loads_ok", 2);
     assert_eq!(rls.send_one("llm", &[("address", "10.1.2.3")]).await.0, Code::Ok);
     let page = served.page();

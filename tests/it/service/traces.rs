@@ -177,7 +177,7 @@ async fn spans_that_cannot_be_sent_are_lost_and_counted_and_no_call_waits() {
         rls.send_one("shop", &[("user", "a")]).await;
         wait::expect("a lost span", || spans_of(&service, "lost") == 1);
         assert_eq!(spans_of(&service, "sent"), 0);
-        service.log_with("spans cannot be sent to the collector");
+        service.log_with("cannot send spans to the collector");
         service.terminate();
         assert!(service.wait_exit().success());
     }

@@ -54,7 +54,7 @@ async fn a_server_that_sends_a_refused_answer_again_at_once_is_slowed_down() {
     }
     // It is checked and logged once.
     assert_eq!(metric(&service, r#"ratelimitd_rule_loads_total{result="failure"}"#), 1.0);
-    assert_eq!(service.log_with("is refused").matches("is refused").count(), 1);
+    assert_eq!(service.log_with("rejected xDS response").matches("rejected xDS response").count(), 1);
     assert_eq!(metric(&service, "ratelimitd_xds_nacks_total"), 4.0);
 }
 
@@ -73,7 +73,7 @@ async fn an_answer_of_another_type_is_refused_and_logged_once() {
     let reason = "the answer is of type \"type.googleapis.com/envoy.config.cluster.v3.Cluster\"";
     let told = refusals().next().and_then(|received| received.request.error_detail);
     assert_eq!(told.map(|detail| detail.message).as_deref(), Some(reason));
-    assert_eq!(service.log_with("is refused").matches("is refused").count(), 1);
+    assert_eq!(service.log_with("rejected xDS response").matches("rejected xDS response").count(), 1);
     assert_eq!(limits(&service), ["d.user: unit=YEAR n=5"]);
     server.set("3", vec![one_rule("d", 6)]);
     server.expect_ack("3").await;
@@ -114,8 +114,8 @@ async fn an_answer_of_empty_messages_takes_less_than_a_gigabyte() {
     let fourth = (1 << 20) / 2;
     let descriptors = |count| vec![from_bytes(TYPE_URL, [3_u8 << 3 | 2, 0].repeat(count))];
     let table = [
-        ("resources", vec![Any::default(); fourth], "is refused", 256),
-        ("descriptors", descriptors(fourth), "is refused", 256),
+        ("resources", vec![Any::default(); fourth], "rejected xDS response", 256),
+        ("descriptors", descriptors(fourth), "rejected xDS response", 256),
         ("a message above 4 MiB", descriptors(4 * fourth), "message length too large", 20),
     ];
     for (name, resources, end, most_mib) in table {
@@ -133,7 +133,7 @@ async fn a_text_of_the_server_is_no_line_of_the_log() {
     service.log_with("config file cannot have empty domain");
     server.set_of_type("2", &format!("type\n{forged}"), Vec::new());
     let log = service.log_with("the answer is of type");
-    let of_name = format!(r"is refused: n\n{forged}: config file cannot have empty domain");
+    let of_name = format!(r"error=n\n{forged}: config file cannot have empty domain");
     assert!(log.contains(&of_name), "{log}");
     assert!(!log.lines().any(|line| line.trim_start().starts_with(forged)), "{log}");
     let reasons = http::get(service.http_port(), "/readyz", &[]).expect("an answer").body;

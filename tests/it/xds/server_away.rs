@@ -157,5 +157,5 @@ async fn the_status_of_http_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_closes_at_once_is_told() {
-    serve("no stream to the xDS server", |stream| async move { drop(stream) }).await;
+    serve("xDS server disconnected", |stream| async move { drop(stream) }).await;
 }

@@ -127,7 +127,7 @@ impl Statsd {
             self.timings.count_lost(unsent);
             if let Some(times) = self.throttle.count() {
                 let (target, reason) = (&self.connection.target, &*self.connection.last_error);
-                tracing::warn!(%target, times, lost = unsent, last = reason, "metrics cannot be sent to statsd");
+                tracing::warn!(%target, times, lost = unsent, last = reason, "cannot send metrics to statsd");
             }
         }
     }

@@ -74,7 +74,7 @@ descriptors:
     browser.wait_until(&has_text("#reveal", "Show values"));
     assert!(browser.texts("#key-note")[0].starts_with("Values are masked"));
     assert!(!has(&mut browser, "ann@example.org"), "hidden again");
-    let log = service.log_with("values of denied keys were shown through the admin port");
+    let log = service.log_with("values of denied keys shown through the admin port");
     assert!(log.contains("reason=\"INC-42\"") && !log.contains("ann@example.org"), "{log}");
 }
 

@@ -80,7 +80,7 @@ async fn a_server_that_forgot_the_script_noscript() {
         redis.run::<()>(&["SCRIPT", "FLUSH"]).expect("SCRIPT FLUSH");
         assert_eq!(fixture.ask().await, Ok(Code::Ok), "the call is sent again in full: it had not run");
     }
-    assert_eq!(fixture.times_logged("Redis does not answer"), 0);
+    assert_eq!(fixture.times_logged("Redis is unavailable"), 0);
     fixture.nothing_was_charged_but_what_was_admitted().await;
 }
 

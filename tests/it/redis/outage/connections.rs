@@ -96,8 +96,8 @@ async fn the_end_of_an_outage_is_noticed_without_requests() {
     wait::expect("the outage is shown", || answers() == false);
     proxy.restore();
     wait::expect("the store answers", || answers() == true);
-    fixture.service.log_with("Redis answers again");
-    assert_eq!(fixture.times_logged("Redis answers again"), 1);
+    fixture.service.log_with("Redis is available again");
+    assert_eq!(fixture.times_logged("Redis is available again"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn a_far_server_that_is_seldom_asked() {
         wait::expect("idle connections to be looked after", || count("cmdstat_ping") >= pings + 4);
         assert_eq!(fixture.ask().await, Ok(Code::Ok));
     }
-    assert_eq!(fixture.times_logged("Redis does not answer"), 0);
+    assert_eq!(fixture.times_logged("Redis is unavailable"), 0);
     fixture.nothing_was_charged_but_what_was_admitted().await;
 }
 

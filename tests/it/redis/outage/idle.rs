@@ -8,8 +8,8 @@ use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::{http, wait};
 
-const NOTICED: &str = "Redis does not answer: failure policies are in force";
-const RESTARTED: &str = "Redis is another process than before: counters that it had not saved are lost";
+const NOTICED: &str = "Redis is unavailable; failure policies apply";
+const RESTARTED: &str = "Redis restarted or failed over; counters it had not saved are lost";
 
 fn start(plan: Plan) -> Ratelimitd {
     plan.set("server.workers", 1).start()
@@ -48,7 +48,7 @@ fn a_killed_redis_is_noticed_without_a_call_and_so_are_its_lost_counters() {
         assert_eq!(store()["restarts"], kill);
         wait::expect("no breaker is open", || breakers_open(&service) == 0);
     }
-    assert_eq!(times_logged(&service, "Redis answers again"), 2);
+    assert_eq!(times_logged(&service, "Redis is available again"), 2);
     assert!(service.log().contains("calls=0"), "no call was touched: {}", service.log());
 }
 

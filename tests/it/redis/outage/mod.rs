@@ -127,7 +127,7 @@ impl Fixture {
             );
             assert!(self.metric(&series) >= 20, "{series}");
         }
-        let outage = "Redis does not answer: failure policies are in force";
+        let outage = "Redis is unavailable; failure policies apply";
         let log = self.service.log_with(outage);
         assert_eq!(self.times_logged(outage), 1);
         let mut began = log.lines().filter(|line| line.contains(outage));
@@ -158,10 +158,10 @@ impl Fixture {
         });
         assert!(goes_on.await.is_some(), "{}", self.service.log());
         wait::expect("no breaker is open", || self.metric("ratelimitd_redis_breakers_open") == 0);
-        assert_eq!(self.times_logged("Redis does not answer"), 1, "one line for all of it");
+        assert_eq!(self.times_logged("Redis is unavailable"), 1, "one line for all of it");
         let logged = wait::until_async(wait::PATIENCE, async || {
             assert_eq!(self.ask().await, Ok(Code::Ok));
-            (self.times_logged("Redis answers again") == 1).then_some(())
+            (self.times_logged("Redis is available again") == 1).then_some(())
         });
         assert!(logged.await.is_some(), "the end is not logged: {}", self.service.log());
     }

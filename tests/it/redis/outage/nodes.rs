@@ -36,7 +36,7 @@ async fn a_node_without_a_replica_that_is_killed() {
     }
     let ready = http::get(fixture.service.http_port(), "/readyz", &[]).expect("an answer");
     assert_eq!(ready.status, 200, "{}", ready.body);
-    assert_eq!(fixture.times_logged("Redis answers again"), 0, "not all of it does");
+    assert_eq!(fixture.times_logged("Redis is available again"), 0, "not all of it does");
 
     cluster.restart(dead);
     let serves = |key: &str| cluster.nodes()[dead].run::<()>(&["SET", key, "1"]).is_ok();

@@ -53,7 +53,7 @@ async fn an_outage_is_still_ready() {
 }
 
 const NOT_REACHED: &str = "not ready: the store has not decided yet (Connection refused)\n";
-const NOTICED: &str = "Redis does not answer: failure policies are in force";
+const NOTICED: &str = "Redis is unavailable; failure policies apply";
 
 fn unready_in_outage(url: &str) -> Plan {
     on_redis(url).set("store.redis.ready_in_outage", false)
@@ -84,7 +84,7 @@ async fn single_late_answers_are_no_outage() {
     }
     println!("{late} late answers, not ready at {unready} of {ROUNDS} looks");
     assert_eq!((late, unready), (ROUNDS, 0), "{}", fixture.service.log());
-    assert_eq!(fixture.times_logged("Redis does not answer"), 0);
+    assert_eq!(fixture.times_logged("Redis is unavailable"), 0);
     fixture.nothing_was_charged_twice().await;
 }
 
@@ -139,8 +139,8 @@ async fn an_outage_is_a_reason_not_to_be_ready_if_the_settings_say_so() {
     redis.restart();
     set_user(&redis, &["~*"]);
     wait::expect("readiness", || readyz(&fixture).body == "ready\n");
-    let log = fixture.service.log_with("Redis answers again");
-    let line = log.lines().find(|line| line.contains("Redis answers again")).expect("the line");
+    let log = fixture.service.log_with("Redis is available again");
+    let line = log.lines().find(|line| line.contains("Redis is available again")).expect("the line");
     assert!(line.contains(&format!("calls={}", fixture.unanswered)) && line.contains("lasted="), "{line}");
     assert_eq!(fixture.ask().await, Ok(Code::Ok));
     assert!(!log.contains("hunter2"), "{log}");
@@ -159,10 +159,8 @@ async fn a_redis_that_was_never_reached_is_not() {
 }
 
 /// What `/readyz` and the log say of a store that rejects the process.
-const REJECTED: [&str; 2] = [
-    "rejects this process",
-    "Redis rejects the credentials, permissions or database of this process: not ready",
-];
+const REJECTED: [&str; 2] =
+    ["rejects this process", "Redis rejects the credentials, permissions or database; not ready"];
 
 /// A misconfigured instance is not ready, with the reason, until the server accepts it, without a restart.
 async fn assert_not_ready_until(plan: Plan, [reason, logged]: [&str; 2], correct: impl FnOnce()) {
@@ -241,7 +239,7 @@ async fn a_user_without_the_keys_or_a_command_of_the_script_is_a_misconfiguratio
 async fn a_replica_is_a_misconfiguration() {
     let primary = Redis::start();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
-    let reasons = ["the store is a replica", "Redis is a replica, which accepts no writes: not ready"];
+    let reasons = ["the store is a replica", "Redis is a read-only replica; not ready"];
     assert_not_ready_until(on_redis(&replica.url()), reasons, || {
         replica.run::<()>(&["REPLICAOF", "NO", "ONE"]).expect("REPLICAOF");
     })

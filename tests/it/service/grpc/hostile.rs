@@ -166,9 +166,9 @@ async fn every_refused_request_is_counted_and_one_in_a_minute_is_logged() {
     ] {
         assert!(metrics.lines().any(|shown| shown == line), "{line} is not in\n{metrics}");
     }
-    wait::expect("a line", || service.log().contains("requests refused: not valid"));
+    wait::expect("a line", || service.log().contains("requests rejected: invalid"));
     let log = service.log();
-    assert_eq!(log.matches("requests refused: not valid").count(), 1, "{log}");
+    assert_eq!(log.matches("requests rejected: invalid").count(), 1, "{log}");
 }
 
 #[tokio::test]

@@ -105,7 +105,7 @@ async fn a_client_that_takes_no_answers_and_resets_its_calls_does_not_fill_the_m
     let series = r#"ratelimitd_closed_connections_total{port="grpc",reason="leaked_streams"}"#;
     assert_eq!(metric(&service, series), 1);
     assert_eq!(decide_one(&mut honest, descriptor(&[("free", "v")])).await.0, Code::Ok);
-    service.log_with("connections closed: their clients reset too many calls");
+    service.log_with("connections closed: clients reset too many calls");
 }
 
 #[tokio::test]

@@ -100,7 +100,7 @@ fn read_password(path: &Path) -> Result<String, OptionsError> {
 fn tls_connector(options: &ClientTls) -> Result<ClientConnector, ClientTlsError> {
     match options.read_files(None) {
         Err(ClientTlsError::System(reason)) if options.ca_file.is_some() => {
-            tracing::warn!(error = reason, "only the authorities of the file are trusted");
+            tracing::warn!(error = reason, "cannot load system CAs; trusting only ca_file");
             ClientTls { trust_system: false, ..options.clone() }.read_files(None)
         }
         read => read,

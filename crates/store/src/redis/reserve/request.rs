@@ -54,7 +54,7 @@ impl Reservation for KeepSignal {
     fn keep(&self) {
         let is_received = self.0.lock().take().is_none_or(|signal| signal.send(()).is_ok());
         if !is_received {
-            tracing::debug!("a request in parts ended before its verdict");
+            tracing::debug!("cross-slot reservation ended before its decision");
         }
     }
 }
@@ -136,7 +136,7 @@ impl SplitRequest {
                 Ok(outcomes) => outcomes.by_charge.first().copied().map(Ok),
                 Err(error) => {
                     let error = StoreError::from(error);
-                    tracing::debug!(%error, "a refund may be lost");
+                    tracing::debug!(%error, "cannot confirm a refund; it may be lost");
                     Some(Err(error))
                 }
             };
@@ -184,7 +184,7 @@ impl SplitRequest {
             Ok(outcome) => (index, Some(outcome)),
             Err(error) => {
                 backends.lost_undo(place);
-                tracing::debug!(%error, "a charge of a denied request may stay recorded");
+                tracing::debug!(%error, "cannot undo a charge; a denied request may stay counted");
                 (index, None)
             }
         }
