@@ -14,6 +14,7 @@ mod delay;
 mod exceptions;
 mod fairness;
 mod figures;
+mod floor;
 mod handshakes;
 mod instructions;
 mod load;
@@ -129,6 +130,11 @@ struct Options {
     /// With `--target`: descriptors of each request, user0 to user4 with a path.
     #[arg(long, default_value_t = 1, requires = "target")]
     limits: usize,
+    /// Be the floor: the relay at this port, before Redis if its port is given.
+    #[arg(long, hide = true)]
+    floor: Option<u16>,
+    #[arg(long, hide = true, requires = "floor")]
+    floor_redis: Option<u16>,
     /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
@@ -136,6 +142,9 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(port) = options.floor {
+        floor::run(port, options.floor_redis);
+    }
     let duration = Duration::from_secs(options.seconds);
     let built = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
     let program = Program(options.program.as_deref().unwrap_or(built));

@@ -162,6 +162,8 @@ fn ours() -> Vec<Row> {
         row("memory", MEMORY),
         row("Redis, `fixed_window`", Scenario { algorithm: "fixed_window", ..REDIS }),
         row("Redis, `gcra`", REDIS),
+        row("floor, memory", Scenario { server: Server::Floor, ..MEMORY }),
+        row("floor, Redis", Scenario { server: Server::Floor, ..REDIS }),
     ]
 }
 

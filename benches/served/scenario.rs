@@ -13,7 +13,7 @@ use prost::Message;
 use crate::delay::Delay;
 use crate::load::{self, Load, Pace, Protocol, Tally};
 use crate::processes::Redis;
-use crate::servers::{Programs, Served, Server, serve_envoyproxy, serve_limitador};
+use crate::servers::{Programs, Served, Server, serve_envoyproxy, serve_floor, serve_limitador};
 use crate::usage::Usage;
 
 /// Under saturation a closed loop measures throughput, not deadlines.
@@ -127,6 +127,7 @@ impl Scenario {
         match self.server {
             Server::Ratelimitd => programs.ratelimitd.serve(&self.rule_file(), redis_port, &PATIENT),
             Server::Check => programs.ratelimitd.serve_check(&self.rule_file(), redis_port, &PATIENT),
+            Server::Floor => serve_floor(redis_port),
             Server::Envoyproxy { pool } => {
                 let rules = self.rule_file().replace(&format!(", algorithm: {}", self.algorithm), "");
                 let redis_port = redis_port.expect("envoyproxy/ratelimit has counters in Redis");
@@ -175,6 +176,7 @@ impl Scenario {
         };
         let (protocol, messages) = match self.server {
             Server::Check => (Protocol::Http1, keys.into_iter().map(check_request).collect()),
+            Server::Floor => (Protocol::Floor, keys.into_iter().map(|key| value(key).into()).collect()),
             _ => (Protocol::Grpc, keys.into_iter().map(|key| message(domain, key, self.limits)).collect()),
         };
         Load {
@@ -198,14 +200,16 @@ fn zipf(keys: usize) -> Vec<usize> {
     drawn
 }
 
+/// The value of a key: a request to the floor.
+fn value(key: usize) -> String {
+    format!("u{key:06}")
+}
+
 /// A request of `limits` descriptors of two entries, in its gRPC frame.
 pub fn message(domain: &str, key: usize, limits: usize) -> Bytes {
     let entry = |key: &str, value: String| Entry { key: key.to_owned(), value };
     let descriptor = |rule| RateLimitDescriptor {
-        entries: vec![
-            entry(&format!("user{rule}"), format!("u{key:06}")),
-            entry("path", "/v1/items".to_owned()),
-        ],
+        entries: vec![entry(&format!("user{rule}"), value(key)), entry("path", "/v1/items".to_owned())],
         ..RateLimitDescriptor::default()
     };
     let descriptors = (0..limits).map(descriptor).collect();

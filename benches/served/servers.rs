@@ -1,4 +1,4 @@
-//! The services that can be measured: this one, and peers that decide by the same limit.
+//! The services that can be measured: this one, the floor, and peers that decide by the same limit.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,6 +17,8 @@ pub enum Server {
     Ratelimitd,
     /// This service, called by `/check`.
     Check,
+    /// The relay that costs the least that any service can cost.
+    Floor,
     /// envoyproxy/ratelimit, with this number of connections to Redis.
     Envoyproxy {
         pool: u32,
@@ -71,6 +73,17 @@ impl Program<'_> {
     }
 }
 
+/// Starts the floor: this program again, as a relay.
+pub fn serve_floor(redis_port: Option<u16>) -> Served {
+    let port = free_port();
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+    command.args(["--floor", &port.to_string()]);
+    if let Some(redis) = redis_port {
+        command.args(["--floor-redis", &redis.to_string()]);
+    }
+    started(&mut command, port, tempfile::tempdir().expect("a temporary directory"))
+}
+
 /// Starts envoyproxy/ratelimit, without statistics. `rules` is a file that it reads.
 pub fn serve_envoyproxy(program: &Path, rules: &str, redis_port: u16, pool: u32) -> Served {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -114,7 +127,7 @@ pub fn serve_limitador(program: &Path, limit: u32, redis_port: Option<u16>) -> S
 
 fn started(command: &mut Command, port: u16, directory: TempDir) -> Served {
     let process = Process::spawn(command);
-    wait_until("the peer listens", || TcpStream::connect(local(port)).is_ok());
+    wait_until("the server listens", || TcpStream::connect(local(port)).is_ok());
     Served { process, address: local(port), _directory: directory }
 }
 

@@ -9,7 +9,7 @@ use crate::picture::{Bar, Curve, Point};
 use crate::questions::{self, Measurement, Question, Row};
 use crate::reference;
 use crate::scenario::{Measured, Scenario};
-use crate::servers::Programs;
+use crate::servers::{Programs, Server};
 
 /// How the rows are measured.
 pub struct Plan<'a> {
@@ -43,6 +43,20 @@ struct Answered {
 impl Answered {
     fn median(&self, figure: fn(&Figures) -> Option<f64>) -> Option<f64> {
         Spread::new(&self.figures, figure).median()
+    }
+
+    /// The CPU of a call: of the service and of Redis together.
+    fn total(&self) -> Option<f64> {
+        self.median(|figures| Some(figures.service_us? + figures.redis_us.unwrap_or_default()))
+    }
+
+    /// The row of the floor with the same store.
+    fn floor<'r>(&self, rows: &'r [Self]) -> Option<&'r Self> {
+        let Measurement::Service(scenario) = self.row.measurement else { return None };
+        rows.iter().find(|other| match other.row.measurement {
+            Measurement::Service(other) => other.server == Server::Floor && other.store == scenario.store,
+            Measurement::RedisAlone => false,
+        })
     }
 
     /// The CPU of a call, and its rate if this service cannot keep the pace.
@@ -124,16 +138,21 @@ fn print_summary(shapes: &[&Answers]) {
             columns.push(&answered.row.title);
         }
     }
+    let print = |cell: fn(&Answered, &[Answered]) -> Option<String>| {
+        println!("| calls | {} |", columns.join(" | "));
+        println!("|---|{}", "--:|".repeat(columns.len()));
+        for Answers { question, rows } in shapes {
+            let of_column = |column: &&str| rows.iter().find(|answered| answered.row.title == **column);
+            let cells =
+                columns.iter().map(|column| of_column(column).and_then(|answered| cell(answered, rows)));
+            let cells: Vec<_> = cells.map(Option::unwrap_or_default).collect();
+            println!("| {} | {} |", question.text, cells.join(" | "));
+        }
+    };
     println!("\nCPU of a call in µs, service + Redis\n");
-    println!("| calls | {} |", columns.join(" | "));
-    println!("|---|{}", "--:|".repeat(columns.len()));
-    for Answers { question, rows } in shapes {
-        let cell = |column: &&str| {
-            rows.iter().find(|answered| answered.row.title == **column).map_or(String::new(), Answered::cost)
-        };
-        let cells: Vec<_> = columns.iter().map(cell).collect();
-        println!("| {} | {} |", question.text, cells.join(" | "));
-    }
+    print(|answered, _| Some(answered.cost()));
+    println!("\nCPU of a call, service and Redis together, in times of the floor with the same store\n");
+    print(|answered, rows| Some(format!("{:.2}", answered.total()? / answered.floor(rows)?.total()?)));
 }
 
 /// What a call costs at saturation, by the medians of the rows with 256 calls in flight.

@@ -1,5 +1,5 @@
 //! The load: a closed loop with a fixed number of calls in flight, or an open loop with a fixed rate, of single calls
-//! or of bursts; by gRPC, or by HTTP/1.1 with keep-alive.
+//! or of bursts; by gRPC, by HTTP/1.1 with keep-alive, or by the protocol of the floor.
 //!
 //! The generator shares the cores with the measured processes, so it costs little: it sends messages that were encoded
 //! beforehand, and writes the frames itself. In the open loop one thread starts the calls of all connections by one
@@ -7,8 +7,8 @@
 //! due, not from the time when it was sent. The thread sleeps until the next call is due by a timer with the resolution
 //! of the kernel's clock; the tally says how late the calls were started, and how many together.
 
-mod http1;
 mod http2;
+mod in_order;
 mod tally;
 mod worker;
 
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use tokio_rustls::rustls::ClientConfig;
 
-use http1::Http1;
 use http2::Http2;
+use in_order::InOrder;
 pub use tally::Tally;
 use worker::Worker;
 
@@ -77,6 +77,8 @@ pub enum Protocol {
     Grpc,
     /// Requests of HTTP/1.1.
     Http1,
+    /// Requests to the floor.
+    Floor,
 }
 
 /// One run of the generator: targets, rate and duration.
@@ -89,7 +91,7 @@ pub struct Load {
     pub pace: Pace,
     pub duration: Duration,
     pub protocol: Protocol,
-    /// gRPC frames, or whole requests of HTTP/1.1, sent in turn.
+    /// gRPC frames, or whole requests of another protocol, sent in turn.
     pub messages: Arc<Vec<Bytes>>,
     /// For connections by TLS, to a server of the name `localhost`.
     pub tls: Option<Arc<ClientConfig>>,
@@ -99,7 +101,8 @@ impl Load {
     fn connection(&self) -> Box<dyn Connection + '_> {
         match self.protocol {
             Protocol::Grpc => Box::new(Http2::new(&self.messages)),
-            Protocol::Http1 => Box::new(Http1::new(&self.messages)),
+            Protocol::Http1 => Box::new(InOrder::http1(&self.messages)),
+            Protocol::Floor => Box::new(InOrder::floor(&self.messages)),
         }
     }
 }
