@@ -64,7 +64,7 @@ struct TlsPort {
 }
 
 impl TlsPorts {
-    /// Loads the certificates of every port with TLS. The bounds are those of the ports' connections.
+    /// Loads the certificates of every port with TLS. The bounds are the ports' connection bounds.
     ///
     /// # Errors
     /// The first invalid file, or that the handshake thread could not start.

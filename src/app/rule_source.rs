@@ -146,11 +146,11 @@ fn record_failure(active: &ActiveRules, problems: Problems) {
 #[derive(Debug)]
 pub struct ReadRules {
     pub loaded: LoadedRules,
-    /// The server and the version of its answer; `None`: the rules come from files.
+    /// The server and its answer's version; `None`: the rules come from files.
     pub server: Option<(String, String)>,
 }
 
-/// Why the rules of the settings are unreadable or invalid.
+/// Why the configured rules are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadRulesError {
     #[error("rules.path: {}\n{problems}", path.display())]
@@ -166,7 +166,7 @@ pub enum ReadRulesError {
 }
 
 impl ReadRulesError {
-    /// Returns the problems of the rules; `None` if they were unreadable.
+    /// Returns the problems; `None` if the rules were unreadable.
     #[must_use]
     pub fn problems(&self) -> Option<&Problems> {
         match self {
@@ -176,7 +176,7 @@ impl ReadRulesError {
     }
 }
 
-/// Reads the rules of the settings: files, or the first answer of the xDS server.
+/// Reads the configured rules: files, or the xDS server's first answer.
 ///
 /// # Errors
 /// [`ReadRulesError`] if they are unreadable or invalid.

@@ -1,4 +1,4 @@
-//! Applies the rules of an xDS server: connects its client with the current rules.
+//! Applies an xDS server's rules: connects its client with the current rules.
 
 use std::future::Future;
 

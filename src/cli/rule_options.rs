@@ -70,7 +70,7 @@ impl RuleOptions {
     }
 }
 
-/// Why the rules of the settings are unreadable or invalid.
+/// Why the configured rules are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsRulesError {
     #[error("no runtime: {0}")]

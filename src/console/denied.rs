@@ -94,8 +94,7 @@ impl DeniedTable {
         }
     }
 
-    /// Looks up the exception of each key without a known one, or whose exception has ended. `label_of` returns a
-    /// limit's label.
+    /// Looks up each key's exception if none is known or it has ended. `label_of` returns a limit's label.
     pub(super) fn find_exceptions<'l>(
         &mut self,
         rules: &RuleSet,

@@ -79,7 +79,7 @@ pub(super) fn unmasked(key: &str) -> Vec<KeyEntry> {
     entries.chain(further).collect()
 }
 
-/// Returns the entries of a request with this key, with hashes and patterns where the key has no value.
+/// Returns the entries of a request with this key. If the key lacks a value, its hash or pattern replaces it.
 pub(super) fn entries_of(parsed: &ParsedKey) -> Vec<Entry> {
     let entry = |(name, value): &(KeyText, KeyValue)| Entry {
         key: name.text().to_owned(),

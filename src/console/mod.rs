@@ -52,7 +52,7 @@ pub use observation::{
 #[derive(Clone, Debug)]
 pub struct ConsoleOptions {
     pub instance: Instance,
-    /// Link to the dashboard of all instances; empty: none.
+    /// Link to the dashboard for all instances; empty: none.
     pub dashboard_url: String,
     /// Files of exceptions; `None`: none.
     pub exceptions_path: Option<String>,
@@ -96,7 +96,7 @@ impl Console {
         Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default() }
     }
 
-    /// Adds the observation of a second. Formats nothing unless a stream is open.
+    /// Adds a second's observation. Formats nothing unless a stream is open.
     pub fn observe(&self, observation: Observation) {
         let mut history = self.history.lock();
         let news = history.observe(observation);
@@ -138,7 +138,7 @@ impl Console {
         self.history.lock().denied.logged(rules, key)
     }
 
-    /// Returns the row of a denied key.
+    /// Returns a denied key's row.
     #[must_use]
     pub fn row(&self, id: &RowId) -> Option<DeniedRow> {
         self.history.lock().row(id)

@@ -1,4 +1,4 @@
-//! `counters`: shows or resets the counters of a descriptor in a running service.
+//! `counters`: shows or resets a descriptor's counters in a running service.
 
 use std::process::ExitCode;
 use std::time::Duration;

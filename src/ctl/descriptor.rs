@@ -79,7 +79,7 @@ pub struct LimitArg {
 )]
 pub struct LimitArgError;
 
-/// Parses `N/UNIT` and `N/MUNIT`, where M is an integer. Requests have no unit for a week: it is 7 days.
+/// Parses `N/UNIT` and `N/MUNIT`, where M is an integer. Requests lack a unit for a week: it is 7 days.
 impl FromStr for LimitArg {
     type Err = LimitArgError;
 

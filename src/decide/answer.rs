@@ -64,7 +64,7 @@ pub enum HeaderStyle {
 #[derive(Clone, Debug)]
 pub struct Answer<'d> {
     pub overall: Code,
-    /// In the order of the request's descriptors.
+    /// In the request's order.
     pub statuses: Vec<DescriptorStatus<'d>>,
     pub headers: Vec<Header<'d>>,
     /// Headers that Envoy adds to the request that it forwards. Empty for a denial.
@@ -181,7 +181,7 @@ fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
 }
 
 /// Returns the limit whose rule the metadata names: the one with the longest wait if the request is denied, otherwise
-/// that of the headers.
+/// the headers' limit.
 fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
         return header_limit(decision).map(|(result, _)| result);

@@ -1,4 +1,4 @@
-//! Shows and resets the counters of a descriptor, for operators.
+//! Shows and resets a descriptor's counters, for operators.
 
 use std::sync::Arc;
 

@@ -220,7 +220,7 @@ enum WorkerError {
 }
 
 /// Task polls between two polls of the sockets. A poll of a busy connection takes up to 200 µs: with tokio's default of
-/// 61 polls, another connection's call could wait 10 ms before the worker sees it.
+/// 61 polls, the worker could leave another connection's call unread for 10 ms.
 const EVENT_INTERVAL: u32 = 16;
 
 pub(super) fn runtime() -> io::Result<Runtime> {
@@ -240,7 +240,7 @@ struct Worker<S> {
     stop: CancellationToken,
 }
 
-/// What one of the two servers gets of a worker: the source of its connections, and what they share.
+/// One server's part of a worker: the source of its connections, and what they share.
 pub(super) struct Seat {
     /// Index of the worker.
     pub(super) own: usize,

@@ -49,7 +49,7 @@ pub(super) type CountedConnection = Arc<()>;
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
     pub(super) stream: AcceptedStream,
-    /// Its slot among the connections of the port.
+    /// Its slot among the port's connections.
     pub(super) admitted: Admitted,
     pub(super) counted: CountedConnection,
 }

@@ -1,6 +1,6 @@
-//! The token that a service generates for itself at startup, for the values of denied keys: nobody has to configure one
-//! and restart the service while callers get 429. Anyone who can read the files of the service's user has it. It lives
-//! in a file in memory that only this user and root can read, until that file goes.
+//! Generates a token for the values of denied keys at startup: nobody has to configure one and restart the service
+//! while callers get 429. Anyone who can read the files of the service's user can use it. It lives in a file in memory
+//! that only this user and root can read, until that file goes.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -31,7 +31,7 @@ pub enum OwnTokenError {
     Missing(ListenAddress),
 }
 
-/// Returns the token of the service with this admin address. Creates it from `random` if no earlier start left one.
+/// Returns the token for this admin address. Creates it from `random` if no earlier start left one.
 ///
 /// # Errors
 /// If there is no folder for it, or the file there belongs to another user.
@@ -48,7 +48,7 @@ pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::
     Ok(Token::new(made))
 }
 
-/// Reads the token of the service with this admin address.
+/// Reads the token for this admin address.
 ///
 /// # Errors
 /// [`OwnTokenError`]
@@ -92,7 +92,7 @@ fn file_name(address: &ListenAddress) -> String {
     format!("ratelimitd-{place}.token")
 }
 
-/// `user`: the user of the process.
+/// `user`: the process's user.
 fn make(path: &Path, random: [u8; DIGITS / 2], user: u32) -> io::Result<String> {
     let mut file = open_or_create(path)?;
     let metadata = file.metadata()?;

@@ -1,4 +1,4 @@
-//! `server.*`: listening addresses, their TLS, threads, the drain, and the bounds of a request.
+//! `server.*`: listening addresses, their TLS, threads, the drain, and a request's bounds.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -37,7 +37,7 @@ pub struct ServerAddress {
     pub port: u16,
 }
 
-/// What this client tells the server about itself.
+/// How this client identifies itself to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     pub id: String,

@@ -40,7 +40,7 @@ const MAX_UNREAD_REQUESTS: usize = 16;
 
 /// Checks and applies resources. Called on a thread that may block.
 pub trait ResourceSink: Send + 'static {
-    /// Replaces all rules with those of `resources`.
+    /// Replaces all rules with the ones in `resources`.
     ///
     /// # Errors
     /// Why they are invalid, for the server: the current rules stay.

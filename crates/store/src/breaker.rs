@@ -211,7 +211,7 @@ impl Window {
     fn add(&mut self, now: Instant, succeeded: u32, failed: u32) {
         let start = *self.start.get_or_insert(now);
         let number = now.saturating_duration_since(start).as_micros() / self.interval.as_micros();
-        // Clears the buckets of the intervals that began since the last result.
+        // Clears the buckets of intervals that began after the last result.
         let begun = number.saturating_sub(self.newest).min(BUCKETS as u128);
         for back in 0..begun {
             self.buckets[bucket_index(number - back)] = ResultCounts::default();

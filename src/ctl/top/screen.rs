@@ -28,7 +28,7 @@ pub(super) struct Screen {
     pub(super) is_paused: bool,
     /// Shows only this rule's keys.
     pub(super) chosen_rule: Option<RuleName>,
-    /// The selected rule. It stays selected when the order of the rows changes.
+    /// The selected rule. It stays selected when the rows' order changes.
     pub(super) selected: Option<RuleName>,
 }
 

@@ -70,8 +70,8 @@ pub(super) fn spawn_decision(
     });
 }
 
-/// Sends a reply. What the client does not take yet is sent by a separate task, which counts as an open call. Such a
-/// client is rare, and waiting for it here would enlarge the task of every call.
+/// Sends a reply. If the client does not take all of it, a separate task sends the rest, and counts as an open call.
+/// Such a client is rare, and waiting for it here would enlarge every call's task.
 pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, counts: &Arc<ConnectionCounts>) {
     if let Some(blocked) = send_reply(&mut respond, reply) {
         let open = counts.count_open_call();

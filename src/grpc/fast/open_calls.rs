@@ -39,7 +39,7 @@ pub(super) struct WorkerCounts {
     pub(super) hold_at_most: Duration,
     /// Connections so far.
     accepted: AtomicU32,
-    /// Notified of each held call: one worker lacks time for the calls of its connections.
+    /// Notified of each held call: one worker lacks time for its connections' calls.
     pub(super) burst: Arc<Notify>,
     failures: Failures,
     meter: RequestMeter,
@@ -57,7 +57,7 @@ struct CallCount {
 #[derive(Debug)]
 pub(super) struct ConnectionCounts {
     pub(super) worker: Arc<WorkerCounts>,
-    /// Identifies the connection among those of its worker.
+    /// Identifies the connection within its worker.
     pub(super) caller: Caller,
     open: AtomicUsize,
     /// Unanswered decision calls.

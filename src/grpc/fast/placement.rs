@@ -51,7 +51,7 @@ impl Placement {
         self.polls.swap(0, Ordering::Relaxed)
     }
 
-    /// Records a poll. Returns the server of a worker that has just taken over the connection.
+    /// Records a poll. If another worker has just taken over the connection, returns its server.
     pub(super) fn begin_poll(&self) -> Option<Arc<CallServer>> {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.new_server.load().is_none() {

@@ -22,7 +22,7 @@ pub struct Stat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatKind {
-    /// Total since the start.
+    /// Total since startup.
     Counter,
     Gauge,
 }

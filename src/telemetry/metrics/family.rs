@@ -28,10 +28,10 @@ pub(super) fn counters(
     Ok(counters)
 }
 
-/// Counters by the variants of an enum, whose names are the values of the last label. Clones share the counts.
+/// Counters by an enum's variants, whose names are the last label's values. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct CountersBy<E> {
-    /// In the order of the variants.
+    /// In the variants' order.
     each: Vec<IntCounter>,
     cases: PhantomData<E>,
 }
@@ -194,7 +194,7 @@ pub(crate) fn label_pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
     labels.iter().map(pair).collect()
 }
 
-/// Turns a string into the name of a metric or label.
+/// Turns a string into a metric or label name.
 pub(crate) fn metric_name(text: &str) -> String {
     text.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_")
 }

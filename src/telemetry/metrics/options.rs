@@ -61,8 +61,7 @@ impl Default for MetricsOptions {
     }
 }
 
-/// The operator's tags on every metric: labels for Prometheus, tags for statsd. Names and values, in the order of the
-/// settings.
+/// The operator's tags on every metric: labels for Prometheus, tags for statsd. Names and values, in the order written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraTags(Vec<(String, String)>);
 

@@ -144,7 +144,7 @@ impl StoreFamilies {
         })
     }
 
-    /// Registers the gauges of the servers for one-second limits.
+    /// Registers the gauges for the servers of one-second limits.
     pub(super) fn watch_per_second(&self, registry: &Registry) -> Result<()> {
         let watched = Arc::clone(&self.per_second);
         PER_SECOND_QUEUE_DEPTH.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;

@@ -37,7 +37,7 @@ impl Tracer {
         Self(Some(Arc::new(tracer)))
     }
 
-    /// Starts the span of a call with these headers.
+    /// Starts a call's span with these headers.
     #[must_use]
     pub fn start_call(&self, call: SpannedCall, headers: &HeaderMap) -> CallSpan {
         match &self.0 {

@@ -228,7 +228,7 @@ impl InfoSession {
 
 /// Name and version, from the INFO section `server`.
 fn server_version(info: &InfoDict) -> Result<String, StoreError> {
-    // Valkey also reports a redis_version: that of the Redis with which it is compatible.
+    // Valkey also reports a redis_version: the Redis version with which it is compatible.
     let version_of = |name: &str, key| info.get::<String>(key).map(|version| format!("{name} {version}"));
     let server = version_of("Valkey", "valkey_version").or_else(|| version_of("Redis", "redis_version"));
     server.ok_or_else(|| StoreError::Malformed("INFO server has no version".to_owned()))

@@ -36,7 +36,7 @@ pub(in crate::redis) struct Router {
     seeds: Vec<(Address, Endpoint)>,
     map: Mutex<SlotMap<Arc<Node>>>,
     refresh_signal: RefreshSignal,
-    /// `Ok` after the first successful refresh; until then the error of the last refresh, or `None`.
+    /// `Ok` after the first successful refresh; until then the last refresh's error, or `None`.
     first_refresh: watch::Sender<Option<Result<(), StoreError>>>,
     queue_depth: QueueDepth,
     closing: CancellationToken,
@@ -265,7 +265,7 @@ impl Router {
     }
 }
 
-/// Returns the address of a seed. An empty host in the seed's replies means this host.
+/// Returns a seed's address. An empty host in its replies means this host.
 fn seed_address(seed: &Endpoint) -> Address {
     // A server behind a Unix socket is on this machine.
     let (host, port) = seed.address().unwrap_or(("localhost", 0));

@@ -25,7 +25,7 @@ pub(crate) struct Endpoint {
     resolver: Arc<CachedResolver>,
 }
 
-/// Shared by the endpoints of a store.
+/// Shared by all endpoints of a store.
 struct ConnectConfig {
     credentials: Credentials,
     /// Held while a thread reads the password file: a hanging file system blocks one thread, not one per connection.

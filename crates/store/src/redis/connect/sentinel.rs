@@ -115,8 +115,8 @@ impl Sentinels {
         Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
 
-    /// Returns the epoch of a new connection to `address`, whose opening began in epoch `number`. If the last
-    /// connection has another address, starts a new epoch: connections of earlier epochs are replaced.
+    /// Returns the epoch of a new connection to `address`, whose opening began in epoch `number`. If this is not the
+    /// last connection's address, starts a new epoch: connections of earlier epochs are replaced.
     fn epoch_of(&self, number: u64, address: Address) -> PrimaryEpoch {
         let mut primary = self.primary.lock();
         let has_changed = primary.as_ref().is_some_and(|known| *known != address);
