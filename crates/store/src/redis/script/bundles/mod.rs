@@ -90,8 +90,8 @@ impl RequestBundles {
         self.bundles.push(RequestBundle { first: request, size: 1 });
     }
 
-    /// Moves requests with equal bytes, and so of one kernel, next to each other. A call is decided at one instant, where
-    /// the order matters only among requests to one counter.
+    /// Moves requests with equal bytes, and so of one kernel, next to each other. A call is decided at one instant,
+    /// where the order matters only among requests to one counter.
     fn sort(&mut self, requests: &[&EncodedRequest]) {
         let mut order: Vec<usize> = (0..self.bundles.len()).collect();
         order.sort_by_key(|&bundle| {
