@@ -17,7 +17,6 @@ use crate::net::tls_port::{HandshakeBounds, HandshakeThread, HandshakeThreadErro
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 
-/// Why TLS could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsStartError {
     /// A file is invalid; `setting` names it.

@@ -53,7 +53,6 @@ use map::MapError;
 use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
 
-/// Why the process cannot start, or must exit.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     #[error("the metrics cannot be set up: {0}")]

@@ -16,7 +16,6 @@ use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
 use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
 
-/// Why the process cannot start with these rules.
 #[derive(Debug, thiserror::Error)]
 #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
 pub struct RuleStartError {
@@ -40,7 +39,6 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
     }
 }
 
-/// The current rules and their source.
 #[derive(Debug)]
 pub(super) struct RuleWatcher {
     pub(super) active: ActiveRules,
@@ -150,7 +148,6 @@ pub struct ReadRules {
     pub server: Option<(String, String)>,
 }
 
-/// Why the configured rules are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadRulesError {
     #[error("rules.path: {}\n{problems}", path.display())]

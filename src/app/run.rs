@@ -31,7 +31,6 @@ use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
 
-/// Steps of a shutdown.
 #[derive(Debug, Default)]
 struct Shutdown {
     /// Closes the gRPC port and finishes the calls in flight.

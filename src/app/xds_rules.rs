@@ -39,7 +39,6 @@ impl XdsSource {
     }
 }
 
-/// Receives the server's rules.
 struct Sink<F> {
     active: ActiveRules,
     on_change: F,

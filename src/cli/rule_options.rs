@@ -70,7 +70,6 @@ impl RuleOptions {
     }
 }
 
-/// Why the configured rules are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsRulesError {
     #[error("no runtime: {0}")]

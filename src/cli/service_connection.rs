@@ -43,7 +43,6 @@ pub struct TlsArgs {
     pub server_name: Option<String>,
 }
 
-/// Why TLS is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
     #[error("{0}; name a file with --ca-file")]
@@ -137,7 +136,6 @@ pub fn with_path(server: Uri, path: &'static str) -> Uri {
     Uri::from_parts(parts).expect("only the path was replaced")
 }
 
-/// Why an HTTP request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpCallError {
     #[error(transparent)]

@@ -30,7 +30,6 @@ impl RowId {
     }
 }
 
-/// Why an action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
     #[error("no row has the id {0}: the key has not been denied for 15 minutes, or others were denied more")]
@@ -52,7 +51,6 @@ pub struct RowStatus {
     pub report: Report,
 }
 
-/// Acts on the console's rows.
 #[derive(Debug)]
 pub struct ConsoleActions<S> {
     pub console: Arc<Console>,

@@ -128,7 +128,6 @@ impl DeniedTable {
         format!("{domain} {entries} (row {})", row_id(&self.tag_key, key))
     }
 
-    /// The key of a row.
     pub(super) fn find(&self, id: &str) -> Option<(&LimitRef, &DeniedKey)> {
         let keys = self.limits.iter().flat_map(|(limit, keys)| keys.keys.iter().map(move |key| (limit, key)));
         keys.into_iter().find(|(_, key)| key.id == id)

@@ -56,7 +56,6 @@ impl Marks {
         has_news
     }
 
-    /// Adds a reset's mark.
     pub(super) fn add_reset(&mut self, at: u64) {
         self.push(at, Level::Plain, "counter reset".to_owned());
     }

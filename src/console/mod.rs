@@ -57,7 +57,6 @@ pub struct ConsoleOptions {
     /// Files of exceptions; `None`: none.
     pub exceptions_path: Option<String>,
     pub needs: ValuesNeed,
-    /// Key of the tags.
     pub tag_key: HashKey,
     /// `false`: denials take effect.
     pub is_shadow_mode: bool,
@@ -126,7 +125,6 @@ impl Console {
         Frames::new(history.state_frame(), later)
     }
 
-    /// Adds a mark for a counter reset.
     fn mark_reset(&self) {
         self.history.lock().mark_reset();
     }
@@ -138,7 +136,6 @@ impl Console {
         self.history.lock().denied.logged(rules, key)
     }
 
-    /// Returns a denied key's row.
     #[must_use]
     pub fn row(&self, id: &RowId) -> Option<DeniedRow> {
         self.history.lock().row(id)

@@ -41,7 +41,6 @@ pub struct RulesObserved {
     pub xds_connected: Option<bool>,
 }
 
-/// Invalid rules.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RejectedRules {
     pub at: u64,
@@ -82,7 +81,6 @@ pub struct ServiceObserved {
     pub certificates: Vec<Certificate>,
 }
 
-/// A current certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     pub port: &'static str,

@@ -50,7 +50,6 @@ impl Shapes {
         sorted(&self.without_limit, most)
     }
 
-    /// The most frequent unknown domains.
     pub(super) fn most_unknown_domains(&self, most: usize) -> Vec<(&str, f64)> {
         sorted(&self.unknown_domains, most)
     }

@@ -80,7 +80,6 @@ struct CounterArgs {
     descriptor: DescriptorArg,
 }
 
-/// Why nothing was shown or reset.
 #[derive(Debug, thiserror::Error)]
 enum CountersError {
     #[error(transparent)]

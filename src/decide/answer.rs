@@ -16,7 +16,6 @@ const SECOND_US: u64 = 1_000_000;
 /// Largest integer of a structured field: RFC 9651 allows 15 digits.
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 
-/// Optional parts of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseOptions {
     /// Rate-limit headers that Envoy adds to its response to the client.

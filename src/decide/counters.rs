@@ -118,7 +118,6 @@ impl<S: Store + Reset> CounterService<S> {
     }
 }
 
-/// Builds a charge that only reads the counter.
 fn peek_at(key: &str, kernel: Kernel) -> Charges {
     let mut charges = Charges::default();
     let charge = Charge {

@@ -192,7 +192,6 @@ pub struct Limiter<S> {
     pub enforcement: Enforcement,
     /// For planning requests. The store decides by its own clock.
     pub clock: Arc<dyn Clock>,
-    /// Counts the denied keys.
     pub denied: DeniedKeys,
 }
 

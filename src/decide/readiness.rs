@@ -25,7 +25,6 @@ pub enum NotReadyReason {
     NoRules,
     /// The current rules lack a domain, and the settings ask for this reason.
     NoDomain,
-    /// The process is shutting down.
     Draining,
 }
 

@@ -85,7 +85,6 @@ fn translate_group(draft: &mut Draft, names: &ServerNames) {
 }
 
 impl ServerNames {
-    /// Key of a setting of this group.
     fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.section)
     }

@@ -33,7 +33,6 @@ const CONTENT_TYPE: &[u8] = b"application/grpc";
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) struct CallHead {
-    /// Time limit of the decision.
     pub(super) time_limit: Duration,
     /// `true` if the headers take too much memory for the call to be held.
     pub(super) is_long: bool,

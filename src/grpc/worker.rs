@@ -158,7 +158,6 @@ impl WorkerPool {
         Ok((Self { workers: started, stop: stop.drop_guard() }, workers))
     }
 
-    /// Waits until a worker ends by itself.
     async fn first_to_end(&mut self) -> GrpcError {
         let ended = self.workers.iter_mut().map(|worker| &mut worker.ended);
         let (_, place, _) = select_all(ended).await;
@@ -168,7 +167,6 @@ impl WorkerPool {
         worker.result().err().unwrap_or(untold)
     }
 
-    /// Stops and joins all workers.
     pub(super) async fn finish(self) -> Result<(), GrpcError> {
         drop(self.stop);
         for mut worker in self.workers {
@@ -206,7 +204,6 @@ impl WorkerHandle {
     }
 }
 
-/// Why a worker ended before shutdown.
 #[derive(Debug, thiserror::Error)]
 enum WorkerError {
     #[error("its runtime cannot be built: {0}")]
@@ -242,14 +239,12 @@ struct Worker<S> {
 
 /// One server's part of a worker: the source of its connections, and what they share.
 pub(super) struct Seat {
-    /// Index of the worker.
     pub(super) own: usize,
     pub(super) workers: Arc<Workers>,
     pub(super) inbox: Inbox,
     pub(super) options: GrpcOptions,
     pub(super) unfinished: UnfinishedBytes,
     pub(super) streams: StreamPlaces,
-    /// The services other than the decision.
     pub(super) others: Routes,
     pub(super) stop: CancellationToken,
 }

@@ -36,7 +36,6 @@ pub(super) struct WorkerLink {
     pub(super) orders: mpsc::Sender<GiveAway>,
 }
 
-/// A connection on its way to a worker.
 pub(super) enum Arriving {
     New(AcceptedConnection),
     Moved(MovingConnection),

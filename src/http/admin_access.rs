@@ -49,7 +49,6 @@ pub(super) enum AdminRole {
 pub(super) const CONSOLE_PAGE: &str = "/console";
 
 impl AdminRole {
-    /// Returns the role that a path needs.
     pub(super) fn for_path(path: &str) -> Self {
         match path {
             CONSOLE_PAGE => Self::Anybody,

@@ -125,7 +125,6 @@ impl AccessCheck {
         AdminRefusal::NoToken(needed)
     }
 
-    /// Checks the token in a request.
     async fn check_presented(&self, needed: NeededToken, headers: &HeaderMap) -> Result<(), AdminRefusal> {
         let AdminAccess { token_file, operator_token_file, .. } = &self.access;
         let is_viewer = self.is_presented(TOKEN_FILE, token_file.as_ref(), headers).await?;

@@ -16,10 +16,8 @@ use crate::net::ListenAddress;
 
 /// The folder that systemd creates for the service, and memory that every system and container has.
 const FOLDERS: [&str; 2] = ["/run/ratelimitd", "/dev/shm"];
-/// Hexadecimal digits of a token.
 const DIGITS: usize = 64;
 
-/// Why a command finds no token.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnTokenError {
     #[error("{}: {cause}", path.display())]

@@ -25,7 +25,6 @@ pub(super) struct IdleConnections {
 pub(crate) struct IdleConnection {
     /// Set by a call. It may have arrived after the connection became idle.
     pub(crate) has_calls: Arc<AtomicBool>,
-    /// Cancelled to close the connection.
     pub(crate) closing: CancellationToken,
 }
 

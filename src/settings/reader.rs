@@ -22,7 +22,6 @@ pub struct SettingsReport {
     pub settings: Vec<SettingInForce>,
 }
 
-/// The current value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingInForce {
     pub key: String,

@@ -73,7 +73,6 @@ impl Secrets {
     }
 }
 
-/// Describes a valid key.
 fn expected_key() -> String {
     format!("{MIN_KEY_BYTES} to {MAX_SECRET_BYTES} visible ASCII characters")
 }

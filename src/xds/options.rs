@@ -30,7 +30,6 @@ pub struct XdsOptions {
     pub start_without_rules: bool,
 }
 
-/// Host and port of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
     pub host: ServerName<'static>,

@@ -106,7 +106,6 @@ pub(super) struct Session<S> {
     state: XdsState,
 }
 
-/// What to send, and when.
 #[derive(Debug)]
 struct Reply {
     request: DiscoveryRequest,

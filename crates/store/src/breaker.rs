@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use engine::StoreError;
 
-/// Buckets per window.
 const BUCKETS: usize = 10;
 
 /// With fewer results in the window, the share of failures means little.
@@ -152,7 +151,6 @@ impl Breaker {
         opens
     }
 
-    /// Records that a probe was sent.
     pub fn start_probe(&mut self) {
         if let Some(opened) = &mut self.opened {
             opened.probe_at = None;

@@ -35,7 +35,6 @@ pub struct BreakerTransition<'e> {
     pub cause: Option<&'e StoreError>,
 }
 
-/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoopObserver;
 

@@ -78,7 +78,6 @@ fn height(lines: usize) -> u16 {
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-/// The lines above the tables.
 fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<'static>> {
     let prose = |text: &str| wrapped(text, width.min(WIDEST_PROSE)).into_iter();
     let styled = |text: &str, style: Style| -> Vec<Line<'static>> {

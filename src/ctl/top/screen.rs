@@ -68,7 +68,6 @@ impl Screen {
         text.to_lowercase().contains(&self.filter.to_lowercase())
     }
 
-    /// Handles a key press.
     pub(super) fn press(&mut self, key: KeyEvent, view: &View) -> Next {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Next::Quit;

@@ -151,7 +151,6 @@ fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<Blocked
 }
 
 impl BlockedAnswer {
-    /// Sends the rest as the client's window allows.
     async fn send_rest(mut self) {
         let sent = send_data(&mut self.stream, self.message).await;
         if let Err(error) = sent.and_then(|()| send_ok(&mut self.stream)) {

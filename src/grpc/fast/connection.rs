@@ -168,7 +168,6 @@ struct Http2Connection<I> {
     leaked: LeakedStreams,
     /// Cancelled when the client should open a new connection.
     closing: CancellationToken,
-    /// Why the server is ending the connection.
     end: Option<ConnectionEnd>,
 }
 
@@ -176,7 +175,6 @@ impl<I> Http2Connection<I>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Does the HTTP/2 handshake.
     async fn open(
         io: ConnectionIo<I>,
         calls: AcceptedCalls,

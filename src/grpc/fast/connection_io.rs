@@ -145,7 +145,6 @@ impl<I> ConnectionIo<I> {
         io::Error::other(self.counts.record(error))
     }
 
-    /// Passes on the ready bytes.
     fn pass_on(&mut self, buf: &mut ReadBuf<'_>) {
         let bytes = (self.ready - self.passed).min(buf.remaining());
         buf.put_slice(&self.held[self.passed..][..bytes]);

@@ -18,7 +18,6 @@ use crate::telemetry::traces::{CallSpan, Tracer};
 
 type MessageBytes = Result<Bytes, NoDecision>;
 
-/// Decides the calls of one worker.
 pub(super) struct Decisions {
     answer: Box<dyn Fn(MessageBytes, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
     pub(super) tracer: Tracer,

@@ -68,7 +68,6 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
-    /// Waits for the rest of the message.
     pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, NoDecision> {
         let collected = tokio::time::timeout(ARRIVES_WITHIN, self.collect(bounds)).await;
         collected.unwrap_or(Err(NoDecision::LATE))

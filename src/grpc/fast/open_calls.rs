@@ -53,7 +53,6 @@ struct CallCount {
     connections: AtomicUsize,
 }
 
-/// Calls of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionCounts {
     pub(super) worker: Arc<WorkerCounts>,
@@ -157,12 +156,10 @@ impl ConnectionCounts {
         self.worker.waiting.calls.load(Ordering::Relaxed) < self.worker.max_waiting
     }
 
-    /// Counts and logs a failed call.
     pub(super) fn record(&self, error: NoDecision) -> NoDecision {
         self.worker.failures.record(error)
     }
 
-    /// Counts a held call.
     pub(super) fn record_held(&self) {
         self.worker.meter.record_held();
         self.worker.burst.notify_one();

@@ -69,11 +69,9 @@ pub(super) struct PlacedConnection {
     _counted: CountedConnection,
 }
 
-/// A connection on its way to another worker.
 pub(in crate::grpc) struct MovingConnection {
     serving: BoxFuture<'static, ()>,
     placement: Arc<Placement>,
-    /// Index of the worker.
     pub(super) to: usize,
 }
 

@@ -37,7 +37,6 @@ struct TlsState {
     /// For new handshakes. Open connections keep the configuration of their handshake.
     config: ArcSwap<ServerConfig>,
     handshakes: Arc<Handshakes>,
-    /// Runtime of the handshake thread.
     runtime: Handle,
     meter: TlsMeter,
     /// Log throttles, in the order of [`HandshakeResult::ALL`].

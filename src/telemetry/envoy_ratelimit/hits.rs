@@ -45,7 +45,6 @@ struct RuleHits {
     by_path: Mutex<HashMap<Box<str>, Arc<HitCounts>>>,
 }
 
-/// Counters of one path.
 const COUNTERS: [&str; 6] =
     ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"];
 
@@ -92,7 +91,6 @@ impl HitMeter {
         self.with_counts(charged.stat_path, |counts| counts.record(result, near_above));
     }
 
-    /// Counts an undecided charge.
     pub(crate) fn record_undecided(&self, charged: &ChargedLimit<'_>) {
         self.with_counts(charged.stat_path, |counts| counts.record_undecided(charged.cost));
     }

@@ -31,7 +31,6 @@ pub enum ResponseTimeUnit {
     Milliseconds,
 }
 
-/// Durations of every method.
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {
     /// In the order of [`GrpcMethod::ALL`].

@@ -107,7 +107,6 @@ impl ExceptionFamilies {
         domains.values().map(|counts| counts.requests[kind as usize].get()).sum()
     }
 
-    /// Counts a failed load.
     pub(crate) fn failed(&self) {
         self.loads.with_label_values(&[FILE, "failure"]).inc();
     }

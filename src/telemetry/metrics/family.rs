@@ -53,7 +53,6 @@ impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
     }
 }
 
-/// Result of a load of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum LoadResult {
@@ -131,7 +130,6 @@ impl ReadFamily {
         Self { name, kind: MetricType::HISTOGRAM, help }
     }
 
-    /// The family without series.
     pub(crate) fn empty(self) -> MetricFamily {
         empty_family(self.name, self.kind, self.help)
     }

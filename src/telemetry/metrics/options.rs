@@ -42,7 +42,6 @@ pub struct MeteredParts {
 /// Reads values at each scrape.
 pub type PulledStats<S> = Arc<dyn Fn() -> S + Send + Sync>;
 
-/// Source of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesOrigin {
     Files,

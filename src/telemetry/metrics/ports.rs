@@ -25,7 +25,6 @@ impl Port {
     }
 }
 
-/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum CloseReason {
@@ -122,7 +121,6 @@ pub enum HandshakeResult {
     RefusedByClient,
     /// Client and port share no version, cipher or protocol.
     Incompatible,
-    /// The client does not speak TLS.
     NotTls,
     /// The client closed the connection before its first message was complete.
     Disconnected,

@@ -86,7 +86,6 @@ pub struct StoreMeter {
     abandoned: IntCounter,
 }
 
-/// The meter of one worker's script calls.
 #[derive(Debug)]
 pub struct BatchMeter {
     sizes: Histogram,

@@ -113,7 +113,6 @@ impl CallSpan {
         }
     }
 
-    /// Records why the call failed.
     pub fn add_failure(&mut self, failure: RequestFailure) {
         if let Some(span) = &mut self.0 {
             span.set_attribute(KeyValue::new("error.type", failure.name()));

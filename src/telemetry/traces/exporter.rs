@@ -39,7 +39,6 @@ struct GrpcClient {
     client: TraceServiceClient<Channel>,
 }
 
-/// A collector, and how to connect to it.
 #[derive(Clone)]
 struct Collector {
     endpoint: OtlpEndpoint,

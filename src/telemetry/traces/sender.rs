@@ -33,7 +33,6 @@ const GATHER_FOR: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
-/// Sends a process's spans.
 pub struct Traces {
     endpoint: OtlpEndpoint,
     spans: Receiver<SpanData>,

@@ -42,7 +42,6 @@ pub enum OptionsError {
     Zero(&'static str),
 }
 
-/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum CommandError {
     /// `NOSCRIPT`: the script did not run.
@@ -66,7 +65,6 @@ pub(crate) enum Redirect {
     Down,
 }
 
-/// Why a request to a backend is unanswered.
 #[derive(Debug)]
 pub(crate) enum RouteError {
     /// The request may have been decided, or cannot be decided now.

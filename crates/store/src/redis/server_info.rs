@@ -31,7 +31,6 @@ const BEST_EVICTION: &str = "volatile-ttl";
 /// A full server refuses to write. A server without `maxmemory` is never full.
 const NO_EVICTION: &str = "noeviction";
 
-/// One server of a Redis store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
     /// Name, as in [`RedisStore::nodes`](super::RedisStore::nodes).

@@ -29,7 +29,6 @@ const GATHER_FOR: Duration = Duration::from_millis(10);
 /// Time limit for the packets of one flush. A longer one would lose durations from the queue.
 const SEND_WITHIN: Duration = Duration::from_secs(1);
 
-/// Sends a process's metrics.
 #[derive(Debug)]
 pub struct Statsd {
     metrics: Metrics,

@@ -100,7 +100,6 @@ impl PartialEq for Mogrifiers {
 
 impl Eq for Mogrifiers {}
 
-/// A name with its tags.
 pub(super) type Named = (String, Vec<(String, String)>);
 
 impl Mogrifiers {

@@ -27,7 +27,6 @@ const MAX_ATTEMPTS: usize = 5;
 /// Pause before resending a request for a key that is being migrated.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(2);
 
-/// The primaries of a cluster and their slots.
 pub(in crate::redis) struct Router {
     options: RedisOptions,
     /// Comes before the addresses in the node names.
@@ -44,7 +43,6 @@ pub(in crate::redis) struct Router {
     tasks: Arc<Tasks>,
 }
 
-/// A primary of the slot map.
 type Owner = Arc<Primary<Arc<Node>>>;
 
 #[derive(Clone, Copy)]

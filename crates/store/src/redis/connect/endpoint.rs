@@ -156,7 +156,6 @@ impl Endpoint {
         dial::handshake(&identity, stream, timeouts).await
     }
 
-    /// User, password and database of the handshake.
     async fn identity(&self) -> Result<RedisConnectionInfo, StoreError> {
         let credentials = &self.config.credentials;
         let mut identity = self.server.redis_settings().clone().set_skip_set_lib_name();

@@ -37,7 +37,6 @@ pub(super) const PRIMARY_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
 /// Pause between two polls of the sentinels, milliseconds. Random, so that workers do not poll in step.
 const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
 
-/// The sentinels of one primary.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     endpoints: Vec<Endpoint>,

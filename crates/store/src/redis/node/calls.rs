@@ -14,7 +14,6 @@ use crate::redis::script::{BatchPlan, EncodedRequest, RequestReply, ScriptRef, W
 /// The counters of a batch are hot if it has on average at least this many requests per bundle sent.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 
-/// A request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
     pub(super) encoded: EncodedRequest,
@@ -35,7 +34,6 @@ pub(crate) enum CallMode {
     Asking,
 }
 
-/// Why a request is unanswered.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// The request may have been decided: do not send it again.
@@ -120,7 +118,6 @@ type CallResult = Result<Vec<RequestReply>, CommandError>;
 /// The calls of a batch; one on a standalone server.
 pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
 
-/// The integers that a call returned.
 type Numbers = Result<Vec<i64>, CommandError>;
 
 impl ScriptCall {

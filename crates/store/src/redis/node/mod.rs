@@ -137,7 +137,6 @@ impl Node {
         self.state.breaker.retire();
     }
 
-    /// Sets the slot of the probe's key.
     pub(crate) fn set_probe_slot(&self, slot: u16) {
         *self.state.probe_slot.lock() = Some(slot);
     }

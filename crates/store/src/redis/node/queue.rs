@@ -50,7 +50,6 @@ pub(super) struct Taken<T> {
     pub(super) is_full: bool,
 }
 
-/// Why an item was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Full,

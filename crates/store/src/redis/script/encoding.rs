@@ -75,7 +75,6 @@ impl EncodedRequest {
         Some(Self { is_undo: true, ..Self::new(&charges, prefix) })
     }
 
-    /// Encodes a counter's reset.
     pub(crate) fn reset(key: &str, prefix: &str) -> Self {
         let mut encoded = Self { reply_width: 1, ..Self::default() };
         encoded.bytes.push(RESET);

@@ -238,7 +238,6 @@ impl Connection {
         answer.is_ok() || !self.is_broken
     }
 
-    /// Keeps the connection from being used again.
     pub(crate) fn mark_broken(&mut self) {
         self.is_broken = true;
     }

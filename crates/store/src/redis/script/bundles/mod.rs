@@ -78,7 +78,6 @@ impl RequestBundles {
         Self { bundles, bundle_of: (0..requests).collect() }
     }
 
-    /// Adds the next request to this bundle.
     fn join(&mut self, bundle: usize) {
         self.bundles[bundle].size += 1;
         self.bundle_of.push(bundle);

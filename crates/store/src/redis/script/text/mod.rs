@@ -74,7 +74,6 @@ pub(super) fn plain(kernel: &KernelLayout) -> Option<&'static Script> {
     PLAIN.get(usize::from(kernel.number).checked_sub(1)?)?.as_ref()
 }
 
-/// SHA1 of the batch script.
 #[must_use]
 pub fn script_sha1() -> &'static str {
     BATCH.sha1()
