@@ -104,8 +104,8 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Setti
     (options, conflicts)
 }
 
-/// Reads one group of servers, with its settings in `section`, and its conflicts. Without a default URL the group can
-/// be empty.
+/// Reads one group of servers, with its settings in `section`, and its conflicts. If it does not have a default URL,
+/// the group can be empty.
 fn servers(
     reader: &mut Reader,
     section: &str,

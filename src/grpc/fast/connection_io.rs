@@ -1,7 +1,8 @@
-//! Filters a connection's bytes on their way to h2, for what h2 leaves to its user: a connection reads only a few
-//! requests per poll, so that it does not delay others; a header block in several frames is held, bounded in bytes and
-//! time, until complete, because h2 would decode each frame (HPACK can expand one byte to a hundred); and long
-//! trailers, which h2 would keep, end the connection.
+//! Filters a connection's bytes on their way to h2, for what h2 leaves to its user:
+//! - A connection reads only a few requests per poll, so that it does not delay others.
+//! - A header block in several frames is held until complete, bounded in bytes and time: h2 would decode each frame,
+//!   and HPACK can expand one byte to a hundred.
+//! - Long trailers, which h2 would keep, end the connection.
 
 use std::io;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! All metrics: names, help and labels. Injected, no globals. Label values come from rule files, settings and constants
-//! here, which bounds the number of series; only the metrics of envoyproxy/ratelimit have a bounded number of request
-//! values, if a rule asks for them. Meters hold handles: counting is a few atomic additions. Potentially many series
-//! are counted in `series.rs`, and read at each scrape.
+//! here, which bounds the number of series. Request values appear only in the metrics of envoyproxy/ratelimit, in
+//! bounded number, if a rule asks for them. Meters hold handles: counting is a few atomic additions. Potentially many
+//! series are counted in `series.rs`, and read at each scrape.
 
 mod denied_keys;
 mod exceptions;

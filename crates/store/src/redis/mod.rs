@@ -2,7 +2,7 @@
 //!
 //! A request is encoded (`script`) and queued at its node. A batcher of the node (`node`) sends the queue as one call
 //! over a pooled connection (`connect`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
-//! requests over several slots. Entry point: [`RedisStore`]. Redis-rs types stay in this module.
+//! requests over several slots. Entry point: [`RedisStore`]. Types of redis-rs stay in this module.
 
 mod address;
 mod backends;

@@ -210,7 +210,7 @@ impl Connection {
         self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// PINGs the server. Without an answer within the round-trip time of a new connection, marks the connection as
+    /// PINGs the server. If it does not answer within the round-trip time of a new connection, marks the connection as
     /// broken. That says little about the server: the attempt to open another connection says more.
     pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
