@@ -31,8 +31,8 @@ pub struct BreakerOptions {
     pub error_percent: u32,
     /// At least 10 us.
     pub window: Duration,
-    /// Longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each pause is twice
-    /// the one before, minus a random half at most.
+    /// Longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each further one is
+    /// twice as long. Up to half of a pause is subtracted at random.
     pub pause: Duration,
 }
 
@@ -174,8 +174,8 @@ impl Breaker {
         self.opened = Some(Opened { cause, pauses, probe_at });
     }
 
-    /// Returns the next pause after `pauses` pauses: it doubles from a quarter of the longest, minus a random half at
-    /// most.
+    /// Returns the next pause after `pauses` pauses: it doubles from a quarter of the longest. Up to half of it is
+    /// subtracted at random.
     fn pause(&mut self, pauses: u32) -> Duration {
         let doubled = (self.options.pause / FIRST_PAUSE_DIVISOR).saturating_mul(1 << pauses.min(8));
         let longest = doubled.min(self.options.pause);
