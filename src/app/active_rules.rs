@@ -66,7 +66,6 @@ impl ChangedLimits {
     }
 }
 
-/// Limits that one upgrade has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UpgradeUse {
     pub(super) limits: usize,

@@ -17,7 +17,6 @@ use crate::net::tls_port::{HandshakeBounds, HandshakeThread, HandshakeThreadErro
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 
-/// Why TLS could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsStartError {
     /// A file is invalid; `setting` names it.
@@ -64,7 +63,7 @@ struct TlsPort {
 }
 
 impl TlsPorts {
-    /// Loads the certificates of every port with TLS. The bounds are those of the ports' connections.
+    /// Loads the certificates of every port with TLS. The bounds are the ports' connection bounds.
     ///
     /// # Errors
     /// The first invalid file, or that the handshake thread could not start.

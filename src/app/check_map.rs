@@ -20,7 +20,6 @@ pub fn load_check_map(path: &Path) -> Result<RequestMap, MapError> {
     Map::load(path)?.for_requests()
 }
 
-/// The current map and its file.
 #[derive(Debug)]
 pub(super) struct CheckMapWatcher {
     settings: Check,

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// Random bytes of an instance id.
 const ID_BYTES: usize = 4;
 
-/// Returns the token that the service generates for itself, if there are an admin port and a place to keep it. It is
+/// Returns the token that the service generates for itself; `None` without an admin port or a place to keep it. It is
 /// also the key of the tags, so that a key has the same tag after a restart.
 ///
 /// # Errors

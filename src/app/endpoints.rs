@@ -1,4 +1,4 @@
-//! Lists the endpoints of the admin port.
+//! Lists the admin port's endpoints.
 
 use std::sync::Arc;
 

@@ -63,7 +63,6 @@ pub(super) struct ActiveExceptions {
     confirmed_at: ConfirmedAt,
 }
 
-/// The current exceptions and their files.
 #[derive(Debug)]
 pub(super) struct ExceptionWatcher {
     pub(super) active: ActiveExceptions,

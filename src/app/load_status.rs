@@ -31,7 +31,6 @@ impl<E> LoadStatus<E> {
         self.last_error.is_none() && !self.has_unread_change
     }
 
-    /// Records that a new version was applied.
     pub(super) fn record_loaded(&mut self, now_us: u64) {
         self.loaded_at_us = now_us;
         self.last_error = None;
@@ -39,7 +38,6 @@ impl<E> LoadStatus<E> {
         self.has_unread_change = false;
     }
 
-    /// Records that a new version is invalid.
     pub(super) fn record_failed(&mut self, reason: E, now_us: u64) {
         self.last_error = Some(LoadError { at_us: now_us, reason });
         self.loads_failed += 1;

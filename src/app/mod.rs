@@ -53,7 +53,6 @@ use map::MapError;
 use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
 
-/// Why the process cannot start, or must exit.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     #[error("the metrics cannot be set up: {0}")]
@@ -171,8 +170,7 @@ pub fn start_logging(log: &Log) -> Result<LogQueue, SetGlobalDefaultError> {
 }
 
 impl App {
-    /// Loads the rules and the certificates, and binds the ports. `log` is the log of the process, whose losses are
-    /// counted.
+    /// Loads the rules and the certificates, and binds the ports. `log` is the process's log, whose losses are counted.
     ///
     /// # Errors
     /// [`AppError`] if the rules or the certificates are invalid, or a port cannot be bound.
@@ -270,7 +268,7 @@ impl Ports {
         // Only this process's user can open a Unix socket.
         let own_user = SocketAccess::OwnUser;
         Ok(Self {
-            // As in envoyproxy/ratelimit, the umask sets the mode of a Unix socket: proxies run as other users.
+            // As in envoyproxy/ratelimit, the umask sets a Unix socket's mode: proxies run as other users.
             grpc: bind("server.grpc.address", &server.grpc.address, SocketAccess::Umask).await?,
             http: bind("server.http.address", &server.http_address, own_user).await?,
             admin: match &server.admin.address {

@@ -16,7 +16,6 @@ use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
 use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
 
-/// Why the process cannot start with these rules.
 #[derive(Debug, thiserror::Error)]
 #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
 pub struct RuleStartError {
@@ -40,7 +39,6 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
     }
 }
 
-/// The current rules and their source.
 #[derive(Debug)]
 pub(super) struct RuleWatcher {
     pub(super) active: ActiveRules,
@@ -145,11 +143,10 @@ fn record_failure(active: &ActiveRules, problems: Problems) {
 #[derive(Debug)]
 pub struct ReadRules {
     pub loaded: LoadedRules,
-    /// The server and the version of its answer; `None`: the rules come from files.
+    /// The server and its answer's version; `None`: the rules come from files.
     pub server: Option<(String, String)>,
 }
 
-/// Why the rules of the settings are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadRulesError {
     #[error("rules.path: {}\n{problems}", path.display())]
@@ -165,7 +162,7 @@ pub enum ReadRulesError {
 }
 
 impl ReadRulesError {
-    /// Returns the problems of the rules; `None` if they were unreadable.
+    /// Returns the problems; `None` if the rules were unreadable.
     #[must_use]
     pub fn problems(&self) -> Option<&Problems> {
         match self {
@@ -175,7 +172,7 @@ impl ReadRulesError {
     }
 }
 
-/// Reads the rules of the settings: files, or the first answer of the xDS server.
+/// Reads the configured rules: files, or the xDS server's first answer.
 ///
 /// # Errors
 /// [`ReadRulesError`] if they are unreadable or invalid.

@@ -31,7 +31,6 @@ use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
 
-/// Steps of a shutdown.
 #[derive(Debug, Default)]
 struct Shutdown {
     /// Closes the gRPC port and finishes the calls in flight.
@@ -164,7 +163,7 @@ impl App {
             Enforcement::Shadow => OnInvalid::Error,
         };
         let meter = self.metrics.requests(transport);
-        // Without the admin port nobody reads the keys.
+        // If there is no admin port, nobody reads the keys.
         let (has_console, metrics) = (self.ports.admin.is_some(), self.metrics.clone());
         let failures = Failures::new(meter.clone());
         let tracer = self.tracer.clone();

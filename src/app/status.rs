@@ -113,7 +113,7 @@ fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap
     counts
 }
 
-/// `xds`: the client of the rule server; `None` for files.
+/// `xds`: client of the rule server; `None` for files.
 pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value {
     let upgrades = status.upgrades.iter().enumerate().map(
         |(row, used)| json!({"row": format!("upgrades[{row}]"), "limits": used.limits, "first": used.first}),

@@ -1,4 +1,4 @@
-//! Creates the stores of the process and their layers, and holds what the workers share.
+//! Creates the process's stores and their layers, and holds what the workers share.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Stores {
     redis: RedisOptions,
     local_share: NonZeroU32,
     metrics: Metrics,
-    /// All counters; with Redis, only those of the failure policy `local`.
+    /// All counters; with Redis, only counters of the failure policy `local`.
     memory: Arc<MemoryStore<SystemClock>>,
     /// `None` if the deny cache is off.
     denials: Option<Denials>,
@@ -157,8 +157,7 @@ impl Stores {
         self.availability.look(|name| nodes.iter().any(|(known, _)| known == name));
     }
 
-    /// Returns why the breakers of all workers are open for all servers of a group; `None` while each group has a
-    /// closed one.
+    /// Returns why all workers' breakers are open for all servers of a group; `None` while each group has a closed one.
     pub(super) fn failure(&self) -> Option<StoreFailure> {
         let workers = self.workers.lock();
         let backends = workers.iter().map(RedisStore::backends).reduce(|some, others| {

@@ -75,9 +75,9 @@ impl Store for WorkerStore {
 pub(super) struct AuthoritativeStore {
     /// `None` if the counters are in `memory`.
     pub(super) redis: Option<RedisStore>,
-    /// All counters; with Redis, only those of the failure policy `local`.
+    /// All counters; with Redis, only counters of the failure policy `local`.
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
-    /// Denials of a reset counter are removed from it. The clock is that of the layers over this cache.
+    /// Denials of a reset counter are removed from it. Its clock is shared with the layers over this cache.
     pub(super) denials: Option<Denials>,
 }
 

@@ -1,4 +1,4 @@
-//! Applies the rules of an xDS server: connects its client with the current rules.
+//! Applies an xDS server's rules: connects its client with the current rules.
 
 use std::future::Future;
 
@@ -39,7 +39,6 @@ impl XdsSource {
     }
 }
 
-/// Receives the server's rules.
 struct Sink<F> {
     active: ActiveRules,
     on_change: F,

@@ -114,7 +114,7 @@ fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
         (tls.cert_file, tls.key_file) = (Some(own.cert_file), Some(own.key_file));
     }
     let server = url_of("https", &address);
-    // Without a file, accepts any certificate: the call stays on this host and sends nothing secret.
+    // If no file is given, accepts any certificate: the call stays on this host and sends nothing secret.
     let check = if tls.ca_file.is_some() { ServerCheck::ChainAndName } else { ServerCheck::Nothing };
     let connector = tls.connector(&server, Protocol::Http1, check)?;
     Ok((server, connector))

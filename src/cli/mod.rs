@@ -143,8 +143,8 @@ enum Program {
 }
 
 impl Program {
-    /// Returns the program of a command line, and its arguments. The first argument can also name a program: some
-    /// deployments pass `/bin/ratelimit` as an argument of an image, not as its command.
+    /// Returns a command line's program, and its arguments. The first argument can also name a program: some
+    /// deployments pass `/bin/ratelimit` as an image's argument, not as its command.
     fn of_command_line(mut line: Vec<OsString>) -> (Self, Vec<OsString>) {
         let named = |word: Option<&OsString>| Self::of_name(Path::new(word?).file_name()?);
         if let Some(program) = named(line.first()) {

@@ -70,7 +70,6 @@ impl RuleOptions {
     }
 }
 
-/// Why the rules of the settings are unreadable or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsRulesError {
     #[error("no runtime: {0}")]

@@ -139,8 +139,8 @@ async fn serve_until_signal(
     }
 }
 
-/// Adds the origin of the invalid setting: an operator who sets the variables of `envoyproxy/ratelimit` does not know
-/// the names of ratelimitd's settings.
+/// Adds where the invalid setting was written: an operator may have set only the variables of `envoyproxy/ratelimit`,
+/// not ratelimitd's settings.
 fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
     let text = error.to_string();
     // A file error may name only the file.

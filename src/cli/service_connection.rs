@@ -43,7 +43,6 @@ pub struct TlsArgs {
     pub server_name: Option<String>,
 }
 
-/// Why TLS is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
     #[error("{0}; name a file with --ca-file")]
@@ -72,7 +71,7 @@ impl From<ClientTlsError> for TlsSetupError {
     }
 }
 
-/// Parses the address of a service: `host:port`, `http://host:port`, or `https://host:port` for TLS.
+/// Parses a service's address: `host:port`, `http://host:port`, or `https://host:port` for TLS.
 ///
 /// # Errors
 /// A sentence for the user, for any other scheme and for a string without a host.
@@ -137,7 +136,6 @@ pub fn with_path(server: Uri, path: &'static str) -> Uri {
     Uri::from_parts(parts).expect("only the path was replaced")
 }
 
-/// Why an HTTP request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpCallError {
     #[error(transparent)]
@@ -154,7 +152,7 @@ pub enum HttpCallError {
 pub struct HttpAnswer {
     pub status: StatusCode,
     pub body: Incoming,
-    /// Moves the bytes of the connection; ends with the answer.
+    /// Moves the connection's bytes; ends with the answer.
     _connection: JoinSet<hyper::Result<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! Shows and resets the counter of a denied key by its row's id, so that nobody needs the key's value to act on it.
+//! Shows and resets a denied key's counter by its row's id, so that nobody needs the key's value to act on it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,6 @@ impl RowId {
     }
 }
 
-/// Why an action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
     #[error("no row has the id {0}: the key has not been denied for 15 minutes, or others were denied more")]
@@ -52,7 +51,6 @@ pub struct RowStatus {
     pub report: Report,
 }
 
-/// Acts on the console's rows.
 #[derive(Debug)]
 pub struct ConsoleActions<S> {
     pub console: Arc<Console>,
@@ -60,17 +58,17 @@ pub struct ConsoleActions<S> {
 }
 
 impl<S: Store + Reset> ConsoleActions<S> {
-    /// Shows the counter of a row. Changes nothing.
+    /// Shows a row's counter. Changes nothing.
     ///
     /// # Errors
-    /// [`ActionError`] if there is no such row, its rule has changed, it has no counter, or the store does not answer.
+    /// [`ActionError`] if the row does not exist, its rule has changed or does not count, or the store does not answer.
     pub async fn show(&self, id: &RowId) -> Result<RowStatus, ActionError> {
         let (row, limit) = self.row_in_force(id)?;
         let report = self.service.show_counter(&row.key, row.charge.kernel).await?;
         Ok(RowStatus { row, limit, report })
     }
 
-    /// Empties the counter of a row. Returns the row, with `true` if the counter had units.
+    /// Empties a row's counter. Returns the row, with `true` if the counter had units.
     ///
     /// # Errors
     /// As for [`show`](Self::show).

@@ -1,5 +1,5 @@
 //! The limits by label: each row's id and its text, which is built when shown. Each label of the current rules has a
-//! row, and so does each limit that came with a request.
+//! row, as has each limit that came with a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -53,7 +53,7 @@ impl Catalog {
         true
     }
 
-    /// Adds rows for those of these limits that the rules do not have.
+    /// Adds rows for limits that the rules do not have.
     pub(super) fn add_missing<'n>(&mut self, names: impl Iterator<Item = &'n LimitName>) {
         for name in names {
             if !self.rows.contains_key(name) {
@@ -73,13 +73,13 @@ impl Catalog {
 }
 
 impl CatalogRow {
-    /// Returns the text of a limit, by its kernel; `None` if the row has only this one.
+    /// Returns a limit's text, by its kernel; `None` if the row has only this one.
     pub(super) fn limit_text(&self, quantity: Quantity) -> Option<String> {
         let limit = self.limits.iter().find(|limit| limit.quantity == quantity)?;
         (self.limits.len() > 1).then(|| rate(limit))
     }
 
-    /// Returns the texts of the row with this name, without counts.
+    /// Returns the row's texts, without counts.
     pub(super) fn named(&self, (domain, label): &LimitName) -> ConsoleRule {
         let named = |limit: String, kind: &str| ConsoleRule {
             id: self.id,

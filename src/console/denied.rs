@@ -94,8 +94,7 @@ impl DeniedTable {
         }
     }
 
-    /// Looks up the exception of each key without a known one, or whose exception has ended. `label_of` returns a
-    /// limit's label.
+    /// Looks up each key's exception if none is known or it has ended. `label_of` returns a limit's label.
     pub(super) fn find_exceptions<'l>(
         &mut self,
         rules: &RuleSet,
@@ -129,7 +128,6 @@ impl DeniedTable {
         format!("{domain} {entries} (row {})", row_id(&self.tag_key, key))
     }
 
-    /// The key of a row.
     pub(super) fn find(&self, id: &str) -> Option<(&LimitRef, &DeniedKey)> {
         let keys = self.limits.iter().flat_map(|(limit, keys)| keys.keys.iter().map(move |key| (limit, key)));
         keys.into_iter().find(|(_, key)| key.id == id)

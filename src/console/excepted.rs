@@ -1,5 +1,5 @@
-//! Finds the exception of a denied key, so that the operator who added it sees that it works, and counts those that
-//! block and exempt.
+//! Finds a denied key's exception, so that the operator who added it can check that it works, and counts the exceptions
+//! that block and exempt.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl KeyException {
         Some(Self { kind: kind.name().to_owned(), row: Some(place), until: until_us.map(seconds) })
     }
 
-    /// Returns what the last denial reveals: the block of a value that only the request has.
+    /// Returns what the last denial reveals: that a value which only the request has is blocked.
     pub(super) fn of_denial(charge: &DeniedCharge) -> Option<Self> {
         let is_blocked_by_rule = matches!(charge.rule, Quantity::Limited(Kernel::Blocked(_)));
         let Kernel::Blocked(blocked) = charge.kernel else { return None };

@@ -18,7 +18,6 @@ pub(super) fn json_text(data: &impl Serialize) -> String {
     escaped_json(serde_json::to_string(data).expect("texts and numbers under names"))
 }
 
-/// The events of one stream.
 #[derive(Debug)]
 pub struct Frames {
     first: Option<Arc<str>>,
@@ -40,7 +39,6 @@ impl Frames {
     }
 }
 
-/// The last event of a stream.
 #[must_use]
 pub fn last_frame() -> Arc<str> {
     let data = json!({"reason": "the process stops"});

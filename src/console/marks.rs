@@ -31,7 +31,7 @@ struct Known {
 }
 
 impl Marks {
-    /// Adds the marks of an observation. Returns `true` if there are new ones.
+    /// Adds an observation's marks. Returns `true` if there are new ones.
     pub(super) fn add(&mut self, now: &Observation) -> bool {
         let has_open_breaker = now.store.breakers_open > 0;
         self.breakers_open_since = has_open_breaker.then(|| self.breakers_open_since.unwrap_or(now.end));
@@ -56,7 +56,6 @@ impl Marks {
         has_news
     }
 
-    /// Adds the mark of a reset.
     pub(super) fn add_reset(&mut self, at: u64) {
         self.push(at, Level::Plain, "counter reset".to_owned());
     }

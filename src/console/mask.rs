@@ -13,7 +13,6 @@ const SHOWN_CHARS: usize = 2;
 const TAG_DIGITS: usize = 4;
 /// Characters shown of a hash.
 const HASH_CHARS: usize = 10;
-/// Hexadecimal digits of a row id.
 pub(super) const ID_DIGITS: usize = 12;
 /// Name of entries that are hashed together.
 const FURTHER_ENTRIES: &str = "…";
@@ -26,7 +25,6 @@ pub(super) struct MaskedKey {
     pub(super) is_secret: bool,
 }
 
-/// The row id of a key.
 pub(super) fn row_id(tag_key: &HashKey, key: &str) -> String {
     hex(&tag_key.tag(&["row", key])[..ID_DIGITS / 2])
 }
@@ -50,7 +48,6 @@ pub(super) fn masked(tag_key: &HashKey, rules: &RuleSet, key: &str) -> MaskedKey
     MaskedKey { entries: entries.chain(further).collect(), is_secret }
 }
 
-/// An entry of a key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEntry {
     pub name: String,
@@ -79,7 +76,7 @@ pub(super) fn unmasked(key: &str) -> Vec<KeyEntry> {
     entries.chain(further).collect()
 }
 
-/// Returns the entries of a request with this key, with hashes and patterns where the key has no value.
+/// Returns the entries of a request with this key. If the key lacks a value, its hash or pattern replaces it.
 pub(super) fn entries_of(parsed: &ParsedKey) -> Vec<Entry> {
     let entry = |(name, value): &(KeyText, KeyValue)| Entry {
         key: name.text().to_owned(),

@@ -52,12 +52,11 @@ pub use observation::{
 #[derive(Clone, Debug)]
 pub struct ConsoleOptions {
     pub instance: Instance,
-    /// Link to the dashboard of all instances; empty: none.
+    /// Link to the dashboard for all instances; empty: none.
     pub dashboard_url: String,
     /// Files of exceptions; `None`: none.
     pub exceptions_path: Option<String>,
     pub needs: ValuesNeed,
-    /// Key of the tags.
     pub tag_key: HashKey,
     /// `false`: denials take effect.
     pub is_shadow_mode: bool,
@@ -96,7 +95,7 @@ impl Console {
         Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default() }
     }
 
-    /// Adds the observation of a second. Formats nothing unless a stream is open.
+    /// Adds a second's observation. Formats nothing unless a stream is open.
     pub fn observe(&self, observation: Observation) {
         let mut history = self.history.lock();
         let news = history.observe(observation);
@@ -126,7 +125,6 @@ impl Console {
         Frames::new(history.state_frame(), later)
     }
 
-    /// Adds a mark for a counter reset.
     fn mark_reset(&self) {
         self.history.lock().mark_reset();
     }
@@ -138,7 +136,6 @@ impl Console {
         self.history.lock().denied.logged(rules, key)
     }
 
-    /// Returns the row of a denied key.
     #[must_use]
     pub fn row(&self, id: &RowId) -> Option<DeniedRow> {
         self.history.lock().row(id)

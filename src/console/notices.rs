@@ -23,7 +23,6 @@ const BREAKERS_OPEN_S: u64 = 120;
 const SLOW_S: usize = 300;
 const SLOW_US: u64 = 10_000;
 
-/// Input of the notices.
 pub(super) struct Facts<'a> {
     pub(super) now: &'a Observation,
     pub(super) totals: &'a Totals,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::telemetry::metrics::{CountedKeys, LimitsInForce, MetricsSample};
 
-/// State of the process at the end of a second.
+/// The process's state at the end of a second.
 #[derive(Debug)]
 pub struct Observation {
     /// End of the second, seconds since the epoch.
@@ -28,7 +28,7 @@ pub struct Observation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RulesObserved {
-    /// Rule sets applied since the start; 0 without rules.
+    /// Rule sets applied since startup; 0 without rules.
     pub generation: u64,
     pub loaded_at: u64,
     pub files: usize,
@@ -41,7 +41,6 @@ pub struct RulesObserved {
     pub xds_connected: Option<bool>,
 }
 
-/// Invalid rules.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RejectedRules {
     pub at: u64,
@@ -82,7 +81,6 @@ pub struct ServiceObserved {
     pub certificates: Vec<Certificate>,
 }
 
-/// A current certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     pub port: &'static str,

@@ -7,7 +7,7 @@ use engine::{HeavyKey, RuleSet};
 use super::steps::Steps;
 use crate::telemetry::metrics::{CountedKeys, LOOKED_AT};
 
-/// Maximum shapes and domains kept: those with the most requests.
+/// Maximum shapes and domains kept: the most frequent ones.
 const MOST: usize = 64;
 /// Rates are averaged over a minute.
 const RATE_STEPS: u64 = 6;
@@ -50,7 +50,6 @@ impl Shapes {
         sorted(&self.without_limit, most)
     }
 
-    /// The most frequent unknown domains.
     pub(super) fn most_unknown_domains(&self, most: usize) -> Vec<(&str, f64)> {
         sorted(&self.unknown_domains, most)
     }

@@ -8,7 +8,6 @@ use super::excepted::KeyException;
 use super::observation::RulesObserved;
 use super::totals::{SECONDS, Second};
 
-/// Version of the format.
 pub const SCHEMA: u32 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -86,7 +85,6 @@ pub struct ConsoleRule {
     pub asked_15m: u64,
     pub denied_15m: u64,
     pub since: Option<u64>,
-    /// Denied keys.
     pub keys: usize,
     pub more_keys: bool,
     /// Counts per step of ten seconds.
@@ -145,7 +143,6 @@ pub type ShownEntries = Vec<(String, String)>;
 #[serde(default)]
 pub struct ConsoleKey {
     pub id: String,
-    /// Id of the rule.
     pub rule: u32,
     /// The limit, if the rule has several.
     pub limit: Option<String>,

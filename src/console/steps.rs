@@ -54,7 +54,6 @@ impl Steps {
         self.newest_steps(2) as f64 / seconds as f64
     }
 
-    /// Sum of the newest `steps` steps.
     pub(super) fn newest_steps(&self, steps: u64) -> u64 {
         (0..steps).map(|back| u64::from(self.counts[place(self.newest.saturating_sub(back))])).sum()
     }

@@ -30,7 +30,7 @@ pub(crate) struct Second {
     pub(super) store_p99_us: Option<u64>,
 }
 
-/// Totals since the start of the process.
+/// Totals since the process started.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) metrics: MetricsSample,
@@ -41,7 +41,7 @@ pub(super) struct Sums {
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     seconds: VecDeque<Second>,
-    /// Totals of the last minute, oldest first, starting with those from before it.
+    /// Totals of the last minute, oldest first; the first is from just before it.
     sums: VecDeque<Sums>,
     pub(super) store_p50_us: Option<u64>,
 }
@@ -181,7 +181,7 @@ mod tests {
         let second = totals.newest();
         assert_eq!((second.requests, second.policy, second.denied, second.failed), (10, 2, 3, 1));
         assert_eq!((second.shadow, totals.seconds().len()), (4, 2));
-        // A missed second has no requests.
+        // A missed second counts as one without requests.
         totals.add(sums([10, 2, 3, 1]), 2, 0, true);
         assert_eq!(totals.seconds().map(|second| second.requests).collect::<Vec<_>>(), [5, 10, 0, 1]);
     }

@@ -46,7 +46,7 @@ impl AdminPort {
         with_path(server, path)
     }
 
-    /// Returns the port's connector. A Unix socket has no TLS.
+    /// Returns the port's connector. Unix sockets do not use TLS.
     ///
     /// # Errors
     /// As for [`TlsArgs::connector`].

@@ -1,4 +1,4 @@
-//! `counters`: shows or resets the counters of a descriptor in a running service.
+//! `counters`: shows or resets a descriptor's counters in a running service.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -80,7 +80,6 @@ struct CounterArgs {
     descriptor: DescriptorArg,
 }
 
-/// Why nothing was shown or reset.
 #[derive(Debug, thiserror::Error)]
 enum CountersError {
     #[error(transparent)]

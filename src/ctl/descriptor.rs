@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorArg(pub Vec<Entry>);
 
-/// Why a string is not a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
     /// An entry starts with `=`, or is empty. Entries are counted from 1.
@@ -72,14 +71,13 @@ pub struct LimitArg {
     multiplier: u32,
 }
 
-/// The string is not a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected N/UNIT or N/MUNIT, such as 5/minute or 100/15minute; a unit is second, minute, hour, day, week, month or year"
 )]
 pub struct LimitArgError;
 
-/// Parses `N/UNIT` and `N/MUNIT`, where M is an integer. Requests have no unit for a week: it is 7 days.
+/// Parses `N/UNIT` and `N/MUNIT`, where M is an integer. Requests lack a unit for a week: it is 7 days.
 impl FromStr for LimitArg {
     type Err = LimitArgError;
 

@@ -113,8 +113,8 @@ fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
     Ok(description)
 }
 
-/// Returns the entries that exceptions can name: those of the request, and those of its secret values with the hash
-/// that is shown.
+/// Returns the entries that exceptions can name: the request's entries, and its secret values with the hash that is
+/// shown.
 fn entries(rules: &RuleSet, request: &Request) -> Vec<Entry> {
     let mut entries = Vec::new();
     for entry in request.descriptors.iter().flat_map(|descriptor| &descriptor.entries) {

@@ -52,7 +52,7 @@ fn install(prefix: &Path, program: Command) -> io::Result<()> {
     man_pages(&prefix.join(MAN_PAGES), &program)
 }
 
-/// Writes the page of a command, and those of its subcommands.
+/// Writes a command's page, and its subcommands' pages.
 fn man_pages(folder: &Path, command: &Command) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     write(&folder.join(format!("{name}.1")), man_page(command)?.as_bytes())?;

@@ -55,7 +55,7 @@ fn settings_text(found: &LoadedSettings) -> String {
     let mut text =
         "# The settings that the environment means, read as one of envoyproxy/ratelimit.\n".to_owned();
     let is_translated = |setting: &&SettingInForce| {
-        // Also ratelimitd's own variables: they are used at startup, and win over those of envoyproxy/ratelimit.
+        // Also ratelimitd's own variables: they are used at startup, and override the ones of envoyproxy/ratelimit.
         setting.origin.is_some() && !setting.is_default
     };
     let catalogue = Settings::catalogue();
@@ -95,8 +95,8 @@ fn by_section(settings: Vec<&SettingInForce>) -> Vec<&SettingInForce> {
     sorted
 }
 
-/// Formats a setting with a value of its type, because the values of the Helm chart are checked by type: numbers, flags
-/// and lists unquoted, everything else in single quotes, which keep every character in YAML. A secret is a comment.
+/// Formats a setting with a value of its type, because the Helm chart's values are checked by type: numbers, flags and
+/// lists unquoted, everything else in single quotes, which keep every character in YAML. A secret is a comment.
 fn setting_lines(name: &str, setting: &SettingInForce, expected: &str) -> String {
     let (source, value) = (setting.source(), &setting.value);
     if setting.is_masked {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use engine::{Announced, Decision, LimitResult, Metadata, Rule};
 
-/// Announced limits, each name once, in the order of the request's limits.
+/// Announced limits, each name once, in the request's order.
 #[derive(Debug, Default)]
 pub(super) struct Announcements(Vec<(String, Announced)>);
 

@@ -16,7 +16,6 @@ const SECOND_US: u64 = 1_000_000;
 /// Largest integer of a structured field: RFC 9651 allows 15 digits.
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 
-/// Optional parts of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseOptions {
     /// Rate-limit headers that Envoy adds to its response to the client.
@@ -64,7 +63,7 @@ pub enum HeaderStyle {
 #[derive(Clone, Debug)]
 pub struct Answer<'d> {
     pub overall: Code,
-    /// In the order of the request's descriptors.
+    /// In the request's order.
     pub statuses: Vec<DescriptorStatus<'d>>,
     pub headers: Vec<Header<'d>>,
     /// Headers that Envoy adds to the request that it forwards. Empty for a denial.
@@ -181,7 +180,7 @@ fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
 }
 
 /// Returns the limit whose rule the metadata names: the one with the longest wait if the request is denied, otherwise
-/// that of the headers.
+/// the headers' limit.
 fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
         return header_limit(decision).map(|(result, _)| result);

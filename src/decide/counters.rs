@@ -1,4 +1,4 @@
-//! Shows and resets the counters of a descriptor, for operators.
+//! Shows and resets a descriptor's counters, for operators.
 
 use std::sync::Arc;
 
@@ -118,7 +118,6 @@ impl<S: Store + Reset> CounterService<S> {
     }
 }
 
-/// Builds a charge that only reads the counter.
 fn peek_at(key: &str, kernel: Kernel) -> Charges {
     let mut charges = Charges::default();
     let charge = Charge {

@@ -192,7 +192,6 @@ pub struct Limiter<S> {
     pub enforcement: Enforcement,
     /// For planning requests. The store decides by its own clock.
     pub clock: Arc<dyn Clock>,
-    /// Counts the denied keys.
     pub denied: DeniedKeys,
 }
 
@@ -210,8 +209,8 @@ impl OldRules {
     }
 }
 
-/// Counts a failed request when dropped: after a store error, and when the call is cancelled before the store answers.
-/// `forget` disarms it after a decision.
+/// Counts a failed request when dropped: after a store error, or if the call is cancelled before the store answers.
+/// `mem::forget` disarms it after a decision.
 struct FailureGuard<'r> {
     meters: &'r LimitMeters,
     plan: &'r Plan,
@@ -242,7 +241,7 @@ impl<S: Store> Limiter<S> {
             current.meters.record_exceptions(&request.domain, plan.derivations());
         }
         if plan.charges.is_empty() {
-            // Without loaded rules a request has no charges.
+            // Without loaded rules a request does not have charges.
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }
@@ -251,7 +250,7 @@ impl<S: Store> Limiter<S> {
         }
         let failure = FailureGuard { meters: &current.meters, plan: &plan };
         let outcomes = if plan.has_settles() {
-            // Boxed because this rare future would enlarge the future of every decision.
+            // Boxed because this rare future would enlarge every decision's future.
             Box::pin(self.decide_parts(&plan.charges)).await?
         } else {
             self.store.decide(&plan.charges).await?

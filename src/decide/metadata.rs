@@ -13,7 +13,7 @@ use rules::derivation_text;
 
 use super::announcements::Announcements;
 
-/// `binding` is the limit named as the rule of the decision.
+/// `binding` is the limit named as the decision's rule.
 pub(super) fn for_decision(
     request: &Request,
     decision: &Decision,
@@ -159,7 +159,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     Metadata::Map(fields)
 }
 
-/// Returns the calendar of the limit shown in a descriptor's status.
+/// Returns the calendar of the limit in a descriptor's status.
 fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
     match decision.statuses().nth(index)?.applied {
         Applied::Limited(result) => result.limit.spec.calendar.as_deref(),
@@ -193,7 +193,7 @@ fn number_metadata(value: u64) -> Metadata {
     Metadata::Number(value as f64)
 }
 
-/// Merges the metadata of all rules whose limits did not deny.
+/// Merges the metadata of all rules that did not deny.
 fn rules_metadata(decision: &Decision) -> Option<Metadata> {
     let mut merged = Metadata::Map(BTreeMap::new());
     for metadata in decision.rules_within_limit().filter_map(|rule| rule.metadata.as_ref()) {

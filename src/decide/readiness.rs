@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub enum NotReadyReason {
     /// Some parts of the process are not running yet.
     Starting,
-    /// The store has not decided since the start. A later outage does not count, because failure policies decide then.
+    /// The store has never decided. A later outage does not count, because failure policies decide then.
     StoreNotReached,
     /// The store answers, but rejects this process: wrong credentials, permissions or database.
     StoreForbidden,
@@ -23,9 +23,8 @@ pub enum NotReadyReason {
     StoreOutage,
     /// There are no rules, because the first ones are invalid.
     NoRules,
-    /// The current rules have no domain, and the settings ask for this reason.
+    /// The current rules lack a domain, and the settings ask for this reason.
     NoDomain,
-    /// The process is shutting down.
     Draining,
 }
 

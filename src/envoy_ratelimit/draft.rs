@@ -1,4 +1,4 @@
-//! A translation in progress: the values of the variables, each checked by its type, and the settings that they set.
+//! A translation in progress: the variables' values, each checked by its type, and the settings that they set.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Draft {
             let reason = "Kubernetes sets it for a service of that name, so it is passed over";
             self.warn(format!("{name}: {reason}"));
         } else if text.is_empty() && variable.kind.refuses_empty() {
-            // Not "it has its default": some defaults of ratelimitd differ from those of `envoyproxy/ratelimit`.
+            // Not "it has its default": some defaults of ratelimitd and `envoyproxy/ratelimit` differ.
             self.warn(format!("{name} is empty, so it is as if it were not set"));
         } else if is_well_formed(variable.kind, text) {
             self.set.insert(name, text.to_owned());
@@ -196,7 +196,7 @@ impl Draft {
         self.set.get(name).map_or_else(default, String::as_str)
     }
 
-    /// Returns the value of a mogrifier's variable; empty if not set.
+    /// Returns a mogrifier variable's value; empty if not set.
     pub(super) fn mogrifier_text(&self, name: &str) -> &str {
         self.mogrifiers.get(name).map_or("", String::as_str)
     }

@@ -62,7 +62,7 @@ pub(super) fn address_text(host: &str, port: u16) -> Option<String> {
     Some(format!("{host}:{port}"))
 }
 
-/// Formats the host of an address; `None` if it is invalid. `nothing`: the host for an empty value.
+/// Formats an address's host; `None` if it is invalid. `nothing`: the host for an empty value.
 pub(super) fn host_text(host: &str, nothing: &str) -> Option<String> {
     let name = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
     match name.parse::<IpAddr>() {

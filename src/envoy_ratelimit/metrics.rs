@@ -1,4 +1,4 @@
-//! Translates the port and the labels of the metrics.
+//! Translates the metrics' port and labels.
 
 use super::draft::Draft;
 use super::go_syntax::parse_map;

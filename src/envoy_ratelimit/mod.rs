@@ -25,7 +25,7 @@ pub use variable::RatelimitVariable;
 use crate::settings::Written;
 use draft::Draft;
 
-/// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
+/// Every variable of `envoyproxy/ratelimit`, in documentation order.
 #[must_use]
 pub fn ratelimit_variables() -> Vec<RatelimitVariable> {
     table::OWN.iter().chain(&table::LIBRARIES).copied().collect()

@@ -85,7 +85,6 @@ fn translate_group(draft: &mut Draft, names: &ServerNames) {
 }
 
 impl ServerNames {
-    /// Key of a setting of this group.
     fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.section)
     }
@@ -138,7 +137,7 @@ fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: Topology)
     }
 }
 
-/// `None`: decided by the form of the addresses. An error is recorded as a problem.
+/// `None`: decided by the addresses' form. An error is recorded as a problem.
 fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()> {
     let variable = names.socket_type;
     match draft.text(variable) {
@@ -182,7 +181,7 @@ enum Network {
 /// How to read an address.
 #[derive(Clone, Copy)]
 struct Form<'n> {
-    /// `None`: decided by the form of the address.
+    /// `None`: decided by the address's form.
     network: Option<Network>,
     is_tls: bool,
     names: &'n ServerNames,
@@ -226,7 +225,7 @@ impl Form<'_> {
     }
 }
 
-/// Adds a host to the part of a URL after its scheme. As in Go, a port without a host is on this machine.
+/// Adds a host to a URL without its scheme. As in Go, a port without a host is on this machine.
 fn with_host(rest: &str) -> String {
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let start = authority.rfind('@').map_or(0, |at| at + 1);

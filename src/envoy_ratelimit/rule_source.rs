@@ -26,7 +26,7 @@ pub(super) fn translate(draft: &mut Draft) {
 fn translate_directory(draft: &mut Draft) {
     let mut path = PathBuf::new();
     for name in DIRECTORY {
-        // As in `envoyproxy/ratelimit`, a slash at the start of a part does not make it absolute.
+        // As in `envoyproxy/ratelimit`, a part's leading slash does not make it absolute.
         let part = draft.text(name);
         path.push(if path.as_os_str().is_empty() { part } else { part.trim_start_matches('/') });
     }
@@ -87,8 +87,8 @@ fn metadata(draft: &mut Draft) -> String {
     pairs.join(",")
 }
 
-/// Keeps ratelimitd's own pauses, which double, unless the environment sets some; those of envoyproxy/ratelimit never
-/// double.
+/// Keeps ratelimitd's own pauses, which double, unless the environment sets some; envoyproxy/ratelimit never doubles
+/// its pauses.
 fn translate_backoff(draft: &mut Draft) {
     let [initial_given, max_given] = BACKOFF.map(|name| draft.is_set(name));
     if !initial_given && !max_given {

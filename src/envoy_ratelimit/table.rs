@@ -46,7 +46,7 @@ const NO_CLIENT_CERTIFICATE: Effect =
     Meaningless("a collector that asks for a client certificate gets no spans");
 const SCHEME_DECIDES: Effect = Meaningless("the scheme of the endpoint decides");
 
-/// Every variable, in the order of the documentation.
+/// Every variable, in documentation order.
 pub(super) static OWN: [RatelimitVariable; 115] = [
     // Listeners.
     common("HOST", Text, "0.0.0.0", Sets(HTTP)).but(EVERY_ADDRESS),

@@ -1,4 +1,4 @@
-//! Translates traces: the variables of `envoyproxy/ratelimit`, and those of OpenTelemetry that its exporter reads.
+//! Translates traces: the variables of `envoyproxy/ratelimit`, and the OpenTelemetry variables that its exporter reads.
 
 use std::time::Duration;
 

@@ -30,7 +30,6 @@ pub(super) enum ValueKind {
     Map,
 }
 
-/// Effect of a variable in ratelimitd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Sets these settings, or one of them. The keys are separated by commas.

@@ -1,5 +1,5 @@
-//! Converts the generated protobuf and gRPC types to the types of the engine and of `decide` and back, and errors to
-//! statuses. Strings and lists are moved, not cloned.
+//! Converts between the generated protobuf and gRPC types and the types of the engine and of `decide`, and maps errors
+//! to statuses. Strings and lists are moved, not cloned.
 
 use engine::wire::{RawDescriptor, RawLimit, RawRequest, WireUnit};
 use engine::{Code, Entry, Limit, Metadata, text_of_bytes};

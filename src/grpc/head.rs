@@ -1,4 +1,4 @@
-//! Reads the head of a call. Every service requires POST, a gRPC content type and at most the allowed bytes (gRPC over
+//! Reads a call's head. Every service requires POST, a gRPC content type and at most the allowed bytes (gRPC over
 //! HTTP/2, "Requests"), and refuses calls from web pages. A browser asks with OPTIONS before it sends
 //! `application/grpc` for a page; it sends other content types without asking. All headers are read in one pass:
 //! separate lookups would cost 500 instructions more (callgrind).
@@ -27,13 +27,12 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
-/// Time limit for a decision after the headers of its call. The client then has as long again to take the answer. Also
-/// the limit for a unary call of tonic's services. It is longer than the time for a message to arrive (2 s) and the
-/// longest `store.redis.timeout` (10 s) together.
+/// Time limit for a decision after its call's headers. The client then has as long again to take the answer. Also
+/// limits a unary call of tonic's services. Longer than the time for a message to arrive (2 s) and the longest
+/// `store.redis.timeout` (10 s) together.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) struct CallHead {
-    /// Time limit of the decision.
     pub(super) time_limit: Duration,
     /// `true` if the headers take too much memory for the call to be held.
     pub(super) is_long: bool,
@@ -80,7 +79,7 @@ fn long_headers(bytes: usize) -> RefusedHead {
     RefusedHead { error: NoDecision::TooLong(text.into()), code: StatusCode::OK }
 }
 
-/// Reads the head of a call.
+/// Reads a call's head.
 ///
 /// # Errors
 /// Why the port refuses the call.

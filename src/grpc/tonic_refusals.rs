@@ -1,6 +1,6 @@
-//! Refusals before tonic's server calls the service: calls with a bad head (`head`), including those of web pages, for
-//! which tonic has no check, and messages that tonic cannot read. All are counted, and can be denials, like any invalid
-//! request. INVALID_ARGUMENT replaces tonic's INTERNAL, because the mistake is the client's.
+//! Refusals before tonic's server calls the service: calls with a bad head (`head`) or from web pages, which tonic does
+//! not check, and messages that tonic cannot read. All are counted, and can be denials, like any invalid request.
+//! INVALID_ARGUMENT replaces tonic's INTERNAL, because the mistake is the client's.
 
 use std::future::ready;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Serves a worker's connections with tonic's own server, which is hyper's: `server.grpc.fast: false`.
 //!
-//! Acceptor, TLS, workers and shutdown are shared with the fast path, and so are the bounds below. Connections stay on
-//! their worker. [Decision 20](../../docs/decisions/0020-own-grpc-server-on-h2.md) lists what `fast` does in addition.
+//! Acceptor, TLS, workers, shutdown and the bounds below are shared with the fast path. Connections stay on their
+//! worker. [Decision 20](../../docs/decisions/0020-own-grpc-server-on-h2.md) lists what `fast` does in addition.
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
@@ -37,8 +37,8 @@ pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
 /// WINDOW_UPDATE.
 pub(super) const WINDOW_BYTES: u32 = 1024 * 1024;
 /// Longest header list that h2 reads, as h2 counts it: far above what a call can have. A call between the two bounds is
-/// refused, counted and answered like other invalid calls. h2 itself answers a longer list with 431, and this service
-/// never sees it.
+/// refused, counted and answered like other invalid calls. h2 itself answers a longer list with 431, and does not pass
+/// it to this service.
 pub(super) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
 /// Interval without a call, plus at most a third, after which the server sends a PING. It closes the connection if no
 /// answer comes in time.
@@ -127,7 +127,7 @@ struct TonicConnection {
     _counted: CountedConnection,
 }
 
-/// tonic adds it to the extensions of each request.
+/// tonic adds it to each request's extensions.
 impl Connected for TonicConnection {
     type ConnectInfo = Caller;
 

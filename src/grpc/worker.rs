@@ -158,7 +158,6 @@ impl WorkerPool {
         Ok((Self { workers: started, stop: stop.drop_guard() }, workers))
     }
 
-    /// Waits until a worker ends by itself.
     async fn first_to_end(&mut self) -> GrpcError {
         let ended = self.workers.iter_mut().map(|worker| &mut worker.ended);
         let (_, place, _) = select_all(ended).await;
@@ -168,7 +167,6 @@ impl WorkerPool {
         worker.result().err().unwrap_or(untold)
     }
 
-    /// Stops and joins all workers.
     pub(super) async fn finish(self) -> Result<(), GrpcError> {
         drop(self.stop);
         for mut worker in self.workers {
@@ -206,7 +204,6 @@ impl WorkerHandle {
     }
 }
 
-/// Why a worker ended before shutdown.
 #[derive(Debug, thiserror::Error)]
 enum WorkerError {
     #[error("its runtime cannot be built: {0}")]
@@ -220,7 +217,7 @@ enum WorkerError {
 }
 
 /// Task polls between two polls of the sockets. A poll of a busy connection takes up to 200 µs: with tokio's default of
-/// 61 polls, another connection's call could wait 10 ms before the worker sees it.
+/// 61 polls, the worker could leave another connection's call unread for 10 ms.
 const EVENT_INTERVAL: u32 = 16;
 
 pub(super) fn runtime() -> io::Result<Runtime> {
@@ -240,16 +237,14 @@ struct Worker<S> {
     stop: CancellationToken,
 }
 
-/// What one of the two servers gets of a worker: the source of its connections, and what they share.
+/// One server's part of a worker: the source of its connections, and what they share.
 pub(super) struct Seat {
-    /// Index of the worker.
     pub(super) own: usize,
     pub(super) workers: Arc<Workers>,
     pub(super) inbox: Inbox,
     pub(super) options: GrpcOptions,
     pub(super) unfinished: UnfinishedBytes,
     pub(super) streams: StreamPlaces,
-    /// The services other than the decision.
     pub(super) others: Routes,
     pub(super) stop: CancellationToken,
 }

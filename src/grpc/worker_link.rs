@@ -36,7 +36,6 @@ pub(super) struct WorkerLink {
     pub(super) orders: mpsc::Sender<GiveAway>,
 }
 
-/// A connection on its way to a worker.
 pub(super) enum Arriving {
     New(AcceptedConnection),
     Moved(MovingConnection),
@@ -49,7 +48,7 @@ pub(super) type CountedConnection = Arc<()>;
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
     pub(super) stream: AcceptedStream,
-    /// Its slot among the connections of the port.
+    /// Its slot among the port's connections.
     pub(super) admitted: Admitted,
     pub(super) counted: CountedConnection,
 }

@@ -206,7 +206,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
 
 /// Takes the field `reason` out of a body; the rest has the format of `/json`.
 fn without_reason(body: &[u8]) -> (Option<String>, Cow<'_, [u8]>) {
-    // A body that is unreadable or has no such field is returned unchanged.
+    // Returns a body unchanged if it is unreadable or lacks the field.
     let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return (None, body.into()) };
     let Some(reason) = fields.remove("reason") else { return (None, body.into()) };
     (reason_of(&reason), Value::Object(fields).to_string().into_bytes().into())

@@ -35,7 +35,7 @@ pub struct AdminAccess {
 /// What a path gives access to, and so which token it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdminRole {
-    /// The console page, which has no data. A browser cannot send a token when it opens a page.
+    /// The console page, which contains no data. A browser cannot send a token when it opens a page.
     Anybody,
     /// Everything except the values of keys.
     Viewer,
@@ -49,7 +49,6 @@ pub(super) enum AdminRole {
 pub(super) const CONSOLE_PAGE: &str = "/console";
 
 impl AdminRole {
-    /// Returns the role that a path needs.
     pub(super) fn for_path(path: &str) -> Self {
         match path {
             CONSOLE_PAGE => Self::Anybody,
@@ -65,7 +64,7 @@ impl AdminRole {
 pub(super) enum AdminRefusal {
     #[error("a request to the admin port needs exactly one valid Host header")]
     NoHost,
-    /// DNS rebinding: a page points its own DNS name to the address of the admin port. `Host` is then that name.
+    /// DNS rebinding: a page points its own DNS name to the admin port's address. `Host` is then that name.
     #[error(
         "the Host of a request to the admin port must be localhost, an IP address, or one of server.admin.hosts"
     )]
@@ -161,7 +160,7 @@ impl AdminAccess {
     /// Reads the token files once. They are read again for every request.
     ///
     /// # Errors
-    /// The first setting whose file has no token.
+    /// The first setting whose file lacks a token.
     pub fn check_token_files(&self) -> Result<(), (&'static str, FileError)> {
         let files = [(TOKEN_FILE, &self.token_file), (OPERATOR_TOKEN_FILE, &self.operator_token_file)];
         for (setting, file) in files {
@@ -206,7 +205,8 @@ impl AdminAccess {
     }
 }
 
-/// A link on another page may open the console page, which has no data. A frame may not: its `Sec-Fetch-Dest` differs.
+/// A link on another page may open the console page, which contains no data. A frame may not: its `Sec-Fetch-Dest`
+/// differs.
 fn is_link_to_console(request: &Request) -> bool {
     let headers = request.headers();
     request.method() == Method::GET

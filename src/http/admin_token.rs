@@ -1,4 +1,4 @@
-//! Checks the token of a request to the admin port. A wrong token is counted, logged, and answered late.
+//! Checks the token in a request to the admin port. A wrong token is counted, logged, and answered late.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::telemetry::metrics::{TokenMeter, TokenRefusal};
 /// Delay of the answer to a wrong token.
 const WRONG_ANSWERED_AFTER: Duration = Duration::from_secs(1);
 /// Tokens of one address that are being checked, or were wrong within the last second: an address has this many guesses
-/// a second. At the limit even the right token is refused; otherwise the address would learn the result of each guess
-/// immediately.
+/// a second. At the limit even the right token is refused; otherwise each answer would immediately reveal whether a
+/// guess was right.
 const MOST_WRONG: usize = 16;
-/// The same for all addresses together. Bounds the memory of the check.
+/// The same for all addresses together. Bounds the check's memory.
 const MOST_WRONG_OF_ALL: usize = 4_096;
 
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl AccessCheck {
         answer
     }
 
-    /// Returns the refusal of a request without a token: an unusable token file comes first.
+    /// Returns how to refuse a request without a token: an unusable token file comes first.
     fn without_token(&self, needed: NeededToken, refusal: AdminRefusal) -> AdminRefusal {
         if refusal != AdminRefusal::WrongToken(needed) {
             return refusal;
@@ -125,7 +125,6 @@ impl AccessCheck {
         AdminRefusal::NoToken(needed)
     }
 
-    /// Checks the token in a request.
     async fn check_presented(&self, needed: NeededToken, headers: &HeaderMap) -> Result<(), AdminRefusal> {
         let AdminAccess { token_file, operator_token_file, .. } = &self.access;
         let is_viewer = self.is_presented(TOKEN_FILE, token_file.as_ref(), headers).await?;

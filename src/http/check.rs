@@ -90,7 +90,7 @@ struct CheckAnswer {
 }
 
 impl From<Answer<'_>> for CheckAnswer {
-    /// Splits the headers for the client from those for the upstream, which a proxy can copy to its request.
+    /// Separates the headers for the client and for the upstream, which a proxy can copy to its request.
     fn from(answer: Answer<'_>) -> Self {
         let mut response = Response::new(Body::empty());
         for header in answer.headers.into_iter().chain(answer.request_headers) {

@@ -22,7 +22,7 @@ pub(super) struct IdleSince(Arc<Mutex<Activity>>);
 pub(super) enum Activity {
     /// Its last answer is sent; what the client still sends is dropped.
     Lingers,
-    /// Since its last answer, or since the head of a request with an incomplete body.
+    /// Since its last answer, or since a request's head whose body is incomplete.
     IdleSince(Instant),
     /// A complete request is unanswered.
     Busy,

@@ -109,7 +109,7 @@ impl EventStream {
         self.place.reads();
         let Self { frames, stop, place, .. } = &mut self;
         let next = stop.run_until_cancelled(frames.next());
-        // Without a last event: the client can open another stream.
+        // Sends no last event, so the client can open another stream.
         let text = place.displaced.run_until_cancelled(next).await?.flatten();
         self.place.waits(monotonic());
         self.is_over = text.is_none();

@@ -28,7 +28,6 @@ struct OpenStream {
     displaced: CancellationToken,
 }
 
-/// The slot of an open stream.
 #[derive(Debug)]
 pub(super) struct StreamPlace {
     streams: Arc<Streams>,
@@ -39,7 +38,6 @@ pub(super) struct StreamPlace {
 }
 
 impl Streams {
-    /// Opens a stream of `client` at `now`.
     pub(super) fn open(self: &Arc<Self>, client: IpAddr, now: Instant) -> StreamPlace {
         let (unread_since, displaced) = (Arc::default(), CancellationToken::new());
         let address = network(client);

@@ -48,7 +48,7 @@ pub(super) fn refuse_unforwarded(headers: &HeaderMap) -> Result<(), NoDecision> 
 pub(super) struct ForwardedRequest<'c>(pub &'c Parts);
 
 impl<'c> ForwardedRequest<'c> {
-    /// Returns the value of a field. As in a log, an empty value and `-` mean none, except for the method: a client can
+    /// Returns a field's value. As in a log, an empty value and `-` mean none, except for the method: a client can
     /// choose `-` as its method, and must not be able to drop it.
     pub fn value(&self, field: &RequestField) -> Result<Option<Cow<'c, str>>, NoDecision> {
         let headers = &self.0.headers;

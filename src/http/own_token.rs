@@ -1,6 +1,6 @@
-//! The token that a service generates for itself at startup, for the values of denied keys: nobody has to configure one
-//! and restart the service while callers get 429. Anyone who can read the files of the service's user has it. It lives
-//! in a file in memory that only this user and root can read, until that file goes.
+//! Generates a token for the values of denied keys at startup: nobody has to configure one and restart the service
+//! while callers get 429. Anyone who can read the files of the service's user can use it. It lives in a file in memory
+//! that only this user and root can read, until that file goes.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,10 +16,8 @@ use crate::net::ListenAddress;
 
 /// The folder that systemd creates for the service, and memory that every system and container has.
 const FOLDERS: [&str; 2] = ["/run/ratelimitd", "/dev/shm"];
-/// Hexadecimal digits of a token.
 const DIGITS: usize = 64;
 
-/// Why a command finds no token.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnTokenError {
     #[error("{}: {cause}", path.display())]
@@ -31,7 +29,7 @@ pub enum OwnTokenError {
     Missing(ListenAddress),
 }
 
-/// Returns the token of the service with this admin address. Creates it from `random` if no earlier start left one.
+/// Returns the token for this admin address. Creates it from `random` if no earlier start left one.
 ///
 /// # Errors
 /// If there is no folder for it, or the file there belongs to another user.
@@ -51,7 +49,7 @@ pub fn make_own_token(address: &ListenAddress, random: [u8; DIGITS / 2]) -> io::
     Ok(Token::new(made))
 }
 
-/// Reads the token of the service with this admin address.
+/// Reads the token for this admin address.
 ///
 /// # Errors
 /// [`OwnTokenError`]
@@ -95,7 +93,7 @@ fn file_name(address: &ListenAddress) -> String {
     format!("ratelimitd-{place}.token")
 }
 
-/// `user`: the user of the process.
+/// `user`: the process's user.
 fn make(path: &Path, random: [u8; DIGITS / 2], user: u32) -> io::Result<String> {
     let mut file = open_or_create(path)?;
     let metadata = file.metadata()?;

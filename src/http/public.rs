@@ -22,7 +22,7 @@ const NO_WEB_PAGES: &str = "/json does not answer web pages (Origin or Sec-Fetch
 /// Prometheus text format.
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Returns the router of the HTTP port; without `check_options` there is no `/check`.
+/// Returns the HTTP port's router; without `check_options` there is no `/check`.
 pub fn public_router<S: Store + 'static>(
     handler: Handler<S>,
     check_options: Option<CheckOptions>,

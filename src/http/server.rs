@@ -42,7 +42,7 @@ const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Maximum bytes read and dropped after the last answer: four times what Go reads as headers.
 const LINGER_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The client's address, in the extensions of each request.
+/// The client's address, in each request's extensions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientAddress(pub(super) IpAddr);
 

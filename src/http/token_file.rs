@@ -43,8 +43,8 @@ impl Token {
         HashKey::new(self.0.as_bytes())
     }
 
-    /// `true` if the request has this token, exactly once. The time depends only on the lengths of the tokens, not on
-    /// the number of equal bytes.
+    /// `true` if the request has this token, exactly once. The time depends only on the tokens' lengths, not on how
+    /// many bytes are equal.
     pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         match (values.next(), values.next()) {
@@ -60,7 +60,7 @@ impl Token {
         })
     }
 
-    /// Returns the value of the header `Authorization` with this token.
+    /// Returns a value for the header `Authorization` with this token.
     #[must_use]
     pub fn authorization(&self) -> HeaderValue {
         let mut value =

@@ -1,5 +1,5 @@
-//! Bounds the connections of a port, in total and per client address. Counts the connections that it closes, and logs
-//! each reason at most once a minute: a client can cause any number of them.
+//! Bounds a port's connections, in total and per client address. Counts the connections that it closes, and logs each
+//! reason at most once a minute: a client can cause any number of them.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -159,7 +159,7 @@ impl Drop for Admitted {
     }
 }
 
-/// Returns the part of the address that identifies a client: a host usually has a whole IPv6 network of 64 bits.
+/// Returns the part of an address that identifies a client: a host usually has a whole IPv6 network of 64 bits.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

@@ -1,5 +1,5 @@
-//! The idle connections of a port. They are told to close before the port is full, so that connections that stay idle
-//! do not keep clients out.
+//! A port's idle connections. They are asked to close before the port is full, so that connections that stay idle do
+//! not keep clients out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ pub(super) struct IdleConnections {
     by_address: HashMap<IpAddr, BTreeMap<u64, IdleConnection>>,
     /// The same addresses, each with its number of idle connections.
     by_number: BTreeSet<(usize, IpAddr)>,
-    /// Connections that were told to close, but are still open.
+    /// Connections that were asked to close, but are still open.
     closing: HashSet<u64>,
     /// Id of the next connection that becomes idle.
     next: u64,
@@ -25,7 +25,6 @@ pub(super) struct IdleConnections {
 pub(crate) struct IdleConnection {
     /// Set by a call. It may have arrived after the connection became idle.
     pub(crate) has_calls: Arc<AtomicBool>,
-    /// Cancelled to close the connection.
     pub(crate) closing: CancellationToken,
 }
 
@@ -59,7 +58,7 @@ impl IdleConnections {
         Some(taken)
     }
 
-    /// Connections that were told to close, but are still open.
+    /// Connections that were asked to close, but are still open.
     pub(super) fn closing(&self) -> usize {
         self.closing.len()
     }

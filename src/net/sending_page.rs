@@ -32,7 +32,7 @@ impl SendingPage {
     }
 }
 
-/// `null` is the origin of a page that hides its own, so it counts as foreign.
+/// A page that hides its origin sends `null`, so it counts as foreign.
 fn page_from_origin(origin: &HeaderValue, host: Option<&Authority>) -> SendingPage {
     let authority = origin.to_str().ok().and_then(|origin| {
         let (scheme, authority) = origin.split_once("://")?;

@@ -135,7 +135,7 @@ impl AsyncWrite for ClientSocket {
 
 /// Ends a connection after its last answer: reads and drops what the client still sends, until it closes or has sent
 /// `most_bytes`. If a socket is closed with unread bytes, the system resets the connection: a client that is still
-/// writing then sees an error instead of the answer, which a proxy takes for an unavailable server.
+/// writing then gets an error instead of the answer, and a proxy takes the server for unavailable.
 pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO, most_bytes: u64) {
     let until_closed = async {
         stream.shutdown().await?;

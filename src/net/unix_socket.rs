@@ -19,7 +19,7 @@ pub enum SocketAccess {
     Umask,
 }
 
-/// Read and write for the user of the process, nothing for others.
+/// Read and write for the process's user, nothing for others.
 const SOCKET_MODE: u32 = 0o600;
 
 /// Listens on a Unix socket. The mode is set before the socket listens, so no connection is made under the umask's
@@ -35,7 +35,7 @@ pub(super) async fn bind_unix(path: &Path, access: SocketAccess) -> io::Result<(
     Ok((socket.listen(BACKLOG)?, file))
 }
 
-/// Removes the file of a socket on which no process listens, left by a process that was killed.
+/// Removes a socket file on which no process listens, left by a process that was killed.
 async fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

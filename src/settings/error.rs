@@ -9,7 +9,6 @@ use rules::yaml::excerpt;
 /// Maximum problems per message: a wrong file has thousands.
 const MAX_LISTED: usize = 100;
 
-/// Why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     #[error("settings file {}: {cause}", path.display())]

@@ -52,7 +52,7 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 impl Contents {
-    /// Adds the keys below `section`. The YAML parser limits the depth of the document, and so of this recursion.
+    /// Adds the keys below `section`. The YAML parser limits the document's depth, and so this recursion.
     fn flatten(
         &mut self,
         section: &str,
@@ -81,7 +81,7 @@ impl Contents {
     }
 }
 
-/// Returns the pairs of a map with each key's line and name.
+/// Returns a map's pairs, with each key's line and name.
 fn named(pairs: &[(Node, Node)]) -> Result<Vec<(u32, &str, &Node)>, YamlError> {
     let mut lines = HashMap::new();
     let mut all = Vec::with_capacity(pairs.len());
@@ -121,7 +121,7 @@ fn is_nothing(scalar: &Scalar) -> bool {
     scalar.is_plain && scalar.text.is_empty()
 }
 
-/// Returns the elements of a YAML list. All of them have the same origin.
+/// Returns a YAML list's elements. All of them have the same origin.
 pub(super) fn list_of(text: &str, origin: &str) -> Option<Vec<Value>> {
     let root = yaml::parse(text).ok()?.root?;
     match value(root.line, &root, &|_| origin.to_owned()).ok()?.kind {

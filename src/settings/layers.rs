@@ -35,7 +35,7 @@ pub struct Written {
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) file: Layer,
     pub(crate) environment: Layer,
-    /// Settings that another module derives from the variables. They replace those of the file and the environment.
+    /// Settings that another module derives from the variables. They override the file and the environment.
     pub(crate) derived: Layer,
     pub(crate) problems: Vec<SettingProblem>,
     /// Values without effect, one line each.
@@ -103,8 +103,8 @@ impl Written {
     }
 }
 
-/// Returns the layer of the variables with the prefix. `config` would give all of them the same origin; this gives each
-/// its name.
+/// Returns the layer of variables with the prefix. `config` would give all of them the same origin; this gives each its
+/// name.
 fn environment(variables: &[(String, String)]) -> Result<Layer, ConfigError> {
     let source = Environment::with_prefix(PREFIX)
         .prefix_separator(SEPARATOR)
@@ -135,7 +135,7 @@ fn key_of(variable: &str) -> Option<String> {
     name.strip_prefix(&prefix).map(|key| key.replace(SEPARATOR, "."))
 }
 
-/// `true` if `name` differs from `variable`, the variable of a setting, only in its number of underscores.
+/// `true` if `name` differs from `variable`, a setting's variable, only in its number of underscores.
 fn is_misspelled(name: &str, variable: &str) -> bool {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| !word.is_empty());
@@ -144,7 +144,7 @@ fn is_misspelled(name: &str, variable: &str) -> bool {
     !name.eq_ignore_ascii_case(variable) && words(name) == words(variable)
 }
 
-/// Returns this process's variables that have the prefix, or part of it, and those for which `is_known` is `true`.
+/// Returns this process's variables that have the prefix, or part of it, or for which `is_known` is `true`.
 ///
 /// # Errors
 /// [`SettingsError::NotText`]: the value of one of them is not UTF-8.

@@ -83,7 +83,7 @@ impl Settings {
         Ok((settings, reader.finish(warnings)?))
     }
 
-    /// Every setting, in the order of the documentation.
+    /// Every setting, in documentation order.
     #[must_use]
     pub fn catalogue() -> Vec<Setting> {
         let mut reader = Reader::default();

@@ -17,7 +17,6 @@ use crate::net::ListenAddress;
 /// Shown instead of a secret.
 const MASKED: &str = "(secret)";
 
-/// Parses a value into a `T`.
 pub(super) struct Parser<T> {
     /// Accepted values, for errors and for the documentation.
     pub(super) expected: String,

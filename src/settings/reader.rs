@@ -16,13 +16,12 @@ const DEFAULT: &str = "the default";
 /// The current settings, and where they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsReport {
-    /// Values that have no effect or may be unintended, one line each.
+    /// Values without effect, or perhaps unintended, one line each.
     pub warnings: Vec<String>,
-    /// Every setting, in the order of the documentation.
+    /// Every setting, in documentation order.
     pub settings: Vec<SettingInForce>,
 }
 
-/// The current value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingInForce {
     pub key: String,
@@ -86,7 +85,7 @@ impl Reader {
         fallback()
     }
 
-    /// Returns the elements of a list. A string, such as from a variable, is parsed as YAML.
+    /// Returns a list's elements. A string, such as from a variable, is parsed as YAML.
     pub(super) fn take_list(&mut self, key: &str, expected: &str) -> Vec<Value> {
         const NONE: &str = "[]";
         self.add_setting(key, NONE, expected, false);

@@ -86,7 +86,7 @@ fn tls(reader: &mut Reader) -> Option<ClientTls> {
     let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
     let tls = ClientTls { ca_file, identity, server_name, ..ClientTls::default() };
     if !enabled && tls != ClientTls::default() {
-        // An operator who sets them does not want clear text.
+        // The operator set them, so clear text is not intended.
         let reason = "files or a name for TLS are set: set it to true, or leave them out";
         reader.refuse(TLS, Fault::Unsupported(reason));
     }

@@ -1,4 +1,4 @@
-//! `secrets.*`: which values are hashed in addition to those that rules mark, and the key of the hashes.
+//! `secrets.*`: which values are hashed in addition to those marked in rules, and the hash key.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub enum HashKeySource {
     File(PathBuf),
 }
 
-/// Why `secrets.key_file` has no key.
+/// Why `secrets.key_file` lacks a key.
 #[derive(Debug, thiserror::Error)]
 #[error("{KEY_FILE}: {0}")]
 pub struct KeyFileError(#[from] FileError);
@@ -62,7 +62,7 @@ impl Secrets {
     /// Returns what the rules need to hash values. Reads the key file, if one is set.
     ///
     /// # Errors
-    /// [`KeyFileError`]: the file has no key.
+    /// [`KeyFileError`]: the file lacks a key.
     pub fn value_hashing(&self) -> Result<ValueHashing, KeyFileError> {
         let key = match &self.key {
             HashKeySource::None => None,
@@ -73,7 +73,6 @@ impl Secrets {
     }
 }
 
-/// Describes a valid key.
 fn expected_key() -> String {
     format!("{MIN_KEY_BYTES} to {MAX_SECRET_BYTES} visible ASCII characters")
 }

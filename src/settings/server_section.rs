@@ -1,4 +1,4 @@
-//! `server.*`: listening addresses, their TLS, threads, the drain, and the bounds of a request.
+//! `server.*`: listening addresses, their TLS, threads, the drain, and a request's bounds.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub struct GrpcServer {
     pub address: ListenAddress,
     /// `server.grpc.max_connection_age`: age at which the client is asked to open a new connection; `None`: never.
     pub max_connection_age: Option<Duration>,
-    /// `server.grpc.fast`: `true` for the own server on h2, `false` for tonic's.
+    /// `server.grpc.fast`: `true`: served by `grpc::fast`, on h2; `false`: by tonic's server.
     pub fast: bool,
     /// `server.grpc.tls.*`; `None`: clear text.
     pub tls: Option<ServerTls>,

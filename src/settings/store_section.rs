@@ -78,8 +78,8 @@ enum TopologyName {
     Cluster,
 }
 
-/// Returns the options, and the conflicts of the URLs and of the sentinels' master with the topology. These matter only
-/// if Redis is used; other conflicts, such as two passwords, are always refused.
+/// Returns the options, and how the URLs and the sentinels' master conflict with the topology. These conflicts matter
+/// only if Redis is used; other conflicts, such as two passwords, are always refused.
 pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<SettingProblem>) {
     let (main, mut conflicts) = servers(reader, "store.redis", "redis://127.0.0.1:6379");
     let (per_second, further) = servers(reader, "store.redis.per_second", "");
@@ -104,8 +104,8 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Setti
     (options, conflicts)
 }
 
-/// Reads one group of servers, with its settings in `section`, and its conflicts. Without a default URL the group can
-/// be empty.
+/// Reads one group of servers, with its settings in `section`, and its conflicts. If it does not have a default URL,
+/// the group can be empty.
 fn servers(
     reader: &mut Reader,
     section: &str,

@@ -1,4 +1,4 @@
-//! `metrics.*`, `traces.*` and `log.*`: what operators see of the process, and where it is sent.
+//! `metrics.*`, `traces.*` and `log.*`: what the process exports for operators, and where it is sent.
 
 use regex::Regex;
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::*;
 
-/// Loads the file, if given, and the variables.
 pub(super) fn load_layers(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (String, String)>,

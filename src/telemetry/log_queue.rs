@@ -101,7 +101,7 @@ mod tests {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
             // The sender is gone once the test has ended.
             self.results.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-            // Fails only after the end of the test.
+            // Fails only after the test has ended.
             let _ = self.written.send(line.to_vec());
             Ok(line.len())
         }

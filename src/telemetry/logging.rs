@@ -23,7 +23,6 @@ use super::log_queue::LogQueue;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
-/// Line format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Format {
@@ -196,7 +195,6 @@ mod tests {
         assert!(init(&filter, Format::Text).is_err());
     }
 
-    /// Counts written lines.
     #[derive(Clone, Default)]
     struct Written(Arc<AtomicUsize>);
 

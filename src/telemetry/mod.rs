@@ -1,5 +1,5 @@
-//! What operators see of the process: metrics, logs, traces. `envoy_ratelimit/` only imitates envoyproxy/ratelimit:
-//! skip it to learn how the limiter decides.
+//! What the process exports for operators: metrics, logs, traces. `envoy_ratelimit/` only imitates
+//! envoyproxy/ratelimit: skip it to find out how the limiter decides.
 
 pub mod envoy_ratelimit;
 mod log_queue;

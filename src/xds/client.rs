@@ -16,7 +16,6 @@ use crate::telemetry::metrics::{XdsFailure, XdsMeter};
 
 pub use super::stream::ResourceSink;
 
-/// Client of one server.
 pub struct XdsClient<S> {
     options: XdsOptions,
     /// TLS with the last valid files.

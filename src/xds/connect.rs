@@ -36,7 +36,7 @@ pub(super) enum ConnectError {
     Timeout(Duration),
 }
 
-/// Formats an error with its causes: tonic's errors do not show the alert of a server that refuses a certificate.
+/// Formats an error with its causes: tonic's errors do not show the alert from a server that refuses a certificate.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
     texts.collect::<Vec<_>>().join(": ")

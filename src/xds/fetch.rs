@@ -18,14 +18,12 @@ use super::subscription::{Subscription, TYPE_URL};
 /// A server sends its rules within milliseconds, or does not answer a client for which it has none.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// First answer of a server.
 #[derive(Debug)]
 pub struct Fetched {
     pub version: String,
     pub resources: Vec<RuleResource>,
 }
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum XdsFetchError {
     /// The certificates are invalid, or there is no connection or no stream.

@@ -30,14 +30,13 @@ pub struct XdsOptions {
     pub start_without_rules: bool,
 }
 
-/// Host and port of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
     pub host: ServerName<'static>,
     pub port: u16,
 }
 
-/// What this client tells the server about itself.
+/// How this client identifies itself to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     pub id: String,

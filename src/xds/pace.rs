@@ -82,7 +82,6 @@ impl RefusalPace {
         due
     }
 
-    /// Records an accepted answer.
     pub fn reset(&mut self) {
         self.last = None;
     }

@@ -40,7 +40,7 @@ const MAX_UNREAD_REQUESTS: usize = 16;
 
 /// Checks and applies resources. Called on a thread that may block.
 pub trait ResourceSink: Send + 'static {
-    /// Replaces all rules with those of `resources`.
+    /// Replaces all rules with the ones in `resources`.
     ///
     /// # Errors
     /// Why they are invalid, for the server: the current rules stay.
@@ -106,7 +106,6 @@ pub(super) struct Session<S> {
     state: XdsState,
 }
 
-/// What to send, and when.
 #[derive(Debug)]
 struct Reply {
     request: DiscoveryRequest,

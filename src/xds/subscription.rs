@@ -15,7 +15,6 @@ pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimi
 /// Maximum bytes of a reason. A control plane logs it, or shows it in a resource's status.
 const MAX_REASON_BYTES: usize = 4_096;
 
-/// State of the subscription, over all streams.
 #[derive(Debug)]
 pub(super) struct Subscription {
     node: Node,

@@ -1,5 +1,5 @@
-//! Tracks which Redis servers are in an outage, as seen by the breakers of all workers. Logs the start and the end of
-//! each outage, with the cause and the number of failed calls.
+//! Tracks which Redis servers are in an outage, as seen by the breakers of all workers. Logs when an outage starts and
+//! ends, with the cause and the number of failed calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const OVERLOAD_LOG_INTERVAL_US: u64 = 10_000_000;
 /// Outages of the Redis store, shared by all workers.
 #[derive(Debug, Default)]
 pub struct Availability {
-    /// Calls that failed since the start, except because of overload.
+    /// Calls that failed since startup, except because of overload.
     failed_calls: AtomicU64,
     last_overload_us: AtomicU64,
     /// One failed call's error since the last [`Availability::look`].

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use engine::StoreError;
 
-/// Buckets per window.
 const BUCKETS: usize = 10;
 
 /// With fewer results in the window, the share of failures means little.
@@ -32,8 +31,8 @@ pub struct BreakerOptions {
     pub error_percent: u32,
     /// At least 10 us.
     pub window: Duration,
-    /// Longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each pause is twice
-    /// the one before, minus a random half at most.
+    /// Longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each further one is
+    /// twice as long. Up to half of a pause is subtracted at random.
     pub pause: Duration,
 }
 
@@ -152,7 +151,6 @@ impl Breaker {
         opens
     }
 
-    /// Records that a probe was sent.
     pub fn start_probe(&mut self) {
         if let Some(opened) = &mut self.opened {
             opened.probe_at = None;
@@ -176,8 +174,8 @@ impl Breaker {
         self.opened = Some(Opened { cause, pauses, probe_at });
     }
 
-    /// Returns the next pause after `pauses` pauses: it doubles from a quarter of the longest, minus a random half at
-    /// most.
+    /// Returns the next pause after `pauses` pauses: it doubles from a quarter of the longest. Up to half of it is
+    /// subtracted at random.
     fn pause(&mut self, pauses: u32) -> Duration {
         let doubled = (self.options.pause / FIRST_PAUSE_DIVISOR).saturating_mul(1 << pauses.min(8));
         let longest = doubled.min(self.options.pause);
@@ -211,7 +209,7 @@ impl Window {
     fn add(&mut self, now: Instant, succeeded: u32, failed: u32) {
         let start = *self.start.get_or_insert(now);
         let number = now.saturating_duration_since(start).as_micros() / self.interval.as_micros();
-        // Clears the buckets of the intervals that began since the last result.
+        // Clears the buckets of intervals that began after the last result.
         let begun = number.saturating_sub(self.newest).min(BUCKETS as u128);
         for back in 0..begun {
             self.buckets[bucket_index(number - back)] = ResultCounts::default();

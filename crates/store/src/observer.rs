@@ -10,14 +10,14 @@ use engine::{Charges, Outcomes, Store, StoreError};
 use crate::breaker::BreakerState;
 use base::clock::monotonic;
 
-/// Receives the events of a store; the default methods ignore them. Called on the decision path, so it must be quick.
+/// Receives a store's events; the default methods ignore them. Called on the decision path, so it must be quick.
 pub trait Observer: Debug + Send + Sync + 'static {
     fn decided(&self, _took: Duration, _result: Result<(), &StoreError>) {}
     /// The caller dropped the request before the answer.
     fn abandoned(&self, _after: Duration) {}
     /// A batch was sent.
     fn batch(&self, _requests: usize) {}
-    /// Requests waiting in the queues of all nodes, after some left one of the queues.
+    /// Requests waiting in all nodes' queues, after some left one of them.
     fn queue_depth(&self, _requests: usize) {}
     /// The undo of a recorded charge failed, so the charge can stay until the counter expires. Until then its limit
     /// denies early.
@@ -35,7 +35,6 @@ pub struct BreakerTransition<'e> {
     pub cause: Option<&'e StoreError>,
 }
 
-/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoopObserver;
 

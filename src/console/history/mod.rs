@@ -159,7 +159,6 @@ impl History {
         format!("{}-{}", self.options.instance.id, self.observed)
     }
 
-    /// End of the last observed second.
     pub(super) fn end(&self) -> u64 {
         self.now.as_ref().map_or(self.options.instance.started_at, |now| now.end)
     }

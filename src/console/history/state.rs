@@ -26,7 +26,7 @@ const MOST_PROBLEMS: usize = 3;
 /// Limits to include in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::console) enum RuleSelection {
-    /// The most denied ones, then those with the most requests.
+    /// The most denied ones, then the most frequent.
     Most,
     /// All of them, without trends.
     All,
@@ -101,7 +101,7 @@ impl History {
         ConsoleRules { total, idle: total.saturating_sub(used.len()), observed, list }
     }
 
-    /// Returns the limits used in the last 15 minutes: the most denied ones, then those with the most requests.
+    /// Returns the limits used in the last 15 minutes: the most denied ones, then the most frequent.
     fn used_rows(&self) -> Vec<RuleRow<'_>> {
         let end = self.end();
         let used = self.limits.all().filter(|(_, history)| history.asked.sum() > 0);

@@ -52,7 +52,6 @@ fn options() -> ConsoleOptions {
     }
 }
 
-/// A process and its console.
 struct Observed {
     console: Console,
     metrics: Metrics,

@@ -74,7 +74,7 @@ fn exceptions(metadata: &Value) -> Vec<(&str, &str)> {
     ways.filter_map(|(limit, way)| Some((limit.as_str(), way.as_str()?))).collect()
 }
 
-/// Returns the end of the window in local time, if the limit has a calendar and the answer has metadata.
+/// Returns when the window ends, in local time, if the limit has a calendar and the answer has metadata.
 fn next_boundary(metadata: &Value, status: &DescriptorStatus, index: usize) -> Option<String> {
     if is_blocked(status) {
         return None;
@@ -92,13 +92,13 @@ fn entries_in_metadata(metadata: &Value, index: usize) -> Option<String> {
     Some(entries.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?.join(","))
 }
 
-/// The entries as given: their author may see them.
+/// The entries as given: their author may read them.
 fn entries_text(DescriptorArg(entries): &DescriptorArg) -> String {
     let shown = |entry: &Entry| format!("{}={}", entry.key, entry.value);
     entries.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
-/// `true` if the limit of a status is 0.
+/// `true` if a status's limit is 0.
 fn is_blocked(status: &DescriptorStatus) -> bool {
     let is_zero = status.current_limit.as_ref().is_some_and(|limit| limit.requests_per_unit == 0);
     is_zero && status.code() == Code::OverLimit
@@ -193,7 +193,7 @@ fn struct_json(fields: &Struct) -> Value {
     fields.fields.iter().map(|(name, value)| (name.clone(), value_json(value))).collect()
 }
 
-/// Writes integers without a fraction. The decoder bounds the depth of the message.
+/// Writes integers without a fraction. The decoder bounds the message's depth.
 fn value_json(value: &prost_types::Value) -> Value {
     match &value.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,

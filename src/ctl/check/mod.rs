@@ -183,7 +183,7 @@ async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: 
 /// tonic turns a connection error into its own status.
 fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
     let cause = Box::new(status);
-    // A status from a service has no source.
+    // A status from a service does not have a source.
     let is_of_connection = match cause.code() {
         tonic::Code::Unknown | tonic::Code::Internal => cause.source().is_some(),
         // The connection ended before the call was sent. The other possible source is the timeout.

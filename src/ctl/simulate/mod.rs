@@ -1,4 +1,4 @@
-//! `simulate`: what rules would have done to the requests of an access log.
+//! `simulate`: what rules would have done to an access log's requests.
 
 mod arguments;
 mod progress;

@@ -1,4 +1,4 @@
-//! Fits text into the width of a terminal.
+//! Fits text into a terminal's width.
 
 use base::is_hostile;
 use ratatui::text::Span;
@@ -42,8 +42,8 @@ pub(super) fn wrapped(text: &str, width: u16) -> Vec<String> {
     lines
 }
 
-/// Returns the column widths of a table, each as wide as its widest cell. If that exceeds `width`, the widest of the
-/// first `flexible` columns become narrower.
+/// Returns a table's column widths, each as wide as its widest cell. If that exceeds `width`, the widest of the first
+/// `flexible` columns become narrower.
 pub(super) fn fitted(rows: &[Vec<String>], flexible: usize, spacing: u16, width: u16) -> Vec<u16> {
     let columns = rows.first().map_or(0, Vec::len);
     let widest = |column: usize| rows.iter().map(|row| width_of(&row[column])).max().unwrap_or_default();

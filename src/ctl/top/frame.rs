@@ -22,9 +22,9 @@ use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
 
 /// Maximum line length of prose.
 const WIDEST_PROSE: u16 = 120;
-/// Narrower screens have no column for a rule's last 15 minutes, nor for the start of denials.
+/// Narrower screens omit the columns for a rule's last 15 minutes and for the start of denials.
 const NARROW: u16 = 80;
-/// Narrower screens have no column for a rule's limit, nor for a key's rule.
+/// Narrower screens omit the columns for a rule's limit and for a key's rule.
 const NARROWEST: u16 = 70;
 /// Maximum columns of the trend.
 const TREND_STEPS: usize = 90;
@@ -78,7 +78,6 @@ fn height(lines: usize) -> u16 {
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-/// The lines above the tables.
 fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<'static>> {
     let prose = |text: &str| wrapped(text, width.min(WIDEST_PROSE)).into_iter();
     let styled = |text: &str, style: Style| -> Vec<Line<'static>> {
@@ -252,7 +251,8 @@ fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) 
     render_table(rows, |_| false, Selection::default(), area, buffer);
 }
 
-/// Draws a header and rows: the first two columns align left, numbers right. A very narrow screen has no second column.
+/// Draws a header and rows: the first two columns align left, numbers right. A very narrow screen omits the second
+/// column.
 fn render_table(
     mut texts: Vec<Vec<String>>,
     is_red: impl Fn(usize) -> bool,

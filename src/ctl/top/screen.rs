@@ -28,7 +28,7 @@ pub(super) struct Screen {
     pub(super) is_paused: bool,
     /// Shows only this rule's keys.
     pub(super) chosen_rule: Option<RuleName>,
-    /// The selected rule. It stays selected when the order of the rows changes.
+    /// The selected rule. It stays selected when the rows' order changes.
     pub(super) selected: Option<RuleName>,
 }
 
@@ -68,7 +68,6 @@ impl Screen {
         text.to_lowercase().contains(&self.filter.to_lowercase())
     }
 
-    /// Handles a key press.
     pub(super) fn press(&mut self, key: KeyEvent, view: &View) -> Next {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Next::Quit;

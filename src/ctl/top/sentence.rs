@@ -112,7 +112,6 @@ pub(super) fn exceptions_text(exceptions: &ConsoleExceptions) -> Option<String> 
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
-/// A key's entries.
 pub(super) fn key_text(key: &KeyLine) -> String {
     let entries = key.entries.iter().map(|(name, value)| format!("{name}={value}"));
     entries.collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! Merges the states of the instances: rates, rules by name, and keys by what is shown of them.
+//! Merges the instances' states: rates, rules by name, and keys by what is shown of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub(super) struct View {
     pub(super) per_second: Rates,
     /// Start of the current denials.
     pub(super) denied_since: Option<u64>,
-    /// 99th percentile of a call; with several instances that of the slowest.
+    /// 99th percentile of a call; with several instances the slowest one's.
     pub(super) p99_us: Option<u64>,
     /// The same for decisions in Redis.
     pub(super) store_p99_us: Option<u64>,

@@ -61,7 +61,6 @@ impl AcceptedCalls {
         self.new.push(call);
     }
 
-    /// Calls accepted in this poll.
     pub(super) fn new_calls(&self) -> usize {
         self.new.len()
     }

@@ -70,8 +70,8 @@ pub(super) fn spawn_decision(
     });
 }
 
-/// Sends a reply. What the client does not take yet is sent by a separate task, which counts as an open call. Such a
-/// client is rare, and waiting for it here would enlarge the task of every call.
+/// Sends a reply. If the client does not take all of it, a separate task sends the rest, and counts as an open call.
+/// Such a client is rare, and waiting for it here would enlarge every call's task.
 pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, counts: &Arc<ConnectionCounts>) {
     if let Some(blocked) = send_reply(&mut respond, reply) {
         let open = counts.count_open_call();
@@ -151,7 +151,6 @@ fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<Blocked
 }
 
 impl BlockedAnswer {
-    /// Sends the rest as the client's window allows.
     async fn send_rest(mut self) {
         let sent = send_data(&mut self.stream, self.message).await;
         if let Err(error) = sent.and_then(|()| send_ok(&mut self.stream)) {

@@ -68,7 +68,7 @@ impl Balancer {
         let links = &self.workers.links;
         let connections: Vec<usize> = links.iter().map(WorkerLink::open_connections).collect();
         for (from, order) in moves(workers, &connections) {
-            // A worker that has not finished its last orders gets another one at a later tick.
+            // If a worker has not finished its last orders, it gets another one at a later tick.
             if let Err(error) = links[from].orders.try_send(order) {
                 tracing::debug!(
                     worker = from, %error,

@@ -47,7 +47,7 @@ pub(super) struct CallStarter {
 }
 
 impl CallStarter {
-    /// Reads the head of a call, before anything else happens with it. The error is a call refused because of its head.
+    /// Reads a call's head, before anything else happens with it. The error is a call refused because of its head.
     pub(super) fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, StartedCall> {
         read_head(request).map_err(|refused| self.refuse_head(request, refused))
     }

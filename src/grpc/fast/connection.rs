@@ -34,7 +34,7 @@ const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
 /// After this many stream resets because of client errors, the connection is closed.
 const MAX_ERROR_RESETS: usize = 1_024;
 /// Time limit for the client's connection preface, which ends the handshake: clients send it as soon as they connect.
-/// h2 has no timeout for it, and keep-alive starts only after it.
+/// h2 does not limit it, and keep-alive starts only after it.
 pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client can take to read its answers and acknowledge the GOAWAY, once all its calls are decided.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ impl ConnectionServer {
         let unfinished = self.calls.bounds.unfinished.clone();
         let io = ConnectionIo::new(stream, budget, unfinished, counts);
         let idle = IdleWatch::new(Arc::clone(&admitted), closing.clone());
-        // Boxed, so that an open connection does not retain the memory of its handshake.
+        // Boxed, so that an open connection does not retain its handshake's memory.
         let opened = timeout(PREFACE_TIMEOUT, Http2Connection::open(io, calls, idle, placement));
         let ended = match Box::pin(self.stop.run_until_cancelled(opened)).await {
             Some(Ok(Ok(mut connection))) => self.run(connection.as_mut(), &admitted, &closing).await,
@@ -168,7 +168,6 @@ struct Http2Connection<I> {
     leaked: LeakedStreams,
     /// Cancelled when the client should open a new connection.
     closing: CancellationToken,
-    /// Why the server is ending the connection.
     end: Option<ConnectionEnd>,
 }
 
@@ -176,7 +175,6 @@ impl<I> Http2Connection<I>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Does the HTTP/2 handshake.
     async fn open(
         io: ConnectionIo<I>,
         calls: AcceptedCalls,

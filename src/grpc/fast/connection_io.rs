@@ -1,7 +1,8 @@
-//! Filters the bytes of a connection on their way to h2, for what h2 leaves to its user: a connection reads only a few
-//! requests per poll, so that it does not delay others; a header block in several frames is held, bounded in bytes and
-//! time, until complete, because h2 would decode each frame (HPACK can expand one byte to a hundred); and long
-//! trailers, which h2 would keep, end the connection.
+//! Filters a connection's bytes on their way to h2, for what h2 leaves to its user:
+//! - A connection reads only a few requests per poll, so that it does not delay others.
+//! - A header block in several frames is held until complete, bounded in bytes and time: h2 would decode each frame,
+//!   and HPACK can expand one byte to a hundred.
+//! - Long trailers, which h2 would keep, end the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -145,7 +146,6 @@ impl<I> ConnectionIo<I> {
         io::Error::other(self.counts.record(error))
     }
 
-    /// Passes on the ready bytes.
     fn pass_on(&mut self, buf: &mut ReadBuf<'_>) {
         let bytes = (self.ready - self.passed).min(buf.remaining());
         buf.put_slice(&self.held[self.passed..][..bytes]);
@@ -175,7 +175,7 @@ impl<I: AsyncRead + Unpin> ConnectionIo<I> {
     }
 }
 
-/// Passes on all bytes except those of an unfinished header block.
+/// Passes on all bytes except an unfinished header block's.
 impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -210,7 +210,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
             return Poll::Ready(Err(this.refuse(LONG_TRAILERS)));
         }
         if let Some(at) = begin {
-            // Passes on the head of a block's first frame; holds the rest of the block.
+            // Passes on the first frame's head; holds the rest of the block.
             this.hold(&read[at..])?;
             buf.set_filled(before + at);
         }
@@ -253,7 +253,7 @@ struct SentFrames {
     bytes_left: usize,
     /// `true` if the next frame belongs to a header block in several frames.
     in_block: bool,
-    /// `true` if the current frame is the last of its block.
+    /// `true` if the current frame ends its block.
     is_last: bool,
     /// The last stream's id.
     stream: u32,
@@ -294,7 +294,7 @@ impl SentFrames {
         }
     }
 
-    /// Returns the head of the next frame once it has arrived. Most heads arrive whole.
+    /// Returns the next frame's head once it has arrived. Most heads arrive whole.
     fn take_head(&mut self, bytes: &mut &[u8]) -> Option<[u8; FRAME_HEAD_BYTES]> {
         if bytes.is_empty() {
             return None;
@@ -314,7 +314,7 @@ impl SentFrames {
         Some(self.head)
     }
 
-    /// Records the head of a frame. Returns `true` if a block in several frames begins or breaks off after it.
+    /// Records a frame's head. Returns `true` if a block in several frames begins or breaks off after it.
     fn begins_or_ends_block(&mut self, head: [u8; FRAME_HEAD_BYTES]) -> bool {
         let [high, middle, low, kind, flags, stream @ ..] = head;
         self.bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;

@@ -18,7 +18,6 @@ use crate::telemetry::traces::{CallSpan, Tracer};
 
 type MessageBytes = Result<Bytes, NoDecision>;
 
-/// Decides the calls of one worker.
 pub(super) struct Decisions {
     answer: Box<dyn Fn(MessageBytes, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
     pub(super) tracer: Tracer,
@@ -70,7 +69,7 @@ async fn decide_message<S: Store>(
     }
 }
 
-/// Decodes a decision call's message. prost copies the strings of a [`Bytes`] once, and those of a slice twice.
+/// Decodes a decision call's message. prost copies strings once from a [`Bytes`], and twice from a slice.
 fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
     // The error message names the field, and contains no value.
     Ok(RateLimitRequest::decode(message).map_err(NoDecision::malformed)?.into())

@@ -1,5 +1,5 @@
-//! Reads the message of a unary call: a flag, four bytes of length, the message (gRPC over HTTP/2). Bounded in length,
-//! in time, and in the bytes of all unfinished requests together.
+//! Reads a unary call's message: a flag, four bytes of length, the message (gRPC over HTTP/2). Bounded in length, in
+//! time, and in the bytes of all unfinished requests together.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -41,7 +41,7 @@ pub(super) enum Arrival<B: Body> {
 /// The body of a call whose message is incomplete.
 pub(super) struct PartialBody<B: Body> {
     body: B,
-    /// Frames already read; `None` is the end of the body.
+    /// Frames already read; `None` is the body's end.
     arrived: Vec<Option<Result<Frame<Bytes>, B::Error>>>,
 }
 
@@ -68,7 +68,6 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
-    /// Waits for the rest of the message.
     pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, NoDecision> {
         let collected = tokio::time::timeout(ARRIVES_WITHIN, self.collect(bounds)).await;
         collected.unwrap_or(Err(NoDecision::LATE))

@@ -1,6 +1,6 @@
-//! The fast path: an own server on the h2 crate instead of tonic's (`tonic_server`), with the same answers, because
-//! tonic's takes longer for a call than the decision does ([decision
-//! 20](../../../docs/decisions/0020-own-grpc-server-on-h2.md)).
+//! The fast path: serves with the h2 crate what `tonic_server` serves with tonic, with the same answers, because tonic
+//! takes longer for a call than the decision does. [Decision 20](../../../docs/decisions/0020-own-grpc-server-on-h2.md)
+//! has the measurements.
 //!
 //! Entry points are the functions below: a handler and a [`Seat`] go in. A connection passes `connection_io` and
 //! `connection`; a call passes `accepted_calls`, `call`, `decisions` (the boundary to `decide`) and `answering`.

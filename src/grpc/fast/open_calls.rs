@@ -39,7 +39,7 @@ pub(super) struct WorkerCounts {
     pub(super) hold_at_most: Duration,
     /// Connections so far.
     accepted: AtomicU32,
-    /// Notified of each held call: one worker lacks time for the calls of its connections.
+    /// Notified of each held call: one worker lacks time for its connections' calls.
     pub(super) burst: Arc<Notify>,
     failures: Failures,
     meter: RequestMeter,
@@ -53,11 +53,10 @@ struct CallCount {
     connections: AtomicUsize,
 }
 
-/// Calls of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionCounts {
     pub(super) worker: Arc<WorkerCounts>,
-    /// Identifies the connection among those of its worker.
+    /// Identifies the connection within its worker.
     pub(super) caller: Caller,
     open: AtomicUsize,
     /// Unanswered decision calls.
@@ -157,12 +156,10 @@ impl ConnectionCounts {
         self.worker.waiting.calls.load(Ordering::Relaxed) < self.worker.max_waiting
     }
 
-    /// Counts and logs a failed call.
     pub(super) fn record(&self, error: NoDecision) -> NoDecision {
         self.worker.failures.record(error)
     }
 
-    /// Counts a held call.
     pub(super) fn record_held(&self) {
         self.worker.meter.record_held();
         self.worker.burst.notify_one();

@@ -51,7 +51,7 @@ impl Placement {
         self.polls.swap(0, Ordering::Relaxed)
     }
 
-    /// Records a poll. Returns the server of a worker that has just taken over the connection.
+    /// Records a poll. If another worker has just taken over the connection, returns its server.
     pub(super) fn begin_poll(&self) -> Option<Arc<CallServer>> {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.new_server.load().is_none() {
@@ -69,11 +69,9 @@ pub(super) struct PlacedConnection {
     _counted: CountedConnection,
 }
 
-/// A connection on its way to another worker.
 pub(in crate::grpc) struct MovingConnection {
     serving: BoxFuture<'static, ()>,
     placement: Arc<Placement>,
-    /// Index of the worker.
     pub(super) to: usize,
 }
 

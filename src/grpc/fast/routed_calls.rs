@@ -1,5 +1,5 @@
-//! Passes the calls of all services other than the decision (`other_services.rs`) to tonic's router, and their
-//! responses to the client. Streams have no time limit, so they are bounded in number, and end with their connection.
+//! Passes the calls of all services except the decision (`other_services.rs`) to tonic's router, and their responses to
+//! the client. Streams can last forever, so they are bounded in number, and end with their connection.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -156,8 +156,8 @@ fn unavailable() -> HeaderMap {
     trailers
 }
 
-/// Reduces the request to the headers that tonic reads, without its query. tonic keeps the head of a call until its
-/// message has arrived, and in memory a head can take seventy times the bytes sent.
+/// Reduces the request to the headers that tonic reads, without its query. tonic keeps a call's head until its message
+/// has arrived, and in memory a head can take seventy times the bytes sent.
 fn with_short_head<B>(request: Request<B>) -> Request<B> {
     let (mut parts, body) = request.into_parts();
     let mut kept = HeaderMap::with_capacity(READ_BY_TONIC.len());

@@ -17,7 +17,6 @@ use crate::net::socket::MovedFlag;
 pub(super) struct ServedConnections {
     server: Arc<ConnectionServer>,
     workers: Arc<Workers>,
-    /// Index of this worker.
     own: usize,
     tasks: JoinSet<Option<MovingConnection>>,
     /// Placements of the open connections, and of some that have ended.

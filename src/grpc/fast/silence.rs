@@ -94,8 +94,8 @@ impl IdleWatch {
         let had_calls = self.connection.has_calls.swap(false, Ordering::Relaxed);
         if had_calls {
             (self.silence, self.idle_after) = (Duration::ZERO, IDLE_AFTER);
-            // A connection that was told to close stays in the list of idle connections: it gives up its slot in any
-            // case.
+            // A connection stays in the list of idle connections even after it was asked to close: it gives up its slot
+            // in any case.
             if !self.connection.closing.is_cancelled() {
                 self.end_idleness();
             }

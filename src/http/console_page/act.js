@@ -1,9 +1,9 @@
-// Dialogs, and what a person does here. An action asks for a reason, which the service logs.
+// Dialogs and the user's actions. An action asks for a reason, which the service logs.
 const field = (name, text, attributes) => el("label", text, el("input", { name, ...attributes }));
 const choice = (name, text, options) => el("label", text, el("select", { name }, Object.entries(options).map(([value, shown]) => Object.assign(el("option", shown), { value }))));
 const note = (...text) => el("p.note", text);
 const fieldsOf = (form) => Object.fromEntries(new FormData(form));
-// `run` gets the fields, and may return what comes next. What it throws is shown, and the dialog stays.
+// `run` receives the fields, and can return what comes next. If it throws, the message is shown and the dialog stays.
 const dialog = (title, body, action, run) => {
   const box = $("dialog"), wrong = el("p.red", { role: "alert" }), submit = el("button", action);
   const form = el("form", { autocomplete: "off" }, el("h2", { id: "dialog-h" }, title), body, wrong, el("div.end", button("close", "Close"), run && submit));
@@ -56,7 +56,7 @@ const yaml = (text) => JSON.stringify(text).replace(/[\x7f-\x9f\u2000-\u206f\ufe
 const EFFECTS = { block: "Requests with this entry are denied", exempt: "Requests with this entry are admitted and not counted", multiplier: "The limit is multiplied" };
 const except = (key) => {
   const rule = ruleOf(key.rule), known = values.get(key.id);
-  // A hash and a pattern are not the value of a request, and a limit of a request has no rule.
+  // A hash or a pattern is not a request's value, and a limit from a request does not have a rule.
   const usable = key.entries.map(([name, masked], i) => ({ name, masked, i })).filter(({ name, masked, i }) => rule?.path && name !== "…" && !/^%[hk].*…$/.test(masked) && (known?.exact[i] ?? true));
   if (!usable[0]) return dialog("No exception is possible", el("p", "The service has no value for it."));
   const preview = el("p"), line = el("pre");
@@ -70,7 +70,7 @@ const except = (key) => {
   const inputs = form.elements, putValue = () => { inputs.value.value = known?.entries[usable[inputs.entry.value].i][1] ?? ""; };
   form.oninput = (event) => {
     if (event?.target === inputs.entry) putValue();
-    // Whoever attacks one limit attacks the others next; whoever is let through needs this limit only.
+    // An attacker tries the other limits next; an exempted client needs only this one.
     if (event?.target === inputs.effect) inputs.scope.value = inputs.effect.value === "block" ? "" : "rule";
     const { entry, value, effect, scope, minutes, reason, by } = fieldsOf(form), { name, masked } = usable[entry], times = Number(inputs.number.value), isTimes = effect === "multiplier";
     inputs.number.parentElement.hidden = !isTimes;
@@ -89,7 +89,7 @@ const except = (key) => {
   form.oninput();
 };
 
-// Ask: what the rules in force make of a request, and the state of its counters.
+// Ask: which current rules apply to a request, and the state of its counters.
 $("ask").onsubmit = async (event) => {
   event.preventDefault();
   const { domain, entries, cost } = fieldsOf(event.target), shell = (text) => `'${text.replaceAll("'", "'\\''")}'`;

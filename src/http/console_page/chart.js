@@ -7,17 +7,17 @@ const niceStep = (most) => {
 const sums = (one, other) => one.map((n, i) => n + other[i]);
 const chart = () => {
   const box = $("chart"), { series, end, marks } = state, count = series.requests.length, start = end - count, left = 44, right = (box.clientWidth || 1300) - 4, top = 18, bottom = (box.clientHeight || 152) - 20;
-  // A young process has few seconds; a minute is the least that is drawn.
+  // Draws at least a minute, even if the process is younger.
   const from = end - Math.max(count, 60), x = (time) => left + ((Math.max(time, from) - from) / (end - from)) * (right - left);
   const label = (at, y, text, anchor, kind) => el("text", { x: fix(at), y, "text-anchor": anchor, class: kind }, text);
   const line = (kind, d) => el("path", { class: kind, d });
   const rule = ruleOf(chosen), none = series.requests.map(() => 0);
-  // The last step may have begun just now: the rate stands for it.
+  // The last step may have just begun: uses the rate instead.
   const seconds = (steps, now) => none.map((_, i) => { const step = Math.floor((count - 1 - i) / 10); return step ? (steps.at(-1 - step) ?? 0) / 10 : now; });
   const [asked, denied, failed, policy, shadow] = !rule ? CLASSES.map((name) => series[name].map(Number))
     : [seconds(rule.spark_asked, rule.asked), ...(isShadow(rule) ? [none, none, none, seconds(rule.spark, rule.denied)] : [seconds(rule.spark, rule.denied), none, none, none])];
   const highest = Math.max(1, ...asked, ...shadow), step = niceStep(highest / 3), most = step * Math.ceil(highest / step), parts = [];
-  // A few denials among many requests are seen, too.
+  // Keeps a few denials visible among many requests.
   const seen = denied.map((n) => n && Math.max(n, most / 60)), bad = sums(seen, failed), notOk = sums(bad, policy);
   const y = (n) => bottom - (Math.min(n, most) / most) * (bottom - top), along = (list) => list.map((n, i) => `${fix(x(start + i + 0.5))} ${fix(y(n))}`);
   const area = (kind, above, below) => line(kind, `M${along(above).join("L")}L${along(below).reverse().join("L")}Z`);
@@ -44,7 +44,7 @@ const chart = () => {
   fill("legend", Object.entries({ OK: "ok", denied: "over", "no decision": "failed", "by failure policy": "policy", "would deny": "shadow" }).map(([name, kind]) => total(rows[name]) && el("span", { class: `key ${kind}` }, name)).filter(Boolean));
   scale = { x, from, start, span: (end - from) / (right - left), left, rows, top, bottom, cross: scale?.cross };
 };
-// Says what is under the pointer.
+// Describes what is under the pointer.
 const point = ({ type, clientX, clientY }) => {
   if (!scale) return;
   const tip = $("tip"), { x, from, start, span, left, rows, top, bottom } = scale, time = Math.floor(from + (clientX - $("chart").getBoundingClientRect().left - left) * span), i = time - start;

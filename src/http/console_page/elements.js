@@ -1,11 +1,11 @@
-// Elements, and numbers for people. What the service sends becomes text, never markup.
+// Creates elements, and formats numbers. Data from the service becomes text, never markup.
 const page = document, $ = (id) => page.getElementById(id);
-// An element: its name with its classes, its attributes if it has some, its children.
+// Creates an element: name with classes, optional attributes, children.
 const el = (what, ...rest) => {
   const [name, ...classes] = what.split("."), given = rest[0]?.constructor === Object ? rest.shift() : {};
   const made = /svg|path|rect|text/.test(name) ? page.createElementNS("http://www.w3.org/2000/svg", name) : page.createElement(name);
   if (classes[0]) given.class = classes.join(" ");
-  // What a picture shows stands beside it as a number.
+  // A number next to the picture shows the same.
   if (name === "svg") given["aria-hidden"] = true;
   for (const key in given) if (given[key] || given[key] === 0) made.setAttribute(key, given[key]);
   made.append(...rest.flat(2).filter((child) => child || child === 0));
@@ -16,7 +16,7 @@ const code = (text) => el("code", text);
 const soft = (text) => el("span.soft", text);
 const button = (what, text, key) => el("button", { type: "button", "data-do": what, "data-key": key }, text);
 
-// Gives a box other children: what is the same stays, with its focus and its selection. Rows are known by their key.
+// Replaces a box's children: equal ones stay, with focus and selection. Rows are identified by their key.
 const patch = (box, ...made) => {
   const rows = new Map([...box.children].map((row) => [row.dataset.key, row]));
   let at = box.firstChild;

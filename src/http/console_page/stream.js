@@ -1,4 +1,4 @@
-// The service: requests (times are in milliseconds), and the stream of events. EventSource cannot send a token, so the stream is read by fetch.
+// The service: requests (times in milliseconds), and the event stream. EventSource cannot send a token, so fetch reads the stream.
 const QUIET = 6000, DEADLINE = 10000, SECONDS = 900;
 let token = "", connection = [], isOver = false, isRead = false, stream = null, enterToken = null;
 const checked = async (answer) => {
@@ -6,7 +6,7 @@ const checked = async (answer) => {
   return answer;
 };
 const bearer = (own) => (own || token ? { authorization: `Bearer ${own || token}` } : {});
-// A GET, or a POST if there is a body; `own` is another token than that of the page.
+// A GET, or a POST if there is a body; `own` overrides the page's token.
 const call = async (path, body, own) => {
   const post = body && { method: "POST", body: JSON.stringify(body) }, headers = { ...bearer(own), "content-type": "application/json" };
   return (await checked(await fetch(path, { ...post, headers, signal: AbortSignal.timeout(DEADLINE) }))).json();
@@ -33,7 +33,7 @@ const RECEIVE = {
     state = next;
   },
   sample: ({ end, sample, rules, keys, marks, reasons }) => {
-    // Seconds that a slow reader has missed come with the next state.
+    // The next state includes the seconds that a slow reader missed.
     const missed = Array(Math.max(0, end - state.end - 1)).fill(null);
     for (const [name, list] of Object.entries(state.series)) list.splice(0, Math.max(0, list.push(...missed, sample[name]) - SECONDS));
     for (const [id, asked, denied, denied_15m] of rules) {

@@ -16,7 +16,7 @@ const TABS = {
   idle: ["No request", (rule) => !rule.asked_15m],
 };
 const needle = () => $("filter").value.trim().toLowerCase();
-// The rules of the stream, and those that were fetched because the stream does not have them.
+// The stream's rules, and the fetched ones that the stream leaves out.
 const knownRules = () => [...state.rules.list, ...(fetched?.list.filter((rule) => !ruleOf(rule.id)) ?? [])];
 const ruleRow = (rule) => {
   const kind = tone(rule), isOn = rule.id === chosen, { asked, denied, denied_15m } = rule;
@@ -32,13 +32,13 @@ const ruleTable = () => {
     const count = name === "idle" ? idle : name === "busy" ? all - idle : known.filter(isIn).length;
     return el("button", { "aria-pressed": `${name === tab}`, "data-do": "tab", "data-key": name }, `${title} ${grouped(count)}${isCut && name !== "busy" && isIn(sent.at(-1)) ? "+" : ""}`);
   }));
-  // A filter is over all tabs: who looks for a name does not know its tab.
+  // A filter searches all tabs: the user may not know a name's tab.
   const list = known.filter((rule) => (text ? `${rule.domain} ${rule.rule} ${rule.limit}`.toLowerCase().includes(text) : TABS[tab][1](rule)));
   if (known.length < all && (text ? !list.length : tab === "idle" || (isCut && tab === "busy")) && fetched?.generation !== generation) {
     fetched = { generation, at: state.end, list: [] };
     call("/console/state?rules=all").then(({ rules }) => { fetched.list = rules.list; }, ({ message }) => say(message)).then(show);
   }
-  // Rows keep their places while the pointer is over them.
+  // Rows do not move while the pointer is over them.
   const place = new Map(isHeld ? order.map((id, i) => [id, i]) : []), at = (rule) => place.get(rule.id) ?? 1e9;
   list.sort((a, b) => at(a) - at(b) || b.denied - a.denied || b.denied_15m - a.denied_15m || b.asked - a.asked);
   const rows = list.slice(0, DRAWN);

@@ -1,4 +1,4 @@
-// The state of the service, and what is chosen on this page.
+// The service's state, and the selection on this page.
 let state = null, fetched = null, chosen = null, tab = "denying", isPaused = false, isHeld = false, isPressed = false;
 const CLASSES = ["requests", "denied", "failed", "policy", "shadow"];
 let order = [], moved = null, spoken = "";
@@ -19,7 +19,7 @@ const since = (rule) => (rule.since === null ? "–" : rule.since < state.end - 
 const isShadow = (rule) => rule?.kind === "shadow";
 const tone = (rule) => (isShadow(rule) ? "violet" : "red");
 
-// The sentence: one line. What is wrong beside denials is in the notices, and the key in the table.
+// The sentence: one line. Notices show any other problem, and the table shows the key.
 const sentence = () => {
   const { list } = state.rules, [asked, denied] = CLASSES.map((name) => mean(name));
   if (!state.rules.generation) return [bold("There are no rules in force.", "red")];
@@ -91,9 +91,9 @@ const show = () => {
   fill("notices", [moved, ...state.notices].filter(Boolean).map(({ level, title, text, fix }) => el("li", { class: level }, bold(title), ` ${text} `, soft(fix))));
   fill("tiles", tiles());
   chart(); ruleTable(); keyTable(); cards();
-  // A row that has moved has lost the focus.
+  // A moved row has lost the focus.
   if (focused !== page.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
-  // Screen readers are told when the words change, not each second.
+  // Notifies screen readers when the words change, not every second.
   const words = $("verdict").textContent.replace(/[\d.,<]/g, "");
   if (words !== spoken) { spoken = words; say($("verdict").textContent); }
 };

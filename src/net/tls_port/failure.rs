@@ -55,7 +55,7 @@ fn reason_of(error: &Error) -> String {
             "the client's certificate is of no authority in client_ca_file".to_owned()
         }
         Error::InvalidCertificate(_) => format!("the client's certificate is not accepted: {error}"),
-        // The fourth one is what a client sees if its CA has the name of the port's CA, but a different key.
+        // The client sends the fourth one if its CA has the same name as the port's CA, but a different key.
         Error::AlertReceived(
             alert @ (AlertDescription::UnknownCA
             | AlertDescription::BadCertificate

@@ -14,7 +14,6 @@ const THREAD_NAME: &str = "tls-handshakes";
 /// handshake occupies a slot meanwhile.
 const EVENT_INTERVAL: u32 = 1;
 
-/// Why TLS handshakes are not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeThreadError {
     #[error("it cannot be started: {0}")]

@@ -22,7 +22,7 @@ use crate::net::listener::PortStream;
 use crate::net::socket::{ClientSocket, TlsSession, linger};
 use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
 
-/// From the accepted connection to the end of the handshake.
+/// From the accepted connection until the handshake ends.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum bytes read and dropped after an alert, on the one handshake thread.
@@ -37,7 +37,6 @@ struct TlsState {
     /// For new handshakes. Open connections keep the configuration of their handshake.
     config: ArcSwap<ServerConfig>,
     handshakes: Arc<Handshakes>,
-    /// Runtime of the handshake thread.
     runtime: Handle,
     meter: TlsMeter,
     /// Log throttles, in the order of [`HandshakeResult::ALL`].
@@ -53,7 +52,7 @@ pub(crate) struct Handshake {
 }
 
 impl PortTls {
-    /// `runtime`: that of the handshake [thread](super::HandshakeThread).
+    /// `runtime`: from the handshake [thread](super::HandshakeThread).
     #[must_use]
     pub fn new(loaded: &LoadedTls, bounds: HandshakeBounds, meter: TlsMeter, runtime: Handle) -> Self {
         Self(Arc::new(TlsState {

@@ -13,7 +13,7 @@ use crate::telemetry::metrics::series::{Count, SeriesBinding, SeriesTable};
 /// Path of the limits that requests bring.
 pub(crate) const OVERRIDE_PATH: &str = "override.override";
 
-/// A longer path with request values is counted under its rule's path, to bound the memory of a series.
+/// A longer path with request values is counted under its rule's path, to bound a series' memory.
 const MAX_PATH_BYTES: usize = 512;
 
 /// Hits of the current rules, by rule path.
@@ -45,7 +45,6 @@ struct RuleHits {
     by_path: Mutex<HashMap<Box<str>, Arc<HitCounts>>>,
 }
 
-/// Counters of one path.
 const COUNTERS: [&str; 6] =
     ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"];
 
@@ -63,7 +62,7 @@ impl HitFamilies {
         HitBinding { by_rule: self.by_rule.bind(), values_per_rule: self.values_per_rule }
     }
 
-    /// Adds the hits of the current rules.
+    /// Adds the current rules' hits.
     pub(crate) fn add_to(&self, stats: &mut Stats) {
         for (path, hits) in self.by_rule.in_force().iter() {
             hits.own.add_to(stats, || stat_name(path));
@@ -75,7 +74,7 @@ impl HitFamilies {
 }
 
 impl HitBinding<'_> {
-    /// Returns the meter of a rule's limits, or under [`OVERRIDE_PATH`] that of the limits that requests bring.
+    /// Returns the meter for a rule's limits; [`OVERRIDE_PATH`] is for limits that requests bring.
     pub(crate) fn meter(&mut self, path: &str) -> HitMeter {
         HitMeter { hits: self.by_rule.counts(path.into()), values_per_rule: self.values_per_rule }
     }
@@ -92,7 +91,6 @@ impl HitMeter {
         self.with_counts(charged.stat_path, |counts| counts.record(result, near_above));
     }
 
-    /// Counts an undecided charge.
     pub(crate) fn record_undecided(&self, charged: &ChargedLimit<'_>) {
         self.with_counts(charged.stat_path, |counts| counts.record_undecided(charged.cost));
     }
@@ -106,7 +104,7 @@ impl HitMeter {
 }
 
 impl RuleHits {
-    /// Returns the counts of a path with values; `None` if it is too long, or there are too many.
+    /// Returns a path's counts; `None` if it is too long, or there are too many paths with values.
     fn of_path(&self, path: &str, values_per_rule: usize) -> Option<Arc<HitCounts>> {
         let mut by_path = self.by_path.lock();
         if let Some(counts) = by_path.get(path) {

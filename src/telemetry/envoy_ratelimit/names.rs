@@ -22,7 +22,7 @@ pub struct Stat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatKind {
-    /// Total since the start.
+    /// Total since startup.
     Counter,
     Gauge,
 }
@@ -145,7 +145,6 @@ const RULE_PREFIX: &str = "ratelimit.service.rate_limit.";
 /// Counters of rules in the mapping. All others keep their dotted names, with underscores.
 const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"];
 
-/// Labels of a series.
 type Labels<'s> = Vec<(&'static str, &'s str)>;
 
 /// Converts the values to families. Series with equal labels are summed.

@@ -31,7 +31,6 @@ pub enum ResponseTimeUnit {
     Milliseconds,
 }
 
-/// Durations of every method.
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {
     /// In the order of [`GrpcMethod::ALL`].
@@ -67,7 +66,7 @@ impl ResponseTimes {
         }
     }
 
-    /// Reads the histograms of the methods that were called.
+    /// Reads the histograms of called methods.
     pub(crate) fn read_family(&self) -> MetricFamily {
         let mut family = RESPONSE_TIME.empty();
         for (method, meter) in GrpcMethod::ALL.iter().zip(&self.by_method) {

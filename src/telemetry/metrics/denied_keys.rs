@@ -104,7 +104,7 @@ impl DeniedByLimit {
 }
 
 impl DeniedKeys {
-    /// Counts a charge over its limit. `rule`: the kernel of the rule's limit.
+    /// Counts a charge over its limit. `rule`: the kernel of the rule's own limit.
     pub(super) fn count(
         &self,
         counts: &Arc<LimitCounts>,

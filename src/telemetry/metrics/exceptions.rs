@@ -107,12 +107,11 @@ impl ExceptionFamilies {
         domains.values().map(|counts| counts.requests[kind as usize].get()).sum()
     }
 
-    /// Counts a failed load.
     pub(crate) fn failed(&self) {
         self.loads.with_label_values(&[FILE, "failure"]).inc();
     }
 
-    /// Reads the series of the domains that have used an exception.
+    /// Reads the series of domains that have used an exception.
     pub(super) fn read_families(&self) -> Vec<MetricFamily> {
         let (mut requests, mut unknown_tiers) = (REQUESTS.empty(), UNKNOWN_TIERS.empty());
         for (domain, counts) in self.domains.in_force().iter() {

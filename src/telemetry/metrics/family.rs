@@ -28,10 +28,10 @@ pub(super) fn counters(
     Ok(counters)
 }
 
-/// Counters by the variants of an enum, whose names are the values of the last label. Clones share the counts.
+/// Counters by an enum's variants, whose names are the last label's values. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct CountersBy<E> {
-    /// In the order of the variants.
+    /// In the variants' order.
     each: Vec<IntCounter>,
     cases: PhantomData<E>,
 }
@@ -53,7 +53,6 @@ impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
     }
 }
 
-/// Result of a load of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum LoadResult {
@@ -131,7 +130,6 @@ impl ReadFamily {
         Self { name, kind: MetricType::HISTOGRAM, help }
     }
 
-    /// The family without series.
     pub(crate) fn empty(self) -> MetricFamily {
         empty_family(self.name, self.kind, self.help)
     }
@@ -194,7 +192,7 @@ pub(crate) fn label_pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
     labels.iter().map(pair).collect()
 }
 
-/// Turns a string into the name of a metric or label.
+/// Turns a string into a metric or label name.
 pub(crate) fn metric_name(text: &str) -> String {
     text.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_")
 }

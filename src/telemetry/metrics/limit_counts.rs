@@ -43,7 +43,7 @@ struct CountInUse {
 }
 
 impl LimitCounts {
-    /// Starts the series of a failure policy.
+    /// Starts a failure policy's series.
     pub(super) fn use_policy(&self, policy: FailurePolicy) {
         self.by_policy[policy as usize].put_in_use();
     }

@@ -109,7 +109,7 @@ impl LimitFamilies {
         }
     }
 
-    /// Reads the series of the limits that have been used or settled.
+    /// Reads the series of limits that have been used or settled.
     pub(super) fn read_families(&self) -> Vec<MetricFamily> {
         let (limits, settles) = (self.decisions.in_force(), self.settles.in_force());
         let used: Vec<_> = limits.iter().filter(|(_, counts)| counts.is_used()).collect();

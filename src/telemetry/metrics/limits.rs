@@ -86,7 +86,7 @@ impl LimitMeters {
     }
 
     /// Counts a request that fails because the store did not answer: an error for each of its limits, and an answer by
-    /// policy for those with the policy `error`, which made it fail.
+    /// policy for limits with the policy `error`, which made it fail.
     pub fn record_failure(&self, plan: &Plan) {
         for charged in plan.charged() {
             let Some(meter) = self.meter(charged.limit) else { continue };

@@ -1,7 +1,7 @@
 //! All metrics: names, help and labels. Injected, no globals. Label values come from rule files, settings and constants
-//! here, which bounds the number of series; only the metrics of envoyproxy/ratelimit have a bounded number of request
-//! values, if a rule asks for them. Meters hold handles: counting is a few atomic additions. Potentially many series
-//! are counted in `series.rs`, and read at each scrape.
+//! here, which bounds the number of series. Request values appear only in the metrics of envoyproxy/ratelimit, in
+//! bounded number, if a rule asks for them. Meters hold handles: counting is a few atomic additions. Potentially many
+//! series are counted in `series.rs`, and read at each scrape.
 
 mod denied_keys;
 mod exceptions;
@@ -188,7 +188,7 @@ impl Metrics {
         self.families.unknown_descriptors.add(descriptors as u64);
     }
 
-    /// Looks up the counters of every limit of `rules`, which become the current rules. A limit has series from its
+    /// Looks up the counters for every limit in `rules`, which become the current rules. A limit has series from its
     /// first request on; the series of other rules are removed. Only one thread may call it at a time.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
@@ -205,7 +205,7 @@ impl Metrics {
         self.families.connections.meter(port)
     }
 
-    /// The meter of a port with TLS. A port without TLS has no series.
+    /// The meter of a port with TLS. A port without TLS does not have series.
     #[must_use]
     pub fn tls(&self, port: Port) -> TlsMeter {
         self.families.tls.meter(port)
@@ -248,7 +248,7 @@ impl Families {
 /// The version, and the system's data about the process.
 fn register_process(registry: &Registry) -> Result<()> {
     BUILD_INFO.register(registry, &[("version", env!("CARGO_PKG_VERSION"))], || 1)?;
-    // CPU, memory, open files and threads under the names of the Prometheus clients. Only Linux has /proc.
+    // CPU, memory, open files and threads, named as in the Prometheus clients. Only Linux has /proc.
     #[cfg(target_os = "linux")]
     registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
     Ok(())

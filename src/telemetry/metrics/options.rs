@@ -42,7 +42,6 @@ pub struct MeteredParts {
 /// Reads values at each scrape.
 pub type PulledStats<S> = Arc<dyn Fn() -> S + Send + Sync>;
 
-/// Source of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesOrigin {
     Files,
@@ -61,8 +60,7 @@ impl Default for MetricsOptions {
     }
 }
 
-/// The operator's tags on every metric: labels for Prometheus, tags for statsd. Names and values, in the order of the
-/// settings.
+/// The operator's tags on every metric: labels for Prometheus, tags for statsd. Names and values, in the order written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraTags(Vec<(String, String)>);
 

@@ -25,7 +25,6 @@ impl Port {
     }
 }
 
-/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum CloseReason {
@@ -120,13 +119,12 @@ pub enum HandshakeResult {
     CertificateName,
     /// The client sent an alert: it rejects the port's certificate.
     RefusedByClient,
-    /// Client and port have no version, cipher or protocol in common.
+    /// Client and port share no version, cipher or protocol.
     Incompatible,
-    /// The client does not speak TLS.
     NotTls,
     /// The client closed the connection before its first message was complete.
     Disconnected,
-    /// The client closed the connection after the port's certificate and signature, which are the cost of a handshake.
+    /// The client closed the connection after the port's certificate and signature, which make a handshake expensive.
     Abandoned,
     /// The handshake did not finish in time.
     Timeout,

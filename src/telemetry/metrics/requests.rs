@@ -33,7 +33,6 @@ impl Transport {
     }
 }
 
-/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RequestFailure {
@@ -50,7 +49,6 @@ pub enum RequestFailure {
     NoRules,
     /// The client's deadline, or 15 s, passed before the decision.
     Deadline,
-    /// The service panicked.
     Panic,
 }
 
@@ -113,7 +111,6 @@ impl RequestMeter {
         Timer { meter: &self.health_checks, started: monotonic() }
     }
 
-    /// Counts a failed request.
     pub fn failed(&self, failure: RequestFailure) {
         // A request whose answer is not taken was decided.
         if failure != RequestFailure::Untaken {

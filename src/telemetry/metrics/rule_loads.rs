@@ -49,7 +49,6 @@ impl RuleFamilies {
         })
     }
 
-    /// Counts a successful load.
     pub(crate) fn loaded(&self, loaded: Loaded) {
         // All of them are far below 2^63.
         self.rules.set(i64::try_from(loaded.rules).unwrap_or(i64::MAX));
@@ -59,7 +58,6 @@ impl RuleFamilies {
         self.loads.count(LoadResult::Success);
     }
 
-    /// Counts a failed load.
     pub(crate) fn failed(&self) {
         self.loads.count(LoadResult::Failure);
     }
@@ -100,7 +98,6 @@ pub enum XdsFailure {
     /// The attempt took too long.
     Timeout,
     Stream,
-    /// An answer was too large.
     TooLarge,
 }
 

@@ -12,7 +12,7 @@ use super::ports::CloseReason;
 use super::requests::{RequestFailure, RequestResult};
 use super::series::Series;
 
-/// Totals since the start of the process, and gauges.
+/// Totals since the process started, and gauges.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsSample {
     /// In the order of [`RequestResult::ALL`].
@@ -44,13 +44,13 @@ pub struct MetricsSample {
 #[derive(Debug)]
 pub struct LimitsInForce(Arc<Series<LimitLabels, LimitCounts>>);
 
-/// Counts of the limits with the same labels, since the start of the process.
+/// Counts of the limits with the same labels, since the process started.
 #[derive(Clone, Debug)]
 pub struct LimitReading<'a> {
     pub limit: LimitRef,
     pub domain: &'a Arc<str>,
     pub rule: &'a Arc<str>,
-    /// Decisions, including those by failure policy and those without an answer.
+    /// Decisions, also by failure policy, or without an answer.
     pub asked: u64,
     /// Decisions over the limit, denied or not.
     pub over: u64,

@@ -21,7 +21,7 @@ impl Count {
     }
 }
 
-/// Counts by labels. In order, because the registry sorts the series of each scrape, which is then faster.
+/// Counts by labels. In order, because the registry sorts each scrape's series, which is then faster.
 pub(crate) type Series<L, C> = BTreeMap<L, Arc<C>>;
 
 /// Counts of the current rules.

@@ -86,7 +86,6 @@ pub struct StoreMeter {
     abandoned: IntCounter,
 }
 
-/// The meter of one worker's script calls.
 #[derive(Debug)]
 pub struct BatchMeter {
     sizes: Histogram,
@@ -144,7 +143,7 @@ impl StoreFamilies {
         })
     }
 
-    /// Registers the gauges of the servers for one-second limits.
+    /// Registers the gauges for the servers of one-second limits.
     pub(super) fn watch_per_second(&self, registry: &Registry) -> Result<()> {
         let watched = Arc::clone(&self.per_second);
         PER_SECOND_QUEUE_DEPTH.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;

@@ -37,7 +37,7 @@ impl Tracer {
         Self(Some(Arc::new(tracer)))
     }
 
-    /// Starts the span of a call with these headers.
+    /// Starts a call's span with these headers.
     #[must_use]
     pub fn start_call(&self, call: SpannedCall, headers: &HeaderMap) -> CallSpan {
         match &self.0 {
@@ -113,7 +113,6 @@ impl CallSpan {
         }
     }
 
-    /// Records why the call failed.
     pub fn add_failure(&mut self, failure: RequestFailure) {
         if let Some(span) = &mut self.0 {
             span.set_attribute(KeyValue::new("error.type", failure.name()));

@@ -26,7 +26,7 @@ const AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Sends spans in the protocol of the settings.
+/// Sends spans in the configured protocol.
 pub(super) struct Exporter {
     collector: Collector,
     headers: HeaderMap,
@@ -39,7 +39,6 @@ struct GrpcClient {
     client: TraceServiceClient<Channel>,
 }
 
-/// A collector, and how to connect to it.
 #[derive(Clone)]
 struct Collector {
     endpoint: OtlpEndpoint,

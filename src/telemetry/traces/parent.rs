@@ -1,5 +1,4 @@
-//! Reads the caller's span from the headers of its call: W3C `traceparent` and `tracestate`, or the header or headers
-//! of B3.
+//! Reads the caller's span from its call's headers: W3C `traceparent` and `tracestate`, or the header or headers of B3.
 
 use http::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};

@@ -33,7 +33,6 @@ const GATHER_FOR: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
-/// Sends the spans of a process.
 pub struct Traces {
     endpoint: OtlpEndpoint,
     spans: Receiver<SpanData>,

@@ -53,9 +53,9 @@ pub struct DenyCache {
 pub struct DenyCacheStats {
     /// Current denials, including expired ones.
     pub keys: u64,
-    /// Requests answered without the store since the start.
+    /// Requests answered without the store since startup.
     pub hits: u64,
-    /// Charges looked up since the start: all charges, while there are denials.
+    /// Charges looked up since startup: all charges, while there are denials.
     pub lookups: u64,
     /// Looked-up charges that a denial denied.
     pub found: u64,
@@ -173,14 +173,14 @@ impl DenyCache {
         self.denials.get(key).filter(is_usable)?.repeat(charge, now_us)
     }
 
-    /// Returns the denial of a charge that the store did not answer. A charge that would have been recorded is denied
-    /// like a prepaid one.
+    /// Returns the cached denial for a charge that the store did not answer. A charge that would have been recorded is
+    /// denied like a prepaid one.
     fn known_denial(&self, (key, charge): (&str, &Charge), now_us: u64) -> Option<Outcome> {
         let unrecorded = Charge { charging: Charging::Prepaid, ..charge.clone() };
         self.denied(key, &unrecorded, now_us)?.outcome()
     }
 
-    /// Keeps the denials among the outcomes, and removes those of counters that have units again.
+    /// Keeps the denials among the outcomes, and drops denials of counters that have units again.
     fn record(
         &self,
         charges: &Charges,
@@ -258,8 +258,8 @@ struct CachedAnswer {
 }
 
 impl CachedAnswer {
-    /// Merges the store's result for `asked` into the answer. `known_denial` returns the denial of a charge without an
-    /// outcome from the store.
+    /// Merges the store's result for `asked` into the answer. If the store has no outcome for a charge, `known_denial`
+    /// returns its cached denial.
     fn completed(
         self,
         result: Result<Outcomes, StoreError>,
@@ -304,8 +304,8 @@ impl<S, C> DenyCached<S, C> {
 }
 
 impl<S: Store, C: Clock> DenyCached<S, C> {
-    /// Sends the rest of a denied request to the store, marked as denied ([`Charges::set_denied`]), so that the store
-    /// reserves nothing for it.
+    /// Sends the remaining charges to the store, marked as denied ([`Charges::set_denied`]), so that the store reserves
+    /// nothing for the request.
     async fn complete(
         &self,
         answer: CachedAnswer,
@@ -332,7 +332,7 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
                 cache.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(answer.known.into_iter().flatten().collect());
             }
-            // Boxed because this rare future would enlarge the future of every decision. For the same reason the answer
+            // Boxed because this rare future would enlarge every decision's future. For the same reason the answer
             // moves into it before the await.
             Some(answer) => Some(Box::pin(self.complete(answer, sent_us, cache, clock))),
         };

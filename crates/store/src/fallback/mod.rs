@@ -66,7 +66,7 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
             Ok(outcomes) => return Ok(outcomes),
             Err(error) => error,
         };
-        // Boxed because this rare future would enlarge the future of every decision.
+        // Boxed because this rare future would enlarge every decision's future.
         Box::pin(self.decide_by_policy(charges, error)).await
     }
 }
@@ -125,8 +125,8 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     }
 }
 
-/// Returns the outcome of a charge that this process decided for the policy `local`. A limit of 0 does not have a
-/// counter, so its outcome does not depend on a policy.
+/// Returns the outcome that this process's memory decided for the policy `local`. A limit of 0 does not have a counter,
+/// so its outcome does not depend on a policy.
 fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
     if charge.kernel.has_counter() {
         Outcome { decided_by: DecidedBy::Policy(FailurePolicy::Local), ..outcome }
@@ -151,14 +151,14 @@ fn charge_answer(charge: &Charge, by_store: Result<Outcome, &StoreError>) -> Cha
     ChargeAnswer::Known(policy_outcome(charge, policy))
 }
 
-/// Returns the outcome of a settle that no store recorded. It denies nothing under any policy, and the memory of the
-/// policy `local` does not have the estimate.
+/// Returns the outcome of a settle that no store recorded. It denies nothing under any policy, and the `local` counters
+/// do not have the estimate.
 fn lost_settle(charge: &Charge, policy: FailurePolicy) -> Outcome {
     let report = Report::unused(charge.kernel.max_cost());
     Outcome { verdict: Verdict::Fits, report, decided_by: DecidedBy::Policy(policy) }
 }
 
-/// Returns why the charge at `index` has no answer, if its policy is `error`.
+/// Returns why the charge at `index` is unanswered, if its policy is `error`.
 fn failure<'e>(charges: &Charges, index: usize, error: &'e StoreError) -> Option<&'e StoreError> {
     let charge = charges.charge(index);
     let can_fail = charge.on_store_failure == FailurePolicy::Error && charge.kernel.has_counter();

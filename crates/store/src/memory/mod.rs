@@ -1,7 +1,7 @@
-//! Keeps counters in this process's memory: the default store, and the reference for the tests of the Redis store.
+//! Keeps counters in this process's memory: the default store, and the reference in the Redis store's tests.
 //!
-//! The map is sharded. A request locks the shards of all its keys, in order, so it is decided atomically; requests
-//! without a common shard do not wait for each other.
+//! The map is sharded. A request locks all its shards, in order, so it is decided atomically; requests without a common
+//! shard do not wait for each other.
 
 mod shard;
 #[cfg(test)]

@@ -18,7 +18,7 @@ const SWEEP_FRACTION: usize = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     pub keys: u64,
-    /// Keys evicted from a full store since the start.
+    /// Keys evicted from a full store since startup.
     pub evictions: u64,
 }
 
@@ -132,8 +132,7 @@ impl Shard {
     /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter
     /// evicted after every request would admit every request. Invalidates every [`EntryIndex`].
     pub(super) fn maintain(&mut self, now_us: u64) {
-        // The last entry moves to the index of a removed one. Going down from the highest index, no discarded entry
-        // moves.
+        // The last entry moves to a removed entry's index. Going down from the highest index, no discarded entry moves.
         self.discarded.sort_unstable();
         while let Some(index) = self.discarded.pop() {
             if self.entries[index].state.is_none() {

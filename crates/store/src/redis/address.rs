@@ -4,7 +4,7 @@ use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
-    /// Name or IP address without brackets. Empty: the host of the node that reported the address.
+    /// Name or IP address without brackets. Empty: the host of the reporting node.
     pub(crate) host: String,
     pub(crate) port: u16,
 }
@@ -17,7 +17,7 @@ impl Address {
         Some(Self { host: known_host(host).to_owned(), port: port.parse().ok().filter(|&port| port > 0)? })
     }
 
-    /// Replaces an empty host with the host of the node that reported the address.
+    /// Replaces an empty host with the reporting node's host.
     pub(crate) fn reported_by(mut self, node: &Self) -> Self {
         if self.host.is_empty() {
             self.host.clone_from(&node.host);
@@ -26,7 +26,7 @@ impl Address {
     }
 }
 
-/// Returns the host; empty for `?`, which nodes report if they do not know their own name.
+/// Returns the host; empty for `?`, which stands for a node's own unknown name.
 pub(crate) fn known_host(host: &str) -> &str {
     if host == "?" { "" } else { host }
 }

@@ -1,6 +1,6 @@
-//! Routes requests to the backend of their counters. There is one backend, or a second one for the counters of
-//! one-second limits. A backend is a single server, with or without sentinels, or a cluster; the rest of the store does
-//! not depend on which.
+//! Routes requests to their counters' backend. There is one backend, or a second one for the counters of one-second
+//! limits. A backend is a single server, with or without sentinels, or a cluster; the rest of the store does not depend
+//! on which.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) struct Place {
 pub struct BackendStatus {
     /// `None` if the store has one backend.
     pub name: Option<&'static str>,
-    /// Why the backend cannot decide: the error of a probe, or the error that opened the breakers of all its servers.
+    /// Why the backend cannot decide: a probe's error, or the error that opened the breakers of all its servers.
     pub failure: Option<StoreError>,
 }
 
@@ -151,7 +151,7 @@ impl Backends {
         StoreFailure::of_backends(&join_all(probes).await).map_or(Ok(()), Err)
     }
 
-    /// Returns for each backend why the breakers of all its servers are open.
+    /// Returns for each backend why all its breakers are open.
     pub(super) fn status(&self) -> Vec<BackendStatus> {
         let status = |backend: &Backend| BackendStatus {
             name: backend.name,
@@ -250,7 +250,7 @@ impl Backend {
         }
     }
 
-    /// Returns the failure that keeps a breaker open, if the breakers of all servers are open.
+    /// Returns the failure that keeps a breaker open, if all breakers are open.
     fn breaker_cause(&self) -> Option<Arc<StoreError>> {
         let causes: Option<Vec<_>> = self.nodes().iter().map(|node| node.breaker_cause()).collect();
         causes?.pop()

@@ -14,8 +14,8 @@ use super::url::RedisUrlError;
 /// Error codes that mean: the server refuses this client.
 const FORBIDDEN_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
 
-/// Messages that mean the same without such a code: redis-rs keeps only the message of an error of SELECT, and if a
-/// script uses a forbidden command, Redis reports it with the code ERR.
+/// Messages that mean the same without such a code: redis-rs drops the code of SELECT errors, and if a script uses a
+/// forbidden command, Redis reports it with the code ERR.
 const FORBIDDEN_MESSAGES: [&str; 4] = [
     "DB index is out of range",
     "Authentication required",
@@ -42,7 +42,6 @@ pub enum OptionsError {
     Zero(&'static str),
 }
 
-/// Why a command has no result.
 #[derive(Debug)]
 pub(crate) enum CommandError {
     /// `NOSCRIPT`: the script did not run.
@@ -66,7 +65,6 @@ pub(crate) enum Redirect {
     Down,
 }
 
-/// Why a request to a backend has no answer.
 #[derive(Debug)]
 pub(crate) enum RouteError {
     /// The request may have been decided, or cannot be decided now.

@@ -2,7 +2,7 @@
 //!
 //! A request is encoded (`script`) and queued at its node. A batcher of the node (`node`) sends the queue as one call
 //! over a pooled connection (`connect`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
-//! requests over several slots. Entry point: [`RedisStore`]. Redis-rs types stay in this module.
+//! requests over several slots. Entry point: [`RedisStore`]. Types of redis-rs stay in this module.
 
 mod address;
 mod backends;
@@ -88,7 +88,7 @@ impl RedisStore {
         Self::with_observers(options, [Arc::clone(&observer), observer])
     }
 
-    /// Like [`new`](Self::new). The second observer gets the events of the servers for one-second limits.
+    /// Like [`new`](Self::new). The second observer is for the servers of one-second limits.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -124,8 +124,8 @@ impl RedisStore {
         self.handle.backends.probe(needs_log).await
     }
 
-    /// Returns what the servers report about themselves, as text for operators, each over its own connection. The names
-    /// are those of [`nodes`](Self::nodes).
+    /// Returns what the servers report about themselves, as text for operators, each over its own connection. Named as
+    /// in [`nodes`](Self::nodes).
     pub async fn describe_servers(&self) -> Vec<ServerReport> {
         let nodes = self.handle.backends.nodes();
         let reports = nodes.iter().map(async |node| {
@@ -159,13 +159,13 @@ impl RedisStore {
         nodes.iter().map(|node| (node.name().to_owned(), node.breaker_state())).collect()
     }
 
-    /// One entry per backend; it has a failure if the breakers of all its servers are open.
+    /// One entry per backend; it has a failure if all its breakers are open.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendStatus> {
         self.handle.backends.status()
     }
 
-    /// Connections for decisions opened since the start. A new one can reach a restarted server.
+    /// Connections for decisions opened since startup. A new one can reach a restarted server.
     #[must_use]
     pub fn connections_opened(&self) -> u64 {
         self.handle.backends.nodes().iter().map(|node| node.connections_opened()).sum()

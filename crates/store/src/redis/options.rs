@@ -20,7 +20,7 @@ pub struct RedisOptions {
     /// Standalone: the first URL is the server. Cluster: any nodes, to discover the others. Sentinel: the sentinels.
     /// User, password, database and TLS of the first URL are used for every server; sentinels get only its TLS.
     pub urls: Vec<RedisUrl>,
-    /// Override those in the URL.
+    /// Override user and password in the URL.
     pub credentials: Credentials,
     /// Servers for the counters of one-second limits; `None` if all counters are on the same servers. All other options
     /// apply to both.
@@ -46,7 +46,7 @@ pub struct ServerOptions {
     pub topology: Topology,
     /// The servers, some of them, or the sentinels.
     pub urls: Vec<RedisUrl>,
-    /// Override those in the URL.
+    /// Override user and password in the URL.
     pub credentials: Credentials,
 }
 
@@ -117,7 +117,7 @@ impl Default for RedisOptions {
     }
 }
 
-/// Shows the source of the password, never the password.
+/// Shows where the password comes from, never the password.
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -53,7 +53,7 @@ impl ReplayClient {
         })
     }
 
-    /// Decides the requests of the batches in order, in one round trip.
+    /// Decides the batches' requests in order, in one round trip.
     ///
     /// # Errors
     /// [`StoreError`] if a call fails. Any part of the requests may have been recorded.

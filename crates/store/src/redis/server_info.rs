@@ -31,7 +31,6 @@ const BEST_EVICTION: &str = "volatile-ttl";
 /// A full server refuses to write. A server without `maxmemory` is never full.
 const NO_EVICTION: &str = "noeviction";
 
-/// One server of a Redis store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
     /// Name, as in [`RedisStore::nodes`](super::RedisStore::nodes).
@@ -228,7 +227,7 @@ impl InfoSession {
 
 /// Name and version, from the INFO section `server`.
 fn server_version(info: &InfoDict) -> Result<String, StoreError> {
-    // Valkey also reports a redis_version: that of the Redis with which it is compatible.
+    // Valkey also reports a redis_version: the Redis version with which it is compatible.
     let version_of = |name: &str, key| info.get::<String>(key).map(|version| format!("{name} {version}"));
     let server = version_of("Valkey", "valkey_version").or_else(|| version_of("Redis", "redis_version"));
     server.ok_or_else(|| StoreError::Malformed("INFO server has no version".to_owned()))

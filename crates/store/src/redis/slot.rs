@@ -1,4 +1,4 @@
-//! Slots of a Redis Cluster: the slot of a key, and keys for a slot.
+//! Slots of a Redis Cluster: computes a key's slot, and makes keys for a slot.
 
 use std::sync::LazyLock;
 
@@ -8,8 +8,8 @@ pub(crate) const SLOTS: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// Returns the slot of a key: the checksum of the part between its first `{` and the next `}`, or of the whole key if
-/// that part is empty or missing.
+/// Returns a key's slot: the checksum of the part between its first `{` and the next `}`, or of the whole key if that
+/// part is empty or missing.
 pub(crate) fn slot_of_key(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);

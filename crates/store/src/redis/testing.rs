@@ -116,17 +116,14 @@ impl FakeServer {
         *self.state.handler.lock() = Arc::new(handler);
     }
 
-    /// Refuses or accepts new connections.
     pub(crate) fn set_refuses(&self, refuses: bool) {
         self.state.seen.lock().refuses = refuses;
     }
 
-    /// Connections accepted.
     pub(crate) fn connections(&self) -> usize {
         self.state.seen.lock().connections
     }
 
-    /// Connections refused.
     pub(crate) fn refused(&self) -> usize {
         self.state.seen.lock().refused
     }

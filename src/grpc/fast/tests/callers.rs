@@ -16,7 +16,6 @@ impl Store for CallerStore {
     }
 }
 
-/// A request with its own limit.
 pub(super) fn limited_request() -> Bytes {
     let entry = Entry { key: b"k".to_vec(), value: b"v".to_vec() };
     // Unit 1 is a second.

@@ -69,7 +69,6 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     }
 }
 
-/// A call with a header of this length.
 async fn call_with_long_header(session: &Session, length: usize) -> OpenedCall {
     let request = Request::post(format!("http://server{}", PATH))
         .header("content-type", "application/grpc")

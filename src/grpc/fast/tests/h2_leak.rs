@@ -33,7 +33,6 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 struct Peers {
     client: WriteHalf<DuplexStream>,
     server: Connection<DuplexStream, Bytes>,
-    /// Streams that the client has opened.
     opened: u32,
 }
 

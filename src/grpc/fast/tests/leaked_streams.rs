@@ -104,11 +104,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// A client that goes on after GOAWAY and answers no PING.
 struct Attacker {
     pipe: DuplexStream,
-    /// Id of its next stream.
     next: u32,
     /// Bytes of the answers.
     taken: usize,
-    /// Reason of each GOAWAY.
     reasons: Vec<Reason>,
 }
 

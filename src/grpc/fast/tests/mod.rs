@@ -201,7 +201,6 @@ struct OpenedCall {
 }
 
 impl OpenedCall {
-    /// Waits for the headers of the answer.
     async fn headers(self) -> Response<RecvStream> {
         self.response.await.expect("an answer")
     }

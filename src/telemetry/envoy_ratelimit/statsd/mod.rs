@@ -29,7 +29,6 @@ const GATHER_FOR: Duration = Duration::from_millis(10);
 /// Time limit for the packets of one flush. A longer one would lose durations from the queue.
 const SEND_WITHIN: Duration = Duration::from_secs(1);
 
-/// Sends the metrics of a process.
 #[derive(Debug)]
 pub struct Statsd {
     metrics: Metrics,
@@ -78,7 +77,7 @@ impl Statsd {
         self.send().await;
     }
 
-    /// Writes these durations, and those in the queue.
+    /// Writes these durations, and the queued ones.
     fn write_timings(&mut self, timings: &mut Vec<Timing>) {
         timings.drain(..).for_each(|timing| self.lines.timing(timing));
         // No more than the queue holds, because calls can fill it meanwhile.

@@ -77,7 +77,7 @@ impl fmt::Display for StatsdTarget {
 #[derive(Clone, Debug)]
 pub struct Mogrifier {
     pub pattern: Regex,
-    /// `$0` to `$9` are the groups of the pattern.
+    /// `$0` to `$9` are the pattern's groups.
     pub name: String,
     /// Names and values; both can contain groups.
     pub tags: Vec<(String, String)>,
@@ -100,7 +100,6 @@ impl PartialEq for Mogrifiers {
 
 impl Eq for Mogrifiers {}
 
-/// A name with its tags.
 pub(super) type Named = (String, Vec<(String, String)>);
 
 impl Mogrifiers {

@@ -6,7 +6,6 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 /// Durations that can wait. At 100,000 requests per second the queue is full after 80 ms.
 const CAPACITY: usize = 8_192;
 
-/// Duration of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     pub method: &'static str,

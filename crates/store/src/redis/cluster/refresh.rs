@@ -20,7 +20,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Pause after a refresh that found new or lost primaries.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// The pause doubles up to this length while refreshes find no change. It bounds how late the end of a failover is
+/// The pause doubles up to this length while refreshes find no change. It bounds how late a completed failover is
 /// noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 

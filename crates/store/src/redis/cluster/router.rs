@@ -27,7 +27,6 @@ const MAX_ATTEMPTS: usize = 5;
 /// Pause before resending a request for a key that is being migrated.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(2);
 
-/// The primaries of a cluster and their slots.
 pub(in crate::redis) struct Router {
     options: RedisOptions,
     /// Comes before the addresses in the node names.
@@ -36,7 +35,7 @@ pub(in crate::redis) struct Router {
     seeds: Vec<(Address, Endpoint)>,
     map: Mutex<SlotMap<Arc<Node>>>,
     refresh_signal: RefreshSignal,
-    /// `Ok` after the first successful refresh; until then the error of the last refresh, or `None`.
+    /// `Ok` after the first successful refresh; until then the last refresh's error, or `None`.
     first_refresh: watch::Sender<Option<Result<(), StoreError>>>,
     queue_depth: QueueDepth,
     closing: CancellationToken,
@@ -44,7 +43,6 @@ pub(in crate::redis) struct Router {
     tasks: Arc<Tasks>,
 }
 
-/// A primary of the slot map.
 type Owner = Arc<Primary<Arc<Node>>>;
 
 #[derive(Clone, Copy)]
@@ -265,7 +263,7 @@ impl Router {
     }
 }
 
-/// Returns the address of a seed. An empty host in the seed's replies means this host.
+/// Returns a seed's address. An empty host in its replies means this host.
 fn seed_address(seed: &Endpoint) -> Address {
     // A server behind a Unix socket is on this machine.
     let (host, port) = seed.address().unwrap_or(("localhost", 0));

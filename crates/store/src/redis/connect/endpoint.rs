@@ -25,7 +25,7 @@ pub(crate) struct Endpoint {
     resolver: Arc<CachedResolver>,
 }
 
-/// Shared by the endpoints of a store.
+/// Shared by all endpoints of a store.
 struct ConnectConfig {
     credentials: Credentials,
     /// Held while a thread reads the password file: a hanging file system blocks one thread, not one per connection.
@@ -156,7 +156,6 @@ impl Endpoint {
         dial::handshake(&identity, stream, timeouts).await
     }
 
-    /// User, password and database of the handshake.
     async fn identity(&self) -> Result<RedisConnectionInfo, StoreError> {
         let credentials = &self.config.credentials;
         let mut identity = self.server.redis_settings().clone().set_skip_set_lib_name();

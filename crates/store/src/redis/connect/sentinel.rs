@@ -37,7 +37,6 @@ pub(super) const PRIMARY_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
 /// Pause between two polls of the sentinels, milliseconds. Random, so that workers do not poll in step.
 const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
 
-/// The sentinels of one primary.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     endpoints: Vec<Endpoint>,
@@ -115,8 +114,8 @@ impl Sentinels {
         Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
 
-    /// Returns the epoch of a new connection to `address`, whose opening began in epoch `number`. If the last
-    /// connection has another address, starts a new epoch: connections of earlier epochs are replaced.
+    /// Returns the epoch of a new connection to `address`, whose opening began in epoch `number`. If this is not the
+    /// last connection's address, starts a new epoch: connections of earlier epochs are replaced.
     fn epoch_of(&self, number: u64, address: Address) -> PrimaryEpoch {
         let mut primary = self.primary.lock();
         let has_changed = primary.as_ref().is_some_and(|known| *known != address);

@@ -14,7 +14,6 @@ use crate::redis::script::{BatchPlan, EncodedRequest, RequestReply, ScriptRef, W
 /// The counters of a batch are hot if it has on average at least this many requests per bundle sent.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 
-/// A request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
     pub(super) encoded: EncodedRequest,
@@ -35,7 +34,6 @@ pub(crate) enum CallMode {
     Asking,
 }
 
-/// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// The request may have been decided: do not send it again.
@@ -120,7 +118,6 @@ type CallResult = Result<Vec<RequestReply>, CommandError>;
 /// The calls of a batch; one on a standalone server.
 pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
 
-/// The integers that a call returned.
 type Numbers = Result<Vec<i64>, CommandError>;
 
 impl ScriptCall {
@@ -192,7 +189,7 @@ pub(super) async fn send(
     finished
 }
 
-/// Repeats the calls that failed with NOSCRIPT, with the source of the script.
+/// Repeats the calls that failed with NOSCRIPT, sending the script's source.
 async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCalls, deadline: Instant) {
     let repeated: Vec<&ScriptCall> =
         finished.iter().filter(|call| call.met_noscript()).map(|finished| &finished.call).collect();
@@ -202,9 +199,9 @@ async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCa
     }
 }
 
-/// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
-/// other server, and it is a failure. A refused call with a log is ignored, because other requests may be permitted.
-/// `None` if there is no other call.
+/// Healthy unless every call failed. A healthy cluster node can answer with a redirect; without slots there is no other
+/// server, and it is a failure. A refused call with a log is ignored, because other requests may be permitted. `None`
+/// if there is no other call.
 pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> {
     let mut health = None;
     for finished in calls {
@@ -228,7 +225,7 @@ pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
     calls.iter().any(FinishedCall::met_forbidden_log) || before && !is_permitted()
 }
 
-/// `true` if the counters of a batch are hot; `None` if the batch is too small to tell.
+/// `true` if the batch's counters are hot; `None` if the batch is too small to tell.
 pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
     let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.plan.bundles()));
     let (requests, bundles) = sizes.fold((0, 0), |(requests, bundles), (of_call, sent)| {

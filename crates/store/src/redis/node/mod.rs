@@ -137,7 +137,6 @@ impl Node {
         self.state.breaker.retire();
     }
 
-    /// Sets the slot of the probe's key.
     pub(crate) fn set_probe_slot(&self, slot: u16) {
         *self.state.probe_slot.lock() = Some(slot);
     }
@@ -151,7 +150,7 @@ impl Node {
         self.state.breaker.cause()
     }
 
-    /// Connections opened since the start.
+    /// Connections opened since startup.
     pub(crate) fn connections_opened(&self) -> u64 {
         self.state.connections_opened.load(Ordering::Relaxed)
     }
@@ -163,8 +162,8 @@ impl Drop for Node {
     }
 }
 
-/// Reads the answer of a call after its deadline, if it has arrived. If the system does not schedule a worker for a
-/// while, its calls' deadlines pass before it reads their answers.
+/// Reads a call's answer after its deadline, if it has arrived. If the system does not schedule a worker for a while,
+/// its calls' deadlines pass before it reads their answers.
 async fn unread_answer(
     answer: &mut oneshot::Receiver<Result<RequestReply, CallError>>,
 ) -> Option<Result<RequestReply, CallError>> {

@@ -33,7 +33,7 @@ pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
     }
 }
 
-/// Has the server decide the hits of a probe, with the script and the connections that requests use.
+/// Has the server decide a probe's hits, with the script and the connections that requests use.
 async fn probe(node: &NodeState) -> Result<(), StoreError> {
     loop {
         let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;
@@ -64,7 +64,7 @@ pub(super) fn probe_request(key_prefix: &str, slot: Option<u16>) -> EncodedReque
     encoded(key_prefix, &probe_key(slot), Kernel::FixedWindow(window), Cost::take(1))
 }
 
-/// Returns the key of a new counter, without the prefix.
+/// Returns a new counter's key, without the prefix.
 fn probe_key(slot: Option<u16>) -> String {
     let tag = slot.map_or_else(String::new, |slot| format!("{{{}}}", tag_for_slot(slot)));
     format!("probe{tag}/{:016x}", fastrand::u64(..))
@@ -83,8 +83,8 @@ fn log_requests(key_prefix: &str, slot: Option<u16>) -> [EncodedRequest; 3] {
     [Cost::take(2), Cost::take(1), Cost::refund(2)].map(|cost| encoded(key_prefix, &key, log, cost))
 }
 
-/// Has a server decide the hits of a probe; if `needs_log`, also those of a sliding log, whose commands the server may
-/// not allow.
+/// Has a server decide a probe's hits; if `needs_log`, also those of a sliding log, whose commands the server may not
+/// allow.
 ///
 /// # Errors
 /// The first error of a call.

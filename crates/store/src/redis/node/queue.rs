@@ -1,4 +1,4 @@
-//! The bounded queue in which requests wait for a batch, shared by the batchers of a node. First in, first out for each
+//! The bounded queue in which requests wait for a batch, shared by a node's batchers. First in, first out for each
 //! caller; callers take turns, so that one with a thousand items does not delay another.
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ pub(super) struct Queue<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Items taken before those of the lanes.
+    /// Items taken before all lanes.
     first: VecDeque<T>,
     lanes: Vec<VecDeque<T>>,
     /// Lanes with items, in the order of their turns.
@@ -50,7 +50,6 @@ pub(super) struct Taken<T> {
     pub(super) is_full: bool,
 }
 
-/// Why an item was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Full,
@@ -139,8 +138,8 @@ impl<T> Queue<T> {
         Ok(displaced)
     }
 
-    /// Adds an item that is taken before those of all callers. Returns the item if the queue holds as many as the
-    /// greater of `bound` and its own bound.
+    /// Adds an item that is taken before all callers' items. Returns the item if the queue holds as many as the greater
+    /// of `bound` and its own bound.
     pub(super) fn push_first(&self, bound: usize, item: T) -> Result<(), (Refusal, T)> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -174,7 +173,7 @@ impl<T> Queue<T> {
             }
             self.arrived.notified().await;
         }
-        // Wakes the next waiter, which then sees the end as well.
+        // Wakes the next waiter, which then also returns `false`.
         self.arrived.notify_one();
         false
     }
@@ -241,7 +240,7 @@ impl<T> Queue<T> {
 pub(crate) struct QueueDepth {
     observer: Arc<dyn Observer>,
     node: AtomicUsize,
-    /// Requests in the queues of all nodes of the store.
+    /// Requests in all queues of the store.
     total: Arc<AtomicUsize>,
 }
 

@@ -14,7 +14,7 @@ use super::queue::Taken;
 /// Each throughput measurement has a weight of 1/8: older ones fade.
 const EWMA_DIVISOR: u64 = 8;
 
-/// Calls from which the duration of the next call is estimated.
+/// Calls from which the next call's duration is estimated.
 const RECENT_CALLS: usize = 16;
 
 /// Under overload, calls are expected to take their mean duration plus this many mean deviations.
@@ -245,7 +245,7 @@ mod tests {
         }
         assert_eq!(case.service_time(), 2 * MS);
         case.answers_late();
-        // The mean is 5 ms, and the sum of the deviations 8 ms.
+        // The mean is 5 ms; the deviations sum up to 8 ms.
         let careful = Duration::from_micros(5_000 + 2 * 8_000 / 3);
         assert_eq!(case.service_time(), careful);
         case.now += 119 * MS;

@@ -103,7 +103,7 @@ impl SharedBreaker {
         self.change(BreakerState::Open, BreakerState::HalfOpen, None);
     }
 
-    /// Records the result of the probe: the breaker closes, or opens again.
+    /// Records the probe's result: the breaker closes, or opens again.
     pub(super) fn record_probe(&self, result: Result<(), StoreError>) {
         let failure = result.clone().err();
         let to = {

@@ -14,7 +14,7 @@ pub(super) struct RequestPart {
 
 impl RequestPart {
     /// Returns one part per place. Charges without a key, and so without a place, join the first part. `request` is the
-    /// encoding of `charges`. `place_of` returns the place of the counter of a charge with this key.
+    /// encoding of `charges`. `place_of` returns where the counter with this key is.
     pub(super) fn by_place<P: Copy + Eq>(
         charges: &Charges,
         request: &EncodedRequest,
@@ -115,7 +115,7 @@ mod tests {
         charges(&keys.iter().copied().map(charge).collect::<Vec<_>>())
     }
 
-    /// The places are the slots of a cluster.
+    /// The places are cluster slots.
     fn by_slot(charges: &Charges) -> Vec<RequestPart> {
         let request = EncodedRequest::new(charges, "p:");
         RequestPart::by_place(charges, &request, |_, key| slot_of_key(key))

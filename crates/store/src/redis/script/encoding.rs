@@ -1,5 +1,5 @@
 //! Encodes a request as keys and bytes for a script, and decodes the integers that it returns into outcomes. Each
-//! script in lua/ describes its format: a kernel's script that of a single charge, batch.lua that of all other
+//! script in lua/ describes its format: a kernel's script the format of a single charge, batch.lua of all other
 //! requests.
 
 use engine::algorithm::{
@@ -75,7 +75,6 @@ impl EncodedRequest {
         Some(Self { is_undo: true, ..Self::new(&charges, prefix) })
     }
 
-    /// Encodes the reset of a counter.
     pub(crate) fn reset(key: &str, prefix: &str) -> Self {
         let mut encoded = Self { reply_width: 1, ..Self::default() };
         encoded.bytes.push(RESET);
@@ -196,7 +195,7 @@ impl EncodedRequest {
         self.keys.reserve(prefix.len() + key.len());
         self.keys.push_str(prefix);
         self.keys.push_str(key);
-        // `Charges` keeps the keys of a request far below 4 GiB.
+        // `Charges` keeps a request's keys far below 4 GiB.
         self.key_ends.push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
     }
 
@@ -216,8 +215,8 @@ fn reply_width(charges: &Charges) -> usize {
     charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width()).sum()
 }
 
-/// Returns the mode of a charge. `is_denied`: `true` if the request is known to be denied, so that its prepaid charges
-/// are not recorded.
+/// Returns a charge's mode. `is_denied`: `true` if the request is known to be denied, so that its prepaid charges are
+/// not recorded.
 fn charge_mode(charge: &Charge, is_denied: bool) -> ChargeMode {
     if !charge.cost.changes_counter() || is_denied && charge.charging == Charging::Prepaid {
         return ChargeMode::Peek;
@@ -302,7 +301,7 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
     Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, reading }) })
 }
 
-/// Decodes the outcome of a charge after its undo.
+/// Decodes a charge's outcome after its undo.
 ///
 /// # Errors
 /// [`StoreError::Refused`] if the script could not undo the grant, [`StoreError::Malformed`] if it cannot have returned
@@ -332,7 +331,7 @@ fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReadi
         }
         Kernel::SlidingWindow(kernel) => {
             let [index, current, previous] = exact(numbers)?;
-            // The script moves the counts to the window of its time, so the window has not ended then.
+            // The script advances the counts to its time's window, so the window has not ended then.
             let index = Some(index).filter(|index| *index >= now_us / kernel.window_us())?;
             let index = window_index(index, kernel.window_us())?;
             CounterReading::Buckets(BucketState { index, current, previous })

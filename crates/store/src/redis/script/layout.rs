@@ -6,7 +6,7 @@ use engine::algorithm::Kernel;
 /// A kernel of the script. The engine's `Kernel::Gcra` is two of these, because fractions cost extra.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KernelLayout {
-    /// Name of the Lua constant; in lower case, the name of the script.
+    /// Name of the Lua constant; in lower case, the script's name.
     pub(super) name: &'static str,
     /// Id in a request, from 1.
     pub(super) number: u8,
@@ -30,7 +30,7 @@ pub(super) enum CounterFormat {
     Nothing,
 }
 
-/// What each of several equal charges adds to the integers of a counter, in terms of the charge's parameters.
+/// What each of several equal charges adds to a counter's integers, in terms of the charge's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepeatRule {
     /// The first parameter is added to the second integer.
@@ -148,7 +148,7 @@ const _: () = {
 pub(super) const SEVERAL: u8 = 0;
 /// Replaces the kernel: a counter is reset.
 pub(super) const RESET: u8 = 100;
-/// Precedes a charge to undo: the id of its grant follows.
+/// Precedes a charge to undo: its grant's id follows.
 pub(super) const GRANT: u8 = 101;
 /// Precedes a charge that several requests make to one counter.
 pub(super) const EQUAL: u8 = 102;

@@ -52,14 +52,12 @@ pub(super) fn headers(list: &[(&'static str, &str)]) -> Vec<(&'static str, Strin
     list.iter().map(|&(name, value)| (name, value.to_owned())).collect()
 }
 
-/// The usual headers and one more.
 pub(super) fn with_header(name: &'static str, value: &str) -> Vec<(&'static str, String)> {
     let mut all = headers(&[("content-type", "application/grpc"), ("te", "trailers")]);
     all.push((name, value.to_owned()));
     all
 }
 
-/// Well-formed decision calls.
 fn good_callers() -> Vec<TwinCaller> {
     let envoy = [
         ("te", "trailers"),
@@ -107,7 +105,6 @@ fn good_callers() -> Vec<TwinCaller> {
     ]
 }
 
-/// Decision calls that are refused.
 fn bad_callers() -> Vec<TwinCaller> {
     let invalid = || both("200 application/grpc, headers 3");
     let compressed = "200 application/grpc, grpc-accept-encoding identity, headers 12";
@@ -172,7 +169,6 @@ fn bad_callers() -> Vec<TwinCaller> {
     ]
 }
 
-/// Calls that have to wait.
 fn slow_callers() -> Vec<TwinCaller> {
     vec![
         TwinCaller {

@@ -38,9 +38,7 @@ type Answering = dyn Fn(&ReceivedCall) -> Option<Reply> + Send + Sync;
 /// long counters are kept, two facts about the call, and the number of equal requests.
 const HEADER_CHARS: usize = 7 + 8 + 2 + 2;
 
-/// A script call as received by a node.
 struct ReceivedCall {
-    /// The node that received the call.
     host: &'static str,
     words: Vec<String>,
 }
@@ -146,7 +144,6 @@ impl TestCluster {
         self.decide(&charges(&[(slot, Cost::take(1))])).await
     }
 
-    /// Script calls per node.
     fn calls(&self) -> [usize; 2] {
         self.nodes.each_ref().map(|node| node.commands("EVALSHA").len())
     }

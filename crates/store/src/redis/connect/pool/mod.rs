@@ -26,10 +26,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 const LOAD_ROUND_TRIPS: u32 = 3;
 
 /// Pause between a failed attempt to connect and the next one, plus or minus half so that workers do not connect in
-/// step. During the pause callers get the error immediately; it is short, so that the end of an outage is noticed soon.
+/// step. During the pause callers get the error immediately; it is short, so that recovery is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that ends within this time, before it was used, is short-lived. If its replacement is short-lived as
+/// If a connection ends within this time, before it was used, it is short-lived. If its replacement is short-lived as
 /// well, that counts as a failed attempt to connect: the server, or a proxy before it, accepts connections only to
 /// close them.
 const SHORT_LIFE: Duration = RETRY_PAUSE;
@@ -164,7 +164,7 @@ impl ConnectFailure {
     }
 }
 
-/// Returns a connection of the pool, or the failure of the last attempt to open one.
+/// Returns a pooled connection, or why the last attempt to open one failed.
 ///
 /// # Errors
 /// [`StoreError::Timeout`] if there is neither by `deadline`.
@@ -188,7 +188,7 @@ impl Connection {
     /// Connects and loads the scripts.
     pub(crate) async fn open(target: &Target) -> Result<Self, StoreError> {
         let (mut raw, epoch) = target.connect().await?;
-        // A server that requires a password closes the connection on a large command such as SCRIPT LOAD, and its
+        // If a server requires a password, it closes the connection on a large command such as SCRIPT LOAD, and its
         // NOAUTH error is lost. A PING first reveals the error.
         let _: String = raw.query(&redis::cmd("PING")).await?;
         let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
@@ -210,7 +210,7 @@ impl Connection {
         self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// PINGs the server. Without an answer within the round-trip time of a new connection, marks the connection as
+    /// PINGs the server. If it does not answer within the round-trip time of a new connection, marks the connection as
     /// broken. That says little about the server: the attempt to open another connection says more.
     pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
@@ -238,7 +238,6 @@ impl Connection {
         answer.is_ok() || !self.is_broken
     }
 
-    /// Keeps the connection from being used again.
     pub(crate) fn mark_broken(&mut self) {
         self.is_broken = true;
     }

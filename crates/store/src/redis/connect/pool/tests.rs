@@ -14,7 +14,6 @@ fn pool(size: u32) -> ConnectionPool {
     pool_with(RedisOptions::default().timeout, size)
 }
 
-/// A pool with this decision timeout.
 fn pool_with(timeout: Duration, size: u32) -> ConnectionPool {
     let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
     let target = Target::new(&RedisOptions { urls, timeout, ..RedisOptions::default() });

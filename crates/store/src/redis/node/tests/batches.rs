@@ -54,7 +54,6 @@ async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn()
     sent
 }
 
-/// Requests per call.
 #[derive(Clone, Debug, Default)]
 struct Sizes(Arc<Mutex<Vec<usize>>>);
 

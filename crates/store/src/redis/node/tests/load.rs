@@ -20,7 +20,6 @@ fn calls_take(time: Duration) -> impl Fn(&[String]) -> Option<Reply> + Send + Sy
     script_calls(move |call| Reply::After(time, Box::new(Reply::granted(call))))
 }
 
-/// Answers by result.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     decided: usize,

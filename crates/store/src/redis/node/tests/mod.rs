@@ -62,7 +62,6 @@ fn script_calls(
 }
 
 impl Case {
-    /// Sends a request for one counter.
     async fn call(&self, mode: CallMode, within: Duration) -> Result<RequestReply, CallError> {
         self.node.call(probe_request("test:", None), mode, Instant::now() + within).await
     }

@@ -79,7 +79,6 @@ impl Case {
     }
 }
 
-/// Answers by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     decided: usize,

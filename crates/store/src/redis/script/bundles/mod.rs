@@ -1,5 +1,5 @@
-//! Finds what the requests of a batch can share; no answer depends on it. Equal single charges to one counter are sent
-//! once with their number, unless a request between them uses the counter differently. If no key repeats, requests that
+//! Finds what a batch's requests can share; no answer depends on it. Equal single charges to one counter are sent once
+//! with their number, unless a request between them uses the counter differently. If no key repeats, requests that
 //! differ only in their keys are sent next to each other. lua/batch.lua describes the reply.
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ impl RequestBundles {
         self.bundles.len()
     }
 
-    /// Returns each bundle's first request with the number of its requests, in the order of sending.
+    /// Returns each bundle's first request and size, in the order of sending.
     pub(super) fn sent<'a>(
         &self,
         requests: &[&'a EncodedRequest],
@@ -78,7 +78,6 @@ impl RequestBundles {
         Self { bundles, bundle_of: (0..requests).collect() }
     }
 
-    /// Adds the next request to this bundle.
     fn join(&mut self, bundle: usize) {
         self.bundles[bundle].size += 1;
         self.bundle_of.push(bundle);
@@ -90,7 +89,8 @@ impl RequestBundles {
         self.bundles.push(RequestBundle { first: request, size: 1 });
     }
 
-    /// Moves requests with equal bytes, and so of one kernel, next to each other.
+    /// Moves requests with equal bytes, and so of one kernel, next to each other. A call is decided at one instant,
+    /// where the order matters only among requests to one counter.
     fn sort(&mut self, requests: &[&EncodedRequest]) {
         let mut order: Vec<usize> = (0..self.bundles.len()).collect();
         order.sort_by_key(|&bundle| {
@@ -117,7 +117,7 @@ impl RequestBundles {
     ) -> Option<Vec<RequestReply>> {
         let mut rest = numbers;
         let mut answers: Vec<AnswerNumbers> = Vec::with_capacity(self.bundle_of.len());
-        // For each bundle, the index of its next answer.
+        // For each bundle, its next answer's index.
         let mut next = Vec::with_capacity(self.bundles.len());
         for bundle in &self.bundles {
             next.push(answers.len());
@@ -167,8 +167,7 @@ impl<'a> UsedCounters<'a> {
         Self { by_key, hasher: DefaultHashBuilder::default(), keys_repeat: false }
     }
 
-    /// Returns the index of the bundle that the request joins. If there is none, the request opens one with the index
-    /// `next`.
+    /// Returns the index of the bundle that the request joins. If there is none, the request opens one at `next`.
     fn join_or_open(&mut self, request: &'a EncodedRequest, next: usize) -> Option<usize> {
         let may_repeat = request.repeat_rule().is_some();
         for key in request.keys() {
@@ -201,8 +200,8 @@ impl OpenBundle<'_> {
     }
 }
 
-/// Adds the answers to `size` requests like this one, as if each had been sent alone. Takes them from the front of the
-/// reply, and returns the rest. `None` if the script cannot have returned these integers.
+/// Adds the answers to `size` requests like this one, as if each had been sent alone. Takes them from the reply's
+/// front, and returns the rest. `None` if the script cannot have returned these integers.
 ///
 /// The reply to equal charges consists of runs: charges that each add the same to the counter, then charges that leave
 /// it unchanged. So it is as short for a thousand requests as for two.

@@ -1,4 +1,4 @@
-//! The scripts: the files in lua/, sent unchanged. A call with one charge runs the script of its kernel, any other call
+//! The scripts: the files in lua/, sent unchanged. A call with one charge runs its kernel's script, any other call
 //! batch.lua.
 //!
 //! Lua in Redis keeps nothing between calls, so each call pays for everything that its script defines. lua/README.md
@@ -74,7 +74,6 @@ pub(super) fn plain(kernel: &KernelLayout) -> Option<&'static Script> {
     PLAIN.get(usize::from(kernel.number).checked_sub(1)?)?.as_ref()
 }
 
-/// SHA1 of the batch script.
 #[must_use]
 pub fn script_sha1() -> &'static str {
     BATCH.sha1()
