@@ -58,7 +58,7 @@ pub struct HealthArgs {
 /// Why the service is not known to be ready.
 #[derive(Debug, thiserror::Error)]
 enum HealthError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error("{0}")]
     Settings(#[from] SettingsError),
@@ -68,7 +68,7 @@ enum HealthError {
     Call { address: Uri, cause: HttpCallError },
     #[error("no answer from {0} in time")]
     Timeout(Uri),
-    #[error("the answer of {address} cannot be read: {cause}")]
+    #[error("cannot read the answer from {address}: {cause}")]
     Body { address: Uri, cause: Box<dyn std::error::Error + Send + Sync> },
     /// The status and the text of the service.
     #[error("{status}: {}", answer.trim_end())]

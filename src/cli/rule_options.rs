@@ -73,7 +73,7 @@ impl RuleOptions {
 /// Why the rules of the settings cannot be read or used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsRulesError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error(transparent)]
     Rules(#[from] ReadRulesError),

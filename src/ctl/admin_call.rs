@@ -37,7 +37,7 @@ pub struct AdminCallArgs {
 /// Why the admin port gave no answer, or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminCallError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error(
         "cannot connect to {address}: {}; name the admin port of the service with --admin",
@@ -52,7 +52,7 @@ pub enum AdminCallError {
     Token(#[from] tls::FileError),
     #[error("no answer from the admin port in time")]
     Timeout,
-    #[error("the answer cannot be read: {0}")]
+    #[error("cannot read the answer: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The text of the admin port.
     #[error("{}", .0.trim_end())]
@@ -63,7 +63,7 @@ pub enum AdminCallError {
          by default)"
     )]
     NotAdmin { address: String, status: StatusCode },
-    #[error("the answer is not that of an admin port of ratelimitd: {0}")]
+    #[error("not an answer from a ratelimitd admin port: {0}")]
     Json(#[from] serde_json::Error),
 }
 

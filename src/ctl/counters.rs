@@ -87,8 +87,8 @@ enum CountersError {
     Call(#[from] AdminCallError),
     /// Whoever resets the counter of `--limit` and finds none has probably meant a limit of the rules.
     #[error(
-        "nothing was reset: --limit names the counter of a limit that requests bring, and this one was not used; to reset \
-         the limits of the rules, leave --limit out: all limits that the descriptor matches are reset"
+        "nothing was reset: --limit selects the counter of a limit sent with requests, and this counter is \
+         empty; to reset all limits of the rules that the descriptor matches, leave out --limit"
     )]
     UnusedLimit,
 }
@@ -128,14 +128,14 @@ fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersErr
 fn counter_text(counter: &Value) -> String {
     let key = counter["key"].as_str().unwrap_or_default();
     if let Some(had_units) = counter["had_units"].as_bool() {
-        return escaped(format!("{key}: {}", if had_units { "reset" } else { "was not used" })) + "\n";
+        return escaped(format!("{key}: {}", if had_units { "reset" } else { "already empty" })) + "\n";
     }
     let units = |field: &str| counter[field].as_u64().unwrap_or_default();
     let time = |us: u64| readable_duration(Duration::from_micros(us));
     let wait = match counter["retry_after_us"].as_u64() {
         Some(0) => String::new(),
         Some(us) => format!(", next unit in {}", time(us)),
-        None => ", no unit ever".to_owned(),
+        None => ", never refills".to_owned(),
     };
     let exception = counter["exception"].as_str().map(|way| escaped(format!("  exception: {way}")) + "\n");
     let state = format!(

@@ -51,8 +51,7 @@ pub fn run(args: &MigrateArgs) -> ExitCode {
 }
 
 fn settings_text(found: &LoadedSettings) -> String {
-    let mut text =
-        "# The settings that the environment means, read as one of envoyproxy/ratelimit.\n".to_owned();
+    let mut text = "# Settings equivalent to the environment of envoyproxy/ratelimit.\n".to_owned();
     let is_translated = |setting: &&SettingInForce| {
         // Variables of ours, too: they are used at the start, and beside one of theirs they win.
         setting.origin.is_some() && !setting.is_default
@@ -166,12 +165,11 @@ fn rules_text(settings: &Settings) -> (String, bool) {
             let (files, domains) = (loaded.files, loaded.specs.len());
             let rules = loaded.rules.rules().len();
             let files_name = if settings.rules.xds.is_some() { "resources" } else { "files" };
-            let _ =
-                writeln!(text, "# they can be used: {files_name} {files}, domains {domains}, rules {rules}");
+            let _ = writeln!(text, "# valid: {files_name} {files}, domains {domains}, rules {rules}");
             (Some(&loaded.warnings), true)
         }
         Err(error) if error.problems().is_some() => {
-            text.push_str("# they cannot be used: the service would start, not ready\n");
+            text.push_str("# invalid: the service would start, not ready\n");
             (error.problems(), false)
         }
         Err(error) => {

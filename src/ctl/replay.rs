@@ -98,9 +98,7 @@ fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError
             let summary = with_progress(args, rules, &mut store)?;
             if store.stats().evictions > 0 {
                 let evictions = store.stats().evictions;
-                print_error(format_args!(
-                    "warning: {evictions} counters were evicted because the store was full"
-                ));
+                print_error(format_args!("warning: {evictions} counters were evicted: the store was full"));
             }
             Ok(summary)
         }

@@ -97,7 +97,7 @@ pub struct CheckArgs {
 /// Why there is no answer, or none is shown.
 #[derive(Debug, thiserror::Error)]
 enum CheckError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
@@ -119,7 +119,7 @@ enum CheckError {
         #[source]
         cause: Box<tonic::Status>,
     },
-    #[error("an answer cannot be printed: {0}")]
+    #[error("cannot print an answer: {0}")]
     Print(#[source] std::io::Error),
 }
 

@@ -98,7 +98,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
             return match block_on(show(args)).flatten() {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
-                    fail("ratelimitctl top", format_args!("the terminal cannot be used: {error}"), FAILED)
+                    fail("ratelimitctl top", format_args!("cannot use the terminal: {error}"), FAILED)
                 }
             };
         }
