@@ -18,15 +18,14 @@ use super::admin_port::AdminPort;
 /// How the admin port is called, but for its address.
 #[derive(Clone, Debug, Args)]
 pub struct AdminCallArgs {
-    /// The file with the token of the admin port, if the service has server.admin.token_file or
-    /// server.admin.operator_token_file
+    /// Send the token in this file, for a service with server.admin.token_file or server.admin.operator_token_file
     #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// How long to wait for the answer
+    /// Give up after this time
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration

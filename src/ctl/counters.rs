@@ -18,11 +18,12 @@ const FAILED: u8 = 2;
 /// Show or reset the counters of a descriptor in a running service.
 ///
 /// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches.
-///
-/// Exit code 0: done. 2: no rule keeps a counter for the descriptor, no counter of `--limit` was used, there was no
-/// answer, or the output cannot be written.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = r"Examples:
+#[command(after_help = r"Exit codes:
+  0  done
+  2  no counter for the descriptor or for --limit, no answer, or unwritable output
+
+Examples:
   ratelimitctl counters show --domain edge tenant=acme,path=/search
   ratelimitctl counters reset --domain accounts login=ann
   ratelimitctl counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search
@@ -36,7 +37,7 @@ pub struct CountersArgs {
 enum Action {
     /// Show the counters; changes nothing
     Show(CounterArgs),
-    /// Reset the counters to unused; the service logs each reset
+    /// Reset the counters to zero; the service logs each reset
     Reset(ResetArgs),
 }
 
@@ -45,37 +46,37 @@ struct ResetArgs {
     #[command(flatten)]
     counters: CounterArgs,
 
-    /// Why the counters are reset: the service logs it
+    /// Log this reason with the reset
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 struct CounterArgs {
-    /// The admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
+    /// Admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
     )]
     admin: AdminPort,
 
-    /// The domain
+    /// Domain of the descriptor
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
-    /// The limit that requests bring with this descriptor, such as 5/minute or 100/15minute: names its counter, and
-    /// selects no limit of the rules
+    /// Select the counter of a limit that requests send with this descriptor, such as 5/minute or 100/15minute,
+    /// instead of the limits of the rules
     #[arg(long, value_name = "N/UNIT")]
     limit: Option<LimitArg>,
 
-    /// Print the JSON answer of the service
+    /// Print the service's JSON answer
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
     call: AdminCallArgs,
 
-    /// The descriptor, as key=value[,key=value...]; `\,` is a comma within a value
+    /// Descriptor as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR")]
     descriptor: DescriptorArg,
 }

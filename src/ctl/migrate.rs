@@ -17,20 +17,21 @@ use rules::Problems;
 /// The time that Envoy waits for an answer if its filter has no `timeout`.
 const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Translate the environment of envoyproxy/ratelimit to a settings file.
+/// Translate the environment of envoyproxy/ratelimit into a settings file.
 ///
-/// Reads its variables and those of ratelimitd from the environment, and the rules that they name: files, or those of
-/// an xDS server. Prints a settings file that means the same, with what will be different as comments. Passwords are
-/// left out.
-///
-/// Exit code 0: the environment and the rules can be used. 1: they cannot; the reasons are on standard error. 2: the
-/// output cannot be written.
+/// Reads its variables and those of ratelimitd from the environment, and the rules that they name: files, or an xDS
+/// server. Prints an equivalent settings file, with the differences as comments. Leaves out passwords.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  valid environment and rules
+  1  invalid environment or rules; the reasons are on standard error
+  2  cannot write the output
+
+Examples:
   docker run --rm --entrypoint ratelimitctl --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd migrate > ratelimitd.yaml
   RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate")]
 pub struct MigrateArgs {
-    /// Do not read the rules
+    /// Skip the rules
     #[arg(long)]
     settings_only: bool,
 }

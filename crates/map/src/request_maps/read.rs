@@ -121,14 +121,8 @@ fn read_cost(node: &Node, fields: &mut FieldUses) -> Result<CostRule, Reason> {
 
 fn whole_number(node: &Node, key: &str) -> Result<u64, Reason> {
     let text = scalar(node, key)?;
-    text.parse().map_err(|_| {
-        Reason::new(
-            node.line,
-            format!(
-                "{key}: expected a whole number, found '{text}'"
-            ),
-        )
-    })
+    text.parse()
+        .map_err(|_| Reason::new(node.line, format!("{key}: expected a whole number, found '{text}'")))
 }
 
 fn read_condition(

@@ -56,9 +56,9 @@ impl Starts {
         found.ok_or_else(|| {
             let text = starts.unwrap_or_default();
             let reason = match unit {
-                Unit::Week => format!(
-                    "starts: expected a weekday such as monday for unit week, found '{text}'"
-                ),
+                Unit::Week => {
+                    format!("starts: expected a weekday such as monday for unit week, found '{text}'")
+                }
                 Unit::Month => {
                     format!("starts: expected a day of the month from 1 to 31 for unit month, found '{text}'")
                 }

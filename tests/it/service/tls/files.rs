@@ -29,9 +29,7 @@ fn a_bad_file_at_the_start_is_named_with_its_setting() {
         ),
         (
             [&certificate, &other, ""],
-            format!(
-                "server.grpc.tls.key_file: {other}: does not match the certificate"
-            ),
+            format!("server.grpc.tls.key_file: {other}: does not match the certificate"),
         ),
         (
             [&certificate, &encrypted, ""],
