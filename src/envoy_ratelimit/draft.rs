@@ -133,7 +133,7 @@ impl Draft {
     pub(super) fn warn_without(&mut self, condition: &str, names: &[&'static str]) {
         for name in names {
             if self.is_set(name) {
-                self.warn(format!("{name} has no meaning without {condition}"));
+                self.warn(format!("{name} has no effect without {condition}"));
             }
         }
     }
@@ -155,7 +155,7 @@ impl Draft {
             if let Effect::Meaningless(reason) = effect {
                 // Without the marks of the documentation.
                 let reason = reason.replace('`', "");
-                self.warnings.push(format!("{name} has no meaning here: {reason}"));
+                self.warnings.push(format!("{name} is ignored: {reason}"));
             }
         }
     }

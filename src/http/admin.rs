@@ -96,10 +96,10 @@ enum CounterCallError {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     NoDecision(#[from] NoDecision),
-    #[error("no rule of domain {0:?} has a counter for this request")]
+    #[error("no counted limit in domain {0:?} matches this request")]
     NoCounter(String),
     /// Most likely misspelt.
-    #[error("there are no rules for domain {domain:?}{hint}")]
+    #[error("no rules for domain {domain:?}{hint}")]
     NoDomain { domain: String, hint: String },
 }
 

@@ -253,7 +253,7 @@ impl FileSearch {
         }
         // What stands in the place of a file is read, which is an error: its rules or rows would be lifted.
         let is_read = metadata.is_none_or(Metadata::is_file) || !any_name;
-        (!is_read).then_some("not read, because it is not a regular file")
+        (!is_read).then_some("not read, because not a regular file")
     }
 
     fn add_file(&mut self, path: PathBuf) {

@@ -11,7 +11,7 @@ pub struct Share(pub u64);
 
 /// Not a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a share: write percent with at most four decimals, such as 0.5%")]
+#[error("not a share: write a percentage with at most four decimals, such as 0.5%")]
 pub struct ShareError;
 
 impl FromStr for Share {

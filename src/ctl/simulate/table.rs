@@ -230,7 +230,7 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
         }
     }
     if method.unreadable > 0 {
-        notes.push(format!("{} of {} lines could not be read:", method.unreadable, method.lines));
+        notes.push(format!("Cannot read {} of {} lines:", method.unreadable, method.lines));
         let lines = method.unreadable_lines.iter();
         notes.extend(lines.map(|line| format!("  {}:{}: {}", line.input, line.line, line.reason)));
     }

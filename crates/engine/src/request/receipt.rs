@@ -52,7 +52,7 @@ pub struct ReceiptItem {
 
 /// A returned text that is no receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the receipt cannot be read")]
+#[error("cannot read the receipt")]
 pub struct UnreadableReceipt;
 
 impl Receipt {

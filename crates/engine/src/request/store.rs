@@ -132,7 +132,7 @@ pub enum StoreError {
     #[error("the store did not answer in time")]
     Timeout,
     /// No connection to the store: it does not accept one, the password file cannot be read, or the store is closed.
-    #[error("the store cannot be reached: {}", .0.full)]
+    #[error("cannot reach the store: {}", .0.full)]
     Unreachable(NoConnection),
     /// The TLS handshake failed: one side does not accept the other's certificate. An outage has other errors.
     #[error("the TLS handshake with {address} failed: {reason}")]
@@ -151,7 +151,7 @@ pub enum StoreError {
     #[error("the store refused: {0}")]
     ReadOnly(String),
     /// The store's reply cannot be decoded.
-    #[error("the store's reply has the wrong shape: {0}")]
+    #[error("the store sent a malformed reply: {0}")]
     Malformed(String),
     /// The store does not admit this process: wrong credentials, permissions or database.
     #[error("the store denies access: {0}")]
@@ -290,7 +290,7 @@ impl StoreError {
             Self::Refused(text) | Self::ReadOnly(text) | Self::Forbidden(text) => {
                 text.split_whitespace().next().unwrap_or_default()
             }
-            Self::Malformed(_) => "a reply of the wrong shape",
+            Self::Malformed(_) => "a malformed reply",
             other => other.kind(),
         }
     }

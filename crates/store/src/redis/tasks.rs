@@ -18,7 +18,7 @@ pub enum TaskError {
     #[error("the Redis store's {task} panicked: {message}")]
     Panicked { task: &'static str, message: String },
     /// The task returned.
-    #[error("the Redis store's {task} ended before the store was closed")]
+    #[error("the Redis store's {task} ended unexpectedly")]
     Ended { task: &'static str },
 }
 

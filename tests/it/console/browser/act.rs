@@ -43,7 +43,7 @@ fn a_look_changes_nothing_and_a_reset_one_counter() {
     browser.wait_until(&has_text("#in-force", "changed 1 time since the start"));
     click(&mut browser, "#key-table [data-do=reset]");
     submit(&mut browser, &[("reason", "INC-42")]);
-    browser.wait_until(&has_text("dialog [role=alert]", "its rule has changed"));
+    browser.wait_until(&has_text("dialog [role=alert]", "of this row has changed"));
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl fmt::Debug for Endpoint {
 /// The servers at the URLs of the options, with these credentials. Connects to nothing.
 ///
 /// # Errors
-/// [`OptionsError`] if a URL, a certificate or the password file cannot be used.
+/// [`OptionsError`] if a URL, a certificate or cannot use the password file.
 pub(crate) fn endpoints(
     options: &RedisOptions,
     credentials: &Credentials,
