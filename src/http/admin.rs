@@ -25,7 +25,7 @@ use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
 
 const COUNTERS: &str = "\
-/explain         POST a request as for /json: which limits apply by the rules in force, and why
+/explain         POST a request as for /json: which limits of the active rules apply, and why
 /counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
 ";

@@ -101,7 +101,7 @@ async fn first_rules_that_are_not_valid_heal_with_the_files() {
     assert_eq!(rls.send_one("a", &[("k", "v")]).await.1.limit_remaining, 1);
     // From now on a mistake changes nothing.
     std::fs::write(service.rules().join("a.yaml"), &broken).expect("a rule file");
-    wait::expect("the mistake is told", || service.log().contains("the old ones stay in force"));
+    wait::expect("the mistake is told", || service.log().contains("keeping current rules"));
     assert_eq!(service.healthcheck(), 200);
     assert_eq!(rls.send_one("a", &[("k", "v")]).await.1.limit_remaining, 0);
 }

@@ -113,7 +113,7 @@ fn bounds_are_not_tested_on_a_rule_that_no_request_meets() {
     let path = format!("{MAP}  - - {{ key: path, from: path }}\n");
     is_not_tested(
         || Simulation::new(&rules).map(&path).log("a.log", log()),
-        "edge.path_/login is not tested: no request met it",
+        "edge.path_/login is not tested: no request matched it",
     );
 }
 

@@ -223,7 +223,7 @@ fn requests_are_sorted_within_the_window_and_late_ones_are_counted() {
     assert_eq!(sorted.report["method"]["reordering"]["late"], 0);
     let late = simulation.with(&["--reorder", "10s"]).succeed();
     assert!(late.report["method"]["reordering"]["late"].as_u64().is_some_and(|late| late > 100));
-    assert!(late.stdout.contains("came later than --reorder 10s"), "{}", late.stdout);
+    assert!(late.stdout.contains("arrived after the --reorder window of 10s"), "{}", late.stdout);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn the_line_for_an_exceptions_file_does_what_its_preview_says() {
     }
     let mut browser = open(&service);
     click(&mut browser, "#key-table [data-do=except]");
-    browser.wait_until(&has_text("dialog p", "It touches 1 key of this page"));
+    browser.wait_until(&has_text("dialog p", "It affects 1 key on this page"));
     assert_eq!(browser.evaluate("document.querySelector('dialog pre').hidden"), true, "the value is masked");
     click(&mut browser, "dialog [data-do=value]");
     submit(&mut browser, &[("reason", "INC-42"), ("operator", "token")]);
