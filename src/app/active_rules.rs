@@ -166,7 +166,7 @@ impl ActiveRules {
     pub(super) fn record_connection(&self, fault: Option<&str>) {
         if self.readiness.has(NotReadyReason::NoRules) {
             let detail = fault.map_or("the xDS server has sent none yet".to_owned(), |reason| {
-                format!("no stream to the xDS server: {reason}")
+                format!("xDS server disconnected: {reason}")
             });
             self.readiness.set_with_detail(NotReadyReason::NoRules, detail);
         }

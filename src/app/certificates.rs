@@ -22,7 +22,7 @@ pub enum TlsStartError {
     /// A file is invalid; `setting` names it.
     #[error("{setting}: {cause}")]
     File { setting: String, cause: FileError },
-    #[error("the thread of the TLS handshakes: {0}")]
+    #[error("TLS handshake thread: {0}")]
     Thread(#[from] HandshakeThreadError),
 }
 

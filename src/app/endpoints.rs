@@ -25,7 +25,7 @@ pub(super) fn admin_endpoints(
     let rulebook = Arc::clone(&rules.active.rulebook);
     let in_force = Endpoint {
         path: "/rlconfig",
-        summary: "the limits in force, one line each",
+        summary: "the active limits, one line each",
         content_type: "text/plain; charset=utf-8",
         render: Arc::new(move || rlconfig(&rulebook.rules())),
     };
@@ -45,9 +45,8 @@ pub(super) fn admin_endpoints(
     let stores = Arc::clone(stores);
     let store =
         json_page("/store", "the state of Redis and of the breakers", move || store_page(&stores.view()));
-    let tls = json_page("/tls", "the certificates in force, and the problems of newer files", move || {
-        tls_page(&tls)
-    });
+    let tls =
+        json_page("/tls", "the active certificates, and the problems of newer files", move || tls_page(&tls));
     let build = json_page(
         "/build",
         "name and version",
@@ -99,14 +98,14 @@ mod tests {
         let endpoints = admin_endpoints(&rules, &exceptions, &stores, Vec::new());
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();
         let expected = [
-            ("/rlconfig", "the limits in force, one line each"),
+            ("/rlconfig", "the active limits, one line each"),
             ("/rules", "when the rules were loaded and from where, and the problems of newer ones"),
             (
                 "/exceptions",
                 "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
             ),
             ("/store", "the state of Redis and of the breakers"),
-            ("/tls", "the certificates in force, and the problems of newer files"),
+            ("/tls", "the active certificates, and the problems of newer files"),
             ("/build", "name and version"),
         ];
         assert_eq!(listed, expected);

@@ -20,7 +20,7 @@ use crate::telemetry::metrics::Metrics;
 
 /// Why a process cannot start, or a command cannot run, with these exceptions.
 #[derive(Debug, thiserror::Error)]
-#[error("exceptions.path: the exceptions at {} cannot be used:\n{problems}", path.display())]
+#[error("exceptions.path: cannot load exceptions from {}:\n{problems}", path.display())]
 pub struct ExceptionsError {
     path: PathBuf,
     pub problems: Problems,

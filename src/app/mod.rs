@@ -55,7 +55,7 @@ use stores::{LocalCounters, Stores};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    #[error("the metrics cannot be set up: {0}")]
+    #[error("cannot set up metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error(transparent)]
     Rules(#[from] RuleStartError),
@@ -75,7 +75,7 @@ pub enum AppError {
     },
     #[error(transparent)]
     Tls(#[from] TlsStartError),
-    #[error("the system has no random numbers")]
+    #[error("cannot get random bytes from the system")]
     Random,
     #[error("traces.ca_file: {0}")]
     Traces(#[from] tls::ClientTlsError),
@@ -85,16 +85,16 @@ pub enum AppError {
         #[source]
         cause: tls::FileError,
     },
-    #[error("the bound ports are not known: {0}")]
+    #[error("cannot read the bound addresses: {0}")]
     Addresses(#[source] io::Error),
-    #[error("the store cannot be set up: {0}")]
+    #[error("cannot set up the store: {0}")]
     Store(#[source] BoxError),
     /// A task of the HTTP port's store failed. The stores of gRPC workers report through [`Self::Grpc`].
-    #[error("the HTTP ports: a task of their store failed: {0}")]
+    #[error("HTTP ports: a store task failed: {0}")]
     StoreTask(#[source] BoxError),
-    #[error("the gRPC port: {0}")]
+    #[error("gRPC port: {0}")]
     Grpc(#[from] GrpcError),
-    #[error("the thread of the TLS handshakes: {0}")]
+    #[error("TLS handshake thread: {0}")]
     Handshakes(#[from] HandshakeThreadError),
 }
 

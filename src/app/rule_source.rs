@@ -17,7 +17,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
 
 #[derive(Debug, thiserror::Error)]
-#[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
+#[error("rules.path: cannot load rules from {}:\n{problems}", path.display())]
 pub struct RuleStartError {
     path: PathBuf,
     problems: Problems,
@@ -151,13 +151,13 @@ pub struct ReadRules {
 pub enum ReadRulesError {
     #[error("rules.path: {}\n{problems}", path.display())]
     Files { path: PathBuf, problems: Problems },
-    #[error("rules.xds.address: no rules from the xDS server {server}: {cause}")]
+    #[error("rules.xds.address: cannot get rules from xDS server {server}: {cause}")]
     Server {
         server: String,
         #[source]
         cause: XdsFetchError,
     },
-    #[error("the rules of the xDS server {server}, version {version}, cannot be used:\n{problems}")]
+    #[error("cannot load the rules of xDS server {server}, version {version}:\n{problems}")]
     Resources { server: String, version: String, problems: Problems },
 }
 

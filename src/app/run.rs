@@ -296,7 +296,7 @@ mod tests {
         let failed = async { "the batcher panicked".into() };
         let ended = fail_with_task(failed, &CancellationToken::new()).await;
         let reason = ended.expect_err("the task failed").to_string();
-        assert_eq!(reason, "the HTTP ports: a task of their store failed: the batcher panicked");
+        assert_eq!(reason, "HTTP ports: a store task failed: the batcher panicked");
     }
 
     /// Panics in the task that sends the batches.

@@ -372,7 +372,7 @@ mod tests {
             client_ca_file: Some(PathBuf::from("/certs/ca.crt")),
             client_names: ClientName::parse("envoy.local").into_iter().collect(),
         };
-        let error = "server.grpc.tls.key_file: /certs/tls.key: it is not the key".to_owned();
+        let error = "server.grpc.tls.key_file: /certs/tls.key: does not match the certificate".to_owned();
         let mut load = LoadStatus::default();
         load.record_loaded(1_000_000);
         load.record_failed(error.clone(), 2_000_000);

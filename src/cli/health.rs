@@ -19,35 +19,37 @@ use super::service_connection::{
 use crate::net::ListenAddress;
 use crate::settings::SettingsError;
 
-/// Ask a running service whether it is ready.
+/// Check whether a running service is ready, for example as the HEALTHCHECK of an image.
 ///
-/// Calls /readyz on the HTTP port and prints the answer. Without --address the settings name the port: the same
-/// environment variables and the same file as those of the service. If that port has TLS, its certificate is not
-/// verified, and the certificate of the service itself is shown if the port asks for one and --cert-file is not given.
-///
-/// Exit code 0: ready. 1: not ready, no answer in time, or settings that cannot be read. For a HEALTHCHECK of an image.
+/// Calls /readyz on the HTTP port and prints the answer. Without --address, reads the address from the settings, so run
+/// it with the file and the environment variables of the service. In this case it does not verify the service's TLS
+/// certificate, and presents the service's own certificate if the port requires one and --cert-file is not given.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  ready
+  1  not ready, no answer in time, or unreadable settings
+
+Examples:
   ratelimitd health --config config/ratelimitd.yaml
   ratelimitd health --live --address http://127.0.0.1:8080
   ratelimitd health --address https://ratelimit:8080 --ca-file ca.crt")]
 pub struct HealthArgs {
-    /// The HTTP port of the service, instead of the settings' server.http.address
+    /// Call this HTTP port instead of the setting server.http.address
     #[arg(long, help_heading = CONNECTION, value_name = "URL", value_parser = parse_http_url)]
     address: Option<Uri>,
 
-    /// The settings file (YAML) of the service
+    /// Read the address from this settings file (YAML)
     #[arg(long, value_name = "FILE", conflicts_with = "address")]
     config: Option<PathBuf>,
 
-    /// Call /livez instead: whether the process answers at all
+    /// Call /livez instead, which answers whenever the process runs
     #[arg(long)]
     live: bool,
 
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// How long to wait for the answer
+    /// Give up after this time
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration
@@ -58,7 +60,7 @@ pub struct HealthArgs {
 /// Why the service is not known to be ready.
 #[derive(Debug, thiserror::Error)]
 enum HealthError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error("{0}")]
     Settings(#[from] SettingsError),
@@ -68,7 +70,7 @@ enum HealthError {
     Call { address: Uri, cause: HttpCallError },
     #[error("no answer from {0} in time")]
     Timeout(Uri),
-    #[error("the answer of {address} cannot be read: {cause}")]
+    #[error("cannot read the answer from {address}: {cause}")]
     Body { address: Uri, cause: Box<dyn std::error::Error + Send + Sync> },
     /// The service's status and message.
     #[error("{status}: {}", answer.trim_end())]

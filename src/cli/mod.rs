@@ -28,14 +28,14 @@ use serve::ServeArgs;
 use settings::SettingsArgs;
 use validate::ValidateArgs;
 
-/// Decides whether requests may go ahead: from YAML rules, for Envoy and for internal services.
+/// Rate-limit service for Envoy and your own code.
 #[derive(Debug, Parser)]
 #[command(
     name = "ratelimitd",
     version,
     args_conflicts_with_subcommands = true,
-    after_help = "Without a sub-command it serves. `ratelimitd help COMMAND` tells more about each. `ratelimitctl` explains limits,
-asks running services and tries rules on logs.
+    after_help = "With no command, runs the service. See `ratelimitd help COMMAND`. `ratelimitctl` explains limits, queries running
+services and tests rules on logs.
 
 Examples:
   ratelimitd --config config/ratelimitd.yaml

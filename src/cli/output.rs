@@ -39,7 +39,7 @@ pub fn print_error(line: impl Display) {
 pub fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            print_error(format_args!("standard output cannot be written: {error}"));
+            print_error(format_args!("cannot write to standard output: {error}"));
             ExitCode::from(NOT_WRITTEN)
         }
         _ => code,

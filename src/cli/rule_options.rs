@@ -16,15 +16,15 @@ use crate::settings::{KeyFileError, Settings, SettingsError};
 /// Options of `validate`, `explain`, `replay` and `simulate`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RuleOptions {
-    /// Settings file whose `defaults`, `upgrades`, `secrets`, `exceptions` and `rules` apply
+    /// Apply `defaults`, `upgrades`, `secrets`, `exceptions` and `rules` of this settings file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Let several files name the same domain, as rules.merge_domains does
+    /// Merge files that name the same domain, as rules.merge_domains does
     #[arg(long)]
     pub merge_domains: bool,
 
-    /// A file of exceptions, or a directory with *.csv and *.yaml files, in place of exceptions.path
+    /// Apply this exception file, or directory of *.csv and *.yaml files, instead of exceptions.path
     #[arg(long, value_name = "PATH")]
     pub exceptions: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ impl RuleOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsRulesError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error(transparent)]
     Rules(#[from] ReadRulesError),

@@ -19,19 +19,20 @@ use crate::settings::{SettingInForce, Settings, SettingsError, SettingsReport};
 /// A log reader that has stopped reading must not delay the exit.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
-/// Serve decisions over gRPC and HTTP until SIGTERM, SIGINT or SIGHUP.
+/// Run the service: answer over gRPC and HTTP until SIGTERM, SIGINT or SIGHUP.
 ///
-/// Settings come from environment variables RATELIMITD__SECTION__KEY, then from the file, then from the defaults. The
-/// first signal drains (see server.drain); a second one, more than a second later, ends the process at once.
-///
-/// Exit code 0: stopped by a signal, and all calls in flight were finished. 1: it could not start or continue; the
-/// reason is on standard error.
+/// Takes each setting from its environment variable RATELIMITD__SECTION__KEY, else from the file, else from the
+/// defaults. The first signal drains (see server.drain); a second one, more than a second later, exits immediately.
 #[derive(Clone, Debug, Default, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  stopped by a signal, with all calls in flight finished
+  1  cannot start or continue; the reason is on standard error
+
+Examples:
   ratelimitd serve --config config/ratelimitd.yaml
   RATELIMITD__STORE__KIND=redis RATELIMITD__STORE__REDIS__URL=redis://redis:6379 ratelimitd serve")]
 pub struct ServeArgs {
-    /// The settings file (YAML)
+    /// Read settings from this file (YAML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

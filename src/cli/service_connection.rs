@@ -26,19 +26,19 @@ pub const CONNECTION: &str = "Connection options";
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct TlsArgs {
-    /// For https: the trusted certificate authorities (PEM), instead of the system's
+    /// For https: trust the CAs in this PEM file instead of the system's
     #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 
-    /// For https: the certificate to show (PEM), if the service asks for one
+    /// For https: present this client certificate (PEM)
     #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "key_file")]
     pub cert_file: Option<PathBuf>,
 
-    /// For https: the key of the certificate (PEM)
+    /// For https: use this private key for --cert-file (PEM)
     #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
 
-    /// For https: the name in the certificate of the service, if it is not the host of the address
+    /// For https: expect this name in the service's certificate instead of the host of the address
     #[arg(long, help_heading = CONNECTION, value_name = "NAME")]
     pub server_name: Option<String>,
 }

@@ -9,23 +9,25 @@ use clap::Args;
 use super::load_settings::{LoadedSettings, load_settings};
 use super::output::finish;
 
-/// Print the settings in force with the source of each: default, file or environment variable.
+/// Print all settings with their source: default, file or environment variable.
 ///
-/// Reads what `serve` reads, and starts nothing. Passwords are masked. Lines that begin with # say how the environment
-/// was read, and which values have no effect.
-///
-/// Exit code 0: printed. 1: the settings cannot be used; the reasons are on standard error. 2: the output cannot be
-/// written.
+/// Reads what `serve` reads, and starts nothing. Masks passwords. Lines that begin with # state how the environment was
+/// read, and which values have no effect.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  printed
+  1  invalid settings; the reasons are on standard error
+  2  cannot write the output
+
+Examples:
   ratelimitd settings --config config/ratelimitd.yaml
   ratelimitd settings --changed")]
 pub struct SettingsArgs {
-    /// The settings file (YAML)
+    /// Read settings from this file (YAML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Only the settings that do not have their default
+    /// Print only settings that differ from the default
     #[arg(long)]
     changed: bool,
 }

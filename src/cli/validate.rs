@@ -14,19 +14,23 @@ use super::rule_options::{RuleOptions, settings_rules};
 use crate::app::load_check_map;
 use crate::settings::Settings;
 
-/// Check rule files: every problem of every file, each with file, line and reason.
+/// Check rule files, and print every problem with file, line and reason.
 ///
-/// With exceptions, of --exceptions or of the settings, it checks them too: a row that names a domain, a key, a tier or
-/// a limit that the rules do not have is a warning. The map of server.http.check.map is checked, too. Exit code 0: the
-/// rules can be used. 1: they cannot, or there are warnings and --strict is given. 2: the output cannot be written.
+/// Also checks the exceptions of --exceptions or of the settings, and the map of server.http.check.map. Warns about
+/// exceptions that name a domain, key, tier or limit missing from the rules.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  valid rules
+  1  invalid rules, or warnings with --strict
+  2  cannot write the output
+
+Examples:
   ratelimitd validate config/rules
   ratelimitd validate --strict --exceptions config/exceptions config/rules
   kubectl get configmap rules -o jsonpath='{.data.edge\\.yaml}' | ratelimitd validate -")]
 pub struct ValidateArgs {
-    /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, values in another language
-    /// than that of rules, names given twice
+    /// Treat warnings as errors: misplaced keys, unreachable rules, values that look like regular expressions or
+    /// networks, duplicate names
     #[arg(long)]
     pub strict: bool,
 
@@ -34,12 +38,12 @@ pub struct ValidateArgs {
     #[command(flatten)]
     pub options: RuleOptions,
 
-    /// Print the JSON Schema of rule files and stop
+    /// Print the JSON Schema of rule files and exit
     #[arg(long)]
     pub schema: bool,
 
-    /// Rule files, or directories with *.yaml and *.yml files; `-` alone is standard input. Without a PATH: the rules
-    /// of the settings, from rules.path or from the xDS server of rules.xds.address
+    /// Rule files, or directories with *.yaml and *.yml files; `-` alone reads standard input [default: rules.path or
+    /// rules.xds.address of the settings]
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }

@@ -32,11 +32,14 @@ impl RowId {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
-    #[error("no row has the id {0}: the key has not been denied for 15 minutes, or others were denied more")]
+    #[error(
+        "no row has the id {0}: the key was not denied in the last 15 minutes, or too many others were \
+             denied more often"
+    )]
     NoRow(String),
-    #[error("the limit {0} of this row is no longer in force as it was: its rule has changed")]
+    #[error("limit {0} of this row has changed; reload the console")]
     Changed(Arc<str>),
-    #[error("the key has no counter: a row of the exceptions blocks it, or its tier has the number 0")]
+    #[error("the key has no counter: an exception blocks it, or the limit of its tier is 0")]
     Blocked,
     #[error(transparent)]
     NoDecision(#[from] NoDecision),

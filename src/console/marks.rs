@@ -87,11 +87,17 @@ impl Marks {
         let (level, text) = match ended {
             Some(ended) => {
                 let lasted = Duration::from_secs(ended.saturating_sub(at).max(1));
-                (Level::Warn, format!("Redis away {}", readable_duration(lasted)))
+                (Level::Warn, format!("Redis unavailable {}", readable_duration(lasted)))
             }
-            None => (Level::Bad, "Redis away".to_owned()),
+            None => (Level::Bad, "Redis unavailable".to_owned()),
         };
-        let known = self.list.iter_mut().find(|mark| mark.at == at && mark.text.starts_with("Redis away"));
+        let known = self.list.iter_mut().find(|mark| {
+            mark.at == at
+                && mark.text.starts_with(
+                    "Redis \
+                                        unavailable",
+                )
+        });
         match known {
             Some(mark) => *mark = Mark { at, until: Some(until), level, text },
             None => {

@@ -68,40 +68,45 @@ impl Notices {
             Some((outage, None)) => {
                 let lasted = readable_duration(Duration::from_secs(end.saturating_sub(outage.at)));
                 let since = clock(outage.at);
-                let title = format!("Redis does not answer since {since} ({lasted}): {}.", outage.error);
+                let title = format!("Redis has not answered since {since} ({lasted}): {}.", outage.error);
                 let admitted = with_commas(facts.totals.sum(60, |second| second.policy));
-                let text = format!(
-                    "{admitted} requests of the last minute were admitted by their on_store_failure."
-                );
+                let text = format!("on_store_failure admitted {admitted} requests in the last minute.");
                 self.bad(&title, text, "");
             }
             Some((outage, Some(ended))) if end.saturating_sub(*ended) < OVER_FOR_S => {
-                let title = format!("Redis was away from {} to {}.", clock(outage.at), clock(*ended));
-                let text = format!("It was: {}.", outage.error);
-                self.push(Level::Plain, title, text, "Counters that Redis lost start unused.");
+                let title = format!("Redis was unavailable from {} to {}.", clock(outage.at), clock(*ended));
+                let text = format!("{}. Counters that Redis lost restarted at zero.", outage.error);
+                self.push(Level::Plain, title, text, "");
             }
             _ => {}
         }
         let open_since = facts.marks.breakers_open_since;
         let has_outage = matches!(facts.marks.outage, Some((_, None)));
         if open_since.is_some_and(|since| end - since >= BREAKERS_OPEN_S) && !has_outage {
-            let title = "Circuit breakers of Redis have been open for two minutes.";
-            let text = format!("{} of {} are open.", store.breakers_open, store.breakers);
-            self.bad(title, text, "The page /store names the servers.");
+            let (open, all) = (store.breakers_open, store.breakers);
+            let title = format!("{open} of {all} circuit breakers of Redis open, for two minutes or more.");
+            self.bad(
+                &title,
+                "Calls to these servers are answered by on_store_failure.",
+                "See the servers \
+                              on /store.",
+            );
         }
         let overloads = facts.totals.grown_in_a_minute(|sums| sums.metrics.store_overloads);
         if overloads > 0 {
-            let text =
-                format!("{} requests of the last minute were not sent to Redis.", with_commas(overloads));
+            let title = format!(
+                "Redis is overloaded: {} requests not sent in the last minute.",
+                with_commas(overloads)
+            );
             let fix = "Add servers, or raise the limits of hot keys.";
-            self.warn("Redis has more to decide than it can.", text, fix);
+            self.warn(&title, "on_store_failure answered them.", fix);
         }
     }
 
     fn add_readiness(&mut self, facts: &Facts<'_>) {
         let service = &facts.now.service;
         if service.is_draining {
-            let text = "It was told to stop, and answers until its calls are done.";
+            let text = "Shutting down: finishing calls in flight.";
             self.warn("This process is draining.", text, "");
         }
         for reason in service.reasons.iter().filter(|reason| *reason != "draining") {
@@ -113,19 +118,19 @@ impl Notices {
         let rules = &facts.now.rules;
         if let Some(rejected) = &rules.rejected {
             let title = format!("Newer rules rejected at {}.", clock(rejected.at));
-            let first = rejected.problems.first().cloned().unwrap_or_default();
-            let fix = match rules.generation {
-                0 => "There are no rules in force.".to_owned(),
-                _ => format!("The rules of {} stay in force.", clock(rules.loaded_at)),
+            let first = rejected.problems.first().map_or("", String::as_str);
+            let text = match rules.generation {
+                0 => format!("{first}. No rules are active."),
+                _ => format!("{first}. The rules of {} stay active.", clock(rules.loaded_at)),
             };
-            self.warn(&title, first, &fix);
+            self.warn(&title, text, "Correct the rules.");
         }
         if rules.generation > 0 && rules.domains == 0 {
-            self.warn("The rules in force have no domain.", "Every request is admitted.", "");
+            self.warn("The active rules have no domain.", "Every request is admitted.", "Add a domain.");
         }
         if rules.xds_connected == Some(false) {
-            let text = "The rules in force stay, but no change arrives.";
-            self.warn("There is no stream to the xDS server.", text, "The page /rules has the reason.");
+            let text = "The active rules stay, but changes do not arrive.";
+            self.warn("The xDS server is disconnected.", text, "See the reason on /rules.");
         }
         if facts.is_shadow_mode {
             let text = "Every request is admitted; the numbers show what would be denied.";
@@ -139,21 +144,20 @@ impl Notices {
         let last = || facts.totals.seconds().rev().take(SLOW_S);
         if last().len() == SLOW_S && last().all(is_slow) {
             let us = facts.totals.newest().p99_us.unwrap_or_default();
-            let text = format!("One call of 100 takes {} ms or more.", us / 1_000);
-            let title = "Decisions have been slow for five minutes.";
-            self.warn(title, text, "Envoy gives up after 20 ms by default.");
+            let title = format!("p99 latency is {} ms, and has been high for five minutes.", us / 1_000);
+            self.warn(&title, "Envoy gives up after 20 ms by default.", "");
         }
         let unknown = facts.totals.grown_in_a_minute(|sums| sums.metrics.unknown_domains);
         if unknown > 0 {
             let unknown = with_commas(unknown);
-            let title = format!("{unknown} requests of the last minute name a domain without rules.");
-            let names = facts.unknown_domains.join(", ");
-            self.warn(&title, names, "A misspelt domain is admitted without a limit.");
+            let title = format!("{unknown} requests named a domain without rules in the last minute.");
+            let text = format!("{}: admitted without a limit.", facts.unknown_domains.join(", "));
+            self.warn(&title, text, "Check the spelling of the domain.");
         }
         if let Some(UnknownKey { domain, key, known, rate }) = &facts.unknown_key {
-            let title = format!("{} requests/s meet no limit because of one key.", rate_text(*rate));
-            let text = format!("{domain}: {key} is in no rule; the first level has: {}.", shortened(known));
-            self.warn(&title, text, "A misspelt descriptor is admitted without a limit.");
+            let title = format!("{} requests/s match no limit because of one key.", rate_text(*rate));
+            let text = format!("{domain}: no rule has {key}; the first level has: {}.", shortened(known));
+            self.warn(&title, text, "Check the spelling of the key.");
         }
     }
 
@@ -164,34 +168,34 @@ impl Notices {
             _ => failures.iter().map(|(reason, count)| format!("{} ({count}).", cause(*reason))).collect(),
         };
         let sum = failures.iter().map(|(_, count)| count).sum();
-        let title = format!("{} requests of the last minute got no decision.", with_commas(sum));
-        let (text, fix) = (texts.join(" "), "Envoy admits them unless failure_mode_deny is set.");
+        let title = format!("{} requests got no decision in the last minute.", with_commas(sum));
+        let text = texts.join(" ") + " Envoy admits them unless failure_mode_deny is set.";
         if failures.iter().any(|(reason, _)| *reason == RequestFailure::Store) {
-            self.bad(&title, text, fix)
+            self.bad(&title, text, "")
         } else {
-            self.warn(&title, text, fix)
+            self.warn(&title, text, "")
         }
     }
 
     fn add_process(&mut self, facts: &Facts<'_>) {
-        let mut grown = |sum: fn(&Sums) -> u64, title: &str, fix: &str| {
+        let mut grown = |sum: fn(&Sums) -> u64, event: &str, effect: &str, fix: &str| {
             let count = facts.totals.grown_in_a_minute(sum);
             if count > 0 {
-                self.warn(title, format!("{} in the last minute.", with_commas(count)), fix);
+                self.warn(&format!("{} {event} in the last minute.", with_commas(count)), effect, fix);
             }
         };
         let fix = "Add instances, or raise LimitNOFILE.";
-        grown(|sums| sums.metrics.refused_connections, "Connections are refused.", fix);
-        let fix = "Their limits admit too much: raise store.memory.max_keys.";
-        grown(|sums| sums.evictions, "Counters are evicted.", fix);
-        let fix = "The disk is full, or the reader of the log is too slow.";
-        grown(|sums| sums.metrics.lost_log_lines, "Log lines are lost.", fix);
+        grown(|sums| sums.metrics.refused_connections, "connections refused", "", fix);
+        let fix = "Raise store.memory.max_keys.";
+        grown(|sums| sums.evictions, "counters evicted", "Their limits admit too much.", fix);
+        let fix = "Free disk space, or speed up the reader of the log.";
+        grown(|sums| sums.metrics.lost_log_lines, "log lines lost", "", fix);
         for certificate in &facts.now.service.certificates {
             let left = certificate.expires_at - facts.now.end.cast_signed();
             if left < WEEK_S {
                 let days = left.max(0) / (24 * 3_600);
-                let title = format!("The certificate of the port {} expires in {days} d.", certificate.port);
-                self.warn(&title, "", "The page /tls has its file.");
+                let title = format!("The certificate of port {} expires in {days} d.", certificate.port);
+                self.warn(&title, "", "Renew it; /tls names its file.");
             }
         }
     }
@@ -200,14 +204,14 @@ impl Notices {
 /// Why requests failed.
 fn cause(reason: RequestFailure) -> &'static str {
     match reason {
-        RequestFailure::Invalid => "They are not valid",
+        RequestFailure::Invalid => "Invalid requests",
         RequestFailure::Store => "Redis did not answer",
-        RequestFailure::Incomplete => "They did not arrive completely",
-        RequestFailure::Overloaded => "This process had too many to decide",
-        RequestFailure::Untaken => "The callers did not take the answer",
-        RequestFailure::NoRules => "There were no rules yet",
-        RequestFailure::Deadline => "The time that the caller gave was too short",
-        RequestFailure::Panic => "This program has a defect",
+        RequestFailure::Incomplete => "Incomplete requests",
+        RequestFailure::Overloaded => "Too many unfinished requests",
+        RequestFailure::Untaken => "Callers did not read the answer",
+        RequestFailure::NoRules => "No rules were loaded",
+        RequestFailure::Deadline => "Deadline exceeded",
+        RequestFailure::Panic => "Internal error",
     }
 }
 

@@ -18,15 +18,14 @@ use super::admin_port::AdminPort;
 /// How the admin port is called, but for its address.
 #[derive(Clone, Debug, Args)]
 pub struct AdminCallArgs {
-    /// The file with the token of the admin port, if the service has server.admin.token_file or
-    /// server.admin.operator_token_file
+    /// Send the token in this file, for a service with server.admin.token_file or server.admin.operator_token_file
     #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// How long to wait for the answer
+    /// Give up after this time
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration
@@ -37,7 +36,7 @@ pub struct AdminCallArgs {
 /// Why the admin port did not answer, or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminCallError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error(
         "cannot connect to {address}: {}; name the admin port of the service with --admin",
@@ -52,7 +51,7 @@ pub enum AdminCallError {
     Token(#[from] tls::FileError),
     #[error("no answer from the admin port in time")]
     Timeout,
-    #[error("the answer cannot be read: {0}")]
+    #[error("cannot read the answer: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The admin port's message.
     #[error("{}", .0.trim_end())]
@@ -63,7 +62,7 @@ pub enum AdminCallError {
          by default)"
     )]
     NotAdmin { address: String, status: StatusCode },
-    #[error("the answer is not that of an admin port of ratelimitd: {0}")]
+    #[error("not an answer from a ratelimitd admin port: {0}")]
     Json(#[from] serde_json::Error),
 }
 

@@ -18,11 +18,12 @@ const FAILED: u8 = 2;
 /// Show or reset the counters of a descriptor in a running service.
 ///
 /// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches.
-///
-/// Exit code 0: done. 2: no rule keeps a counter for the descriptor, no counter of `--limit` was used, there was no
-/// answer, or the output cannot be written.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = r"Examples:
+#[command(after_help = r"Exit codes:
+  0  done
+  2  no counter for the descriptor or for --limit, no answer, or unwritable output
+
+Examples:
   ratelimitctl counters show --domain edge tenant=acme,path=/search
   ratelimitctl counters reset --domain accounts login=ann
   ratelimitctl counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search
@@ -36,7 +37,7 @@ pub struct CountersArgs {
 enum Action {
     /// Show the counters; changes nothing
     Show(CounterArgs),
-    /// Reset the counters to unused; the service logs each reset
+    /// Reset the counters to zero; the service logs each reset
     Reset(ResetArgs),
 }
 
@@ -45,37 +46,37 @@ struct ResetArgs {
     #[command(flatten)]
     counters: CounterArgs,
 
-    /// Why the counters are reset: the service logs it
+    /// Log this reason with the reset
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 struct CounterArgs {
-    /// The admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
+    /// Admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
     )]
     admin: AdminPort,
 
-    /// The domain
+    /// Domain of the descriptor
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
-    /// The limit that requests bring with this descriptor, such as 5/minute or 100/15minute: names its counter, and
-    /// selects no limit of the rules
+    /// Select the counter of a limit that requests send with this descriptor, such as 5/minute or 100/15minute,
+    /// instead of the limits of the rules
     #[arg(long, value_name = "N/UNIT")]
     limit: Option<LimitArg>,
 
-    /// Print the JSON answer of the service
+    /// Print the service's JSON answer
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
     call: AdminCallArgs,
 
-    /// The descriptor, as key=value[,key=value...]; `\,` is a comma within a value
+    /// Descriptor as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR")]
     descriptor: DescriptorArg,
 }
@@ -86,8 +87,8 @@ enum CountersError {
     Call(#[from] AdminCallError),
     /// If the counter of `--limit` does not exist, the user probably meant a limit of the rules.
     #[error(
-        "nothing was reset: --limit names the counter of a limit that requests bring, and this one was not used; to reset \
-         the limits of the rules, leave --limit out: all limits that the descriptor matches are reset"
+        "nothing was reset: --limit selects the counter of a limit sent with requests, and this counter is \
+         empty; to reset all limits of the rules that the descriptor matches, leave out --limit"
     )]
     UnusedLimit,
 }
@@ -127,14 +128,14 @@ fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersErr
 fn counter_text(counter: &Value) -> String {
     let key = counter["key"].as_str().unwrap_or_default();
     if let Some(had_units) = counter["had_units"].as_bool() {
-        return escaped(format!("{key}: {}", if had_units { "reset" } else { "was not used" })) + "\n";
+        return escaped(format!("{key}: {}", if had_units { "reset" } else { "already empty" })) + "\n";
     }
     let units = |field: &str| counter[field].as_u64().unwrap_or_default();
     let time = |us: u64| readable_duration(Duration::from_micros(us));
     let wait = match counter["retry_after_us"].as_u64() {
         Some(0) => String::new(),
         Some(us) => format!(", next unit in {}", time(us)),
-        None => ", no unit ever".to_owned(),
+        None => ", never refills".to_owned(),
     };
     let exception = counter["exception"].as_str().map(|way| escaped(format!("  exception: {way}")) + "\n");
     let state = format!(

@@ -23,23 +23,26 @@ const FAILED: u8 = 2;
 
 /// Explain which limits apply to a descriptor, and why.
 ///
-/// With rules from an xDS server it asks the server once, as this client would, and acknowledges nothing.
-/// With --admin it asks a running service for the rules in force there.
-/// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read. 2: the service
-/// does not answer, or the output cannot be written.
+/// Reads rules from files, from an xDS server (one request, without acknowledging the answer), or, with --admin, the
+/// active rules of a running service.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  at least one limit applies
+  1  no limit applies, or invalid rules or request
+  2  no answer from the service, or unwritable output
+
+Examples:
   ratelimitctl explain --rules config/rules --domain edge generic_key=slow
   ratelimitctl explain --rules config/rules --exceptions config/exceptions --domain llm tenant=acme
   ratelimitctl explain --admin http://127.0.0.1:6070 --domain edge generic_key=slow
   kubectl exec deploy/envoy-ratelimit -- ratelimitctl explain --domain eg/http path=/login,user=ann")]
 pub struct ExplainArgs {
-    /// A rule file, or a directory with *.yaml and *.yml files; may be given several times. Without it: the rules of
-    /// the settings, from rules.path or from the xDS server of rules.xds.address
+    /// Rule file, or directory with *.yaml and *.yml files; repeatable [default: rules.path or rules.xds.address of the
+    /// settings]
     #[arg(long, value_name = "PATH")]
     pub rules: Vec<PathBuf>,
 
-    /// The domain of the request
+    /// Domain of the request
     #[arg(long, value_name = "DOMAIN")]
     pub domain: String,
 
@@ -47,8 +50,8 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub options: RuleOptions,
 
-    /// The admin port of a running service, whose rules in force are explained: an address like http://127.0.0.1:6070,
-    /// https:// for TLS, or unix:/path/to/socket
+    /// Explain the active rules of the service with this admin port: an address like http://127.0.0.1:6070, https://
+    /// for TLS, or unix:/path/to/socket
     #[arg(
         long, help_heading = CONNECTION, value_name = "ADDRESS", value_parser = parse_admin_port,
         conflicts_with_all = ["rules", "config", "merge_domains"]
@@ -58,7 +61,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub call: AdminCallArgs,
 
-    /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
+    /// Descriptors of the request, each as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR", required = true)]
     pub descriptors: Vec<DescriptorArg>,
 }

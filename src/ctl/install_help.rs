@@ -18,14 +18,16 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 ];
 const MAN_PAGES: &str = "share/man/man1";
 
-/// Write a man page for each command of both programs, and completions for bash, zsh and fish.
-///
-/// Exit code 0: all files are written. 1: a file cannot be written; the reason is on standard error.
+/// Install man pages of both programs, and completions for bash, zsh and fish.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Exit codes:
+  0  all files written
+  1  cannot write a file; the reason is on standard error
+
+Example:
   sudo ratelimitctl install-help /usr/local")]
 pub struct InstallHelpArgs {
-    /// The folder whose folder `share` gets the files: /usr/local, or ~/.local
+    /// Install below PREFIX/share: /usr/local, or ~/.local
     #[arg(value_name = "PREFIX")]
     prefix: PathBuf,
 }

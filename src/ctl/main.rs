@@ -37,12 +37,12 @@ use top::TopArgs;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Asks running services about limits and counters, and tries rules on logs and recorded requests.
+/// Tools for ratelimitd: explain limits, query running services, test rules on logs and recorded requests.
 #[derive(Debug, Parser)]
 #[command(
     name = "ratelimitctl",
     version,
-    after_help = "`ratelimitctl help COMMAND` tells more about each. `ratelimitd` is the service, and checks rules and settings.
+    after_help = "See `ratelimitctl help COMMAND`. `ratelimitd` runs the service, and checks rules and settings.
 
 Examples:
   ratelimitctl explain --rules config/rules --domain edge generic_key=slow

@@ -18,20 +18,21 @@ use rules::Problems;
 /// How long Envoy waits for an answer if its filter has no `timeout`.
 const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Translate the environment of envoyproxy/ratelimit to a settings file.
+/// Translate the environment of envoyproxy/ratelimit into a settings file.
 ///
-/// Reads its variables and those of ratelimitd from the environment, and the rules that they name: files, or those of
-/// an xDS server. Prints a settings file that means the same, with what will be different as comments. Passwords are
-/// left out.
-///
-/// Exit code 0: the environment and the rules can be used. 1: they cannot; the reasons are on standard error. 2: the
-/// output cannot be written.
+/// Reads its variables and those of ratelimitd from the environment, and the rules that they name: files, or an xDS
+/// server. Prints an equivalent settings file, with the differences as comments. Leaves out passwords.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  valid environment and rules
+  1  invalid environment or rules; the reasons are on standard error
+  2  cannot write the output
+
+Examples:
   docker run --rm --entrypoint ratelimitctl --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd migrate > ratelimitd.yaml
   RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate")]
 pub struct MigrateArgs {
-    /// Do not read the rules
+    /// Skip the rules
     #[arg(long)]
     settings_only: bool,
 }
@@ -52,8 +53,7 @@ pub fn run(args: &MigrateArgs) -> ExitCode {
 }
 
 fn settings_text(found: &LoadedSettings) -> String {
-    let mut text =
-        "# The settings that the environment means, read as one of envoyproxy/ratelimit.\n".to_owned();
+    let mut text = "# Settings equivalent to the environment of envoyproxy/ratelimit.\n".to_owned();
     let is_translated = |setting: &&SettingInForce| {
         // Also ratelimitd's own variables: they are used at startup, and override the ones of envoyproxy/ratelimit.
         setting.origin.is_some() && !setting.is_default
@@ -167,12 +167,11 @@ fn rules_text(settings: &Settings) -> (String, bool) {
             let (files, domains) = (loaded.files, loaded.specs.len());
             let rules = loaded.rules.rules().len();
             let files_name = if settings.rules.xds.is_some() { "resources" } else { "files" };
-            let _ =
-                writeln!(text, "# they can be used: {files_name} {files}, domains {domains}, rules {rules}");
+            let _ = writeln!(text, "# valid: {files_name} {files}, domains {domains}, rules {rules}");
             (Some(&loaded.warnings), true)
         }
         Err(error) if error.problems().is_some() => {
-            text.push_str("# they cannot be used: the service would start, not ready\n");
+            text.push_str("# invalid: the service would start, not ready\n");
             (error.problems(), false)
         }
         Err(error) => {

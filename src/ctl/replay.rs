@@ -17,13 +17,17 @@ use super::progress_bar::progress_bar;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Decide recorded requests against a rule set, on a virtual clock.
+/// Decide recorded requests by a rule set, on a virtual clock.
 ///
 /// Reads JSON lines `{"t_us":…,"domain":…,"hits_addend":…,"descriptors":[…]}`, whose descriptors take every field of
-/// the protobuf JSON mapping, and writes one JSON line of statuses for each. A summary goes to standard error.
-/// Exit code 0: everything was decided. 1: the rules have problems. 2: the requests or the store do.
+/// the protobuf JSON mapping, and writes one JSON line of statuses for each. Prints a summary to standard error.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  all requests decided
+  1  invalid rules
+  2  invalid requests, or the store failed
+
+Examples:
   ratelimitctl replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
   zcat requests.jsonl.gz | ratelimitctl replay --rules new-rules.yaml --requests - --redis redis://127.0.0.1/ > answers.jsonl")]
 pub struct ReplayArgs {
@@ -31,27 +35,27 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
     pub rules: Vec<PathBuf>,
 
-    /// The recorded requests, `-` for standard input
+    /// Read requests from this file, `-` for standard input
     #[arg(long, value_name = "FILE|-")]
     pub requests: PathBuf,
 
-    /// Decide in Redis, by the script the service uses, under a key prefix of its own that is removed afterwards
+    /// Decide in Redis, with the service's scripts, under a temporary key prefix
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
 
-    /// A file whose first line is the password of Redis: a password in the URL can be seen in the list of processes
+    /// Read the Redis password from the first line of this file; the process list shows a password in the URL
     #[arg(long, value_name = "FILE", requires = "redis")]
     pub redis_password_file: Option<PathBuf>,
 
-    /// For rediss://, a PEM file with the trusted authorities; without it those of the system are trusted
+    /// For rediss://: trust the CAs in this PEM file instead of the system's
     #[arg(long, value_name = "FILE", requires = "redis")]
     pub redis_ca_file: Option<PathBuf>,
 
-    /// For a Redis that asks for a certificate: a PEM file with ours
+    /// For rediss://: present this client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "redis", requires = "redis_key_file")]
     pub redis_cert_file: Option<PathBuf>,
 
-    /// A PEM file with the key of --redis-cert-file
+    /// For rediss://: use this private key for --redis-cert-file (PEM)
     #[arg(long, value_name = "FILE", requires = "redis", requires = "redis_cert_file")]
     pub redis_key_file: Option<PathBuf>,
 
@@ -98,9 +102,7 @@ fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError
             let summary = with_progress(args, rules, &mut store)?;
             if store.stats().evictions > 0 {
                 let evictions = store.stats().evictions;
-                print_error(format_args!(
-                    "warning: {evictions} counters were evicted because the store was full"
-                ));
+                print_error(format_args!("warning: {evictions} counters were evicted: the store was full"));
             }
             Ok(summary)
         }

@@ -9,17 +9,16 @@ use store::redis::{Script, scripts};
 
 use ratelimitd::cli::output::{end, print};
 
-/// Print the Lua scripts that the service executes in Redis.
+/// Print the Lua scripts that the service runs in Redis.
 ///
-/// Without a name: a line for each script, with its name, its SHA1 and what it decides. Redis knows a script by its
-/// SHA1, so `redis-cli SCRIPT EXISTS SHA1` tells whether a server has loaded it. With a name: the text of the script,
-/// as Redis gets it.
+/// Without NAME, lists each script with its SHA1 and what it decides; `redis-cli SCRIPT EXISTS SHA1` shows whether a
+/// server has loaded it. With NAME, prints the source that is sent to Redis.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitctl scripts
   ratelimitctl scripts gcra_whole | sha1sum")]
 pub struct ScriptsArgs {
-    /// The script whose text is printed
+    /// Print the source of this script
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(scripts().map(Script::name)))]
     name: Option<String>,
 }

@@ -12,17 +12,19 @@ const FAILED: u8 = 2;
 
 /// Print the token that shows the values of keys in the console of a running service.
 ///
-/// A service whose settings name no token makes one for itself when it starts. Its user and root can read it, on the
-/// host of the service or in its container. After a restart there may be another one: under systemd there always is.
-///
-/// Exit code 2: there is no token.
+/// Reads the token that a service creates at startup if its settings name none. Run it as the service's user or as
+/// root, on its host or in its container. A restart may change the token; under systemd it always does.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  printed
+  2  no token
+
+Examples:
   sudo ratelimitctl token
   kubectl exec POD -- ratelimitctl token
   ratelimitctl token --admin unix:/run/ratelimitd/admin.sock")]
 pub struct TokenArgs {
-    /// The address of the admin port: only the number of the port counts, or the path of a Unix socket
+    /// Address of the admin port: only the port number matters, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_address)]
     admin: ListenAddress,
 }

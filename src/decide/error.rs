@@ -50,12 +50,10 @@ impl NoDecision {
     pub(crate) const COMPRESSED: Self =
         Self::Unsupported("the message is compressed, which is not supported");
     /// The panic hook has logged the message.
-    pub(crate) const PANIC: Self =
-        Self::refused(RequestFailure::Panic, "the decision ended by an error of the service");
+    pub(crate) const PANIC: Self = Self::refused(RequestFailure::Panic, "internal error in the decision");
 
     /// Refused by the HTTP library.
-    pub(crate) const UNREAD_HEADERS: Self =
-        Self::invalid("the headers are longer, or more, than this service reads");
+    pub(crate) const UNREAD_HEADERS: Self = Self::invalid("too many or too long headers");
 
     pub(crate) const fn refused(failure: RequestFailure, text: &'static str) -> Self {
         Self::Refused(failure, Cow::Borrowed(text))
@@ -67,7 +65,7 @@ impl NoDecision {
 
     /// `cause` names the field.
     pub(crate) fn malformed(cause: impl Display) -> Self {
-        Self::Refused(RequestFailure::Invalid, format!("the message is malformed: {cause}").into())
+        Self::Refused(RequestFailure::Invalid, format!("malformed message: {cause}").into())
     }
 
     /// For metrics and traces.
@@ -90,7 +88,7 @@ impl NoDecision {
     pub fn for_caller(&self) -> String {
         match self {
             Self::Quoting { cause, .. } => cause.clone().into(),
-            Self::Store(cause) => format!("the counters are not available ({})", cause.kind()),
+            Self::Store(cause) => format!("counters unavailable ({})", cause.kind()),
             other => other.to_string(),
         }
     }
@@ -143,7 +141,7 @@ mod tests {
     fn the_caller_never_reads_the_address_of_the_store() {
         let unreachable = StoreError::Unreachable("redis://user:secret@10.0.0.1".into());
         let error = NoDecision::from(StoreError::Policy(Box::new(unreachable)));
-        assert_eq!(error.for_caller(), "the counters are not available (unreachable)");
+        assert_eq!(error.for_caller(), "counters unavailable (unreachable)");
         assert_eq!(error.failure(), RequestFailure::Store);
     }
 
@@ -160,7 +158,7 @@ mod tests {
             (StoreError::Timeout, "no answer in time"),
             (server_error("NOPERM User limiter has no permissions to run 'evalsha'"), "NOPERM"),
             (StoreError::Tls { address: "10.0.0.1".to_owned(), reason: "Expired".to_owned() }, "Expired"),
-            (StoreError::Malformed("a secret".to_owned()), "a reply of the wrong shape"),
+            (StoreError::Malformed("a secret".to_owned()), "a malformed reply"),
         ];
         for (error, brief) in cases {
             assert_eq!(error.brief(), brief);

@@ -42,7 +42,7 @@ impl NotReadyReason {
             Self::StoreTls => "the TLS handshake with the store fails",
             Self::StoreOutage => "the store does not answer",
             Self::NoRules => "no rate limit configuration loaded",
-            Self::NoDomain => "the rules in force have no domain",
+            Self::NoDomain => "the active rules have no domain",
             Self::Draining => "draining",
         }
     }

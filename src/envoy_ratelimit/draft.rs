@@ -132,7 +132,7 @@ impl Draft {
     pub(super) fn warn_without(&mut self, condition: &str, names: &[&'static str]) {
         for name in names {
             if self.is_set(name) {
-                self.warn(format!("{name} has no meaning without {condition}"));
+                self.warn(format!("{name} has no effect without {condition}"));
             }
         }
     }
@@ -153,7 +153,7 @@ impl Draft {
             if let Effect::Meaningless(reason) = effect {
                 // Without the documentation's backquotes.
                 let reason = reason.replace('`', "");
-                self.warnings.push(format!("{name} has no meaning here: {reason}"));
+                self.warnings.push(format!("{name} is ignored: {reason}"));
             }
         }
     }

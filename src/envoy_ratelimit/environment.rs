@@ -72,8 +72,8 @@ impl EnvironmentUse {
 /// One log line; empty if no variable is set.
 impl fmt::Display for EnvironmentUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const READ: &str = "the environment is read as one of envoyproxy/ratelimit";
-        const NOT_READ: &str = "the variables of envoyproxy/ratelimit are not read";
+        const READ: &str = "reading the environment like envoyproxy/ratelimit";
+        const NOT_READ: &str = "ignoring the variables of envoyproxy/ratelimit";
         match self {
             Self::Absent => Ok(()),
             Self::ReadForName => write!(f, "{READ}: this program was called {PROGRAM}"),

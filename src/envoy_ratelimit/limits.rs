@@ -38,7 +38,7 @@ fn translate_header_names(draft: &mut Draft) {
         ("LIMIT_RESET_HEADER", "response.reset_header"),
     ] {
         if draft.text(variable).is_empty() {
-            draft.warn(format!("{variable} is empty, so the header has its default name"));
+            draft.warn(format!("{variable} is empty; using the default header name"));
         } else {
             draft.copy_text(key, variable);
         }

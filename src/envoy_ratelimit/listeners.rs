@@ -97,7 +97,7 @@ fn translate_log(draft: &mut Draft) {
     match level {
         Some(level) => draft.set_if_given("log.level", level, "LOG_LEVEL"),
         None if draft.text("LOG_LEVEL").is_empty() => {
-            draft.warn("LOG_LEVEL is empty, so the level is info");
+            draft.warn("LOG_LEVEL is empty; using info");
         }
         None => {
             draft.refuse("LOG_LEVEL", "one of panic, fatal, error, warn, warning, info, debug, trace");

@@ -40,7 +40,7 @@ fn translate_tags(draft: &mut Draft) {
         tags.push((name, value));
     }
     for (name, _) in tags.iter().filter(|(_, value)| value.is_empty()) {
-        draft.warn(format!("{TAGS}: {} has no value, so it is not used", quoted(name)));
+        draft.warn(format!("{TAGS}: ignoring {}, which has no value", quoted(name)));
     }
     let used = tags.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<_> = used.map(|(name, value)| format!("{name}:{value}")).collect();
@@ -50,7 +50,7 @@ fn translate_tags(draft: &mut Draft) {
 fn translate_port(draft: &mut Draft, path: String) {
     let address = draft.text(ADDRESS).to_owned();
     if address.is_empty() {
-        draft.warn(format!("{ADDRESS} is empty, so the metrics are on the HTTP port only"));
+        draft.warn(format!("{ADDRESS} is empty; serving metrics on the HTTP port only"));
     } else {
         let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         match parts.and_then(|(host, port)| address_text(host, port)) {
@@ -59,7 +59,7 @@ fn translate_port(draft: &mut Draft, path: String) {
         }
     }
     if path.is_empty() {
-        draft.warn(format!("{PATH} is empty, so it is /metrics"));
+        draft.warn(format!("{PATH} is empty; using /metrics"));
     } else {
         draft.set_if_given("metrics.path", path, PATH);
     }

@@ -102,7 +102,7 @@ fn topology(draft: &mut Draft, variable: &'static str) -> Option<Topology> {
         "CLUSTER" => Some(Topology::Cluster),
         "SENTINEL" => Some(Topology::Sentinel),
         "" => {
-            draft.warn(format!("{variable} is empty, so it is SINGLE"));
+            draft.warn(format!("{variable} is empty; using SINGLE"));
             Some(Topology::Standalone)
         }
         _ => {
@@ -145,7 +145,7 @@ fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()
         "tcp" | "tcp4" | "tcp6" => Ok(Some(Network::Tcp)),
         "unix" => Ok(Some(Network::Unix)),
         "" => {
-            draft.warn(format!("{variable} is empty, so the form of {} decides", names.url));
+            draft.warn(format!("{variable} is empty; the form of {} decides", names.url));
             Ok(None)
         }
         _ => {

@@ -14,7 +14,7 @@ pub(super) fn translate(draft: &mut Draft) {
         "FILE" => translate_directory(draft),
         XDS => translate_xds(draft),
         "" => {
-            draft.warn("CONFIG_TYPE is empty, so rules are read from files");
+            draft.warn("CONFIG_TYPE is empty; reading rules from files");
             translate_directory(draft);
         }
         _ => draft.refuse("CONFIG_TYPE", format!("FILE or {}, in capitals", XDS)),

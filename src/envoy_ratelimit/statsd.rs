@@ -143,7 +143,7 @@ fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
     let faults = [
         ("PATTERN", pattern.is_empty() || Regex::new(&pattern).is_err(), "a regular expression", &pattern),
         ("NAME", new_name.is_empty(), "the new name", &new_name),
-        ("TAGS", parse_map(&tags).is_none(), "tag:value pairs with commas between them", &tags),
+        ("TAGS", parse_map(&tags).is_none(), "comma-separated tag:value pairs", &tags),
     ];
     let mut is_valid = true;
     for (part, _, expected, found) in faults.into_iter().filter(|(_, is_fault, ..)| *is_fault) {
@@ -219,7 +219,7 @@ mod tests {
         let variables = [("USE_STATSD", "false"), ("STATSD_PORT", "1"), ("STATSD_PROTOCOL", "udp")];
         let LoadedSettings { report, .. } = read(&variables).unwrap_or_else(|error| panic!("{error}"));
         let expected = ["STATSD_PORT", "STATSD_PROTOCOL"]
-            .map(|name| format!("{name} has no meaning without statsd or DogStatsD"));
+            .map(|name| format!("{name} has no effect without statsd or DogStatsD"));
         assert_eq!(report.warnings, expected);
     }
 

@@ -59,7 +59,7 @@ fn translate_endpoint(draft: &mut Draft, protocol: &str) {
 
 fn translate_identity(draft: &mut Draft) {
     if !draft.copy_if_not_empty("traces.service_name", "TRACING_SERVICE_NAME") {
-        draft.warn("TRACING_SERVICE_NAME is empty, so it is ratelimitd");
+        draft.warn("TRACING_SERVICE_NAME is empty; using ratelimitd");
     }
     for (variable, key) in [
         ("TRACING_SERVICE_NAMESPACE", "traces.service_namespace"),
@@ -160,10 +160,9 @@ mod tests {
         ];
         let LoadedSettings { report, .. } = read(&set).unwrap_or_else(|error| panic!("{error}"));
         let expected = [
-            "OTEL_EXPORTER_OTLP_COMPRESSION has no meaning here: spans are sent uncompressed, which every collector \
-             takes",
-            "OTEL_EXPORTER_OTLP_INSECURE has no meaning here: the scheme of the endpoint decides",
-            "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY has no meaning here: a collector that asks for a client certificate \
+            "OTEL_EXPORTER_OTLP_COMPRESSION is ignored: spans are sent uncompressed, which every collector takes",
+            "OTEL_EXPORTER_OTLP_INSECURE is ignored: the scheme of the endpoint decides",
+            "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY is ignored: a collector that asks for a client certificate \
              gets no spans",
         ];
         assert_eq!(report.warnings, expected);
@@ -186,6 +185,6 @@ mod tests {
         let LoadedSettings { settings, report, .. } =
             load_settings_with(None, owned, Some("ratelimit")).expect("off");
         assert_eq!(settings.traces, None);
-        assert_eq!(report.warnings, ["TRACING_SERVICE_NAME has no meaning without TRACING_ENABLED=true"]);
+        assert_eq!(report.warnings, ["TRACING_SERVICE_NAME has no effect without TRACING_ENABLED=true"]);
     }
 }

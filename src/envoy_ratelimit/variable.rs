@@ -47,8 +47,8 @@ impl ValueKind {
             Self::Whole => "a whole number like 8080, 0x1F90 or 1_000",
             Self::Decimal => "a number like 0.8",
             Self::Duration => "a duration like 300ms, 1.5h or 2h45m, with the units ns, us, ms, s, m and h",
-            Self::List => "texts with commas between them",
-            Self::Map => "key:value pairs with commas between them",
+            Self::List => "comma-separated strings",
+            Self::Map => "comma-separated key:value pairs",
         }
     }
 

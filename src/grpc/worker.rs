@@ -34,7 +34,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum GrpcError {
     /// Worker `index` could not start its thread.
-    #[error("worker {index} cannot be started")]
+    #[error("cannot start worker {index}")]
     Thread {
         index: usize,
         #[source]
@@ -163,7 +163,7 @@ impl WorkerPool {
         let (_, place, _) = select_all(ended).await;
         let worker = self.workers.swap_remove(place);
         let index = worker.index;
-        let untold = GrpcError::Worker { index, cause: "it was not told to stop".into() };
+        let untold = GrpcError::Worker { index, cause: "unexpected end".into() };
         worker.result().err().unwrap_or(untold)
     }
 
@@ -206,13 +206,13 @@ impl WorkerHandle {
 
 #[derive(Debug, thiserror::Error)]
 enum WorkerError {
-    #[error("its runtime cannot be built: {0}")]
+    #[error("cannot build its runtime: {0}")]
     Runtime(#[source] io::Error),
-    #[error("its store cannot be set up: {0}")]
+    #[error("cannot set up its store: {0}")]
     StoreSetup(#[source] BoxError),
-    #[error("its reflection service cannot be built: {0}")]
+    #[error("cannot build its reflection service: {0}")]
     Reflection(#[source] tonic_reflection::server::Error),
-    #[error("a task of its store died: {0}")]
+    #[error("its store task died: {0}")]
     StoreTask(#[source] BoxError),
 }
 

@@ -25,7 +25,7 @@ use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
 
 const COUNTERS: &str = "\
-/explain         POST a request as for /json: which limits apply by the rules in force, and why
+/explain         POST a request as for /json: which limits of the active rules apply, and why
 /counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
 ";
@@ -96,10 +96,10 @@ enum CounterCallError {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     NoDecision(#[from] NoDecision),
-    #[error("no rule of domain {0:?} has a counter for this request")]
+    #[error("no counted limit in domain {0:?} matches this request")]
     NoCounter(String),
     /// Most likely misspelled.
-    #[error("there are no rules for domain {domain:?}{hint}")]
+    #[error("no rules for domain {domain:?}{hint}")]
     NoDomain { domain: String, hint: String },
 }
 

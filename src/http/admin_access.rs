@@ -73,23 +73,23 @@ pub(super) enum AdminRefusal {
     ForeignPage,
     #[error("{}", .0.missing())]
     NoToken(NeededToken),
-    #[error("the token is wrong: {}", .0.expected())]
+    #[error("wrong token: {}", .0.expected())]
     WrongToken(NeededToken),
-    #[error(
-        "too many wrong tokens came from your address within a second, or from all: try again in a second"
-    )]
+    #[error("too many wrong tokens from your address, or from all, within a second; try again in a second")]
     TooManyWrong,
     #[error("this action needs the token of server.admin.operator_token_file")]
     NotOperator,
-    #[error("values of keys need a token: set server.admin.operator_token_file or server.admin.token_file")]
+    #[error(
+        "showing key values needs a token: set server.admin.operator_token_file or server.admin.token_file"
+    )]
     NoTokenForValues,
     /// No token exists that a request could send.
     #[error(
-        "the counters need a token while server.admin.read_by_any_host is true: set server.admin.token_file"
+        "reading counters needs a token while server.admin.read_by_any_host is true: set server.admin.token_file"
     )]
     TokenNeeded,
     /// The log has the reason.
-    #[error("the token file of the admin port cannot be used, so no token is accepted")]
+    #[error("cannot use the admin token file; all tokens are rejected")]
     TokenFile,
     /// With some other content types a browser sends a page's POST without first asking the server (CORS preflight).
     #[error("a POST to the admin port needs the header Content-Type: application/json")]
@@ -117,8 +117,8 @@ impl NeededToken {
                 "this action needs the header Authorization: Bearer, with the token of server.admin.operator_token_file"
             }
             Self::Own => {
-                "values of keys need a token: `ratelimitctl token` prints it, on the host of the service or in its \
-                 container, for its user and for root"
+                "showing key values needs a token: `ratelimitctl token` prints it, on the host of the \
+                 service or in its container, for its user and for root"
             }
         }
     }

@@ -76,10 +76,7 @@ impl From<ValueFault> for NoDecision {
     fn from(fault: ValueFault) -> Self {
         match fault {
             ValueFault::DotSegment => Self::malformed(fault),
-            _ => Self::Quoting {
-                text: "the cost of the request is not a whole number",
-                cause: fault.to_string().into(),
-            },
+            _ => Self::Quoting { text: "cost: expected a whole number", cause: fault.to_string().into() },
         }
     }
 }

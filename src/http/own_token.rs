@@ -76,9 +76,9 @@ fn read_first(paths: [PathBuf; 2]) -> Result<Option<String>, OwnTokenError> {
 fn read_token(path: &Path) -> io::Result<String> {
     let file = options().read(true).open(path)?;
     if !is_private(&file.metadata()?) {
-        return Err(io::Error::other("others can read it, or it is no file"));
+        return Err(io::Error::other("other users can read it, or it is not a file"));
     }
-    token_in(&file)?.ok_or_else(|| io::Error::other("it has no token"))
+    token_in(&file)?.ok_or_else(|| io::Error::other("contains no token"))
 }
 
 /// One file per port or socket.
@@ -99,7 +99,7 @@ fn make(path: &Path, random: [u8; DIGITS / 2], user: u32) -> io::Result<String> 
     let metadata = file.metadata()?;
     // Any user can create files in shared memory.
     if !is_private(&metadata) || metadata.uid() != user {
-        let reason = format!("{} belongs to another user, or others can read it", path.display());
+        let reason = format!("{} belongs to another user, or other users can read it", path.display());
         return Err(io::Error::other(reason));
     }
     if let Some(token) = token_in(&file)? {

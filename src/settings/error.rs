@@ -19,7 +19,7 @@ pub enum SettingsError {
     /// The file is YAML, but its root is not a map.
     #[error("settings file {}: expected sections with keys at the top, like `server:`", path.display())]
     NotSections { path: PathBuf },
-    #[error("the settings cannot be merged: {0}")]
+    #[error("cannot merge the settings: {0}")]
     Merge(#[from] config::ConfigError),
     #[error("environment variable {variable}: its value is not UTF-8")]
     NotText { variable: String },
@@ -79,7 +79,7 @@ impl Fault {
 
 impl fmt::Display for SettingProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the settings cannot be used:")?;
+        f.write_str("invalid settings:")?;
         self.0.iter().take(MAX_LISTED).try_for_each(|problem| write!(f, "\n  {problem}"))?;
         match self.0.len().saturating_sub(MAX_LISTED) {
             0 => Ok(()),
@@ -91,7 +91,7 @@ impl fmt::Display for SettingProblems {
 /// A misplaced value can be a URL with a password.
 pub(crate) fn quoted(text: &str) -> String {
     if text.contains("://") || text.contains('@') {
-        return "a value that is not shown, because it may contain a password".to_owned();
+        return "a value that may contain a password (hidden)".to_owned();
     }
     let (start, more) = excerpt(text);
     format!("{start:?}{more}")

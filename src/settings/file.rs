@@ -48,7 +48,7 @@ pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
 
 fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(base::read_file(path, MAX_FILE_BYTES)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8"))
 }
 
 impl Contents {
@@ -88,10 +88,10 @@ fn named(pairs: &[(Node, Node)]) -> Result<Vec<(u32, &str, &Node)>, YamlError> {
     for (key, node) in pairs {
         let line = key.line;
         let Content::Scalar(Scalar { text: name, .. }) = &key.content else {
-            return Err(YamlError { line, reason: "a key is text, not a list or a map".to_owned() });
+            return Err(YamlError { line, reason: "a key must be a string, not a list or a map".to_owned() });
         };
         if let Some(first) = lines.insert(name, line) {
-            return Err(YamlError { line, reason: format!("'{name}' is given here and on line {first}") });
+            return Err(YamlError { line, reason: format!("'{name}' is duplicated on line {first}") });
         }
         all.push((line, &**name, node));
     }

@@ -180,7 +180,7 @@ fn unread_variables(variables: &[(String, String)]) -> Vec<String> {
     unread.sort();
     let warning = |name| {
         format!(
-            "environment variable {name} is not read: settings are {PREFIX}{SEPARATOR}SECTION{SEPARATOR}KEY"
+            "environment variable {name} is ignored: settings are named {PREFIX}{SEPARATOR}SECTION{SEPARATOR}KEY"
         )
     };
     unread.into_iter().map(warning).collect()
@@ -204,7 +204,7 @@ fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProble
         let fault = match catalogue.iter().find(|setting| setting.key == *key) {
             Some(setting) if matches!(value.kind, ValueKind::Table(_)) => Fault::Malformed {
                 expected: setting.expected.clone(),
-                found: Some("null, which is no text unless in quotes".to_owned()),
+                found: Some("null, which is a string only in quotes".to_owned()),
             },
             Some(_) => return true,
             None => match (names_in(catalogue, key), &value.kind) {
@@ -310,8 +310,8 @@ mod tests {
             ("REDIS_PASSWORD", "hunter2"),
             ("RATELIMITD__STORE__KIND", "redis"),
         ];
-        let expected =
-            ["environment variable RATELIMITD_STORE_KNID is not read: settings are RATELIMITD__SECTION__KEY"];
+        let expected = ["environment variable RATELIMITD_STORE_KNID is ignored: settings are named \
+              RATELIMITD__SECTION__KEY"];
         assert_eq!(warnings(&set), expected);
     }
 

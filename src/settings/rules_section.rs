@@ -64,7 +64,7 @@ fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
     let start_without_rules = reader.take("rules.xds.start_without_rules", "false", flag());
     let address = address?;
     if reader.is_written("rules.path") {
-        let reason = "the rules come from rules.xds.address; leave one of the two out";
+        let reason = "the rules come from rules.xds.address; set only one of the two";
         reader.refuse("rules.path", Fault::Unsupported(reason));
     }
     Some(XdsOptions {
@@ -100,7 +100,7 @@ fn backoff(reader: &mut Reader) -> BackoffOptions {
         jitter: reader.take("rules.xds.backoff.jitter", "true", flag()),
     };
     if backoff.max < backoff.initial {
-        reader.refuse(MAX_BACKOFF, Fault::Unsupported("it is shorter than rules.xds.backoff.initial"));
+        reader.refuse(MAX_BACKOFF, Fault::Unsupported("shorter than rules.xds.backoff.initial"));
     }
     backoff
 }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn two_sources_of_rules_are_refused() {
         let told = problems(&[("XDS__ADDRESS", "localhost:18000"), ("PATH", "config/rules")]);
-        let expected = "rules.path: the rules come from rules.xds.address; leave one of the two out";
+        let expected = "rules.path: the rules come from rules.xds.address; set only one of the two";
         assert_eq!(told, [expected]);
     }
 
@@ -156,7 +156,7 @@ mod tests {
             "rules.xds.tls.enabled: files or a name for TLS are set: set it to true, or leave them out";
         assert_eq!(told, [expected]);
         let told = problems(&[("XDS__BACKOFF__INITIAL", "10s"), ("XDS__BACKOFF__MAX", "5s")]);
-        assert_eq!(told, ["rules.xds.backoff.max: it is shorter than rules.xds.backoff.initial"]);
+        assert_eq!(told, ["rules.xds.backoff.max: shorter than rules.xds.backoff.initial"]);
     }
 
     #[test]

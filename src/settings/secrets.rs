@@ -45,7 +45,7 @@ impl Secrets {
         let given = reader.take("secrets.key", "", key.or_nothing().secret());
         let file = reader.take(KEY_FILE, "", optional_path());
         if given.is_some() && file.is_some() {
-            reader.refuse(KEY_FILE, Fault::Unsupported("the key is set already; leave one of the two out"));
+            reader.refuse(KEY_FILE, Fault::Unsupported("the set only one of the two"));
         }
         if hash_all_values && given.is_none() && file.is_none() {
             let reason = "the hashes need a key: set secrets.key_file or secrets.key";
@@ -129,7 +129,7 @@ mod tests {
         let table = [
             // (path, message)
             ("/nowhere/key".to_owned(), "/nowhere/key: No such file or directory (os error 2)".to_owned()),
-            ("/".to_owned(), "/: it is not a regular file".to_owned()),
+            ("/".to_owned(), "/: not a regular file".to_owned()),
             (
                 short.path().display().to_string(),
                 format!(

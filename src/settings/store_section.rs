@@ -175,7 +175,7 @@ fn credentials(reader: &mut Reader, section: &str) -> Credentials {
     let password = reader.take(&key("password"), "", text("a password").or_nothing().secret());
     let path = reader.take(&key("password_file"), "", optional_path());
     if password.is_some() && path.is_some() {
-        let reason = "the password is set already; leave one of the two out";
+        let reason = "the password is set already; set only one of the two";
         reader.refuse(&key("password_file"), Fault::Unsupported(reason));
     }
     let password = match (password, path) {

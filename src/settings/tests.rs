@@ -144,7 +144,7 @@ fn a_variable_with_the_wrong_number_of_underscores_is_refused_with_the_right_nam
 #[test]
 fn an_error_reads_as_a_list_of_what_to_put_right() {
     let error = with(&[("RATELIMITD__STORE__KIND", "redi"), ("RATELIMITD__LOG__FORMAT", "xml")]);
-    let expected = "the settings cannot be used:
+    let expected = "invalid settings:
   log.format: expected one of text, json, envoy_ratelimit, found \"xml\" (environment variable RATELIMITD__LOG__FORMAT)
   store.kind: expected one of memory, redis, found \"redi\" (environment variable RATELIMITD__STORE__KIND)";
     assert_eq!(error.map_err(|error| error.to_string()), Err(expected.to_owned()));
@@ -159,8 +159,8 @@ fn a_file_that_cannot_be_used_is_named() {
     assert!(message.contains(":2: while parsing"), "{message}");
     for (yaml, told) in [
         ("a: 1\n---\nb: 2\n", (2, "another YAML document starts here; the settings must be one document")),
-        ("a: 1\n\na: 2\n", (3, "'a' is given here and on line 1")),
-        ("a:\n  [b]: 2\n", (2, "a key is text, not a list or a map")),
+        ("a: 1\n\na: 2\n", (3, "'a' is duplicated on line 1")),
+        ("a:\n  [b]: 2\n", (2, "a key must be a string, not a list or a map")),
     ] {
         let Err(SettingsError::Syntax { line, reason, .. }) = with_file(yaml, &[]) else {
             panic!("{yaml} is refused");
@@ -283,8 +283,9 @@ fn nothing_written_is_an_empty_text_where_that_is_the_default() {
     let refused = "store:\n  redis:\n    username: ~\n    password: null\n    key_prefix:\n";
     let expected = [
         "file:5: store.redis.key_prefix: expected at most 64 visible ASCII characters, no braces, found nothing",
-        "file:4: store.redis.password: expected a password, or nothing, found null, which is no text unless in quotes",
-        "file:3: store.redis.username: expected an ACL user, or nothing, found null, which is no text unless in quotes",
+        "file:4: store.redis.password: expected a password, or nothing, found null, which is a string only in quotes",
+        "file:3: store.redis.username: expected an ACL user, or nothing, found null, which is a string only \
+         in quotes",
     ];
     assert_eq!(problems(with_file(refused, &[])), expected);
     assert!(with_file("store:\n  redis:\n    username: 'null'\n", &[]).is_ok());
@@ -377,7 +378,7 @@ fn errors_of_misplaced_values_do_not_repeat_secrets() {
     let table = [
         // (file, variable, part of the error)
         ("", ("RATELIMITD__STORE__KIND", "redis://u:SECRET@h"), "store.kind: expected one of memory, redis"),
-        ("", ("RATELIMITD__STORE__KIND", "u:SECRET@h"), "it may contain a password"),
+        ("", ("RATELIMITD__STORE__KIND", "u:SECRET@h"), "may contain a password"),
         ("", ("RATELIMITD__SERVER__GRPC__ADDRESS", "redis://:SECRET@h:1"), "server.grpc.address: expected"),
         (
             "store: {redis: {password: {SECRET: 1}}}",

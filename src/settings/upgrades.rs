@@ -30,11 +30,11 @@ fn upgrade(row: &mut Row<'_>) -> Upgrade {
     }
     // A malformed field is its own problem.
     if UpgradeColumn::all().all(|column| row.text(column.name).is_none()) {
-        row.refuse(Fault::Unsupported("the row sets none of the fields of a limit"));
+        row.refuse(Fault::Unsupported("the row sets no field of a limit"));
     }
     let algorithm: Option<Algorithm> = upgrade.parsed("algorithm");
     if upgrade.sets("burst") && algorithm.is_some_and(|algorithm| !algorithm.has_burst()) {
-        row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row has no burst"));
+        row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row does not take a burst"));
     }
     if upgrade.sets("reserve") && upgrade.parsed("charging") == Some(Charging::Postpaid) {
         row.refuse_cell("reserve", Fault::Unsupported("a row with charging: postpaid cannot reserve"));
@@ -92,11 +92,11 @@ mod tests {
     fn each_problem_names_row_column_and_line() {
         let file = "upgrades:\n  - domain: a\n  - algoritm: gcra\n    burst: 0\n  - text\n  - algorithm: fixed_window\n    burst: 3\n  - algorithm: tokens\n    charging:\n";
         let expected = [
-            "file:2: upgrades[0]: the row sets none of the fields of a limit",
+            "file:2: upgrades[0]: the row sets no field of a limit",
             "file:3: upgrades[1].algoritm: no such setting; did you mean 'algorithm'?",
             "file:4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
             "file:5: upgrades[2]: expected a row with columns",
-            "file:7: upgrades[3].burst: the algorithm of the row has no burst",
+            "file:7: upgrades[3].burst: the algorithm of the row does not take a burst",
             "file:8: upgrades[4].algorithm: expected one of fixed_window, sliding_window, sliding_log, gcra, token_bucket, leaky_bucket, found \"tokens\"",
             "file:9: upgrades[4].charging: expected a text",
         ];

@@ -30,9 +30,9 @@ pub(super) enum ConnectError {
     Files(#[from] ClientTlsError),
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("no HTTP/2 connection: {}", with_causes(.0))]
+    #[error("cannot open an HTTP/2 connection: {}", with_causes(.0))]
     Http2(#[from] tonic::transport::Error),
-    #[error("no connection within {}", readable_duration(*.0))]
+    #[error("cannot connect within {}", readable_duration(*.0))]
     Timeout(Duration),
 }
 

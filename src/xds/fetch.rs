@@ -32,7 +32,7 @@ pub enum XdsFetchError {
     #[error("the answer is of type \"{0}\"")]
     Type(String),
     #[error(
-        "it has sent no rules within {}: it has none for the node '{node}' (rules.xds.node_id)",
+        "no rules received within {}; the server has none for the node '{node}' (rules.xds.node_id)",
         readable_duration(ANSWER_WITHIN)
     )]
     NoRules { node: String },

@@ -44,13 +44,13 @@ pub fn read_stream(stream: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
 
 fn check(metadata: &Metadata, max_bytes: u64) -> io::Result<()> {
     if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     if metadata.len() > max_bytes { Err(too_large(max_bytes)) } else { Ok(()) }
 }
 
 fn too_large(max_bytes: u64) -> io::Error {
-    io::Error::other(format!("it is larger than {max_bytes} bytes"))
+    io::Error::other(format!("larger than {max_bytes} bytes"))
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
             File::create(path(name)).and_then(|file| file.set_len(length)).expect("a file");
         }
         std::os::unix::fs::symlink("whole", path("link")).expect("a link");
-        let other = Err("it is not a regular file".to_owned());
+        let other = Err("not a regular file".to_owned());
         let large = Err("it is larger than 1024 bytes".to_owned());
         let table = [
             ("pipe", other.clone()),

@@ -79,20 +79,22 @@ impl Parser<'_> {
     fn parse_comparison(&mut self) -> Result<Expression, String> {
         let name = match self.tokens.next() {
             Some(Token::Word(name)) => name,
-            Some(token) => return Err(format!("{} is where a field is expected", shown(&token))),
-            None => return Err("a field is missing at the end".to_owned()),
+            Some(token) => return Err(format!("expected a field, found {}", shown(&token))),
+            None => return Err("expected a field at the end".to_owned()),
         };
         let field = self.fields.index(&name, self.line);
         let test = match self.tokens.next() {
             Some(Token::Operator(operator)) => operator.to_owned(),
             Some(Token::Word(word)) => word,
-            Some(token) => return Err(format!("{} follows '{name}'; an operator is missing", shown(&token))),
-            None => return Err(format!("an operator is missing after '{name}'; '{name} exists' is one")),
+            Some(token) => {
+                return Err(format!("expected an operator after '{name}', found {}", shown(&token)));
+            }
+            None => return Err(format!("expected an operator after '{name}', such as '{name} exists'")),
         };
         if test == "exists" {
             return Ok(Expression::Present(field));
         }
-        let value = self.tokens.next().ok_or_else(|| format!("a value is missing after '{name} {test}'"))?;
+        let value = self.tokens.next().ok_or_else(|| format!("expected a value after '{name} {test}'"))?;
         let text = match &value {
             Token::Text(text) | Token::Word(text) => text.clone(),
             Token::Number(number) => number.to_string(),
@@ -129,7 +131,7 @@ fn text_test(operator: &str, value: &Token) -> Result<TextTest, String> {
         "contains" => TextTest::Contains,
         "has" => TextTest::Has,
         "<" | "<=" | ">" | ">=" => {
-            return Err(format!("'{operator}' compares numbers, not {}", shown(value)));
+            return Err(format!("'{operator}' compares numbers, found {}", shown(value)));
         }
         _ => {
             return Err(format!(
@@ -234,15 +236,15 @@ mod tests {
     #[test]
     fn a_mistake_is_named() {
         let table = [
-            ("", "a field is missing"),
-            ("code", "an operator is missing"),
-            ("code <", "a value is missing"),
+            ("", "expected a field"),
+            ("code", "expected an operator"),
+            ("code <", "expected a value"),
             ("code < abc", "compares numbers"),
             ("code = 4", "not an operator"),
             ("code like 4", "'like' is not an operator"),
             ("(code == 4", "has no ')'"),
             ("code == 4 path == 5", "join conditions"),
-            ("\"code\" == 4", "where a field is expected"),
+            ("\"code\" == 4", "expected a field, found"),
             ("path == \"x", "no closing quote"),
             ("code == ==", "follows 'code =='"),
         ];

@@ -11,14 +11,14 @@ pub type Selected<'l> = SmallVec<[Option<Cow<'l, str>>; 8]>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueFault {
     /// All fields that may hold the time are missing.
-    #[error("no time: {0} is missing")]
+    #[error("{0} is missing, so the line has no time")]
     NoTime(String),
     /// The time field does not hold a time.
     #[error("not a time: {0:?}")]
     Time(String),
     #[error("the time is {0} us, but only times from 1970 to 2111 can be decided exactly")]
     TimeRange(u64),
-    #[error("the cost {0:?} is not a whole number")]
+    #[error("cost: expected a whole number, found {0:?}")]
     Cost(String),
     /// In a path that the map normalizes.
     #[error("the path has a segment '.' or '..', and services do not read it in the same way")]

@@ -50,7 +50,7 @@ impl<'n> YamlMap<'n> {
                 return Err(Reason::new(key.line, reason));
             }
             if found.iter().any(|(other, _)| *other == text) {
-                return Err(Reason::new(key.line, format!("'{text}' is given twice")));
+                return Err(Reason::new(key.line, format!("duplicate key '{text}'")));
             }
             found.push((text, value));
         }
@@ -74,7 +74,7 @@ impl<'n> YamlMap<'n> {
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, Reason> {
         let Some((text, line)) = self.text(key)? else { return Ok(None) };
-        let wrong = || Reason::new(line, format!("'{key}' is {expected}, not '{text}'"));
+        let wrong = || Reason::new(line, format!("'{key}': expected {expected}, found '{text}'"));
         parse(text).map(Some).ok_or_else(wrong)
     }
 
@@ -88,7 +88,7 @@ pub(crate) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, Reason> 
     match &node.content {
         Content::Scalar(scalar) => Ok(&scalar.text),
         Content::List(_) | Content::Map(_) => {
-            Err(Reason::new(node.line, format!("{name} must be a text or a number")))
+            Err(Reason::new(node.line, format!("{name} must be a string or a number")))
         }
     }
 }

@@ -38,8 +38,8 @@ impl KeptCounters {
         match self {
             Self::Units => "keep the used units",
             Self::Share => "keep the used share",
-            Self::Nothing => "start unused",
-            Self::Unused => "are not used while the limit is 0",
+            Self::Nothing => "start at zero",
+            Self::Unused => "unused while the limit is 0",
         }
     }
 }
@@ -166,22 +166,22 @@ mod tests {
             (
                 "requests_per_unit: 5, algorithm: token_bucket, refill: interval",
                 "requests_per_unit: 6, algorithm: token_bucket, refill: interval",
-                "token_bucket, 5 per minute, burst 5 -> token_bucket, 6 per minute, burst 6: start unused",
+                "token_bucket, 5 per minute, burst 5 -> token_bucket, 6 per minute, burst 6: start at zero",
             ),
             (
                 "requests_per_unit: 5",
                 "requests_per_unit: 5, algorithm: sliding_log",
-                "fixed_window, 5 per minute -> sliding_log, 5 per minute: start unused",
+                "fixed_window, 5 per minute -> sliding_log, 5 per minute: start at zero",
             ),
             (
                 "requests_per_unit: 5",
                 "requests_per_unit: 5, unit_multiplier: 2",
-                "fixed_window, 5 per minute -> fixed_window, 5 per 2 minutes: start unused",
+                "fixed_window, 5 per minute -> fixed_window, 5 per 2 minutes: start at zero",
             ),
             (
                 "requests_per_unit: 5",
                 "requests_per_unit: 0",
-                "fixed_window, 5 per minute -> fixed_window, 0 per minute: are not used while the limit is 0",
+                "fixed_window, 5 per minute -> fixed_window, 0 per minute: unused while the limit is 0",
             ),
             (
                 "requests_per_unit: 0",
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(
             changes(&one, &two),
             [
-                "d.k: gcra, 5 per minute, burst 5 -> gcra, 9 per minute, burst 2: start unused",
-                "d.k: gcra, 5 per minute, burst 5 -> gcra, 5 per minute, burst 5: start unused",
+                "d.k: gcra, 5 per minute, burst 5 -> gcra, 9 per minute, burst 2: start at zero",
+                "d.k: gcra, 5 per minute, burst 5 -> gcra, 5 per minute, burst 5: start at zero",
             ]
         );
     }

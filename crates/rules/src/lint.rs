@@ -27,7 +27,7 @@ const CREDENTIAL_REASON: &str = "the value looks like a credential, and values o
 
 const OPEN_WILDCARD: &str = "each value that this wildcard matches has its own counter, so a caller that varies the \
     value, such as /a?x=1 and /a?x=2, gets the whole limit each time; write 'share_threshold: true' for one counter of \
-    all these values, or 'share_threshold: false' if each value shall have its own";
+    all these values, or 'share_threshold: false' if each value should have its own";
 
 /// Replaces a `*` as an example of any string: a noncharacter of Unicode, which no real pattern contains.
 const ANY_TEXT: &str = "\u{10FFFF}";

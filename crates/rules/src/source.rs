@@ -247,7 +247,7 @@ impl FileSearch {
         // Anything else under a file's name is read, which is an error: otherwise its rules or exceptions would be
         // dropped.
         let is_read = metadata.is_none_or(Metadata::is_file) || !any_name;
-        (!is_read).then_some("not read, because it is not a regular file")
+        (!is_read).then_some("not read, because not a regular file")
     }
 
     fn add_file(&mut self, path: PathBuf) {

@@ -141,7 +141,7 @@ impl Table<'_> {
 /// Why a row is not applied to a limit.
 #[derive(Debug, thiserror::Error)]
 enum Unfit {
-    #[error("{0} has no burst")]
+    #[error("{0} does not take a burst")]
     NoBurst(Algorithm),
     #[error(transparent)]
     Limit(#[from] LimitError),

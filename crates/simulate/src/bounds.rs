@@ -10,7 +10,7 @@ use super::report::{BoundCheck, LimitReport, Report, percent, share_ppm};
 pub struct Share(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a share: write percent with at most four decimals, such as 0.5%")]
+#[error("not a share: write a percentage with at most four decimals, such as 0.5%")]
 pub struct ShareError;
 
 impl FromStr for Share {

@@ -55,7 +55,7 @@ pub fn explain_line(
             return Ok(explained(&mapping, text));
         }
     }
-    Err(failed(&format!("there is no line {number}, or it is blank or the header")))
+    Err(failed(&format!("line {number} does not exist, is blank or is the header")))
 }
 
 fn explained(mapping: &Mapping, text: String) -> ExplainedLine {
@@ -64,7 +64,7 @@ fn explained(mapping: &Mapping, text: String) -> ExplainedLine {
         Ok(Became::Request) => Ok((mapped.t_us, mapped.request)),
         Ok(Became::NotKept) => Err("the map's `keep` leaves the line out".to_owned()),
         Ok(Became::NoDescriptor) => Err("each descriptor of the map has an entry without a value".to_owned()),
-        Err(fault) => Err(format!("the line cannot be read: {fault}")),
+        Err(fault) => Err(format!("cannot read the line: {fault}")),
     };
     ExplainedLine {
         fields: mapping.used_fields(&text),

@@ -16,7 +16,7 @@ const FIRST_LINES: usize = 100;
 pub enum MappingError {
     #[error(transparent)]
     Map(#[from] MapError),
-    #[error("{0}: the format cannot be recognized from its first lines; name it with --format")]
+    #[error("{0}: cannot recognize the format from its first lines; name it with --format")]
     UnknownFormat(String),
     #[error("{name}: lines of the format {format} need a map: --map FILE says which descriptors they become")]
     NoMap { name: String, format: &'static str },

@@ -36,14 +36,14 @@ pub struct DialTimeouts {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    #[error("its name cannot be resolved: {0}")]
+    #[error("cannot resolve its name: {0}")]
     Resolve(#[source] io::Error),
     #[error("no connection: {0}")]
     Connect(#[source] io::Error),
     #[error("the TLS handshake failed: {0}")]
     Tls(#[source] io::Error),
     /// One of [`DialTimeouts`] has passed.
-    #[error("no connection in time")]
+    #[error("cannot connect in time")]
     Timeout,
 }
 

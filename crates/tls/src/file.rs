@@ -33,12 +33,12 @@ pub enum FileFault {
     Unreadable(String),
     #[error("not valid PEM: {0}")]
     Malformed(String),
-    #[error("it contains no certificate (BEGIN CERTIFICATE)")]
+    #[error("contains no certificate (BEGIN CERTIFICATE)")]
     NoCertificate,
-    #[error("it contains no private key (BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC PRIVATE KEY)")]
+    #[error("contains no private key (BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC PRIVATE KEY)")]
     NoKey,
     /// There is nowhere to enter a passphrase.
-    #[error("its private key is encrypted: decrypt it with `openssl pkey`")]
+    #[error("the private key is encrypted; decrypt it with `openssl pkey`")]
     EncryptedKey,
     /// The content is unusable: what rustls says about a certificate or key, or the length of a secret.
     #[error("{0}")]
@@ -136,8 +136,8 @@ fn malformed(error: &pem::Error) -> FileFault {
     let reason = match error {
         pem::Error::MissingSectionEnd { .. } => "a BEGIN line without its END line",
         pem::Error::IllegalSectionStart { .. } => "a malformed BEGIN line",
-        pem::Error::Base64Decode(_) => "its base64 cannot be decoded",
-        _ => "it cannot be parsed",
+        pem::Error::Base64Decode(_) => "invalid base64",
+        _ => "cannot parse it",
     };
     FileFault::Malformed(reason.to_owned())
 }
@@ -174,8 +174,8 @@ mod tests {
                 "not valid PEM: its base64",
                 "not",
             ),
-            (encrypted, "it contains no certificate", "its private key is encrypted"),
-            (old, "not valid PEM: its base64", "its private key is encrypted"),
+            (encrypted, "contains no certificate", "the private key is encrypted"),
+            (old, "not valid PEM: invalid base64", "the private key is encrypted"),
         ];
         for (text, certificates, private_key) in table {
             let (_file, file) = file_of(text.as_bytes());
@@ -193,7 +193,7 @@ mod tests {
         let missing = PemFile::open(Path::new("/nowhere/tls.crt")).expect_err("no such file");
         assert!(missing.to_string().starts_with("/nowhere/tls.crt: No such file"), "{missing}");
         let folder = PemFile::open(Path::new("/")).expect_err("a folder");
-        assert_eq!(folder.to_string(), "/: it is not a regular file");
+        assert_eq!(folder.to_string(), "/: not a regular file");
         let large = tempfile::NamedTempFile::new().expect("a temporary file");
         large.as_file().set_len(MAX_FILE_BYTES + 1).expect("a sparse file");
         let error = PemFile::open(large.path()).expect_err("too large").to_string();
@@ -224,6 +224,6 @@ mod tests {
             assert_eq!(secret, expected.map(str::to_owned).ok_or(fault));
         }
         let folder = read(Path::new("/")).expect_err("a folder").to_string();
-        assert_eq!(folder, "/: it is not a regular file");
+        assert_eq!(folder, "/: not a regular file");
     }
 }

@@ -53,7 +53,7 @@ fn pair_error(certificate: &PemFile, key: &PemFile, error: &TlsError) -> FileErr
     match error {
         TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             let other = certificate.path().display();
-            key.unusable(format_args!("it is not the key of the certificate in {other}"))
+            key.unusable(format_args!("does not match the certificate in {other}"))
         }
         TlsError::InvalidCertificate(_) => certificate.unusable(error),
         error => key.unusable(error),

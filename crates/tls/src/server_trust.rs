@@ -31,9 +31,9 @@ pub enum ServerCheck {
 pub enum ClientTlsError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the system's trust store cannot be used: {0}")]
+    #[error("cannot load the system's trust store: {0}")]
     System(String),
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Setup(String),
 }
 

@@ -154,12 +154,16 @@ fn requests_without_a_decision_are_told_with_the_cause() {
         notices,
         json!([{
             "level": "bad",
-            "title": "■ 109 requests of the last minute got no decision.",
+            "title": "■ 109 requests got no decision in the last minute.",
             "text": "Redis did not answer.",
             "fix": "Envoy admits them unless failure_mode_deny is set.",
         }])
     );
     meter.failed(RequestFailure::Invalid);
     let notices = process.second()["notices"].clone();
-    assert_eq!(notices[0]["text"], "They are not valid (1). Redis did not answer (109).");
+    assert_eq!(
+        notices[0]["text"],
+        "Invalid requests (1). Redis did not answer (109). Envoy admits them \
+                           unless failure_mode_deny is set."
+    );
 }

@@ -226,12 +226,12 @@ fn an_outage_is_a_span_that_grows_and_ends() {
     let state = process.second();
     assert_eq!(
         state["marks"],
-        json!([{"at": T0 + 1, "until": T0 + 2, "level": "bad", "text": "Redis away"}])
+        json!([{"at": T0 + 1, "until": T0 + 2, "level": "bad", "text": "Redis unavailable"}])
     );
     let away = process.notices();
     assert_eq!(away[0].0, "bad");
     assert!(
-        away[0].1.starts_with("■ Redis does not answer since ")
+        away[0].1.starts_with("■ Redis has not answered since ")
             && away[0].1.ends_with("(2s): cannot be reached.")
     );
     process.store.last_outage = Some(outage(true));
@@ -239,7 +239,7 @@ fn an_outage_is_a_span_that_grows_and_ends() {
     let state = process.second();
     assert_eq!(
         state["marks"],
-        json!([{"at": T0 + 1, "until": T0 + 4, "level": "warn", "text": "Redis away 3s"}])
+        json!([{"at": T0 + 1, "until": T0 + 4, "level": "warn", "text": "Redis unavailable 3s"}])
     );
     assert_eq!(
         state["store"]["last_outage"],

@@ -28,15 +28,17 @@ use super::descriptor::{DescriptorArg, LimitArg};
 const OVER_LIMIT: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Ask a running service whether a request may go ahead.
+/// Ask a running service to decide a request.
 ///
-/// Every descriptor of the command line goes into one request. The answer comes with one line per descriptor.
-///
-/// Exit code 0: every answer was OK. 1: at least one was over limit. 2: there was no answer, the service refused the
-/// request, or the output cannot be written. When the reader of the output leaves, the calls end, with the code of the
-/// answers so far.
+/// Sends all descriptors in one request, and prints one line for each. If the reader of the output exits, stops with
+/// the exit code of the answers so far.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = r"Examples:
+#[command(after_help = r"Exit codes:
+  0  every answer was OK
+  1  at least one answer was over limit
+  2  no answer, the service rejected the request, or unwritable output
+
+Examples:
   ratelimitctl check --domain edge generic_key=slow
   ratelimitctl check --domain edge --count 6 tenant=acme,path=/search
   ratelimitctl check --domain edge --limit 5/minute tenant=acme
@@ -44,34 +46,34 @@ const FAILED: u8 = 2;
   ratelimitctl check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1
   ratelimitctl check --address https://ratelimit:8081 --ca-file ca.crt --domain edge generic_key=slow")]
 pub struct CheckArgs {
-    /// The gRPC port of the service: host:port, http://host:port, or https://host:port for TLS
+    /// gRPC port of the service: host:port, http://host:port, or https://host:port for TLS
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_http_url
     )]
     pub address: Uri,
 
-    /// The domain of the request
+    /// Domain of the request
     #[arg(long, value_name = "DOMAIN")]
     pub domain: String,
 
-    /// Units that each descriptor takes
+    /// Take N units for each descriptor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub hits: u32,
 
-    /// The number of calls, one after the other
+    /// Send N calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
 
-    /// Read the limits without taking units; a limit with `reserve` takes its units, as for any check
+    /// Read the limits without taking units; a limit with `reserve` still takes its units, as for any check
     #[arg(long, conflicts_with = "hits")]
     pub peek: bool,
 
-    /// Give the units back instead of taking them
+    /// Return the units instead of taking them
     #[arg(long, conflicts_with = "peek")]
     pub refund: bool,
 
-    /// A limit for every descriptor in place of the rules, such as 5/minute or 100/15minute
+    /// Send this limit with every descriptor, to replace the rules, such as 5/minute or 100/15minute
     #[arg(long, value_name = "N/UNIT")]
     pub limit: Option<LimitArg>,
 
@@ -82,14 +84,14 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub tls: TlsArgs,
 
-    /// How long to wait for a connection, and for each answer
+    /// Give up on a connection or an answer after this time
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration
     )]
     pub timeout: Duration,
 
-    /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
+    /// Descriptors of the request, each as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR", required = true)]
     pub descriptors: Vec<DescriptorArg>,
 }
@@ -97,7 +99,7 @@ pub struct CheckArgs {
 /// Why there is no answer, or none is shown.
 #[derive(Debug, thiserror::Error)]
 enum CheckError {
-    #[error("no runtime: {0}")]
+    #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
@@ -119,7 +121,7 @@ enum CheckError {
         #[source]
         cause: Box<tonic::Status>,
     },
-    #[error("an answer cannot be printed: {0}")]
+    #[error("cannot print an answer: {0}")]
     Print(#[source] std::io::Error),
 }
 

@@ -24,88 +24,92 @@ const MAX_THREADS: i64 = 256;
 
 /// Show what rules would have done to the requests of an access log.
 ///
-/// Reads access logs, makes requests of their lines by a map, and decides them at the times of the log, as a service
-/// would have done. Prints a table of the limits: who is over which, and what would change.
-/// Exit code 0: done. 1: the rules have problems. 2: the log, the map or the output has, more than 1 % of the lines
-/// cannot be read, or a bound has not been tested on a rule, as no request met the rule. 3: a rule breaks a bound.
+/// Turns the lines of access logs into requests with a map, and decides them at their logged times, as a service would
+/// have done. Prints a table of the limits: who is over which, and what would change.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Exit codes:
+  0  done
+  1  invalid rules
+  2  problem with the log, the map or the output; more than 1 % unreadable lines; or a bound that tested no request
+  3  a rule breaks a bound
+
+Examples:
   ratelimitctl simulate --rules config/rules --map config/maps/envoy-address.yaml access.log
   ratelimitctl simulate --rules new.yaml --compare config/rules --map map.yaml --report report.html access.log.1.gz access.log
   ratelimitctl simulate --rules rules/edge.yaml --map maps/edge.yaml --max-denied 0.5% --report-json report.json access.log.zst
   ratelimitctl simulate --rules config/rules --exceptions exceptions --map map.yaml access.log
   ratelimitctl simulate --rules config/rules --map map.yaml --explain-line 17 access.log")]
 pub struct SimulateArgs {
-    /// The rules to judge: rule files, or directories with *.yaml and *.yml files
+    /// Test these rules: rule files, or directories with *.yaml and *.yml files
     #[arg(long, value_name = "PATH", required = true)]
     pub rules: Vec<PathBuf>,
 
-    /// The rules in force now: the report says what would change
+    /// Compare with these rules, usually the current ones, and report what would change
     #[arg(long, value_name = "PATH")]
     pub compare: Vec<PathBuf>,
 
-    /// A YAML file that says which descriptors a line becomes; not needed for recorded requests (jsonl)
+    /// Map lines to descriptors with this YAML file; not needed for recorded requests (jsonl)
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
 
-    /// The format of the lines
+    /// Read lines in this format
     #[arg(long, default_value = AUTO, value_parser = format_names())]
     pub format: String,
 
-    /// A request may be in the log so much later than it began, as a log has requests when they end
+    /// Sort lines within this window; set it above your longest request
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
     pub reorder: Duration,
 
-    /// Decide only the requests of one key in N, the same in each run; a key is the first entry of the first descriptor
+    /// Decide only one key in N, the same keys in each run; a key is the first entry of the first descriptor
     #[arg(long, value_name = "1/N", default_value_t = Sample::ALL)]
     pub sample: Sample,
 
-    /// Decide each limit also as every algorithm
+    /// Also decide each limit with every other algorithm
     #[arg(long)]
     pub algorithms: bool,
 
-    /// Recommend the smallest limits that would touch at most 0.1 % of keys and 0.01 % of good requests, with the
-    /// bursts that the rule files write
+    /// Recommend the smallest limits that would affect at most 0.1 % of keys and 0.01 % of good requests, with the
+    /// bursts of the rule files
     #[arg(long)]
     pub recommend: bool,
 
-    /// Write the report as an HTML page with pictures, which needs no network
+    /// Write the report as a self-contained HTML page with charts
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 
-    /// Write the report as JSON; `-` writes it to standard output, in place of the table
+    /// Write the report as JSON; `-` writes it to standard output instead of the table
     #[arg(long, value_name = "FILE|-")]
     pub report_json: Option<PathBuf>,
 
-    /// Show keys as they are; they are hashed otherwise, as they may name persons
+    /// Show keys in clear text instead of hashed; they may identify people
     #[arg(long)]
     pub show_keys: bool,
 
-    /// End with code 3 if a larger share of a rule's requests is over its limit
+    /// Exit with code 3 if a larger share of a rule's requests is over its limit
     #[arg(long, value_name = "PERCENT%")]
     pub max_denied: Option<Share>,
 
-    /// End with code 3 if a larger share of all good requests is over the limit of one rule
+    /// Exit with code 3 if a larger share of all good requests is over the limit of one rule
     #[arg(long, value_name = "PERCENT%")]
     pub max_good_denied: Option<Share>,
 
-    /// End with code 3 if more keys are over the limit of one rule
+    /// Exit with code 3 if more keys are over the limit of one rule
     #[arg(long, value_name = "N")]
     pub max_keys_hit: Option<u64>,
 
-    /// Accept that a bound has not been tested: the log has no requests, or none that meet some of the rules
+    /// Accept untested bounds: a log without requests, or rules that no request matches
     #[arg(long = "allow-unmet")]
     pub allow_untested: bool,
 
-    /// Accept any number of lines that cannot be read, and files that are cut
+    /// Accept any number of unreadable lines, and truncated files
     #[arg(long)]
     pub lenient: bool,
 
-    /// Only show what line N of the first log becomes, and which limits it meets
+    /// Only show the request of line N of the first log, and the limits that apply to it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub explain_line: Option<u64>,
 
-    /// Threads that parse lines, at most 256 [default: one per core]; the report does not depend on it
+    /// Parse lines with N threads, at most 256 [default: one per core]; the report stays the same
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
     pub threads: Option<u16>,
 
@@ -113,7 +117,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub options: RuleOptions,
 
-    /// The log, in the order of time: files or `-` for standard input, plain or compressed by gzip or zstd
+    /// Logs in time order: files or `-` for standard input, plain or compressed with gzip or zstd
     #[arg(value_name = "LOG", required = true)]
     pub logs: Vec<PathBuf>,
 }

@@ -94,7 +94,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if bounds.lacks_good_requests(&report) {
         report
             .untested_reasons
-            .push("no false positive is tested: the map's `good` holds for no request".to_owned());
+            .push("no false positive is tested: the map's `good` matches no request".to_owned());
     }
     write_report(args, &report)
 }
@@ -194,8 +194,7 @@ fn problems(args: &SimulateArgs, report: &Report) -> Vec<Failure> {
     if !args.lenient && (is_cut || u128::from(method.unreadable) * 1_000_000 > most) {
         let (unreadable, lines) = (method.unreadable, method.lines);
         let cut = if is_cut { ", and a file is cut" } else { "" };
-        let problem =
-            format_args!("{unreadable} of {lines} lines could not be read{cut}; --lenient accepts that");
+        let problem = format_args!("cannot read {unreadable} of {lines} lines{cut}; --lenient accepts that");
         return vec![Failure::new(Exit::Log, problem)];
     }
     let mut problems = Vec::new();

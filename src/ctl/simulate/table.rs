@@ -145,13 +145,16 @@ fn aligned(rows: &[Vec<String>], texts: &[usize]) -> Vec<String> {
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     if !report.untested_rules.is_empty() {
-        notes.push(format!("Never met: {}. Is a name misspelt?", report.untested_rules.join(", ")));
+        notes.push(format!("No request matched {}. Check the spelling.", report.untested_rules.join(", ")));
     }
     let coarse: Vec<&str> =
         report.limits.iter().filter(|rule| !rule.is_resolved).map(|rule| rule.rule.as_str()).collect();
     if !coarse.is_empty() {
         let resolution = report.method.clock_resolution_us;
-        notes.push(format!("Times have steps of {resolution} us: do not trust {}.", coarse.join(", ")));
+        notes.push(format!(
+            "Log times have a resolution of {resolution} us, too coarse for {}.",
+            coarse.join(", ")
+        ));
     }
     notes.extend(notes_of_sample(report));
     notes.extend(report.limits.iter().filter_map(note_of_recommendation));
@@ -230,7 +233,7 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
         }
     }
     if method.unreadable > 0 {
-        notes.push(format!("{} of {} lines could not be read:", method.unreadable, method.lines));
+        notes.push(format!("Cannot read {} of {} lines:", method.unreadable, method.lines));
         let lines = method.unreadable_lines.iter();
         notes.extend(lines.map(|line| format!("  {}:{}: {}", line.input, line.line, line.reason)));
     }
@@ -245,18 +248,19 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
         let (late, window) = (reordering.late, reordering.window_us / 1_000_000);
         let most = readable_duration(Duration::from_secs(reordering.most_late_us.div_ceil(1_000_000)));
         notes.push(format!(
-            "{late} requests came later than --reorder {window}s allows, the latest by {most} more."
+            "{late} requests arrived after the --reorder window of {window}s, the latest by {most} more; \
+             raise --reorder."
         ));
     }
     if reordering.was_shortened {
-        notes.push("Too many requests were within --reorder: it was shorter at times.".to_owned());
+        notes.push("Too many requests within --reorder: the window was shorter at times.".to_owned());
     }
     if method.key_sampling.level > 0 {
         let error = percent(method.key_sampling.key_error_ppm);
         notes.push(format!("Counts of keys are estimates, with a standard error of {error} %."));
     }
     if method.evictions > 0 {
-        notes.push(format!("{} counters were evicted: limits admitted too much.", method.evictions));
+        notes.push(format!("{} counters were evicted, so limits admitted too much.", method.evictions));
     }
     notes.extend(method.agreement.iter().flat_map(notes_of_agreement));
     notes

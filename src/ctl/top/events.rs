@@ -10,7 +10,8 @@ pub(super) enum StateError {
     #[error("the answer is not the state of a console: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
-        "the console has format {0}, and this ratelimitctl knows format {SCHEMA}: use the one of the service"
+        "the console uses format {0}, this ratelimitctl format {SCHEMA}; use the ratelimitctl of the \
+         service's version"
     )]
     Schema(u32),
     #[error("an event has more than {MAX_ANSWER_BYTES} bytes")]

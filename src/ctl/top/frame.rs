@@ -137,8 +137,8 @@ fn contact_text(instance: &InstanceLine) -> Option<String> {
         return Some(format!("▲ {address}{name} is the same process as {other}: it is counted once."));
     }
     let error = instance.error.as_ref()?;
-    let stale = if instance.is_counted { " The numbers are those before." } else { "" };
-    let wait = instance.wait.map(|wait| format!(" The next try is within {} s.", wait.as_secs()));
+    let stale = if instance.is_counted { " Showing the last numbers." } else { "" };
+    let wait = instance.wait.map(|wait| format!(" Retrying within {} s.", wait.as_secs()));
     Some(format!("■ {address}{name} does not answer: {error}.{stale}{}", wait.unwrap_or_default()))
 }
 
@@ -166,7 +166,7 @@ fn numbers(view: &View, width: u16) -> Vec<String> {
         percentile("p99", view.p99_us),
     ];
     items.extend(view.redis.map(|redis| match redis.answering {
-        0 => "Redis p99 away".to_owned(),
+        0 => "Redis unavailable".to_owned(),
         _ => percentile("Redis p99", view.store_p99_us),
     }));
     // No-break spaces keep each item on one line.

@@ -41,25 +41,25 @@ const TEXT_COLUMNS: u16 = 200;
 
 /// Show who is limited now, by which rule and since when, live in the terminal.
 ///
-/// Reads the console of a running service from its admin port, and changes nothing. With several --admin the numbers
-/// are added up: rules with the same name and limit, and keys that are shown alike, which needs secrets.key on all
-/// instances. If standard output is no terminal, it is as with --once.
-///
-/// Exit code 0: every instance has answered, or the screen was left. 1: an instance does not answer. 2: none does, or
-/// the output cannot be written.
+/// Reads the console of a running service from its admin port, and changes nothing. With several --admin, adds up rules
+/// with the same name and limit, and keys that are shown as equal, which needs the same secrets.key on all instances.
+/// If output is not a terminal, implies --once.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Keys: q quit, p pause, / filter, s sort, d denying rules or all, arrows choose a rule, Enter its keys, Esc all keys.
+#[command(after_help = "Exit codes:
+  0  every instance answered, or you left the screen
+  1  an instance does not answer
+  2  no instance answers, or unwritable output
+
+Keys: q quit, p pause, / filter, s sort, d denying rules or all, arrows choose a rule, Enter its keys, Esc all keys.
 
 Examples:
   ratelimitctl top
   ratelimitctl top --once --rows 5
   ratelimitctl top --json --admin 127.0.0.1:6070 --admin 127.0.0.1:6071
-  ratelimitctl top --admin unix:/run/ratelimitd/admin.sock --token-file token"
-)]
+  ratelimitctl top --admin unix:/run/ratelimitd/admin.sock --token-file token")]
 pub struct TopArgs {
-    /// The admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket;
-    /// may be given several times
+    /// Admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket;
+    /// repeatable
     #[arg(
         long, help_heading = CONNECTION,
         value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
@@ -69,19 +69,19 @@ pub struct TopArgs {
     #[command(flatten)]
     call: AdminCallArgs,
 
-    /// Print the numbers once, as text
+    /// Print the numbers once, as text, and exit
     #[arg(long)]
     once: bool,
 
-    /// Print the numbers once, as JSON
+    /// Print the numbers once, as JSON, and exit
     #[arg(long, conflicts_with = "rows")]
     json: bool,
 
-    /// With --json: go on, with a line for each change
+    /// With --json: keep running, and print a line for each change
     #[arg(long, requires = "json", conflicts_with = "once")]
     follow: bool,
 
-    /// The rules and the keys of a text, at most
+    /// Print at most this number of rules, and of keys
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=200))]
     rows: u16,
 }
@@ -97,7 +97,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
             return match block_on(show(args)).flatten() {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
-                    fail("ratelimitctl top", format_args!("the terminal cannot be used: {error}"), FAILED)
+                    fail("ratelimitctl top", format_args!("cannot use the terminal: {error}"), FAILED)
                 }
             };
         }

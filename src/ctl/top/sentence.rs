@@ -31,7 +31,7 @@ pub(super) fn sentence(view: &View) -> String {
         format!("{denied} of {requests} requests/s denied ({share}){since}.{}", blamed(view))
     };
     if rates.failed > 0.0 {
-        text += &format!(" {} requests/s have no decision.", per_second(rates.failed));
+        text += &format!(" {} requests/s got no decision.", per_second(rates.failed));
     }
     if let Some(redis) = view.redis {
         text += &match redis.answering {
@@ -88,7 +88,7 @@ pub(super) fn rule_of_key_text(rule: &RuleLine, key: &KeyLine, end: u64) -> Stri
             "block" => ", blocked",
             "exempt" => ", exempt",
             "shadow_mode" => ", shadow mode",
-            _ => ", number changed",
+            _ => ", limit changed",
         };
         text += &until.map(|until| format!(" until {}", until_text(until, end))).unwrap_or_default();
         text += &row.as_ref().map(|row| format!(" ({row})")).unwrap_or_default();

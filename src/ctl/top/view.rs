@@ -67,14 +67,14 @@ impl InstanceSeen {
         let now = self.state.as_ref().filter(|state| state.end.saturating_sub(*at) < REPLACED_FOR_S)?;
         let (name, address) = (&now.instance.name, &self.address);
         let title = if before == name {
-            format!("■ {name} has started again: {address} is another process now.")
+            format!("■ {name} restarted: {address} is a new process.")
         } else {
             format!("■ {address} is another process now: {before} before, {name} now.")
         };
         let notice = Notice {
             level: Level::Bad,
             title,
-            text: "Its numbers begin anew.".to_owned(),
+            text: "Its counts restart at zero.".to_owned(),
             fix: String::new(),
         };
         Some(NoticeLine { instance: name.clone(), notice })

@@ -190,7 +190,7 @@ fn every_example_is_taken_over_or_told() {
             Effect::Meaningless(_) => {
                 let LoadedSettings { report, .. } = loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
                 let told =
-                    report.warnings.iter().filter(|line| line.starts_with(&format!("{name} has no meaning")));
+                    report.warnings.iter().filter(|line| line.starts_with(&format!("{name} is ignored")));
                 assert_eq!(told.count(), 1, "{name}: {:?}", report.warnings);
             }
             Effect::Sets(keys) => sets_one_of(&name, &example, keys, loaded),
@@ -330,7 +330,7 @@ fn files_of_tls_without_tls_are_warned_of() {
     ];
     for (name, switch) in cases {
         let LoadedSettings { report, .. } = read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), (name, "/certs/a.pem")]);
-        assert_eq!(report.warnings, [format!("{name} has no meaning without {switch}=true")]);
+        assert_eq!(report.warnings, [format!("{name} has no effect without {switch}=true")]);
     }
 }
 

@@ -25,10 +25,9 @@ use crate::grpc::head::CALL_TIMEOUT;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::telemetry::metrics::RequestFailure;
 
-pub(super) const DEADLINE: NoDecision =
-    NoDecision::refused(RequestFailure::Deadline, "the time of the call is over");
+pub(super) const DEADLINE: NoDecision = NoDecision::refused(RequestFailure::Deadline, "deadline exceeded");
 pub(super) const UNTAKEN: NoDecision =
-    NoDecision::refused(RequestFailure::Untaken, "the client does not take the answer");
+    NoDecision::refused(RequestFailure::Untaken, "the client does not read the answer");
 
 /// The answer to a decision call.
 pub(super) enum Reply {

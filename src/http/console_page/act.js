@@ -44,7 +44,7 @@ const reset = (key) => dialog("Reset this counter?", [el("p", code(shownText(key
 });
 const reveal = (keys, next) => (state.instance.values === "never"
   ? dialog("Values need a token", el("p", "The service has none: set ", code("server.admin.operator_token_file"), " or ", code("server.admin.token_file"), "."))
-  : dialog("Show these values?", [el("p", `${plural(keys.length, "key")}, in this tab only. The service has no secret values. Without `, code("server.admin.operator_token_file"), ", ", code("ratelimitctl token"), " prints the token."), audited()], "Show", async ({ reason, operator }) => {
+  : dialog("Show these values?", [el("p", `${plural(keys.length, "key")}, in this tab only. Secret values are not available. If the service has no `, code("server.admin.operator_token_file"), ", ", code("ratelimitctl token"), " prints the token."), audited()], "Show", async ({ reason, operator }) => {
     const shown = await call("/console/values", { ids: keys.map((key) => key.id), reason }, operator);
     for (const row of shown.keys) values.set(row.id, row);
     show();
@@ -58,14 +58,14 @@ const except = (key) => {
   const rule = ruleOf(key.rule), known = values.get(key.id);
   // A hash or a pattern is not a request's value, and a limit from a request does not have a rule.
   const usable = key.entries.map(([name, masked], i) => ({ name, masked, i })).filter(({ name, masked, i }) => rule?.path && name !== "…" && !/^%[hk].*…$/.test(masked) && (known?.exact[i] ?? true));
-  if (!usable[0]) return dialog("No exception is possible", el("p", "The service has no value for it."));
+  if (!usable[0]) return dialog("No exception possible", el("p", "The service has no value of this key."));
   const preview = el("p"), line = el("pre");
-  const form = dialog("An exception for this key", [
+  const form = dialog("Exception for this key", [
     el("div.fields", choice("entry", "Entry", usable.map(({ name, masked, i }) => `${name}=${known?.entries[i][1] ?? masked}`)), field("value", "Value", { required: true }),
       choice("effect", "Effect", { block: "block", exempt: "exempt", multiplier: "multiply the limit" }), field("number", "Multiply by", { type: "number", min: 0.001, max: 1000, step: "any", value: 2 }),
       choice("scope", "For", { "": `every limit of domain ${rule.domain}`, rule: `the limit ${rule.rule}` }), choice("minutes", "Ends in", { 15: "15 minutes", 60: "1 hour", 120: "2 hours", 240: "4 hours", 1440: "24 hours", "": "no end" }),
       field("reason", "Reason"), field("by", "By")),
-    preview, line, note(`Add the line to a YAML file: exceptions.path is ${state.instance.exceptions_path}. It is in force half a second later.`),
+    preview, line, note(`Add this line to a YAML file of exceptions.path, ${state.instance.exceptions_path}. It takes effect half a second later.`),
   ], "Copy the line", navigator.clipboard && (() => navigator.clipboard.writeText(line.textContent)));
   const inputs = form.elements, putValue = () => { inputs.value.value = known?.entries[usable[inputs.entry.value].i][1] ?? ""; };
   form.oninput = (event) => {
@@ -76,7 +76,7 @@ const except = (key) => {
     inputs.number.parentElement.hidden = !isTimes;
     const same = state.keys.filter((other) => (scope ? other.rule === rule.id : ruleOf(other.rule)?.domain === rule.domain) && other.entries.some(([n, v]) => n === name && v === masked));
     const [, units, per] = /^([\d,]+)(\sper.*)$/.exec(isTimes && rule.limit) ?? [];
-    patch(preview, `${EFFECTS[effect]}${units ? `: ${rule.limit} becomes ${grouped(Math.max(1, Math.floor(units.replaceAll(",", "") * times)))}${per}` : ""}. It touches ${plural(same.length, "key")} of this page, ${rate(total(same.map(({ denied }) => denied)))} denials/s now. `,
+    patch(preview, `${EFFECTS[effect]}${units ? `: ${rule.limit} becomes ${grouped(Math.max(1, Math.floor(units.replaceAll(",", "") * times)))}${per}` : ""}. It affects ${plural(same.length, "key")} on this page, ${rate(total(same.map(({ denied }) => denied)))} denials/s now. `,
       value ? "" : ["The value is masked: type it, or ", button("value", "show it…", key.id)]);
     const columns = {
       domain: rule.domain, key: name, value, ...(scope && { path: rule.path, limit_name: rule.name }), [effect]: isTimes ? times : true,

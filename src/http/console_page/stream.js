@@ -25,7 +25,7 @@ const RECEIVE = {
     const now = next.instance, before = state?.instance ?? now;
     if (!state) $("ask").elements.domain.value = next.rules.list[0]?.domain ?? "";
     if (before.id !== now.id) {
-      moved = { level: "bad", title: "■ This is another process now.", text: `${before.name} (${before.id}) before, ${now.name} (${now.id}) now.`, fix: "After a restart, or through a Service." };
+      moved = { level: "bad", title: "■ Connected to another process.", text: `${before.name} (${before.id}) before, ${now.name} (${now.id}) now.`, fix: "After a restart, or through a Service." };
       values.clear();
       looks.clear();
       fetched = chosen = null;
@@ -75,7 +75,7 @@ const follow = async () => {
 };
 const needToken = (why) => new Promise((go) => {
   live("token needed", "wait");
-  enterToken = () => dialog("This service needs a token", [el("p", "The one of ", code("server.admin.token_file"), ". Only this tab keeps it, in memory."), field("token", "Token", { type: "password", required: true })], "Connect", ({ token: given }) => { token = given.trim(); go(); });
+  enterToken = () => dialog("This service needs a token", [el("p", "Enter the token of ", code("server.admin.token_file"), ". Only this tab keeps it, in memory."), field("token", "Token", { type: "password", required: true })], "Connect", ({ token: given }) => { token = given.trim(); go(); });
   enterToken().querySelector("[role=alert]").textContent = token && why;
   if (!state) fill("verdict", "The service needs a token. ", button("token", "Enter it…"));
 });
@@ -89,7 +89,7 @@ const connect = async () => {
     if (isOver) why = "the process has stopped";
     if (isRead) wait = 1;
     for (let left = wait; left > 0 && !page.hidden; left--) {
-      live(`${why}: trying again in ${left} s`, "bad");
+      live(`${why}: reconnecting in ${left} s`, "bad");
       await new Promise((go) => setTimeout(go, 1000));
     }
     if (!page.hidden) continue;

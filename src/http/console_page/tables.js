@@ -61,5 +61,5 @@ const keyTable = () => {
   const rowsOf = (kind, verb, done) => { const { rows, requests_15m } = state.exceptions[kind]; return rows || requests_15m ? el("span", { class: `badge ${kind}` }, `${plural(rows, "row")} ${verb}${rows === 1 ? "s" : ""}: ${grouped(requests_15m)} ${done} in 15 min`) : ""; };
   fill("rows", rowsOf("block", "block", "denied"), " ", rowsOf("exempt", "exempt", "admitted"));
   fill("who-of", `${ruleOf(chosen)?.rule ?? "all rules"}${list.length > rows.length ? `, the first ${rows.length} of ${list.length}` : ""}`);
-  patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : el("tr", el("td.soft", { colspan: 6 }, state.keys[0] ? "No such key." : "No key was over a limit.")));
+  patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : el("tr", el("td.soft", { colspan: 6 }, state.keys[0] ? "No matching key." : "No key was over a limit.")));
 };

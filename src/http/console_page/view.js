@@ -14,7 +14,7 @@ const shownText = (key) => keyText(values.get(key.id) ?? key);
 const topKey = (rule) => state.keys.find((key) => key.rule === rule.id && key.denied > rule.denied / 2);
 const WORDS = { block: "blocked", exempt: "exempt", shadow_mode: "shadow mode" };
 const day = (seconds) => (seconds - state.end < 86400 ? clock(seconds) : new Date(seconds * 1000).toISOString().slice(0, 10));
-const excepted = ({ kind, row, until }) => el("span", { class: `badge ${kind}` }, `${WORDS[kind] ?? "number changed"}${until ? ` until ${day(until)}` : ""}${row ? ` (${row})` : ""}`);
+const excepted = ({ kind, row, until }) => el("span", { class: `badge ${kind}` }, `${WORDS[kind] ?? "limit changed"}${until ? ` until ${day(until)}` : ""}${row ? ` (${row})` : ""}`);
 const since = (rule) => (rule.since === null ? "–" : rule.since < state.end - 890 ? "> 15 min" : clock(rule.since));
 const isShadow = (rule) => rule?.kind === "shadow";
 const tone = (rule) => (isShadow(rule) ? "violet" : "red");
@@ -22,13 +22,13 @@ const tone = (rule) => (isShadow(rule) ? "violet" : "red");
 // The sentence: one line. Notices show any other problem, and the table shows the key.
 const sentence = () => {
   const { list } = state.rules, [asked, denied] = CLASSES.map((name) => mean(name));
-  if (!state.rules.generation) return [bold("There are no rules in force.", "red")];
+  if (!state.rules.generation) return [bold("No rules are active.", "red")];
   if (asked < 0.05) return ["No requests."];
   if (denied < 0.05) return [bold(`${rate(asked)} requests/s`), ", none denied."];
   const denying = list.filter((rule) => !isShadow(rule) && rule.denied > 0).sort((a, b) => b.denied - a.denied), [worst] = denying;
   const time = worst ? since(worst) : "–", begun = time === "–" ? "" : time[0] === ">" ? " for more than 15 minutes" : ` since ${time}`;
   return [bold(`${rate(denied)} of ${rate(asked)} requests/s are denied (${percent(denied, asked)})`, "red"),
-    worst ? el("span.more", `${begun}, ${percent(worst.denied, total(denying.map((rule) => rule.denied)))} of them by `, code(worst.rule), topKey(worst) ? ", most of these of one key" : "") : ""];
+    worst ? el("span.more", `${begun}, ${percent(worst.denied, total(denying.map((rule) => rule.denied)))} of them by `, code(worst.rule), topKey(worst) ? ", most of them for one key" : "") : ""];
 };
 
 const tiles = () => {
@@ -40,7 +40,7 @@ const tiles = () => {
     counted("By failure policy", "policy", "brown"), counted("No decision", "failed", "red"),
     tile("Call, p99", "", micros(series.p99_us.at(-1)), "", `p50 ${micros(series.p50_us.at(-1))}`),
     ...(store.kind !== "redis" ? [] : [store.answers ? tile("Redis, p99", "", micros(series.store_p99_us.at(-1)), "", `${grouped(store.queue)} wait for it`)
-      : tile("Redis", "red", "away", "", store.last_outage ? `since ${clock(store.last_outage.at)}` : "")]),
+      : tile("Redis", "red", "unavailable", "", store.last_outage ? `since ${clock(store.last_outage.at)}` : "")]),
   ];
 };
 
@@ -50,24 +50,24 @@ const cards = () => {
   $("store").hidden = store.kind === "memory";
   card("store", "Redis", store.answers ? "" : "bad", store.answers ? "answers" : "does not answer", [
     ["Decision", `p50 ${micros(store.p50_us)}, p99 ${micros(store.p99_us)}`],
-    ["Waiting", `${plural(store.queue, "request")}${store.batch ? `, ${store.batch} are sent together` : ""}`],
+    ["Waiting", `${plural(store.queue, "request")}${store.batch ? `, batches of ${store.batch}` : ""}`],
     ["Circuit breakers", `${store.breakers_open} of ${store.breakers} open`],
-    ["Not asked", `${rate(store.deny_hits)}/s of keys that it has just denied`],
+    ["Deny cache", `${rate(store.deny_hits)}/s denied without Redis`],
     ["Server", store.server ?? "–"],
     ["Last outage", outage ? `${clock(outage.at)}, ${lasting(outage.seconds)}: ${outage.error}` : "none"],
   ]);
-  card("in-force", "Rules in force", rejected ? "wait" : "", rejected ? "newer rules rejected" : "up to date", [
-    ["Since", `${clock(rules.loaded_at)}, changed ${plural(Math.max(0, rules.generation - 1), "time")} since the start`],
+  card("in-force", "Active rules", rejected ? "wait" : "", rejected ? "newer rules rejected" : "up to date", [
+    ["Since", `${clock(rules.loaded_at)}, changed ${plural(Math.max(0, rules.generation - 1), "time")} since startup`],
     ["Limits", `${grouped(rules.total)} in ${plural(rules.files, "file")}, ${plural(rules.domains, "domain")}`],
     ...(rejected?.problems.map((problem, i) => [i ? "" : `Rejected ${clock(rejected.at)}`, code(problem)]) ?? []),
     ["Warnings", rules.warnings],
   ]);
   const isOdd = open.domains[0] || open.evictions || open.shadow_mode;
-  card("unlimited", "Not limited", isOdd ? "wait" : "", isOdd ? "look at this" : "no problem", [
-    ["No rule met", `${rate(open.without_limit)}/s (${percent(open.without_limit, mean("requests", 10))})`],
+  card("unlimited", "Not limited", isOdd ? "wait" : "", isOdd ? "check this" : "no problem", [
+    ["No matching limit", `${rate(open.without_limit)}/s (${percent(open.without_limit, mean("requests", 10))})`],
     ...open.names.map(([names, n]) => ["", code(names), ` ${rate(n)}/s`]),
     ["Unknown domain", `${rate(open.unknown_domain)}/s `, code(open.domains.join(", "))],
-    ["Memory full", `${plural(open.evictions, "counter")} dropped in a minute`],
+    ["Evictions", `${plural(open.evictions, "counter")} in a minute`],
   ]);
 };
 

@@ -23,9 +23,10 @@ impl HandshakeFailure {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
         match cause {
             Some(cause) => Self::new(result_of(cause), reason_of(cause)),
-            None if if_closed == HandshakeResult::Abandoned => {
-                Self::new(if_closed, "the client closed the connection after our certificate and signature")
-            }
+            None if if_closed == HandshakeResult::Abandoned => Self::new(
+                if_closed,
+                "the client closed the connection after the server's certificate and signature",
+            ),
             None => Self::new(if_closed, "the client closed the connection"),
         }
     }
@@ -52,9 +53,9 @@ fn reason_of(error: &Error) -> String {
             format!("the client's certificate has {}, none of which is in client_san", presented.join(", "))
         }
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the client's certificate is of no authority in client_ca_file".to_owned()
+            "no CA in client_ca_file signed the client's certificate".to_owned()
         }
-        Error::InvalidCertificate(_) => format!("the client's certificate is not accepted: {error}"),
+        Error::InvalidCertificate(_) => format!("the client's certificate is invalid: {error}"),
         // The client sends the fourth one if its CA has the same name as the port's CA, but a different key.
         Error::AlertReceived(
             alert @ (AlertDescription::UnknownCA
@@ -63,8 +64,8 @@ fn reason_of(error: &Error) -> String {
             | AlertDescription::DecryptError
             | AlertDescription::CertificateExpired
             | AlertDescription::UnsupportedCertificate),
-        ) => format!("the client does not accept our certificate (alert {alert:?})"),
-        Error::AlertReceived(alert) => format!("the client refused with the alert {alert:?}"),
+        ) => format!("the client rejected the server's certificate (alert {alert:?})"),
+        Error::AlertReceived(alert) => format!("the client sent the alert {alert:?}"),
         Error::NoApplicationProtocol => "the client offers other protocols only (ALPN)".to_owned(),
         Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
             format!("the client does not speak TLS: {error}")

@@ -16,11 +16,11 @@ const EVENT_INTERVAL: u32 = 1;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeThreadError {
-    #[error("it cannot be started: {0}")]
+    #[error("cannot start: {0}")]
     Start(#[source] io::Error),
     #[error("it panicked")]
     Panicked,
-    #[error("it ended, and was not told to stop")]
+    #[error("ended unexpectedly")]
     Ended,
 }
 

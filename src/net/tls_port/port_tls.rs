@@ -141,7 +141,7 @@ impl Handshake {
                 ),
             },
             () = place.displaced.cancelled() => {
-                HandshakeFailure::new(HandshakeResult::Displaced, "a new one took the place of an old one")
+                HandshakeFailure::new(HandshakeResult::Displaced, "replaced by a newer handshake")
             }
         };
         tls.record(&failure, client);

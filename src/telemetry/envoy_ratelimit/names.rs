@@ -105,7 +105,7 @@ pub(crate) fn stat_name(path: &str) -> String {
 pub(crate) const FAMILIES: [ReadFamily; 17] = [
     ReadFamily::counter(
         "ratelimit_service_rate_limit_total_hits",
-        "Hits, also of requests that were not decided",
+        "Hits, including those of requests without a decision",
     ),
     ReadFamily::counter("ratelimit_service_rate_limit_over_limit", "Hits over the limit"),
     ReadFamily::counter(
@@ -119,25 +119,22 @@ pub(crate) const FAMILIES: [ReadFamily; 17] = [
     ReadFamily::counter("ratelimit_service_rate_limit_shadow_mode", "Hits over the limit of a shadow rule"),
     ReadFamily::counter(
         "ratelimit_service_rate_limit_domain_not_found",
-        "Descriptors of requests for domains that no rule file names",
+        "Descriptors of requests for domains without rules",
     ),
     ReadFamily::counter(
         "ratelimit_service_global_shadow_mode",
-        "Requests over their limit that shadow_mode of the settings admitted",
+        "Requests over their limit admitted by the setting shadow_mode",
     ),
     ReadFamily::counter("ratelimit_service_should_rate_limit_error", "Requests answered with an error"),
     ReadFamily::counter("ratelimit_service_total_requests", "Calls by gRPC method"),
-    ReadFamily::counter("ratelimit_service_config_load_success", "Loads of rules that succeeded"),
-    ReadFamily::counter("ratelimit_service_config_load_error", "Loads of rules that failed"),
+    ReadFamily::counter("ratelimit_service_config_load_success", "Successful loads of rules"),
+    ReadFamily::counter("ratelimit_service_config_load_error", "Failed loads of rules"),
     ReadFamily::counter("runtime_load_attempts", "Loads of rules"),
-    ReadFamily::gauge("runtime_num_values", "Files of the rules in force"),
+    ReadFamily::gauge("runtime_num_values", "Files of the active rules"),
     ReadFamily::gauge("ratelimit_localcache_entryCount", "Denials in the deny cache"),
-    ReadFamily::gauge("ratelimit_localcache_hitCount", "Limits that the deny cache denied"),
-    ReadFamily::gauge("ratelimit_localcache_lookupCount", "Limits that were looked up in the deny cache"),
-    ReadFamily::gauge(
-        "ratelimit_localcache_missCount",
-        "Limits that were looked up and not found in the deny cache",
-    ),
+    ReadFamily::gauge("ratelimit_localcache_hitCount", "Limits denied by the deny cache"),
+    ReadFamily::gauge("ratelimit_localcache_lookupCount", "Limits looked up in the deny cache"),
+    ReadFamily::gauge("ratelimit_localcache_missCount", "Limits looked up and not found in the deny cache"),
 ];
 
 /// Prefix of the dotted names of a rule's counters.
@@ -176,7 +173,7 @@ fn family_named(name: &str, kind: StatKind) -> MetricFamily {
         StatKind::Counter => MetricType::COUNTER,
         StatKind::Gauge => MetricType::GAUGE,
     };
-    empty_family(name, kind, "A metric of envoyproxy/ratelimit that its mapping does not know")
+    empty_family(name, kind, "Metric of envoyproxy/ratelimit without a mapping")
 }
 
 /// Returns the family and labels of a dotted name.

@@ -15,7 +15,7 @@ use crate::telemetry::metrics::family::{ReadFamily, label_pairs};
 
 pub(crate) const RESPONSE_TIME: ReadFamily = ReadFamily::histogram(
     "ratelimit_service_response_time_seconds",
-    "Duration of calls by gRPC method; in milliseconds if metrics.response_time says so",
+    "Duration of calls by gRPC method, in seconds, or in milliseconds if metrics.response_time says so",
 );
 
 /// Upper bounds of the buckets, in seconds or milliseconds. The service's own histogram also has all of them.

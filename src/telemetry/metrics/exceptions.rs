@@ -16,14 +16,14 @@ const FILE: &str = "file";
 
 const AGE: ReadFamily = ReadFamily::gauge(
     "ratelimitd_exceptions_age_seconds",
-    "Seconds since the exceptions in force were known to be those of the source",
+    "Seconds since the active exceptions were last known to match their source",
 );
 const REQUESTS: ReadFamily = ReadFamily::counter(
     "ratelimitd_exception_requests_total",
-    "Requests for which a row of the exceptions changed a limit, by kind",
+    "Requests with a limit changed by an exception, by kind of exception",
 );
 const UNKNOWN_TIERS: ReadFamily =
-    ReadFamily::counter("ratelimitd_unknown_tier_total", "Requests with a tier that a limit does not have");
+    ReadFamily::counter("ratelimitd_unknown_tier_total", "Requests with a tier unknown to their limit");
 
 /// Counts of one domain.
 #[derive(Debug, Default)]
@@ -61,17 +61,14 @@ impl ExceptionFamilies {
     /// `age_seconds`: time since the current exceptions last matched the files; `None` without exceptions.
     pub(super) fn new(registry: &Registry, age_seconds: Option<PulledStats<u64>>) -> Result<Self> {
         let rows = IntGaugeVec::new(
-            Opts::new(
-                "ratelimitd_exceptions",
-                "Rows of exceptions in force that change something of this kind",
-            ),
+            Opts::new("ratelimitd_exceptions", "Active exceptions by kind of change"),
             &["source", "kind"],
         )?;
         registry.register(Box::new(rows.clone()))?;
         let loads = counters(
             registry,
             "ratelimitd_exception_loads_total",
-            "Loads of exceptions by result; after a failed load the exceptions before it stay in force",
+            "Loads of exceptions by result; a failed load keeps the previous exceptions active",
             &["source", "result"],
         )?;
         if let Some(age_seconds) = age_seconds {

@@ -22,23 +22,21 @@ const DECISIONS: ReadFamily =
     ReadFamily::counter("ratelimitd_decisions_total", "Decisions by limit and outcome");
 const POLICY_DECISIONS: ReadFamily = ReadFamily::counter(
     "ratelimitd_policy_decisions_total",
-    "Decisions that a limit's failure policy made because the store did not answer",
+    "Decisions by a limit's failure policy because the store did not answer",
 );
 const ANNOUNCED: ReadFamily = ReadFamily::counter(
     "ratelimitd_announced_total",
-    "Decisions by limit that were announced: near, or over a limit that denies nothing",
+    "Announced decisions by limit and level: near, or over a limit that does not deny",
 );
 const RESERVE: ReadFamily = ReadFamily::counter(
     "ratelimitd_reserve_total",
-    "Decisions by limits with reserve: checks that take the reserved units, and charges of the real cost",
+    "Decisions by limits with reserve, by kind: checks that reserve units, and charges of the real cost",
 );
-const SETTLES: ReadFamily = ReadFamily::counter(
-    "ratelimitd_settles_total",
-    "Receipts that came back, by limit and by what was booked",
-);
+const SETTLES: ReadFamily =
+    ReadFamily::counter("ratelimitd_settles_total", "Receipts returned, by limit and booking");
 const SETTLE_UNITS: ReadFamily = ReadFamily::counter(
     "ratelimitd_settle_units_total",
-    "Units of the receipts that came back: the estimate, and the real cost",
+    "Units of the receipts returned: the estimate, and the real cost",
 );
 
 #[derive(Debug)]
@@ -69,13 +67,13 @@ impl LimitFamilies {
             shadowed: counter(
                 registry,
                 "ratelimitd_shadowed_requests_total",
-                "Requests over their limit that were answered OK because of shadow_mode",
+                "Requests over their limit answered OK because of shadow_mode",
             )?,
             results,
             without_limit: counter(
                 registry,
                 "ratelimitd_unlimited_requests_total",
-                "Requests that met no limit although their domain has rules",
+                "Requests without a matching limit although their domain has rules",
             )?,
             near_limit_ppm,
         })

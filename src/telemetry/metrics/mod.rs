@@ -64,7 +64,7 @@ const RULES_SOURCE: ReadFamily =
     ReadFamily::gauge("ratelimitd_rules_source_info", "Always 1; the label is where the rules come from");
 const LOST_LOG_LINES: ReadFamily = ReadFamily::counter(
     "ratelimitd_log_lines_lost_total",
-    "Log lines that were not written: the log is full, its reader is gone or too slow",
+    "Log lines lost: the log is full, or its reader is gone or too slow",
 );
 
 /// All metrics of a process. Clones share the counts.
@@ -136,7 +136,7 @@ impl Metrics {
             unknown_domains: counter(
                 &registry,
                 "ratelimitd_unknown_domain_total",
-                "Requests for a domain that no rule file names",
+                "Requests for domains without rules",
             )?,
             unknown_descriptors: Count::default(),
             requests,

@@ -101,7 +101,7 @@ pub(super) fn token_meter(registry: &Registry) -> Result<TokenMeter> {
     let refused = counters(
         registry,
         "ratelimitd_admin_refused_total",
-        "Requests to the admin port that were refused for their token, by reason",
+        "Requests to the admin port rejected for their token, by reason",
         &["reason"],
     )?;
     Ok(CountersBy::new(&refused, &[]))
@@ -169,7 +169,7 @@ impl TlsFamilies {
         let expiry = IntGaugeVec::new(
             Opts::new(
                 "ratelimitd_tls_certificate_expiry_timestamp_seconds",
-                "When a certificate in force expires, seconds since the epoch, by port and file",
+                "Expiry time of an active certificate in seconds since the epoch, by port and file",
             ),
             &["port", "file"],
         )?;
@@ -184,7 +184,8 @@ impl TlsFamilies {
             reloads: counters(
                 registry,
                 "ratelimitd_tls_reloads_total",
-                "Changed certificate files by port and result; after a failure the old certificates stay in force",
+                "Reloads of changed certificate files by port and result; a failure keeps the current \
+                 certificates",
                 &["port", "result"],
             )?,
             expiry,

@@ -144,19 +144,20 @@ impl RequestFamilies {
     ) -> Result<Self> {
         let histogram = HistogramOpts::new(
             "ratelimitd_request_duration_seconds",
-            "Duration in the handler: conversion, validation, decision",
+            "Seconds in the handler per request: conversion, validation, decision",
         );
         let durations = durations(registry, histogram.buckets(REQUEST_DURATIONS.to_vec()), "transport")?;
         let decisions = durations.with_label_values(&[Transport::Grpc.name()]);
         let held = counter(
             registry,
             "ratelimitd_held_calls_total",
-            "gRPC calls that waited before they started, because the store had enough to decide",
+            "gRPC calls held back at their start because the store was busy",
         )?;
         let results = counters(
             registry,
             "ratelimitd_requests_total",
-            "Requests by result: ok; ok_by_policy, a failure policy answered for a limit; denied; no_decision",
+            "Requests by result: ok; ok_by_policy, where a failure policy answered for a limit; denied; \
+             no_decision",
             &["result"],
         )?;
         let families = Self {
@@ -226,9 +227,9 @@ pub struct TraceMeter {
 
 impl TraceMeter {
     pub(super) fn new(registry: &Registry) -> Result<Self> {
-        let lost = "Spans that were not sent: the collector is not reached, too slow, or refused them";
+        let lost = "Spans lost: the collector is unreachable or too slow, or rejected them";
         Ok(Self {
-            sent: counter(registry, "ratelimitd_trace_spans_sent_total", "Spans that the collector took")?,
+            sent: counter(registry, "ratelimitd_trace_spans_sent_total", "Spans accepted by the collector")?,
             lost: counter(registry, "ratelimitd_trace_spans_lost_total", lost)?,
         })
     }

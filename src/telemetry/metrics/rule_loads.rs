@@ -29,21 +29,21 @@ impl RuleFamilies {
         let loads = counters(
             registry,
             "ratelimitd_rule_loads_total",
-            "Loads of rules by result; after a failed load the rules before it stay in force",
+            "Loads of rules by result; a failed load keeps the previous rules active",
             &["result"],
         )?;
         Ok(Self {
-            rules: gauge(registry, "ratelimitd_rules", "Rules in force")?,
-            files: gauge(registry, "ratelimitd_rule_files", "Files of the rules in force")?,
+            rules: gauge(registry, "ratelimitd_rules", "Active rules")?,
+            files: gauge(registry, "ratelimitd_rule_files", "Files of the active rules")?,
             domains: gauge(
                 registry,
                 "ratelimitd_rule_domains",
-                "Domains of the rules in force; with 0, every request is admitted",
+                "Domains of the active rules; with 0, every request is admitted",
             )?,
             loaded_at: gauge(
                 registry,
                 "ratelimitd_rules_loaded_timestamp_seconds",
-                "When the rules in force were loaded, seconds since the epoch; 0 before",
+                "Load time of the active rules in seconds since the epoch; 0 before the first load",
             )?,
             loads: CountersBy::new(&loads, &[]),
         })
@@ -125,28 +125,29 @@ impl XdsMeter {
         let answers = counters(
             registry,
             "ratelimitd_xds_answers_total",
-            "Answers of the xDS server by result: accepted, unchanged, refused",
+            "Responses of the xDS server by result: accepted, unchanged, refused",
             &["result"],
         )?;
         let failures = counters(
             registry,
             "ratelimitd_xds_failures_total",
-            "Attempts and streams that ended, by reason: resolve, connect, tls, timeout, stream, too_large",
+            "Failed connection attempts and ended streams, by reason: resolve, connect, tls, timeout, \
+             stream, too_large",
             &["reason"],
         )?;
         let certificates = counters(
             registry,
             "ratelimitd_xds_certificate_changes_total",
-            "Changes of the client's certificate files by result; after a failure the stream stays as it is",
+            "Reloads of changed client certificate files by result; a failure keeps the open stream",
             &["result"],
         )?;
         let connected = "1 while a stream to the xDS server is open";
-        let last_answer = "When the xDS server last answered, seconds since the epoch; 0 before";
+        let last_answer = "Time of the last xDS response in seconds since the epoch; 0 before the first one";
         Ok(Self {
             connected: gauge(registry, "ratelimitd_xds_connected", connected)?,
             answers: CountersBy::new(&answers, &[]),
             failures: CountersBy::new(&failures, &[]),
-            nacks: counter(registry, "ratelimitd_xds_nacks_total", "Refusals sent to the xDS server")?,
+            nacks: counter(registry, "ratelimitd_xds_nacks_total", "NACKs sent to the xDS server")?,
             certificates: CountersBy::new(&certificates, &[]),
             last_answer: gauge(registry, "ratelimitd_xds_last_answer_timestamp_seconds", last_answer)?,
         })

@@ -30,17 +30,17 @@ const ABANDONED: &str = "abandoned";
 
 const QUEUE_DEPTH: ReadFamily = ReadFamily::gauge(
     "ratelimitd_redis_queue_depth",
-    "Requests that wait for a script call, summed over the workers; updated when requests leave a queue",
+    "Requests waiting for a script call, summed over the workers; updated when requests leave a queue",
 );
 const BREAKERS_OPEN: ReadFamily =
-    ReadFamily::gauge("ratelimitd_redis_breakers_open", "Breakers that are open, summed over the workers");
+    ReadFamily::gauge("ratelimitd_redis_breakers_open", "Open circuit breakers, summed over the workers");
 const PER_SECOND_QUEUE_DEPTH: ReadFamily = ReadFamily::gauge(
     "ratelimitd_redis_per_second_queue_depth",
-    "The part of ratelimitd_redis_queue_depth for the servers of store.redis.per_second",
+    "Share of ratelimitd_redis_queue_depth for the servers of store.redis.per_second",
 );
 const PER_SECOND_BREAKERS_OPEN: ReadFamily = ReadFamily::gauge(
     "ratelimitd_redis_per_second_breakers_open",
-    "The part of ratelimitd_redis_breakers_open for the servers of store.redis.per_second",
+    "Share of ratelimitd_redis_breakers_open for the servers of store.redis.per_second",
 );
 const MEMORY_KEYS: ReadFamily = ReadFamily::gauge("ratelimitd_memory_keys", "Counters in the memory store");
 const MEMORY_EVICTIONS: ReadFamily = ReadFamily::counter(
@@ -104,7 +104,8 @@ impl StoreFamilies {
         BREAKERS_OPEN.register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))?;
         let clock_difference = Gauge::new(
             "ratelimitd_redis_clock_difference_seconds",
-            "By how much the clock of a Redis server is ahead of ours: the largest difference of all servers",
+            "Seconds by which a Redis clock is ahead of the local clock: the largest difference of all \
+             servers",
         )?;
         registry.register(Box::new(clock_difference.clone()))?;
         // Powers of two up to 1,024.
@@ -115,27 +116,27 @@ impl StoreFamilies {
         registry.register(Box::new(batch_sizes.clone()))?;
         let histogram = HistogramOpts::new(
             "ratelimitd_store_duration_seconds",
-            "Duration of a decision in the store, including the wait in the queue",
+            "Seconds per decision in the store, including the wait in the queue",
         );
         Ok(Self {
             durations: durations(registry, histogram.buckets(STORE_DURATIONS.to_vec()), "store")?,
             errors: counters(
                 registry,
                 "ratelimitd_store_errors_total",
-                "Requests that the store did not decide, by reason",
+                "Requests not decided by the store, by reason",
                 &["store", "kind"],
             )?,
             batch_sizes,
             lost_undos: counter(
                 registry,
                 "ratelimitd_redis_lost_undos_total",
-                "Charges that may stay recorded although their request was denied",
+                "Charges possibly still recorded although their request was denied",
             )?,
             clock_difference,
             breaker_transitions: counters(
                 registry,
                 "ratelimitd_redis_breaker_transitions_total",
-                "Changes of the breakers, by the new state",
+                "State changes of the circuit breakers, by new state",
                 &["state"],
             )?,
             workers,

@@ -28,7 +28,7 @@ fn without_redis_the_policy_of_the_limit_answers() {
     for (checked, expected) in [(&error, 500), (&allow, 200), (&deny, 429)] {
         assert_eq!(checked.get("/check", &CLIENT).status, expected);
     }
-    assert!(error.get("/check", &CLIENT).body.starts_with("the counters are not available"));
+    assert!(error.get("/check", &CLIENT).body.starts_with("counters unavailable ("));
     let denied = deny.get("/check", &CLIENT);
     let wait = denied.header("retry-after").and_then(|wait| wait.parse::<u64>().ok());
     assert!(wait.is_some_and(|wait| wait >= 1), "{denied:?}");

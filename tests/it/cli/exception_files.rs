@@ -55,7 +55,7 @@ fn validate_checks_exceptions_against_the_rules() {
     let unknown = folder("domain,key,value,tier\nllm,tenant,acme,gold\n", "[]");
     let output = run(unknown.path(), "validate --exceptions exceptions rules.yaml");
     assert_eq!(output.status.code(), Some(0));
-    let warning = "exceptions/tenants.csv:2: warning: no limit that the row is for has the tier 'gold'";
+    let warning = "exceptions/tenants.csv:2: warning: no limit that the row applies to has the tier 'gold'";
     assert!(told(&output).contains(warning), "{}", told(&output));
     let output = run(unknown.path(), "validate --strict --exceptions exceptions rules.yaml");
     assert_eq!(output.status.code(), Some(1));

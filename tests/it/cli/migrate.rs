@@ -44,8 +44,8 @@ fn the_printed_settings_mean_the_same_as_the_environment() {
         "    url: 'redis://redis:6379'  # environment variable REDIS_URL",
         "    # password: a secret (environment variable REDIS_AUTH); set RATELIMITD__STORE__REDIS__PASSWORD",
         "near_limit_ratio: 0.750000  # environment variable NEAR_LIMIT_RATIO",
-        "# REDIS_POOL_SIZE has no meaning here: requests share calls",
-        "# they can be used: files 1, domains 1, rules 1",
+        "# REDIS_POOL_SIZE is ignored: requests share calls",
+        "# valid: files 1, domains 1, rules 1",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -103,14 +103,15 @@ fn what_cannot_be_migrated_is_told() {
     }
     let (code, text, _) = run(&["migrate"], &[("RUNTIME_ROOT", "/nowhere"), ("RUNTIME_SUBDIRECTORY", "x")]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("# they cannot be used: the service would start, not ready"), "{text}");
+    assert!(text.contains("# invalid: the service would start, not ready"), "{text}");
 }
 
 #[test]
 fn settings_are_printed_with_their_sources() {
     let variables = [("RATELIMITD__SHADOW_MODE", "true"), ("PORT", "80")];
     let (code, text, _) = run(&["settings", "--changed"], &variables);
-    let expected = "# the variables of envoyproxy/ratelimit are not read: other programs use the names PORT, too; set \
+    let expected = "# ignoring the variables of envoyproxy/ratelimit: other programs use the names PORT, \
+                    too; set \
                     envoy_ratelimit_environment to on to read them, or to off\n\
                     shadow_mode: true  # environment variable RATELIMITD__SHADOW_MODE\n";
     assert_eq!((code, text.as_str()), (Some(0), expected));

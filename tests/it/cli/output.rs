@@ -72,7 +72,7 @@ fn output_on_a_full_device_is_an_error_with_the_reason() {
         let expected = if line.starts_with("health") { 0 } else { 2 };
         assert_eq!(code, Some(expected), "{line}: {error}");
         assert_eq!(
-            error, "standard output cannot be written: No space left on device (os error 28)\n",
+            error, "cannot write to standard output: No space left on device (os error 28)\n",
             "{line}"
         );
     }

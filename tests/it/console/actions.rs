@@ -73,7 +73,7 @@ fn what_cannot_be_done_says_why() {
     state_with(&service, "new rules", |state| state["rules"]["generation"] == 2);
     let answer = post(&service, "/console/reset", &json!({"id": id, "reason": "x"}), "");
     assert_eq!(answer.status, 409, "{}", answer.body);
-    assert!(answer.body.contains("its rule has changed"), "{}", answer.body);
+    assert!(answer.body.contains("of this row has changed"), "{}", answer.body);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn values_need_a_token_and_secret_ones_are_never_shown() {
     let id = id_of_the_only_key(&service);
     let answer = post(&service, "/console/values", &json!({"ids": [id], "reason": "x"}), "");
     assert_eq!(answer.status, 403, "{}", answer.body);
-    assert!(answer.body.contains("values of keys need a token"), "{}", answer.body);
+    assert!(answer.body.contains("showing key values needs a token"), "{}", answer.body);
 
     let rules = RULES.replace("{ key: user,", "{ key: user, secret: true,");
     let token = NamedTempFile::new().expect("a temporary file");

@@ -50,8 +50,8 @@ fn the_classes_of_requests_add_up_and_are_those_of_the_metrics() {
         notices.contains("edge: tenant_id is in no rule; the first level has: tenant, user."),
         "{notices}"
     );
-    let undecided = notices.contains("3 requests of the last minute got no decision.");
-    assert!(undecided && notices.contains("They are not valid."), "{notices}");
+    let undecided = notices.contains("3 requests got no decision in the last minute.");
+    assert!(undecided && notices.contains("Invalid requests."), "{notices}");
 }
 
 #[test]

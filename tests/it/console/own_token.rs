@@ -35,7 +35,7 @@ fn the_values_of_keys_need_one_command_and_no_restart() {
     assert_eq!(refused.status, 403);
     assert!(refused.body.contains("`ratelimitctl token` prints it"), "{}", refused.body);
     let wrong = post(&service, "/console/values", &body, "guess");
-    assert_eq!((wrong.status, wrong.body.starts_with("the token is wrong: ")), (401, true), "{}", wrong.body);
+    assert_eq!((wrong.status, wrong.body.starts_with("wrong token: ")), (401, true), "{}", wrong.body);
 
     let Output { status, stdout, .. } = token(&service);
     assert!(status.success());

@@ -170,7 +170,7 @@ fn on_a_terminal_it_is_live_until_q() {
     top.expect("does not answer");
     top.expect("≥ 26");
     service.restart();
-    top.expect("another process now");
+    top.expect("is a new process");
     top.press("q");
     assert_eq!(top.wait_exit().code(), Some(0));
 }

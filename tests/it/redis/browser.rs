@@ -32,16 +32,16 @@ fn an_outage_is_told_in_words_and_drawn_as_a_span() {
     until(&mut browser, &has_text("#verdict", "requests/s, none denied."));
     until(&mut browser, &has_text("#tiles", "Redis, p99"));
     redis.stop();
-    until(&mut browser, &has_text("#notices .bad", "Redis does not answer since"));
+    until(&mut browser, &has_text("#notices .bad", "Redis has not answered since"));
     until(&mut browser, &has_text("#notices .bad", "were admitted by their on_store_failure."));
-    until(&mut browser, &has_text("#tiles > div:last-child", "Redisaway since"));
+    until(&mut browser, &has_text("#tiles > div:last-child", "Redisunavailable since"));
     until(&mut browser, &has_text("#store .bad", "does not answer"));
-    until(&mut browser, &has_text("#chart text.bad", "Redis away"));
+    until(&mut browser, &has_text("#chart text.bad", "Redis unavailable"));
     until(&mut browser, "document.querySelectorAll('#chart .span').length === 1");
     redis.restart();
     until(&mut browser, &has_text("#store .dot", "answers"));
     until(&mut browser, &has_text("#tiles", "Redis, p99"));
-    until(&mut browser, &has_text("#notices li:not(.bad, .warn)", "Redis was away from"));
+    until(&mut browser, &has_text("#notices li:not(.bad, .warn)", "Redis was unavailable from"));
     until(&mut browser, "document.querySelectorAll('#chart .span').length === 1");
     assert_eq!(browser.complaints(), [&Value::Null; 0]);
 }

@@ -39,8 +39,8 @@ async fn the_environment_of_envoyproxy_ratelimit_starts_the_service() {
     assert_eq!(http::exchange(stream, &post, "").expect("an answer").body, "OK");
 
     for line in [
-        "the environment is read as one of envoyproxy/ratelimit: this program was called ratelimit",
-        "REDIS_POOL_SIZE has no meaning here",
+        "reading the environment like envoyproxy/ratelimit: this program was called ratelimit",
+        "REDIS_POOL_SIZE is ignored",
         "README.txt: warning: not read, because it does not look like rules",
         "ignoring command-line arguments",
         "key=store.redis.url",
@@ -101,7 +101,7 @@ async fn first_rules_that_are_not_valid_heal_with_the_files() {
     assert_eq!(rls.send_one("a", &[("k", "v")]).await.1.limit_remaining, 1);
     // From now on a mistake changes nothing.
     std::fs::write(service.rules().join("a.yaml"), &broken).expect("a rule file");
-    wait::expect("the mistake is told", || service.log().contains("the old ones stay in force"));
+    wait::expect("the mistake is told", || service.log().contains("keeping current rules"));
     assert_eq!(service.healthcheck(), 200);
     assert_eq!(rls.send_one("a", &[("k", "v")]).await.1.limit_remaining, 0);
 }
@@ -119,7 +119,7 @@ fn a_directory_without_rules_is_an_empty_rule_set() {
         Environment::new().redis(redis.port()).set("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true");
     let service = strict.start();
     let reason = || http::get(service.http_port, "/readyz", &[]).expect("an answer").body;
-    wait::expect("Redis is reached", || reason() == "not ready: the rules in force have no domain\n");
+    wait::expect("Redis is reached", || reason() == "not ready: the active rules have no domain\n");
     std::fs::write(service.rules().join("a.yaml"), "domain: a\n").expect("a rule file");
     service.wait_healthy();
     std::fs::remove_file(service.rules().join("a.yaml")).expect("a file");

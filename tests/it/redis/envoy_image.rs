@@ -223,7 +223,7 @@ async fn the_deployment_of_envoy_gateway_starts_with_its_variables_and_answers_a
         let calls = "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"}";
         assert_eq!(estate.metric(calls), Some(99));
         let log = estate.service.log();
-        assert!(log.contains("PROMETHEUS_MAPPER_YAML has no meaning here"), "{log}");
+        assert!(log.contains("PROMETHEUS_MAPPER_YAML is ignored"), "{log}");
         assert!(log.contains("GRPC_SERVER_TLS_CA_CERT is not read"), "{log}");
         estate.service.terminate();
         assert_eq!(estate.service.wait_exit().code(), Some(0), "{}", estate.service.log());

@@ -147,7 +147,7 @@ fn errors_of_sentinels_are_reported() {
             .expect_err("no sentinel reports a primary")
     };
     let error = failure(&unknown).to_string();
-    assert!(error.contains("knows no master \"another master\""), "{error}");
+    assert!(error.contains("does not know the master \"another master\""), "{error}");
     let error = failure(&without_password).to_string();
     assert!(error.contains("NOAUTH") || error.contains("Authentication"), "{error}");
 }

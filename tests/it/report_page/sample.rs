@@ -250,7 +250,8 @@ pub fn report(samples: &[Sample]) -> Report {
     Report {
         version: REPORT_VERSION,
         verdict: format!(
-            "The new rules deny {:.2} % of requests, those in force {:.2} %. {} keys are newly over a limit, {} of them with good requests only.",
+            "The new rules deny {:.2} % of requests, the current rules {:.2} %. {} keys are newly over a \
+             limit, {} of them with good requests only.",
             denied as f64 * 100.0 / requests as f64,
             in_force_denied as f64 * 100.0 / requests as f64,
             comparison.keys_newly_over,

@@ -76,7 +76,7 @@ fn explanations_say_why() {
     let rules = examples();
     let table: [(&str, &[&str], usize, &[&str]); 10] = [
         // domain, descriptors, how many match, what the text says
-        ("nowhere", &["a=b"], 0, &["there are no rules for domain 'nowhere'", "'accounts', 'edge'"]),
+        ("nowhere", &["a=b"], 0, &["no rules for domain 'nowhere'", "'accounts', 'edge'"]),
         ("edge", &["generic_key=x"], 0, &["no node for entry 1 (generic_key=x)", "'generic_key_slow'"]),
         ("edge", &["tenant=a,path=/x"], 0, &["no node for entry 2 (path=/x)", "'path_/search'"]),
         ("edge", &["tenant=a"], 0, &["shorter than the rules", "'path_/healthz', 'path_/search'"]),

@@ -120,7 +120,7 @@ fn a_limit_that_cannot_reserve_is_refused() {
         ("reserve: 5, algorithm: gcra, charging: postpaid", "reserve needs charging: prepaid"),
         ("reserve: 5, on_over: announce, algorithm: gcra", "reserve needs charging: prepaid"),
         ("reserve: 0, algorithm: gcra", "reserve must be at least 1"),
-        ("reserve: 6, algorithm: gcra", "reserve is 6, but the limit never admits more than 5 at once"),
+        ("reserve: 6, algorithm: gcra", "reserve: expected at most 5"),
         ("reserve: 5, algorithm: leaky_bucket, mode: queue", "reserve does not work with mode: queue"),
         ("reserve: 5, algorithm: gcra, settle: true", "reserve does not work with settle"),
         ("reserve: many, algorithm: gcra", "'reserve' must be a whole number"),

@@ -52,7 +52,7 @@ fn unknown_values_are_errors_and_values_without_effect_are_warnings() {
 
     let without_effect = "domain: d\ndescriptors:\n  - { key: a, value: b, shard_by: domain }\n";
     let warnings = load_text(without_effect).expect("it can be loaded").warnings;
-    assert!(warnings.all()[0].reason.contains("'shard_by' does nothing here"), "{warnings:?}");
+    assert!(warnings.all()[0].reason.contains("'shard_by' has no effect here"), "{warnings:?}");
 }
 
 #[test]

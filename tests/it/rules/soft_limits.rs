@@ -215,9 +215,9 @@ fn what_is_no_share_is_refused_and_a_whole_share_is_warned_of() {
         assert!(message.contains(found.rsplit(' ').next().unwrap_or_default()), "{message}");
     }
     let [message] = &with("on_over: warn")[..] else { panic!("one message") };
-    assert!(message.contains("unknown on_over 'warn': it is one of deny, announce"), "{message}");
+    assert!(message.contains("unknown on_over 'warn'; expected one of deny, announce"), "{message}");
     let [message] = &with("near: 1")[..] else { panic!("one message") };
-    assert!(message.contains("near: 1 announces nothing"), "{message}");
+    assert!(message.contains("near: 1 never announces"), "{message}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn explain_and_rlconfig_show_the_keys() {
     let text = explained("soft");
     assert!(lines.iter().all(|line| text.lines().any(|found| found == *line)), "{text}");
     assert!(!explained("hard").contains("on over"), "a limit without the keys is explained as before");
-    let shadow = "    on over           announce: does nothing, because the rule is in shadow mode";
+    let shadow = "    on over           announce: no effect, because the rule is in shadow mode";
     assert!(explained("shadow").lines().any(|line| line == shadow), "{}", explained("shadow"));
     let shown = rlconfig(&loaded.rules);
     let line = "d.soft: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false, on_over: announce, near: 0.8";

@@ -16,7 +16,7 @@ descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 3 } }]
 const NO_TOKEN: &str = "a request to the admin port needs the header Authorization: Bearer, with the token \
                         of server.admin.token_file\n";
 
-const WRONG_TOKEN: &str = "the token is wrong: it must be that of server.admin.token_file\n";
+const WRONG_TOKEN: &str = "wrong token: it must be that of server.admin.token_file\n";
 
 fn token_file(text: &str) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a temporary file");
@@ -87,7 +87,7 @@ fn a_changed_token_file_takes_effect_at_once() {
         std::fs::write(file.path(), broken).expect("a file");
         for authorization in [&[][..], &["Bearer second"], &["Bearer "]] {
             let answer = get(&service, authorization);
-            let body = "the token file of the admin port cannot be used, so no token is accepted\n";
+            let body = "cannot use the admin token file; all tokens are rejected\n";
             assert_eq!((answer.status, answer.body.as_str()), (503, body), "{broken:?} {authorization:?}");
         }
     }
@@ -183,7 +183,7 @@ fn a_wrong_token_is_counted_and_logged_and_told_apart_from_a_missing_one() {
             told(&format!("this action needs the header Authorization: Bearer, with the token of {setting}")),
         ),
         ("viewer", 403, told(&format!("this action needs the token of {setting}"))),
-        ("guess", 401, told(&format!("the token is wrong: it must be that of {setting}"))),
+        ("guess", 401, told(&format!("wrong token: it must be that of {setting}"))),
     ];
     for (token, status, body) in table {
         assert_eq!(reset(token), (status, body), "{token}");

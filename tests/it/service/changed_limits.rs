@@ -66,11 +66,11 @@ pub(crate) fn check_change(service: &Ratelimitd) {
     let first = [
         change("window", "fixed_window", ["", ""], "keep the used units"),
         change("bucket", "gcra", bursts, "keep the used share"),
-        change("tokens", "token_bucket", bursts, "start unused"),
+        change("tokens", "token_bucket", bursts, "start at zero"),
     ];
     assert_eq!(page(service)["changed_limits"], json!({"limits": 3, "first": first}));
-    let log = service.log_with("start unused");
-    for counters in ["keep the used units", "keep the used share", "start unused"] {
+    let log = service.log_with("start at zero");
+    for counters in ["keep the used units", "keep the used share", "start at zero"] {
         assert!(log.contains(&format!("counters={counters}")), "{log}");
     }
 }

@@ -192,7 +192,7 @@ fn the_first_exceptions_must_be_valid() {
     let failed = Plan::new(RULES).set("exceptions.path", path).try_start().err().expect("no start");
     let text = format!("{failed:?}");
     assert!(
-        text.contains("exceptions.path: the exceptions at") && text.contains("unknown column 'tenant'"),
+        text.contains("exceptions.path: cannot load exceptions") && text.contains("unknown column 'tenant'"),
         "{text}"
     );
 }

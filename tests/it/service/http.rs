@@ -203,7 +203,7 @@ fn a_body_of_malformed_chunks_is_a_bad_request() {
         let mut answer = String::new();
         client.read_to_string(&mut answer).expect("an answer, and the end");
         assert!(answer.starts_with("HTTP/1.1 400 "), "{chunks:?}: {answer}");
-        assert!(answer.contains("the message is malformed: the chunks of the body"), "{chunks:?}: {answer}");
+        assert!(answer.contains("malformed message: the chunks of the body"), "{chunks:?}: {answer}");
     }
     let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
     for (kind, count) in [("invalid", 4), ("incomplete", 0)] {
@@ -244,9 +244,7 @@ fn a_request_whose_head_is_refused_is_answered_and_counted() {
     let line =
         format!("ratelimitd_request_errors_total{{kind=\"invalid\",transport=\"http\"}} {}", 25 * 4 + 2 + 2);
     assert!(metrics.lines().any(|shown| shown == line), "{line} is not in\n{metrics}");
-    wait::expect("the refused heads in the log", || {
-        service.log().contains("the headers are longer, or more, than this service reads")
-    });
+    wait::expect("the refused heads in the log", || service.log().contains("too many or too long headers"));
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn an_unusable_key_is_refused_and_not_shown() {
             plan().set("secrets.key_file", "/nowhere/key"),
             "secrets.key_file: /nowhere/key: No such file or directory",
         ),
-        (plan().set("secrets.key_file", "/"), "secrets.key_file: /: it is not a regular file"),
+        (plan().set("secrets.key_file", "/"), "secrets.key_file: /: not a regular file"),
         (
             plan().set("secrets.key_file", path.as_str()).env("SECRETS__KEY", KEY),
             "secrets.key_file: the key is set already",

@@ -30,7 +30,7 @@ fn variables_without_effect_are_named_and_their_values_are_not() {
     let told: Vec<_> = log.lines().filter(|line| line.contains("environment variable")).collect();
     let lines_with = |text: &str| log.lines().filter(|line| line.contains(text)).count();
     let not_read =
-        "the variables of envoyproxy/ratelimit are not read: other programs use the names REDIS_URL, too";
+        "ignoring the variables of envoyproxy/ratelimit: other programs use the names REDIS_URL, too";
     assert_eq!(lines_with(not_read), 1, "{log}");
     assert_eq!(lines_with("RATELIMITD_STORE_KNID is not read"), 1, "{log}");
     assert!(told.iter().all(|line| line.contains(" WARN ")), "{log}");

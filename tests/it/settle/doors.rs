@@ -62,5 +62,5 @@ fn explain_and_rlconfig_say_that_a_limit_settles() {
 fn a_rule_cannot_have_the_key_of_receipts() {
     let text = "domain: d\ndescriptors:\n  - key: ratelimitd_receipt\n    rate_limit: { unit: day, requests_per_unit: 1 }\n";
     let problems = load_text(text).expect_err("a taken key").to_string();
-    assert!(problems.contains("rules.yaml:3: ") && problems.contains("is a receipt"), "{problems}");
+    assert!(problems.contains("rules.yaml:3: ") && problems.contains("ratelimitd_receipt"), "{problems}");
 }

@@ -113,7 +113,7 @@ fn bounds_are_not_tested_on_a_rule_that_no_request_meets() {
     let path = format!("{MAP}  - - {{ key: path, from: path }}\n");
     is_not_tested(
         || Simulation::new(&rules).map(&path).log("a.log", log()),
-        "edge.path_/login is not tested: no request met it",
+        "edge.path_/login is not tested: no request matched it",
     );
 }
 
@@ -122,7 +122,7 @@ fn a_bound_on_good_requests_is_not_tested_without_good_requests() {
     let map = format!("{MAP}good: code == 500\n");
     let simulation = || Simulation::new(MET).map(&map).log("a.log", log());
     let ended = simulation().with(&["--max-good-denied", "0.01%"]).run();
-    let reason = "no false positive is tested: the map's `good` holds for no request";
+    let reason = "no false positive is tested: the map's `good` matches no request";
     assert_eq!((ended.code, ended.stderr), (2, format!("{reason}; --allow-unmet accepts that\n")));
     assert_eq!(simulation().with(&["--max-denied", "50%"]).succeed().stderr, "");
 }

@@ -73,7 +73,7 @@ fn limits_shorter_than_ten_steps_of_the_clock_are_marked() {
             Simulation::new(&rules(unit)).map(MAP).log("a.json", log).with(&["--format", "json"]).succeed();
         assert_eq!(ended.method("clock_resolution_us"), 1_000_000);
         assert_eq!(ended.report["rules"][0]["is_resolved"], is_resolved, "{unit}");
-        assert_eq!(ended.stdout.contains("do not trust users"), !is_resolved, "{}", ended.stdout);
+        assert_eq!(ended.stdout.contains("too coarse for users"), !is_resolved, "{}", ended.stdout);
     }
 }
 

@@ -131,7 +131,7 @@ fn there_is_no_recommendation_if_no_number_helps() {
     let log: String = (0..6_000).map(line).collect();
     let simulation = Simulation::new(&rules(4, "algorithm: gcra, burst: 5")).map(MAP).log("a.json", log);
     let ended = simulation.with(&["--recommend"]).succeed();
-    let reason = "no limit that was tried touches few enough keys and requests";
+    let reason = "no limit that was tried affects few enough keys and requests";
     assert_eq!(ended.report["rules"][0]["recommendation"]["no_recommendation"], reason);
     let note = format!("No recommendation for users: {reason}, with the burst of 5.");
     assert!(ended.stdout.contains(&note), "{}", ended.stdout);

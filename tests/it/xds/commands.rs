@@ -70,20 +70,17 @@ async fn validate_and_migrate_read_the_rules_of_the_server() {
     let (code, text, error) = run(&server, &["migrate"], &[]).await;
     assert_eq!((code, error.as_str()), (Some(0), ""), "{text}");
     let line = format!("# The rules of the xDS server {}:\n", server.address());
-    assert!(
-        text.contains(&line) && text.contains("# they can be used: resources 2, domains 2, rules 2"),
-        "{text}"
-    );
+    assert!(text.contains(&line) && text.contains("# valid: resources 2, domains 2, rules 2"), "{text}");
 
     server.set("2", vec![one_rule("", 1)]);
     let (code, text, error) = run(&server, &["validate"], &[]).await;
     assert_eq!((code, text.as_str()), (Some(1), ""));
-    let first = format!("the rules of the xDS server {}, version 2, cannot be used:\n", server.address());
+    let first = format!("cannot load the rules of xDS server {}, version 2:\n", server.address());
     assert!(error.starts_with(&first) && error.contains("empty domain"), "{error}");
     assert!(error.ends_with("\n1 error, 0 warnings\n"), "{error}");
     let (code, text, _) = run(&server, &["migrate"], &[]).await;
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("# they cannot be used: the service would start, not ready\n"), "{text}");
+    assert!(text.contains("# invalid: the service would start, not ready\n"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,7 +89,7 @@ async fn a_server_that_does_not_answer_is_told_and_is_no_reason_against_migratio
     let (code, text, error) = run(&server, &["explain", "--domain", "d", "a=b"], &[]).await;
     assert_eq!((code, text.as_str()), (Some(1), ""));
     let expected =
-        format!("rules.xds.address: no rules from the xDS server {}: no connection: ", server.address());
+        format!("rules.xds.address: cannot get rules from xDS server {}: no connection: ", server.address());
     assert!(error.starts_with(&expected), "{error}");
     let (code, text, _) = run(&server, &["migrate"], &[]).await;
     assert_eq!(code, Some(0), "{text}");

@@ -17,11 +17,13 @@ const OTHER_REASONS: [(&str, &str); 9] = [
     ("bad: descriptor has empty key", "bad: descriptor has empty key (at descriptors[0])"),
     (
         "bad: invalid rate limit unit 'UNKNOWN'",
-        "bad: invalid rate limit unit 'UNKNOWN': it is one of second, minute, hour, day, week, month, year (at descriptors[0].rate_limit)",
+        "bad: invalid rate limit unit 'UNKNOWN'; expected one of second, minute, hour, day, week, month, \
+         year (at descriptors[0].rate_limit)",
     ),
     (
         "bad: invalid rate limit unit '99'",
-        "bad: invalid rate limit unit '99': it is one of second, minute, hour, day, week, month, year (at descriptors[0].rate_limit)",
+        "bad: invalid rate limit unit '99'; expected one of second, minute, hour, day, week, month, year \
+         (at descriptors[0].rate_limit)",
     ),
     (
         "bad: duplicate descriptor composite key 'bad.k_v'",

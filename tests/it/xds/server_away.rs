@@ -112,7 +112,7 @@ async fn serve<F: Future<Output = ()> + Send>(
         wait::expect("the reason", || {
             let page = http::get(service.http_port(), "/readyz", &[]).expect("an answer");
             assert_eq!(page.status, 503);
-            page.body.contains("no stream to the xDS server: ") && page.body.contains(expected)
+            page.body.contains("xDS server disconnected: ") && page.body.contains(expected)
         });
     });
     tokio::select! {

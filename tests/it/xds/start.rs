@@ -39,7 +39,7 @@ async fn the_process_waits_for_a_server_that_comes_late() {
         metric(&service, r#"ratelimitd_xds_failures_total{reason="connect"}"#) > 2.0
     });
     wait::expect("the reason", || {
-        get(&service, "/readyz").1.contains("loaded (no stream to the xDS server: no connection: ")
+        get(&service, "/readyz").1.contains("loaded (xDS server disconnected: no connection: ")
     });
     let page = rules_page(&service);
     assert_eq!(
@@ -95,7 +95,7 @@ async fn a_process_that_requires_a_domain_is_ready_only_with_one() {
         .set("rules.require_domain", true)
         .wait_for_livez()
         .start();
-    assert_eq!(get(&service, "/readyz"), (503, "not ready: the rules in force have no domain\n".to_owned()));
+    assert_eq!(get(&service, "/readyz"), (503, "not ready: the active rules have no domain\n".to_owned()));
     for (version, domains, status) in [("1", 0, 503), ("2", 1, 200), ("3", 0, 503), ("4", 1, 200)] {
         server.set(version, (0..domains).map(|_| one_rule("d", 1)).collect());
         server.expect_ack(version).await;
@@ -117,6 +117,6 @@ async fn sigterm_ends_a_process_that_waits() {
 fn two_sources_of_rules_are_refused() {
     let plan = Plan::new("domain: d").env("RULES__XDS__ADDRESS", "localhost:18000");
     let Err(problem) = plan.try_start() else { panic!("two sources") };
-    let told = "rules.path: the rules come from rules.xds.address; leave one of the two out";
+    let told = "rules.path: the rules come from rules.xds.address; set only one of the two";
     assert!(problem.log.contains(told), "{problem:?}");
 }

@@ -76,8 +76,8 @@ async fn the_first_row_that_matches_changes_rules_by_xds() {
     assert_eq!((&page["upgrades"][3]["limits"], &page["upgrades"][5]["limits"]), (&json!(0), &json!(0)));
     let postpaid = "eg/http: warning: upgrades[3] of the settings is not applied: reserve needs charging: prepaid, but \
                     this limit is postpaid (at descriptors[3].rate_limit)";
-    let warning = "eg/http: warning: upgrades[1] of the settings is not applied: fixed_window has no burst \
-                   (at descriptors[1].rate_limit)";
+    let warning = "eg/http: warning: upgrades[1] of the settings is not applied: fixed_window does not take \
+                   a burst (at descriptors[1].rate_limit)";
     assert_eq!(page["warnings"], json!([warning, postpaid]));
 
     let mut rls = Rls::connect(service.grpc_port()).await;

@@ -189,11 +189,12 @@ pub enum LimitError {
     ZeroBurst,
     /// A sliding log above [`MAX_LOG_LIMIT`].
     #[error(
-        "the limit of a sliding_log is at most {MAX_LOG_LIMIT}, not {limit}, because every grant is stored; use sliding_window or gcra"
+        "limit of a sliding_log: expected at most {MAX_LOG_LIMIT}, found {limit}, because every hit is \
+         stored; use sliding_window or gcra"
     )]
     LogTooLong { limit: u64 },
     /// Above the range in which the algorithm is exact.
-    #[error("the limit of a {algorithm} is at most {most}, not {limit}")]
+    #[error("limit of a {algorithm}: expected at most {most}, found {limit}")]
     TooLarge { algorithm: Algorithm, limit: u64, most: u64 },
     /// An empty bucket would take longer than [`LONGEST_REFILL_US`](crate::LONGEST_REFILL_US) to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
@@ -235,7 +236,8 @@ pub enum ReserveError {
     #[error("reserve does not work with settle: a caller that returns receipts needs no reserve")]
     Settle,
     #[error(
-        "reserve is {reserve}, but the limit never admits more than {capacity} at once: every check is denied"
+        "reserve: expected at most {capacity}, the most that the limit admits at once, found {reserve}; \
+         every check would be denied"
     )]
     AboveLimit { reserve: u64, capacity: u64 },
 }

@@ -48,7 +48,7 @@ pub struct ReceiptItem {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the receipt cannot be read")]
+#[error("cannot read the receipt")]
 pub struct UnreadableReceipt;
 
 impl Receipt {

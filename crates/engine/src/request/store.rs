@@ -129,7 +129,7 @@ pub enum StoreError {
     #[error("the store did not answer in time")]
     Timeout,
     /// No connection: the store does not accept one, the password file is unreadable, or the store is closed.
-    #[error("the store cannot be reached: {}", .0.full)]
+    #[error("cannot reach the store: {}", .0.full)]
     Unreachable(NoConnection),
     /// The TLS handshake failed because one side rejected the other's certificate. An outage has other errors.
     #[error("the TLS handshake with {address} failed: {reason}")]
@@ -146,7 +146,7 @@ pub enum StoreError {
     /// The store is a replica, which accepts no writes.
     #[error("the store refused: {0}")]
     ReadOnly(String),
-    #[error("the store's reply has the wrong shape: {0}")]
+    #[error("the store sent a malformed reply: {0}")]
     Malformed(String),
     /// The store rejects this process: wrong credentials, permissions or database.
     #[error("the store denies access: {0}")]
@@ -283,7 +283,7 @@ impl StoreError {
             Self::Refused(text) | Self::ReadOnly(text) | Self::Forbidden(text) => {
                 text.split_whitespace().next().unwrap_or_default()
             }
-            Self::Malformed(_) => "a reply of the wrong shape",
+            Self::Malformed(_) => "a malformed reply",
             other => other.kind(),
         }
     }

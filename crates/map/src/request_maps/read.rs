@@ -24,7 +24,7 @@ impl Map {
         let file = path.display().to_string();
         let failed = |reason: String| MapError { file: file.clone(), line: 1, reason };
         let bytes = base::read_file(path, MAX_BYTES).map_err(|error| failed(error.to_string()))?;
-        let text = String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8".to_owned()))?;
+        let text = String::from_utf8(bytes).map_err(|_| failed("not UTF-8".to_owned()))?;
         Self::parse(&file, &text)
     }
 
@@ -99,7 +99,7 @@ fn read_time(node: &Node, fields: &mut FieldUses) -> Result<TimeField, Reason> {
             let known = TimeFormat::NAMES.into_iter().find(|(known, _)| *known == name);
             known.map(|(_, format)| format).ok_or_else(|| {
                 let names = TimeFormat::NAMES.map(|(name, _)| name).join(", ");
-                Reason::new(line, format!("the unit of a time is one of {names}, not '{name}'"))
+                Reason::new(line, format!("time unit: expected one of {names}, found '{name}'"))
             })?
         }
     };
@@ -114,14 +114,15 @@ fn read_cost(node: &Node, fields: &mut FieldUses) -> Result<CostRule, Reason> {
     let (from, line) = map.text("from")?.ok_or_else(|| map.missing("from"))?;
     let unit = map.get("unit").map_or(Ok(1), |node| whole_number(node, "unit"))?;
     if unit == 0 {
-        return Err(Reason::new(node.line, "the unit of a cost is at least 1"));
+        return Err(Reason::new(node.line, "cost unit: expected at least 1"));
     }
     Ok(CostRule::Field { field: fields.index(from, line), unit })
 }
 
 fn whole_number(node: &Node, key: &str) -> Result<u64, Reason> {
     let text = scalar(node, key)?;
-    text.parse().map_err(|_| Reason::new(node.line, format!("{key} is a whole number, not '{text}'")))
+    text.parse()
+        .map_err(|_| Reason::new(node.line, format!("{key}: expected a whole number, found '{text}'")))
 }
 
 fn read_condition(
@@ -144,7 +145,7 @@ fn read_descriptor(node: &Node, fields: &mut FieldUses) -> Result<DescriptorRule
     };
     let entries = list(entries, "a descriptor")?;
     if entries.is_empty() {
-        return Err(Reason::new(node.line, "a descriptor has at least one entry"));
+        return Err(Reason::new(node.line, "a descriptor needs at least one entry"));
     }
     let entries = entries.iter().map(|entry| read_entry(entry, fields)).collect::<Result<_, _>>()?;
     Ok(DescriptorRule { when, entries })
@@ -176,7 +177,7 @@ fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> 
         _ => {
             return Err(Reason::new(
                 node.line,
-                "an entry has either 'value', a constant, or 'from', a field",
+                "an entry needs either 'value', a constant, or 'from', a field",
             ));
         }
     };
@@ -230,11 +231,11 @@ mod tests {
                 "m:2: 'rules' is not a key of the map; its keys are domain, time",
             ),
             (entry("key: k, frm: f"), "m:3: 'frm' is not a key of an entry; did you mean 'from'?"),
-            ("domain: d\ndomain: e".to_owned(), "m:2: 'domain' is given twice"),
+            ("domain: d\ndomain: e".to_owned(), "m:2: duplicate key 'domain'"),
             ("domain: d\ndescriptors: 1".to_owned(), "m:2: descriptors must be a list"),
-            ("domain: d\ndescriptors:\n  - []".to_owned(), "m:3: a descriptor has at least one entry"),
-            (entry("key: k"), "m:3: an entry has either 'value'"),
-            (entry("key: k, value: v, from: f"), "m:3: an entry has either 'value'"),
+            ("domain: d\ndescriptors:\n  - []".to_owned(), "m:3: a descriptor needs at least one entry"),
+            (entry("key: k"), "m:3: an entry needs either 'value'"),
+            (entry("key: k, value: v, from: f"), "m:3: an entry needs either 'value'"),
             (entry("key: k, value: v, strip: query"), "m:3: 'strip' has no effect"),
             (
                 format!("normalize: pth\n{}", entry("key: k, from: path")),
@@ -249,10 +250,10 @@ mod tests {
             (entry("from: f"), "m:3: 'key' is missing"),
             ("domain: d\ndescriptors:\n  - { when: a == b }".to_owned(), "m:3: 'entries' is missing"),
             ("domain: d\ndescriptors:\n  - { entries: [], when: a }".to_owned(), "m:3: when: an operator"),
-            (entry("key: k, from: f") + "cost: many", "m:4: cost is a whole number"),
-            (entry("key: k, from: f") + "cost: { from: b, unit: 0 }", "m:4: the unit of a cost"),
-            (entry("key: k, from: f") + "good: code <", "m:4: good: a value is missing"),
-            (entry("key: k, from: f") + "time: { from: t, unit: days }", "m:4: the unit of a time is one of"),
+            (entry("key: k, from: f") + "cost: many", "m:4: cost: expected a whole number"),
+            (entry("key: k, from: f") + "cost: { from: b, unit: 0 }", "m:4: cost unit: expected"),
+            (entry("key: k, from: f") + "good: code <", "m:4: good: expected a value"),
+            (entry("key: k, from: f") + "time: { from: t, unit: days }", "m:4: time unit: expected one of"),
             (entry("key: k, from: f") + "time: [{ unit: s }]", "m:4: 'from' is missing in time"),
             (entry("key: k, from: f") + "time: now", "m:4: time must be a list"),
             ("domain: [".to_owned(), "m:"),

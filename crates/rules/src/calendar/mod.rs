@@ -106,7 +106,7 @@ impl Calendars {
         }
         let boundaries = boundaries(&time_zone, starts, self.years);
         let calendar = Calendar::new(&name, &starts.to_string(), boundaries)
-            .map_err(|error| in_zone(format!("time zone '{name}' cannot be used: {error}")))?;
+            .map_err(|error| in_zone(format!("invalid time zone '{name}': {error}")))?;
         let calendar = Arc::new(calendar);
         made.insert((name, starts), Arc::clone(&calendar));
         Ok(calendar)

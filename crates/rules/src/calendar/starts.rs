@@ -56,14 +56,16 @@ impl Starts {
         found.ok_or_else(|| {
             let text = starts.unwrap_or_default();
             let reason = match unit {
-                Unit::Week => format!("starts '{text}' with unit week: it is a weekday such as monday"),
+                Unit::Week => {
+                    format!("starts: expected a weekday such as monday for unit week, found '{text}'")
+                }
                 Unit::Month => {
-                    format!("starts '{text}' with unit month: it is a day of the month from 1 to 31")
+                    format!("starts: expected a day of the month from 1 to 31 for unit month, found '{text}'")
                 }
                 Unit::Year => {
-                    format!("starts '{text}' with unit year: it is a month and a day such as 04-01")
+                    format!("starts: expected a month and a day such as 04-01 for unit year, found '{text}'")
                 }
-                _ => "starts does nothing with unit day: a day starts at midnight".to_owned(),
+                _ => "starts has no effect with unit day: a day starts at midnight".to_owned(),
             };
             CalendarProblem { key: "starts", reason }
         })
@@ -171,16 +173,32 @@ mod tests {
     fn what_cannot_be_is_told() {
         let table = [
             (Unit::Hour, None, "a calendar needs unit day, week, month or year, not hour"),
-            (Unit::Day, Some("1"), "starts does nothing with unit day: a day starts at midnight"),
-            (Unit::Week, Some("1"), "starts '1' with unit week: it is a weekday such as monday"),
-            (Unit::Month, Some("0"), "starts '0' with unit month: it is a day of the month from 1 to 31"),
-            (Unit::Month, Some("32"), "starts '32' with unit month: it is a day of the month from 1 to 31"),
-            (Unit::Month, Some("+3"), "starts '+3' with unit month: it is a day of the month from 1 to 31"),
-            (Unit::Year, Some("15"), "starts '15' with unit year: it is a month and a day such as 04-01"),
+            (Unit::Day, Some("1"), "starts has no effect with unit day: a day starts at midnight"),
+            (Unit::Week, Some("1"), "starts: expected a weekday such as monday for unit week, found '1'"),
+            (
+                Unit::Month,
+                Some("0"),
+                "starts: expected a day of the month from 1 to 31 for unit month, found '0'",
+            ),
+            (
+                Unit::Month,
+                Some("32"),
+                "starts: expected a day of the month from 1 to 31 for unit month, found '32'",
+            ),
+            (
+                Unit::Month,
+                Some("+3"),
+                "starts: expected a day of the month from 1 to 31 for unit month, found '+3'",
+            ),
+            (
+                Unit::Year,
+                Some("15"),
+                "starts: expected a month and a day such as 04-01 for unit year, found '15'",
+            ),
             (
                 Unit::Year,
                 Some("02-30"),
-                "starts '02-30' with unit year: it is a month and a day such as 04-01",
+                "starts: expected a month and a day such as 04-01 for unit year, found '02-30'",
             ),
         ];
         for (unit, starts, reason) in table {

@@ -77,7 +77,7 @@ impl Zones {
                 Err(error) => return Err(unusable(error.to_string())),
             };
             let zone = TimeZone::tzif(name, &bytes);
-            return zone.map(Some).map_err(|_| unusable("it is not a file of a time zone".to_owned()));
+            return zone.map(Some).map_err(|_| unusable("not a time zone file".to_owned()));
         }
         Ok(None)
     }
@@ -143,7 +143,7 @@ mod tests {
             ("CEST", "unknown time zone 'CEST': it is a name such as Europe/Berlin or UTC"),
             ("+02:00", "unknown time zone '+02:00': it is a name such as Europe/Berlin or UTC"),
             ("Etc/Unknown", "unknown time zone 'Etc/Unknown': it is a name such as Europe/Berlin or UTC"),
-            ("", "unknown time zone '': it is a name such as Europe/Berlin or UTC"),
+            ("", "unknown time zone '': expected a name such as Europe/Berlin or UTC"),
         ];
         for (zone, reason) in table {
             let found = Zones::bundled().find(zone).map(|(name, _)| name);
@@ -164,11 +164,11 @@ mod tests {
         let utc = [b"TZif".as_slice(), &[0; 32], &[0, 0, 0, 1, 0, 0, 0, 4], &[0; 6], b"UTC\0"].concat();
         std::fs::write(path("Here"), utc).expect("a file");
         let table = [
-            ("europe/berlin", "Europe/Berlin: it is not a regular file"),
-            ("Europe/Paris", "Europe/Paris: it is not a file of a time zone"),
+            ("europe/berlin", "Europe/Berlin: not a regular file"),
+            ("Europe/Paris", "Europe/Paris: not a time zone file"),
             ("Europe/Here", "Europe/Here"),
             ("Europe/Madrid", "Europe/Madrid"), // the copy in the binary has it
-            ("Europe", "it is not a regular file"),
+            ("Europe", "not a regular file"),
             ("Europe/../Europe/Here", "it is a name such as Europe/Berlin or UTC"),
         ];
         for (zone, expected) in table {

@@ -75,7 +75,7 @@ impl Loader<'_> {
             report.error(&Position::document(lines.line), reason);
             errors += 1;
             if errors == MAX_ERRORS {
-                let reason = format!("the file is not read on after {MAX_ERRORS} errors");
+                let reason = format!("stopped reading the file after {MAX_ERRORS} errors");
                 report.error(&Position::document(lines.line), reason);
                 return;
             }
@@ -121,7 +121,7 @@ impl Columns {
         let mut is_valid = true;
         for (index, name) in names.iter().enumerate() {
             let reason = match CSV_COLUMNS.contains(name) {
-                true if names[..index].contains(name) => format!("the column '{name}' is named twice"),
+                true if names[..index].contains(name) => format!("duplicate column '{name}'"),
                 true => continue,
                 false if COLUMNS.contains(name) => {
                     format!("the column '{name}' belongs in a YAML file; a CSV file has {EXPECTED}")
@@ -246,7 +246,7 @@ fn split_row(
         return Err("the row is not UTF-8");
     }
     if !line.iter().filter(|byte| **byte == b'"').count().is_multiple_of(2) {
-        return Err("a quote does not end on its line");
+        return Err("unclosed quote");
     }
     let mut fields = text.into_bytes();
     fields.resize(line.len(), 0);
@@ -271,7 +271,7 @@ fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
     let fields = CSV_COLUMNS.into_iter().zip([row.domain, row.key, row.value, row.tier]);
     for (name, text) in fields {
         if text.is_empty() {
-            return Err(format!("the column '{name}' is empty"));
+            return Err(format!("column '{name}' is empty"));
         }
         if text.starts_with(' ') || text.ends_with(' ') {
             let reason = format!("'{name}' begins or ends with a space, which is a part of it");

@@ -128,7 +128,7 @@ impl Mention {
         let tier = self.row.effect.tier.as_ref()?;
         let limits = || named.iter().flat_map(|rule| &rule.limits);
         let has_tier = limits().any(|limit| limit.tier(tier).is_some());
-        (!has_tier).then(|| format!("no limit that the row is for has the tier '{tier}'"))
+        (!has_tier).then(|| format!("no limit that the row applies to has the tier '{tier}'"))
     }
 
     fn names_rule(&self, rule: &Rule) -> bool {

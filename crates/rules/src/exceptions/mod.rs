@@ -140,7 +140,7 @@ impl<'l> Loader<'l> {
         let counted = self.changes.finish(&added, &exceptions);
         for (file, rows) in counted.repeated {
             let reason = format!(
-                "{rows} rows repeat the domain, key and value of an earlier row, and count instead of it"
+                "{rows} rows duplicate the domain, key and value of an earlier row; the last one wins"
             );
             self.problems.push(Problem::warning(Location::file(file), reason));
         }

@@ -23,7 +23,8 @@ pub(super) const COLUMNS: [&str; 14] = [
     "by",
 ];
 
-const UNTIL: &str = "'until' must be a time with its distance from UTC, such as 2026-12-01T00:00:00Z or 2026-12-01T01:00:00+01:00";
+const UNTIL: &str = "'until' must be a time with a UTC offset, such as 2026-12-01T00:00:00Z or \
+                     2026-12-01T01:00:00+01:00";
 
 /// Parses `until` to microseconds since the epoch: RFC 3339, also with a space for the `T`, in lower case, and with up
 /// to nine decimals of a second, of which six are used.

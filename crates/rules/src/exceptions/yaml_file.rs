@@ -73,11 +73,11 @@ impl Loader<'_> {
         let at = Position::document(line);
         let identity = row_identity(&row);
         if let Some(earlier) = lines.insert(identity, line) {
-            let reason = format!("the row of line {earlier} is for the same, and this one counts");
+            let reason = format!("duplicates line {earlier}; this row wins");
             report.warn(&at, reason);
         }
         if row.until_us.is_some_and(|until_us| until_us <= self.scope.now_us) {
-            report.warn(&at, "the row has ended: 'until' is in the past");
+            report.warn(&at, "expired: 'until' is in the past");
         }
         self.mentions.add_row(&row);
         self.changes.add_row(&row, identity);
@@ -141,7 +141,7 @@ impl<'n, 'r> RowFields<'n, 'r> {
                     };
                     fields.error(&at, reason);
                 }
-                None => fields.error(&at, "the name of a column must be text".to_owned()),
+                None => fields.error(&at, "the name of a column must be a string".to_owned()),
             }
         }
         fields
@@ -163,7 +163,7 @@ impl<'n, 'r> RowFields<'n, 'r> {
             }
             Content::Scalar(scalar) => Some((scalar, node.line)),
             _ => {
-                self.error(&at, format!("'{name}' must be text, found {}", type_and_text(node)));
+                self.error(&at, format!("'{name}' must be a string, found {}", type_and_text(node)));
                 None
             }
         }
@@ -251,10 +251,10 @@ impl<'n, 'r> RowFields<'n, 'r> {
         }
         if (effect.block || effect.exempt) && kinds.len() > 1 {
             let [first, second, ..] = kinds.as_slice() else { return };
-            self.error(&at, format!("'{first}' and '{second}' exclude each other"));
+            self.error(&at, format!("set '{first}' or '{second}', not both"));
         }
         if effect.tier.is_some() && effect.limit.is_some() {
-            self.report.warn(&at, "'tier' has no effect beside 'limit'");
+            self.report.warn(&at, "'tier' has no effect next to 'limit'");
         }
     }
 }

@@ -368,9 +368,7 @@ fn charging(charging: Charging) -> &'static str {
 fn on_over(limit: &Limit) -> Option<&'static str> {
     match limit.spec.on_over {
         OnOver::Deny => None,
-        OnOver::Announce if limit.shadow => {
-            Some("announce: does nothing, because the rule is in shadow mode")
-        }
+        OnOver::Announce if limit.shadow => Some("announce: no effect, because the rule is in shadow mode"),
         OnOver::Announce => Some("announce: the hit goes ahead, and the answer says that the limit is over"),
     }
 }

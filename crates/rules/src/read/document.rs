@@ -67,7 +67,8 @@ pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
 /// The end of [`NO_DOMAIN`] for a file without a domain.
 const DOMAIN_IS_MISSING: &str = ": it has none; add a line such as 'domain: NAME'";
 pub(super) const EMPTY_KEY: &str = "descriptor has empty key";
-pub(super) const KEY_OF_RECEIPTS: &str = "no rule can have the key ratelimitd_receipt: the entry with this key is a receipt, and is taken out before matching";
+pub(super) const KEY_OF_RECEIPTS: &str = "the key ratelimitd_receipt is reserved: its entry carries a \
+                                        receipt and is removed before matching";
 const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
     for all instances";
 
@@ -191,7 +192,7 @@ impl NodeReader<'_> {
         }
         for name in ["shadow_mode", "quota_mode", "shard_by", "metadata"] {
             if fields.has(name) {
-                let reason = format!("'{name}' does nothing here: this descriptor has no limit");
+                let reason = format!("'{name}' has no effect here: this descriptor has no limit");
                 self.report.warn(&fields.position_of(name), reason);
             }
         }

@@ -252,7 +252,7 @@ fn plain_value<'n>(key: Key, scalar: &'n Scalar, node: &Node) -> Result<PlainVal
             ))
         }
         (ValueType::Choice(choices), _) if !choices.contains(&&*scalar.text) => {
-            Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices.join(", ")))
+            Err(format!("unknown {name} '{}'; expected one of {}", scalar.text, choices.join(", ")))
         }
         (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(PlainValue::Text(&scalar.text)),
         (ValueType::Share, _) => Share::parse(&scalar.text).map(PlainValue::Share).ok_or_else(wrong_type),

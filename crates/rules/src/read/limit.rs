@@ -97,7 +97,7 @@ pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of sa
 pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
 
 pub(super) fn invalid_unit(text: &str) -> String {
-    format!("invalid rate limit unit '{text}': it is one of {}", Unit::VARIANTS.join(", "))
+    format!("invalid rate limit unit '{text}'; expected one of {}", Unit::VARIANTS.join(", "))
 }
 
 fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
@@ -259,7 +259,7 @@ impl<'n> LimitReader<'_, 'n> {
         let is_useless = fields.has("burst") && !algorithm.has_burst() && !fields.is_invalid("algorithm");
         if is_useless {
             let reason = format!(
-                "burst does nothing with {}; it is for gcra, token_bucket and leaky_bucket",
+                "burst has no effect with {}; it is for gcra, token_bucket and leaky_bucket",
                 named(algorithm, fields)
             );
             self.report.warn(&fields.position_of("burst"), reason);
@@ -307,7 +307,7 @@ impl<'n> LimitReader<'_, 'n> {
         if spec.unlimited {
             let counting = LIMIT_FIELDS.iter().filter(|field| field.is_for_counting);
             for name in counting.map(|field| field.name).filter(|name| fields.has(name)) {
-                warn(name, &format!("'{name}' does nothing: the limit is unlimited"));
+                warn(name, &format!("'{name}' has no effect: the limit is unlimited"));
             }
             return;
         }
@@ -319,10 +319,7 @@ impl<'n> LimitReader<'_, 'n> {
             );
         }
         if spec.near == Some(Share::WHOLE) {
-            warn(
-                "near",
-                "near: 1 announces nothing: more units than the limit are never used without being over it",
-            );
+            warn("near", "near: 1 never announces: usage above the limit is already over it");
         }
         if spec.requests_per_unit == u64::from(u32::MAX) {
             warn(
@@ -333,7 +330,7 @@ impl<'n> LimitReader<'_, 'n> {
         if spec.algorithm == Algorithm::SlidingLog && spec.settle {
             warn(
                 "settle",
-                "a sliding_log gives nothing back to an estimate that has 64 or more later entries: under load most \
+                "sliding_log cannot refund an estimate that has 64 or more later entries: under load most \
                  estimates stay charged; use sliding_window",
             );
         }

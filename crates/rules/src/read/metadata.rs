@@ -28,7 +28,7 @@ fn read_map(map: &MergedValue<'_>, at: &Position, levels: usize, report: &mut Fi
     let mut reader = EntryReader { is_merged: |_| false, report };
     for entry in reader.entries(map, at) {
         let Content::Scalar(name) = &entry.key.content else {
-            report.error(&at.on_line(entry.line), "error parsing metadata: a key is not text");
+            report.error(&at.on_line(entry.line), "error parsing metadata: a key is not a string");
             continue;
         };
         let node = entry.value.node();

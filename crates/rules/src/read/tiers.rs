@@ -107,7 +107,7 @@ fn map_tier(fields: &Fields<'_>, limit: &LimitSpec, report: &mut FileReport) -> 
     if burst.is_some() && !limit.algorithm.has_burst() {
         let algorithm = limit.algorithm;
         let reason =
-            format!("burst does nothing with {algorithm}; it is for gcra, token_bucket and leaky_bucket");
+            format!("burst has no effect with {algorithm}; it is for gcra, token_bucket and leaky_bucket");
         report.warn(&fields.position_of("burst"), reason);
         burst = None;
     }

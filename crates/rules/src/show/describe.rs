@@ -58,7 +58,7 @@ macro_rules! push_line {
 fn unknown_domain(out: &mut String, rules: &RuleSet, domain: &str) {
     let mut known: Vec<_> = rules.domains().map(|name| format!("'{name}'")).collect();
     known.sort();
-    push_line!(out, "No limit: there are no rules for domain '{domain}'.");
+    push_line!(out, "No limit: no rules for domain '{domain}'.");
     push_line!(out, "Domains with rules: {}.", join_names(&known));
 }
 

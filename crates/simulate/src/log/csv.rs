@@ -29,7 +29,7 @@ fn quoted_value(inside: &str) -> Result<(Cow<'_, str>, &str), LineFault> {
     let mut from = 0;
     loop {
         let end = memchr::memchr(b'"', &inside.as_bytes()[from..]).map(|at| from + at);
-        let end = end.ok_or(LineFault::Csv("a quote does not end"))?;
+        let end = end.ok_or(LineFault::Csv("unclosed quote"))?;
         if inside.as_bytes().get(end + 1) == Some(&b'"') {
             from = end + 2;
             continue;

@@ -25,7 +25,7 @@ const tiles = () => {
   const all = [
     ["Requests", grouped(totals.requests), `in ${span(totals.last_us - totals.first_us)}`],
     ["Denied", share(totals.denied, totals.denied_share_ppm), counted(totals.denied, "request")],
-    hasInForce && ["Denied by rules in force", share(comparison.old_denied, comparison.old_denied_share_ppm),
+    hasInForce && ["Denied by current rules", share(comparison.old_denied, comparison.old_denied_share_ppm),
       counted(comparison.old_denied, "request")],
     ["Keys over a limit", grouped(totals.keys_denied), `of ${grouped(totals.keys)}`],
     hasGood && ["Good requests denied", grouped(totals.good_denied),
@@ -47,21 +47,21 @@ const bounds = () => report.bounds.length > 0 && [
 
 const ruleSets = () => {
   const decisions = [["both admit", comparison.both_admit], ["only the new rules deny", comparison.only_new_denies],
-    ["only the rules in force deny", comparison.only_old_denies], ["both deny", comparison.both_deny]];
+    ["only the current rules deny", comparison.only_old_denies], ["both deny", comparison.both_deny]];
   const { keys_newly_over_good_only: goodKeys, good_only_new_denies: goodRequests, timeline } = comparison;
   const columns = overTime(timeline, [["Denied by both", timeline.both_deny],
     ["Denied only by the new rules", timeline.only_new_denies],
-    ["Denied only by the rules in force", timeline.only_old_denies]]);
+    ["Denied only by the current rules", timeline.only_old_denies]]);
   const facts = [
     `${counted(comparison.keys_newly_over, "key")} newly over a limit` +
       (goodKeys === null ? "" : `, ${grouped(goodKeys)} of them with good requests only`),
     `${counted(comparison.keys_freed, "key")} no longer over a limit`,
     goodRequests !== null && `${counted(goodRequests, "good request")} denied only by the new rules`,
     comparison.only_in_new.length > 0 && `Limits only in the new rules: ${comparison.only_in_new.join(", ")}`,
-    comparison.only_in_old.length > 0 && `Limits only in force: ${comparison.only_in_old.join(", ")}`,
+    comparison.only_in_old.length > 0 && `Limits only in the current rules: ${comparison.only_in_old.join(", ")}`,
   ];
   return [
-    element("h3", "New rules and rules in force"),
+    element("h3", "New and current rules"),
     element("div.columns",
       table({}, "Requests by decision", [
         textColumn("Decision", ([name]) => name),
@@ -71,7 +71,7 @@ const ruleSets = () => {
       list("ul", facts.filter(Boolean))),
     columns.lists.some(([, counts]) => sum(counts) > 0) &&
       figure(`Denied requests per ${period(columns.step)}`, comparisonPicture(columns), [key(".both", "by both"),
-        key(".over", "only by the new rules"), key(".old", "only by the rules in force")]),
+        key(".over", "only by the new rules"), key(".old", "only by the current rules")]),
   ];
 };
 

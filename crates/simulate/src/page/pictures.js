@@ -11,7 +11,7 @@ const recommended = (rule) => (rule.recommendation?.no_recommendation === null ?
 // Units per period of the limit in force, if it has the same period.
 const unitsInForce = (rule) => (rule.old?.period_s === rule.period_s ? rule.old.limit : undefined);
 // The limits that stay where they are, as `[class, name, limit]`.
-const marksOf = (rule) => [[".old", "in force", unitsInForce(rule)], [".recommended", "recommended", recommended(rule)]]
+const marksOf = (rule) => [[".old", "current", unitsInForce(rule)], [".recommended", "recommended", recommended(rule)]]
   .filter(([, , limit]) => limit !== undefined);
 
 // The axis of units, which holds all demands and all limits.

@@ -62,7 +62,7 @@ const slider = (rule, id, pictures) => {
     for (const { moveTo } of pictures) moveTo(limit);
   };
   input.addEventListener("input", () => show(Number(input.value)));
-  const marks = [["judged", rule.limit], ["in force", unitsInForce(rule)], ["recommended", recommended(rule)]];
+  const marks = [["judged", rule.limit], ["current", unitsInForce(rule)], ["recommended", recommended(rule)]];
   const buttons = marks.map(([name, limit]) => {
     const at = points.findIndex((point) => point.limit === limit);
     if (at < 0) return null;
@@ -94,12 +94,12 @@ const peaksTable = (rule) => {
 };
 
 const columnsOf = ({ timeline }) => overTime(timeline, [["Requests", timeline.asked], ["Over the limit", timeline.over],
-  ...(timeline.old_over.length ? [["Over the limit in force", timeline.old_over]] : [])]);
+  ...(timeline.old_over.length ? [["Over the current limit", timeline.old_over]] : [])]);
 
 const timeFigure = (rule, id) => {
   const columns = columnsOf(rule);
   const { start, step, lists } = columns;
-  const legend = [key(".over", "these rules"), lists.length > 2 && key(".old.line", "rules in force"),
+  const legend = [key(".over", "these rules"), lists.length > 2 && key(".old.line", "current rules"),
     element("span", "times in UTC")];
   const rows = () => rule.timeline.over.map((_, at) =>
     [time((start + at * step) * 1e6).slice(0, 16), ...lists.map(([, counts]) => counts[at])]);
@@ -125,7 +125,7 @@ const ruleSection = (rule, heat, id) => {
   const demand = demandPicture(rule, id);
   const peaks = rule.what_if.points.length > 0 && peaksPicture(rule, id);
   demand.moveTo(rule.limit);
-  const inForce = rule.old && ` · in force: ${grouped(rule.old.limit)} per ${period(rule.old.period_s)}, ` +
+  const inForce = rule.old && ` · current: ${grouped(rule.old.limit)} per ${period(rule.old.period_s)}, ` +
     `${rule.old.algorithm} (${share(rule.old.over, rule.old.over_share_ppm)} over)`;
   return element("section.rule", { id: `rule-${id}`, "aria-labelledby": `rule-${id}-h` },
     element("h2", { id: `rule-${id}-h` }, rule.rule, badges(rule)),

@@ -198,7 +198,7 @@ impl AgreementTally {
 /// Denials first: in most logs nearly all requests are admitted, which agrees with any rules.
 fn summary(agreement: &Agreement) -> String {
     let Agreement { both_deny, only_recorded, only_simulated, .. } = agreement;
-    let rules = if agreement.of == "compare" { " by the rules in force" } else { "" };
+    let rules = if agreement.of == "compare" { " by the current rules" } else { "" };
     let denials = match agreement.reproduced_ppm {
         Some(share) => format!(
             "Of {} recorded denials {both_deny} are reproduced{rules} ({} %); {only_simulated} more are denied here only",

@@ -285,7 +285,7 @@ fn verdict(report: &Report) -> String {
     let mut text = format!("{rules} deny {denied} of {requests} requests ({share} %)");
     if let Some(comparison) = &report.comparison {
         let share = percent(comparison.in_force_denied_share_ppm);
-        text += &format!("; the rules in force deny {} ({share} %)", with_commas(comparison.in_force_denied));
+        text += &format!("; the current rules deny {} ({share} %)", with_commas(comparison.in_force_denied));
     }
     text += ". ";
     text += &match &report.comparison {

@@ -180,7 +180,7 @@ pub(super) fn recommend(
     let needed = for_keys(may_be_over).zip(for_requests).map(|(a, b)| a.max(b).max(1));
     let limit = needed.and_then(|needed| curve.rounded_up((needed * headroom_percent).div_ceil(100)));
     let Some((needed, limit)) = needed.zip(limit) else {
-        return none("no limit that was tried touches few enough keys and requests".to_owned());
+        return none("no limit that was tried affects few enough keys and requests".to_owned());
     };
     // The rank of the quantile has a binomial distribution: 1.96 standard deviations are 95 %.
     let variance =

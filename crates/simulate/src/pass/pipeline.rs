@@ -26,7 +26,7 @@ pub enum PassError {
     #[error("{name}: {cause}")]
     Compression { name: String, cause: std::io::Error },
     /// A thread panicked. Its message is on standard error.
-    #[error("a thread of the simulation ended early")]
+    #[error("a simulation thread ended unexpectedly")]
     Thread,
 }
 

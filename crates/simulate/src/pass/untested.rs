@@ -66,7 +66,7 @@ fn sentence(rules: &RuleSet, rule: &Rule, mapped: Mapped<'_>) -> String {
         let mut keys = Vec::new();
         find_keys(root, rule.id, &mut keys).then(|| mapped.map?.why_unsent(&keys, mapped.sent))?
     };
-    let why = why().unwrap_or_else(|| "no request met it".to_owned());
+    let why = why().unwrap_or_else(|| "no request matched it".to_owned());
     format!("{} is not tested: {why}", rule.path)
 }
 

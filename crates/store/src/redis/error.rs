@@ -27,15 +27,15 @@ const FORBIDDEN_MESSAGES: [&str; 4] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// The URL is invalid. The message does not quote it.
-    #[error("the Redis URL cannot be used: {0}")]
+    #[error("invalid Redis URL: {0}")]
     Url(#[from] RedisUrlError),
     /// The password file is unreadable, or its first line is not a password.
-    #[error("the password file cannot be used: {0}")]
+    #[error("cannot use the password file: {0}")]
     PasswordFile(FileError),
     /// A certificate, a key or the trust store is invalid.
-    #[error("TLS cannot be used: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] ClientTlsError),
-    #[error("no Redis URL is given")]
+    #[error("no Redis URL given")]
     NoUrl,
     /// An option that must be at least 1 is 0.
     #[error("{0} must be at least 1")]
@@ -197,8 +197,8 @@ pub(crate) fn unreachable_at<E: fmt::Display>(place: &dyn fmt::Display) -> impl 
 impl From<OptionsError> for StoreError {
     fn from(error: OptionsError) -> Self {
         let brief = match &error {
-            OptionsError::PasswordFile(_) => "the password file cannot be used",
-            _ => "the settings of the connection cannot be used",
+            OptionsError::PasswordFile(_) => "cannot use the password file",
+            _ => "invalid connection settings",
         };
         Self::Unreachable(NoConnection { full: error.to_string(), brief: brief.to_owned() })
     }

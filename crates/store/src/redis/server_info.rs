@@ -108,14 +108,14 @@ impl ServerInfo {
         });
         let skew = self.clock.iter().filter(|skew| skew.is_large()).map(|skew| {
             format!(
-                "the server's clock differs from ours by {skew}: limits use the server's clock and stay exact, but \
-                 windows of a calendar only if the clocks differ by less than half a window; limits that this process \
-                 counts during an outage, the ends of exceptions and the times in our logs use our clock"
+                "the server's clock differs from the local clock by {skew}: limits use the server's clock \
+                 and stay exact, except calendar windows if the difference exceeds half a window; limits \
+                 counted locally in an outage, exception end times and log times use the local clock"
             )
         });
         let no_time = self.scripts_read_the_clock.as_ref().err();
         let no_time =
-            no_time.map(|error| format!("scripts may not call TIME, so nothing can be decided: {error}"));
+            no_time.map(|error| format!("scripts may not call TIME, so no request can be decided: {error}"));
         old.chain(self.eviction_concern()).chain(skew).chain(no_time).collect()
     }
 
@@ -128,8 +128,8 @@ impl ServerInfo {
                  volatile-ttl"
             )),
             (policy, _) => Some(format!(
-                "maxmemory-policy {policy}: when memory is short, counters in use may be evicted, and their limits \
-                 start from zero; volatile-ttl loses least"
+                "maxmemory-policy {policy}: when memory is short, Redis may evict counters in use, and \
+                 their limits start from zero; use volatile-ttl, which loses least"
             )),
         }
     }
@@ -312,11 +312,11 @@ mod tests {
             ),
             (
                 ServerInfo { clock: Ok(far), ..good_info() },
-                "the server's clock differs from ours by -500.101 ms (within 0.100 ms):",
+                "the server's clock differs from the local clock by -500.101 ms (within 0.100 ms):",
             ),
             (
                 ServerInfo { scripts_read_the_clock: Err(forbidden()), ..good_info() },
-                "scripts may not call TIME, so nothing can be decided:",
+                "scripts may not call TIME, so no request can be decided:",
             ),
         ];
         for (info, concern) in cases {

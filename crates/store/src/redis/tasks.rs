@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 pub enum TaskError {
     #[error("the Redis store's {task} panicked: {message}")]
     Panicked { task: &'static str, message: String },
-    #[error("the Redis store's {task} ended before the store was closed")]
+    #[error("the Redis store's {task} ended unexpectedly")]
     Ended { task: &'static str },
 }
 

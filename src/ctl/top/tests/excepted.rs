@@ -31,7 +31,7 @@ fn a_blocked_key_says_which_row_and_until_when_and_two_limits_stay_apart() {
         "3 rows block: 826 requests denied in 15 min.\n",
         "edge.tenant.path_/search, blocked until 16:04:31 (blocks.yaml:3) ",
         "per-address (edge), exempt until 2026-11-22 ",
-        "per-address (edge), 9 per day, number changed (a.csv:2) ",
+        "per-address (edge), 9 per day, limit changed (a.csv:2) ",
     ] {
         assert!(shown.contains(line), "{line}\n{shown}");
     }
@@ -56,5 +56,5 @@ fn a_redis_that_is_away_has_no_latency() {
     state["series"]["store_p99_us"] = json!([49, null]);
     let state = parsed_state(&state.to_string()).expect("a state");
     let shown = text(&View::merged(&[live("a:1", state)]), 5, 160);
-    assert!(shown.contains("Redis p99 away\n"), "{shown}");
+    assert!(shown.contains("Redis unavailable\n"), "{shown}");
 }

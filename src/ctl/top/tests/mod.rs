@@ -142,7 +142,7 @@ fn another_process_under_the_same_address_is_told() {
     assert!(View::merged(&[seen.clone()]).notices.iter().all(|line| line.notice.level != Level::Bad));
     seen.event(ConsoleEvent::State(Box::new(state("a", "2", END + 9))));
     let view = View::merged(&[seen.clone()]);
-    assert_eq!(view.notices[0].notice.title, "■ a has started again: a:6070 is another process now.");
+    assert_eq!(view.notices[0].notice.title, "■ a restarted: a:6070 is a new process.");
     seen.event(ConsoleEvent::State(Box::new(state("b", "3", END + 10))));
     let view = View::merged(&[seen.clone()]);
     assert_eq!(view.notices[0].notice.title, "■ a:6070 is another process now: a before, b now.");

@@ -98,7 +98,7 @@ fn two_hundred_columns_and_three_instances() {
     let screen = Screen { filter: "search".to_owned(), is_typing: true, ..Screen::default() };
     let expected = "\
 ratelimitctl top  14:04:31 UTC  2 of 3 instances
-■ 10.0.0.3:6070 does not answer: Connection refused. The next try is within 4 s.
+■ 10.0.0.3:6070 does not answer: Connection refused. Retrying within 4 s.
 742 of 10,958 requests/s denied (6.8 %), since 13:58:20. 96 % of the denials are by edge.tenant.path_/search; 97 % of
 these are of one key, tenant=ac…#3f9a path=/search. Redis answers.
 ▲ Newer rules rejected at 14:02:00. rules/edge.yaml:41: requests_per_unit must be a whole number. Generation 17 of 13:58:05 stays in force. (a)
@@ -146,7 +146,7 @@ tenant=ac…#3f9a path=/se…  edge.tenant.path_/search       330     97 %  ≥ 
 fn without_an_answer_there_is_only_the_reason() {
     let expected = "\
 ratelimitctl top  127.0.0.1:6070  no answer  this process only
-■ 127.0.0.1:6070 does not answer: Connection refused. The next try is within 4 …
+■ 127.0.0.1:6070 does not answer: Connection refused. Retrying within 4 s.
 
 No rule to show.
 
@@ -249,7 +249,7 @@ fn the_sentence_names_what_matters() {
                 state["series"]["failed"] = json!([1]);
             }),
             "5,479 of 5,479 requests/s denied (100 %), for more than 15 min. 96 % of the denials are by \
-             edge.tenant.path_/search; no single key has half of these. 1.0 requests/s have no decision. Redis answers.",
+             edge.tenant.path_/search; no single key has half of these. 1.0 requests/s got no decision. Redis answers.",
         ),
     ];
     for (found, expected) in cases {

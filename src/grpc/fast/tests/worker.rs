@@ -45,7 +45,7 @@ fn memory_handler() -> Handler<MemoryStore<SystemClock>> {
 #[tokio::test]
 async fn a_worker_that_cannot_start_ends_the_service_with_the_reason() {
     let reason = error_of(|| Err("no store of paper".into())).await;
-    assert_eq!(reason, "worker 0 ended: its store cannot be set up: no store of paper");
+    assert_eq!(reason, "worker 0 ended: cannot set up its store: no store of paper");
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_store_whose_task_dies_ends_the_service_with_the_reason() {
         let died = Box::pin(ready(BoxError::from("a batcher panicked")));
         Ok(WorkerContext { handler: memory_handler(), close: Box::pin(ready(())), died })
     });
-    assert_eq!(reason.await, "worker 0 ended: a task of its store died: a batcher panicked");
+    assert_eq!(reason.await, "worker 0 ended: its store task died: a batcher panicked");
 }
 
 #[tokio::test]

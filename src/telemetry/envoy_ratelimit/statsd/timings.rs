@@ -38,7 +38,7 @@ pub fn timing_queue() -> (TimingQueue, Timings) {
 pub(crate) fn lost_lines() -> IntCounter {
     let counter = IntCounter::new(
         "ratelimitd_statsd_lost_lines_total",
-        "Lines for statsd that were not sent: it is not reached, or it is too slow",
+        "Lines for statsd not sent: it is unreachable or too slow",
     );
     counter.expect("the name and the help are constants")
 }

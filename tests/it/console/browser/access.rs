@@ -67,7 +67,7 @@ fn a_token_is_asked_for_and_kept_in_memory_only() {
     let mut browser = open_page(&service);
     browser.wait_until(&has_text("#verdict", "The service needs a token."));
     submit(&mut browser, &[("token", "a guess")]);
-    browser.wait_until(&has_text("dialog [role=alert]", "the token is wrong"));
+    browser.wait_until(&has_text("dialog [role=alert]", "wrong token"));
     assert_eq!(browser.evaluate(HAS_STATE), false);
     // Who closes the dialog can open it again.
     click(&mut browser, "dialog [data-do=close]");

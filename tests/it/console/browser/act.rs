@@ -43,7 +43,7 @@ fn a_look_changes_nothing_and_a_reset_one_counter() {
     browser.wait_until(&has_text("#in-force", "changed 1 time since the start"));
     click(&mut browser, "#key-table [data-do=reset]");
     submit(&mut browser, &[("reason", "INC-42")]);
-    browser.wait_until(&has_text("dialog [role=alert]", "its rule has changed"));
+    browser.wait_until(&has_text("dialog [role=alert]", "of this row has changed"));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_line_for_an_exceptions_file_does_what_its_preview_says() {
     }
     let mut browser = open(&service);
     click(&mut browser, "#key-table [data-do=except]");
-    browser.wait_until(&has_text("dialog p", "It touches 1 key of this page"));
+    browser.wait_until(&has_text("dialog p", "It affects 1 key on this page"));
     assert_eq!(browser.evaluate("document.querySelector('dialog pre').hidden"), true, "the value is masked");
     click(&mut browser, "dialog [data-do=value]");
     submit(&mut browser, &[("reason", "INC-42"), ("operator", "token")]);

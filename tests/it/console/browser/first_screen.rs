@@ -80,7 +80,7 @@ fn a_phone_shows_the_actions_of_the_first_key_without_scrolling(browser: &mut Ch
 }
 
 fn no_text_of_the_chart_is_cut_and_its_title_is_the_time_that_it_shows(browser: &mut Chromium) {
-    browser.wait_until(&has_text("#chart text.bad", "Redis away"));
+    browser.wait_until(&has_text("#chart text.bad", "Redis unavailable"));
     let cut = "(() => {
         const chart = document.querySelector('#chart').getBoundingClientRect();
         return [...document.querySelectorAll('#chart text')].map((text) => [text.textContent, text.getBoundingClientRect()])
@@ -105,7 +105,7 @@ fn a_block_that_works_is_seen(browser: &mut Chromium) {
 }
 
 fn a_redis_that_is_away_has_no_latency(browser: &mut Chromium) {
-    browser.wait_until(&has_text("#tiles > div:last-child", "Redisaway since"));
+    browser.wait_until(&has_text("#tiles > div:last-child", "Redisunavailable since"));
     assert!(!browser.texts("#store").remove(0).contains("µs"));
 }
 

@@ -120,7 +120,7 @@ fn a_request_is_explained_and_its_counter_is_shown() {
     let command = browser.texts("#answer .note code").remove(0);
     assert_eq!(command, r"ratelimitctl counters show --domain 'edge' 'tenant=a\,b,path=/search'");
     browser.evaluate(&fill("edge", "usr=ann"));
-    browser.wait_until(&has_text("#answer", "no rule of domain \"edge\" has a counter for this request"));
+    browser.wait_until(&has_text("#answer", "no counted limit in domain \"edge\""));
     assert_eq!(sum(&state(&service), "requests"), 0, "nothing was charged");
     assert_eq!(
         json!(browser.complaints().len()),

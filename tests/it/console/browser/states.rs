@@ -68,14 +68,14 @@ fn a_lost_process_is_tried_again_and_another_one_is_told() {
     let mut service = Ratelimitd::start(RULES);
     let mut browser = open(&service);
     service.kill();
-    browser.wait_until(&has_text("#live", "no answer: trying again in 1 s"));
-    browser.wait_until(&has_text("#live", "no answer: trying again in 2 s"));
-    browser.wait_until(&has_text("#live", "no answer: trying again in 4 s"));
+    browser.wait_until(&has_text("#live", "no answer: reconnecting in 1 s"));
+    browser.wait_until(&has_text("#live", "no answer: reconnecting in 2 s"));
+    browser.wait_until(&has_text("#live", "no answer: reconnecting in 4 s"));
     assert_eq!(browser.evaluate("document.body.classList.contains('stale')"), true);
     assert_eq!(browser.evaluate("document.querySelector('#ready').checkVisibility()"), false);
     service.restart();
     browser.wait_until(&has_text("#live", "live"));
-    browser.wait_until(&has_text("#notices .bad", "This is another process now."));
+    browser.wait_until(&has_text("#notices .bad", "Connected to another process."));
     assert_eq!(browser.evaluate("document.body.classList.contains('stale')"), false);
 }
 

@@ -64,7 +64,7 @@ descriptors:
 
     click(&mut browser, "#reveal");
     submit(&mut browser, &[("reason", "INC-42"), ("operator", "a guess")]);
-    browser.wait_until(&has_text("dialog [role=alert]", "the token is wrong"));
+    browser.wait_until(&has_text("dialog [role=alert]", "wrong token"));
     submit(&mut browser, &[("operator", "operator-token")]);
     browser.wait_until(&has_text("#key-table tbody code", "user=ann@example.org"));
     assert!(!has(&mut browser, "t0p-s3cret") && has(&mut browser, "token=%k"));

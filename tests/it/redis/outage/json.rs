@@ -15,7 +15,7 @@ async fn an_unavailable_store_and_a_bad_request_have_different_answers() {
     redis.stop();
     let (status, _, text) = post(&service, json_request("user")).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(text.starts_with("the counters are not available"), "{text}");
+    assert!(text.starts_with("counters unavailable ("), "{text}");
     assert!(!text.contains("127.0.0.1"), "where Redis is, is no caller's business: {text}");
     redis.restart();
     let answers = || http::get(service.http_port(), "/livez", &[]).is_ok_and(|answer| answer.status == 200);

@@ -22,20 +22,23 @@ fn a_bad_file_at_the_start_is_named_with_its_setting() {
     let table = [
         ([&missing, &key, ""], format!("server.grpc.tls.cert_file: {missing}: No such file")),
         ([&certificate, &missing, ""], format!("server.grpc.tls.key_file: {missing}: No such file")),
-        ([&empty, &key, ""], format!("server.grpc.tls.cert_file: {empty}: it contains no certificate")),
+        ([&empty, &key, ""], format!("server.grpc.tls.cert_file: {empty}: contains no certificate")),
         (
             [&certificate, &certificate, ""],
-            format!("server.grpc.tls.key_file: {certificate}: it contains no private"),
+            format!("server.grpc.tls.key_file: {certificate}: contains no private"),
         ),
-        ([&certificate, &other, ""], format!("server.grpc.tls.key_file: {other}: it is not the key of the")),
+        (
+            [&certificate, &other, ""],
+            format!("server.grpc.tls.key_file: {other}: does not match the certificate"),
+        ),
         (
             [&certificate, &encrypted, ""],
-            format!("server.grpc.tls.key_file: {encrypted}: its private key is encr"),
+            format!("server.grpc.tls.key_file: {encrypted}: the private key is encr"),
         ),
         ([&certificate, &key, &missing], format!("server.grpc.tls.client_ca_file: {missing}: No such file")),
         (
             [&certificate, &key, &key],
-            format!("server.grpc.tls.client_ca_file: {key}: it contains no certificate"),
+            format!("server.grpc.tls.client_ca_file: {key}: contains no certificate"),
         ),
         (
             [&certificate, "", ""],

@@ -78,7 +78,7 @@ pub struct ExceptionsBuilder {
 
 /// More distinct tiers, counted per file, than marks can identify: 65,535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many different tiers: the files may have 65,535 in all")]
+#[error("too many tiers: all files together may name 65,535")]
 pub struct TooManyTiers;
 
 impl ExceptionsBuilder {

@@ -81,7 +81,7 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
         ),
         ("domain,key,value\n", "a.csv:1: no column 'tier': the first row names domain, key, value and tier"),
         ("domian,key,value,tier\n", "a.csv:1: unknown column 'domian'; did you mean 'domain'?"),
-        ("domain,key,value,tier,tier\n", "a.csv:1: the column 'tier' is named twice"),
+        ("domain,key,value,tier,tier\n", "a.csv:1: duplicate column 'tier'"),
         (
             "domain,key,value,tier,limit\n",
             "a.csv:1: the column 'limit' belongs in a YAML file; a CSV file has domain",
@@ -97,10 +97,7 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
         ),
         ("l*,tenant,acme,pro\n", "a.csv:3: the domain of a CSV row is a name, or '*' for all domains"),
         ("llm,remote_address,10.0.0.0/8,pro\n", "a.csv:3: rows for networks belong in a YAML file"),
-        (
-            "llm,tenant,\"a\nb\",pro\n",
-            "a.csv:3: a quote does not end on its line\na.csv:4: a quote does not end",
-        ),
+        ("llm,tenant,\"a\nb\",pro\n", "a.csv:3: unclosed quote\na.csv:4: unclosed quote"),
         (
             "\u{feff}\u{feff}domain,key,value,tier\n",
             "a.csv:1: the row begins with a byte order mark (U+FEFF)",
@@ -134,7 +131,7 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
     );
     let rows = "llm,tenant\n".repeat(3_000);
     assert!(
-        problems_of("a.csv", format!("{HEADER}{rows}")).contains("the file is not read on after 99 errors")
+        problems_of("a.csv", format!("{HEADER}{rows}")).contains("stopped reading the file after 99 errors")
     );
 }
 
@@ -158,7 +155,7 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         ),
         (
             "- domain: llm\n  key: tenant\n  value: [a]\n  block: true\n".to_owned(),
-            "a.yaml:3: 'value' must be text, found a list",
+            "a.yaml:3: 'value' must be a string, found a list",
         ),
         (
             "- domain: llm\n  key: tenant\n  valeu: acme\n  block: true\n".to_owned(),
@@ -166,28 +163,22 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         ),
         (row("reason: x"), "a.yaml:1: the row changes nothing: it needs tier, limit, multiplier, block"),
         (row("block: false"), "a.yaml:1: the row changes nothing"),
-        (row("block: true, exempt: true"), "a.yaml:1: 'block' and 'exempt' exclude each other"),
-        (row("exempt: true, tier: pro"), "a.yaml:1: 'exempt' and 'tier' exclude each other"),
-        (row("tier: pro, limit: 5"), "a.yaml:1: warning: 'tier' has no effect beside 'limit'"),
+        (row("block: true, exempt: true"), "a.yaml:1: set 'block' or 'exempt', not both"),
+        (row("exempt: true, tier: pro"), "a.yaml:1: set 'exempt' or 'tier', not both"),
+        (row("tier: pro, limit: 5"), "a.yaml:1: warning: 'tier' has no effect next to 'limit'"),
         (row("block: maybe"), "a.yaml:1: 'block' must be true or false"),
         (row("limit: -1"), "a.yaml:1: 'limit' must be a whole number from 0 to 4503599627370496"),
         (row("limit: 1.5"), "a.yaml:1: 'limit' must be a whole number"),
         (row("limit: '5'"), "a.yaml:1: 'limit' must be a whole number"),
         (row("multiplier: 0"), "a.yaml:1: 'multiplier': out of range"),
         (row("multiplier: 1e3"), "a.yaml:1: 'multiplier': not a number"),
-        (
-            row("block: true, until: 2026-12-01"),
-            "a.yaml:1: 'until' must be a time with its distance from UTC",
-        ),
+        (row("block: true, until: 2026-12-01"), "a.yaml:1: 'until' must be a time with a UTC offset"),
         (row("block: true, until: 2h"), "a.yaml:1: 'until' must be a time"),
         (
             row("block: true, until: 2026-11-24T00:00:00Z"),
-            "a.yaml:1: warning: the row has ended: 'until' is in the past",
+            "a.yaml:1: warning: expired: 'until' is in the past",
         ),
-        (
-            format!("{0}{0}", row("block: true")),
-            "a.yaml:2: warning: the row of line 1 is for the same, and this one counts",
-        ),
+        (format!("{0}{0}", row("block: true")), "a.yaml:2: warning: duplicates line 1; this row wins"),
         (format!("{}{}", row("block: true"), row("multiplier: 2")), ""),
         (
             "- { domain: a, key: k, value: 10.0.0.0/33, block: true }\n".to_owned(),
@@ -262,7 +253,7 @@ fn files_are_found_by_their_names_and_read_in_their_order() {
         told.contains("README.md: warning: not read, because its name does not end in .csv, .yaml or .yml")
     );
     assert!(
-        told.contains("b.csv: warning: 1 rows repeat the domain, key and value of an earlier row"),
+        told.contains("b.csv: warning: 1 rows duplicate the domain, key and value of an earlier row"),
         "{told}"
     );
     let missing = load_exceptions(
@@ -360,7 +351,7 @@ fn what_the_rules_do_not_have_is_a_warning() {
         ),
         (
             row("domain: llm, key: tenant, tier: gold"),
-            "a.yaml:1: warning: no limit that the row is for has the tier 'gold'",
+            "a.yaml:1: warning: no limit that the row applies to has the tier 'gold'",
         ),
     ];
     for (text, expected) in table {
@@ -368,7 +359,7 @@ fn what_the_rules_do_not_have_is_a_warning() {
         assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{expected}: {told}");
     }
     let csv = format!("{HEADER}llm,tenant,a,pro\nllm,tenant,b,gold\nllm,tenant,c,gold\n");
-    let expected = "a.csv:3: warning: no limit that the row is for has the tier 'gold' (2 rows)";
+    let expected = "a.csv:3: warning: no limit that the row applies to has the tier 'gold' (2 rows)";
     assert_eq!(warnings("a.csv", csv), expected);
     assert_eq!(Glob::new("*"), Glob::Any);
 }

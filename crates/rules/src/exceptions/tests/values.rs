@@ -9,7 +9,7 @@ const BLOCK: &str = "- { domain: llm, key: tenant, value: acme, block: true }\n"
 /// A full disk, a wrong redirection, or a mount without its source.
 #[test]
 fn what_takes_the_place_of_a_file_does_not_lift_its_rows() {
-    let not_regular = ": cannot read the file: it is not a regular file";
+    let not_regular = ": cannot read the file: not a regular file";
     for (name, text) in [("a.csv", format!("{HEADER}llm,tenant,acme,pro\n")), ("a.yaml", BLOCK.to_owned())] {
         let mut folder = Folder::new();
         folder.write(name, &text);

@@ -151,7 +151,7 @@ impl Router {
             request = unanswered;
         }
         Err(RouteError::Failed(StoreError::Refused(
-            "the nodes disagree which one serves the slot".to_owned(),
+            "the nodes disagree about which one serves the slot".to_owned(),
         )))
     }
 
@@ -170,7 +170,7 @@ impl Router {
         let owner = self.map.lock().owner(slot);
         owner.ok_or_else(|| {
             self.refresh_signal.request();
-            StoreError::Unreachable("no primary has the slot".into())
+            StoreError::Unreachable("no primary serves the slot".into())
         })
     }
 

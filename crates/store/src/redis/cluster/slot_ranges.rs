@@ -21,7 +21,7 @@ pub(super) struct SlotRange {
 pub(super) fn parse_slot_ranges(reply: &Value, sender: &Address) -> Result<Vec<SlotRange>, StoreError> {
     let Value::Array(ranges) = reply else { return Err(malformed()) };
     if ranges.is_empty() {
-        return Err(StoreError::Refused("the node knows no slots".to_owned()));
+        return Err(StoreError::Refused("the node reports no slots".to_owned()));
     }
     ranges.iter().map(|range| parse_range(range, sender).ok_or_else(malformed)).collect()
 }

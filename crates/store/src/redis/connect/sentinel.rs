@@ -166,7 +166,7 @@ impl Sentinels {
         let limit = self.timeouts().at_least(SENTINEL_TIMEOUT, SENTINEL_ROUND_TRIPS);
         let (connection, reported) = timeout(limit, query).await.unwrap_or(Err(StoreError::Timeout))?;
         *open = Some(connection);
-        let unknown = || format!("the sentinel {endpoint} knows no master {:?}", self.master_name);
+        let unknown = || format!("sentinel {endpoint} does not know the master {:?}", self.master_name);
         let (host, port) = reported.ok_or_else(|| StoreError::Refused(unknown()))?;
         Ok(Address { host, port })
     }

@@ -46,7 +46,7 @@ async fn ask_redirects_one_request_and_the_slot_stays_with_its_node() {
 #[tokio::test(start_paused = true)]
 async fn a_request_is_sent_five_times_at_most_when_the_nodes_disagree() {
     let case = case(|call| Some(redirect("MOVED", call)));
-    let refused = "the nodes disagree which one serves the slot".to_owned();
+    let refused = "the nodes disagree about which one serves the slot".to_owned();
     assert_eq!(case.hit(LOW).await, Err(StoreError::Refused(refused)));
     assert_eq!(case.calls(), [3, 2]);
 }
@@ -140,7 +140,7 @@ async fn a_request_for_a_slot_without_a_primary_fails() {
     let case = case(|_| None);
     case.slots.lock().truncate(1);
     case.hit(LOW).await.expect("an answer");
-    assert_eq!(case.hit(HIGH).await, Err(StoreError::Unreachable("no primary has the slot".into())));
+    assert_eq!(case.hit(HIGH).await, Err(StoreError::Unreachable("no primary serves the slot".into())));
 }
 
 #[tokio::test(start_paused = true)]
