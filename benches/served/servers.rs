@@ -17,6 +17,8 @@ pub enum Server {
     Ratelimitd,
     /// This service, called by `/check`.
     Check,
+    /// This service, called by `/json`.
+    Json,
     /// envoyproxy/ratelimit, with this number of connections to Redis.
     Envoyproxy {
         pool: u32,
