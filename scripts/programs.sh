@@ -13,10 +13,10 @@ every_program() {
   "$1" "C compiler"        "every target"                    ""     build-essential         gcc         gcc        ""
   "$1" bash                test                              4      bash                    bash        bash       ""
   "$1" curl                "test test-fast"                  ""     curl                    curl        curl       ""
-  "$1" openssl             "test test-fast"                  ""     openssl                 openssl     openssl    ""
+  "$1" openssl             "test test-fast dist"             ""     openssl                 openssl     openssl    ""
   "$1" python3             "test test-fast dist"             ""     "python3 python3-venv"  python3     python     tools
   "$1" go                  "test check-deploy check-traefik" 1.21   ""                      ""          ""         https://go.dev/dl
-  "$1" redis-server        "test bench stories soak"         7      redis-server            "$redis"    redis      tools
+  "$1" redis-server        "test bench stories soak dist"    7      redis-server            "$redis"    redis      tools
   "$1" nginx               "test check-deploy"               ""     nginx                   nginx       nginx      tools
   "$1" nss_wrapper         test                              ""     libnss-wrapper          nss_wrapper ""         tools
   "$1" luac                test                              ""     lua5.1                  lua         lua        tools
@@ -34,6 +34,7 @@ every_program() {
   "$1" c++                 fuzz                              ""     g++                     gcc-c++     gcc        ""
   "$1" rustup              dist                              ""     ""                      ""          ""         https://rustup.rs
   "$1" dpkg-deb            dist                              ""     dpkg                    dpkg        dpkg       ""
+  "$1" llvm-bolt-19        dist                              ""     bolt-19                 ""          ""         ""
   "$1" docker/podman       image                             ""     podman                  podman      podman     ""
   "$1" mmdebstrap          check-dist                        ""     mmdebstrap              ""          ""         check-dist
   "$1" systemd-nspawn      check-dist                        ""     systemd-container       ""          ""         check-dist

@@ -5,7 +5,7 @@
 //! beside gRPC. `--help` shows how to measure one row, several rounds, or any other RLS server with `--target ADDRESS`.
 //! All processes share the cores of one machine: compare the ratios and the CPU microseconds, not the rates.
 //! `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes`, `-- exceptions` and `-- instructions` measure what their
-//! modules describe.
+//! modules describe. `-- train` is the load with which `scripts/lay-out` trains the service.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -71,6 +71,8 @@ enum Subject {
     Exceptions,
     /// Instructions of the service for one decision, beside the numbers in the repository.
     Instructions,
+    /// The load with which `scripts/lay-out` trains the service; its figures are those of a service that is observed.
+    Train,
 }
 
 #[derive(Parser)]
@@ -165,6 +167,10 @@ fn main() -> ExitCode {
         Subject::Handshakes => return handshakes::run(program, duration),
         Subject::Exceptions => return exceptions::run(program, duration),
         Subject::Instructions => return instructions::run(program, duration),
+        Subject::Train => {
+            print_tables(&options, programs, questions::training());
+            return handshakes::run(program, duration);
+        }
     }
     ExitCode::SUCCESS
 }

@@ -157,6 +157,39 @@ pub fn check() -> Vec<Question> {
     [day(16, 8_000), saturation].map(|shape| shape.question(&columns)).into()
 }
 
+/// What do users ask? Every store by every protocol, at two paces and at saturation, with one limit and with several,
+/// admitted and denied. `scripts/lay-out` trains the service with these rows.
+pub fn training() -> Vec<Question> {
+    let few = Pace::Open { per_second: 2_000 };
+    let many = Pace::Open { per_second: 8_000 };
+    let paces = [few, many, Pace::Closed { in_flight: 64 }];
+    let of_store = |(name, store): (&str, Scenario)| {
+        let of_pace = |pace| {
+            ["gcra", "fixed_window", "sliding_window"]
+                .map(|algorithm| row(format!("{name}, `{algorithm}`"), Scenario { algorithm, pace, ..store }))
+        };
+        let mut rows = paces.map(of_pace).concat();
+        rows.extend(
+            [2, 5].map(|limits| {
+                row(format!("{name}, limits: {limits}"), Scenario { limits, pace: few, ..store })
+            }),
+        );
+        rows.push(row(
+            format!("{name}, one key, denied"),
+            Scenario { spread: Spread::One, limit: 10, pace: many, ..store },
+        ));
+        for (path, server) in [("/check", Server::Check), ("/json", Server::Json)] {
+            rows.push(row(
+                format!("{name}, `{path}`"),
+                Scenario { server, connections: 16, pace: few, ..store },
+            ));
+        }
+        rows
+    };
+    let rows = STORES.into_iter().flat_map(of_store).collect();
+    vec![Question { text: "Training".to_owned(), shape: None, rows }]
+}
+
 fn ours() -> Vec<Row> {
     vec![
         row("memory", MEMORY),

@@ -126,8 +126,10 @@ impl Scenario {
         let missing = "main asks for peers only if their programs are known";
         match self.server {
             Server::Ratelimitd => programs.ratelimitd.serve(&self.rule_file(), redis_port, &PATIENT),
-            Server::Check => programs.ratelimitd.serve_check(&self.rule_file(), redis_port, &PATIENT),
             Server::Floor => serve_floor(redis_port),
+            Server::Check | Server::Json => {
+                programs.ratelimitd.serve_check(&self.rule_file(), redis_port, &PATIENT)
+            }
             Server::Envoyproxy { pool } => {
                 let rules = self.rule_file().replace(&format!(", algorithm: {}", self.algorithm), "");
                 let redis_port = redis_port.expect("envoyproxy/ratelimit has counters in Redis");
@@ -177,6 +179,9 @@ impl Scenario {
         let (protocol, messages) = match self.server {
             Server::Check => (Protocol::Http1, keys.into_iter().map(check_request).collect()),
             Server::Floor => (Protocol::Floor, keys.into_iter().map(|key| value(key).into()).collect()),
+            Server::Json => {
+                (Protocol::Http1, keys.into_iter().map(|key| json_request(domain, key)).collect())
+            }
             _ => (Protocol::Grpc, keys.into_iter().map(|key| message(domain, key, self.limits)).collect()),
         };
         Load {
@@ -230,4 +235,13 @@ fn check_request(key: usize) -> Bytes {
          User-Agent: curl/7.88.1\r\nAccept: */*\r\n\r\n"
     );
     request.into()
+}
+
+/// The request of [`message`] with one descriptor, for `/json`.
+fn json_request(domain: &str, key: usize) -> Bytes {
+    let entries = format!(r#"{{"key":"user0","value":"u{key:06}"}},{{"key":"path","value":"/v1/items"}}"#);
+    let body = format!(r#"{{"domain":"{domain}","descriptors":[{{"entries":[{entries}]}}]}}"#);
+    let length = body.len();
+    let head = "POST /json HTTP/1.1\r\nHost: ratelimitd\r\nContent-Type: application/json";
+    format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}").into()
 }

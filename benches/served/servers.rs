@@ -19,6 +19,8 @@ pub enum Server {
     Check,
     /// The relay that costs the least that any service can cost.
     Floor,
+    /// This service, called by `/json`.
+    Json,
     /// envoyproxy/ratelimit, with this number of connections to Redis.
     Envoyproxy {
         pool: u32,

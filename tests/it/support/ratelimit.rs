@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus};
 use tempfile::TempDir;
 
 use super::daemon::Daemon;
-use super::{http, ports, wait};
+use super::{http, ports, program, wait};
 
 /// A running service, killed when dropped.
 pub struct Ratelimit {
@@ -78,7 +78,7 @@ impl Environment {
         let program = directory.path().join("ratelimit-bin");
         std::fs::create_dir(&program).expect("a directory");
         let program = program.join(if self.first_argument.is_some() { "ratelimitd" } else { "ratelimit" });
-        symlink(env!("CARGO_BIN_EXE_ratelimitd"), &program).expect("a link");
+        symlink(program::service(), &program).expect("a link");
         let [grpc_port, http_port, debug_port] = [ports::free(), ports::free(), ports::free()];
         let mut command = Command::new(&program);
         command.env_clear().args(self.first_argument).args(&self.arguments);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::Ratelimitd;
 use crate::support::daemon::{Daemon, NotReady};
-use crate::support::{http, ports, wait};
+use crate::support::{http, ports, program, wait};
 
 const ATTEMPTS: usize = 5;
 
@@ -183,7 +183,7 @@ impl Plan {
     }
 
     fn command(&self) -> Command {
-        let program = env!("CARGO_BIN_EXE_ratelimitd");
+        let program = program::service();
         // A program inherits the limits and the ignored signals of its shell.
         let mut before = String::new();
         if let Some((soft, hard)) = self.open_files {
