@@ -17,23 +17,24 @@ pub(super) fn known(name: &str) -> Option<&'static RatelimitVariable> {
 const GRPC: &str = "server.grpc.address";
 const HTTP: &str = "server.http.address";
 const ADMIN: &str = "server.admin.address";
-const EVERY_ADDRESS: &str = "`0.0.0.0`, `::` and nothing are every address of IPv4 and IPv6, like there";
+const EVERY_ADDRESS: &str =
+    "`0.0.0.0`, `::` and nothing mean every IPv4 and IPv6 address, as in envoyproxy/ratelimit";
 const PATH: &str = "rules.path, rules.directory";
-const FILES: &str = "one of the two alone is not used, like there; read again when it changes";
+const FILES: &str = "needs both files, as in envoyproxy/ratelimit; read again on change";
 const SERVERS: &str = "store.redis.url";
-const STARTUP: Effect = Meaningless(
-    "the service starts without Redis, is not ready, and tries ten times a second until Redis answers",
-);
+const STARTUP: Effect =
+    Meaningless("the service starts without Redis, is not ready, and retries ten times a second");
 const PER_SECOND_SERVERS: &str = "store.redis.per_second.url";
 const POOL_SIZE: &str = "requests share calls, so `store.redis.connections` (2 for each worker) is enough";
 const WINDOW: &str =
     "requests that arrive while a call is in flight share the next one; a wait would save nothing";
-const PIPELINE_LIMIT: &str = "it has no effect there either; `store.redis.max_batch` bounds a batch";
+const PIPELINE_LIMIT: &str = "envoyproxy/ratelimit ignores it too; `store.redis.max_batch` limits a batch";
 const PARALLELISM: &str = "the nodes of a cluster are always asked at the same time";
 const DIAL_TIMEOUT: &str =
-    "it bounds connecting only; `store.redis.timeout` bounds each decision, and connecting with it";
+    "it limits connecting only; `store.redis.timeout` limits each decision, including connecting";
 const NO_POOL: &str = "there is no pool that could be empty; a full queue answers at once";
-const EMPTY_POOL_VALUES: &str = "`CREATE` and `ERROR`, which end the start there, are accepted";
+const EMPTY_POOL_VALUES: &str =
+    "`CREATE` and `ERROR`, with which envoyproxy/ratelimit does not start, are accepted";
 const ONLY_MEMCACHED: Effect = Meaningless("only with BACKEND_TYPE=memcache, which is refused");
 const STATSD_ADDRESS: &str = "metrics.statsd.address";
 const TRACES_ENDPOINT: Effect = Sets("traces.endpoint");
@@ -55,9 +56,9 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
         "no `/stats` and no `/debug/pprof/`; `/counters/*` answer only callers on this host, or with \
          the token of `server.admin.token_file`",
     ),
-    common("DEBUG_PORT", Whole, "6070", Sets(ADMIN)).but("a port in use ends the start"),
+    common("DEBUG_PORT", Whole, "6070", Sets(ADMIN)).but("the service does not start if the port is in use"),
     common("GRPC_UDS", Text, "", Sets(GRPC)).but(
-        "the file that a killed process left is replaced, and does not end the start; no abstract \
+        "the file that a killed process left is replaced, and does not prevent the start; no abstract \
          sockets (`@name`)",
     ),
     common("GRPC_HOST", Text, "0.0.0.0", Sets(GRPC)).but(EVERY_ADDRESS),
@@ -110,8 +111,8 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
     .but("a file with several names is read once"),
     own("RUNTIME_WATCH_ROOT", Flag, "true", Sets(PATH)).but(
         "every kind of change takes effect within a second, in place and by links, whether true or \
-         false; if true, files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as well, like \
-         there",
+         false; if true, files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as \
+         well",
     ),
     own("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Flag, "false", Sets("rules.require_domain")),
     own("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Flag, "false", Sets("store.redis.ready_in_outage")).but(
@@ -122,12 +123,12 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
     own("CONFIG_GRPC_XDS_NODE_ID", Text, "default", Sets("rules.xds.node_id")),
     own("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", Sets("rules.xds.node_metadata")),
     own("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", Sets("rules.xds.address"))
-        .but("a value without a port ends the start"),
+        .but("the service does not start with a value without a port"),
     own(
         "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
         Duration,
         "3s",
-        Meaningless("it has no effect there either"),
+        Meaningless("envoyproxy/ratelimit ignores it too"),
     ),
     own("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", Sets("rules.xds.headers"))
         .but("headers that gRPC sets itself are refused")
@@ -146,7 +147,7 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
         "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
         Decimal,
         "0.5",
-        Meaningless("pauses double; there they never grow with the default"),
+        Meaningless("pauses double; by default those of envoyproxy/ratelimit never grow"),
     ),
     own("XDS_CLIENT_BACKOFF_JITTER", Flag, "true", Sets("rules.xds.backoff.jitter")),
     own("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Whole, "", Sets("rules.xds.max_message_bytes")),
@@ -271,13 +272,16 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
     // Metrics.
     own("USE_DOG_STATSD", Flag, "false", Sets("metrics.statsd.format, metrics.statsd.address")),
     own("USE_DOG_STATSD_MOGRIFIERS", List, "", Sets("metrics.statsd.mogrifiers"))
-        .but("`DOG_STATSD_MOGRIFIER_NAME_PATTERN`, `_NAME` and `_TAGS` are read for each name, like there"),
+        .but(
+            "`DOG_STATSD_MOGRIFIER_NAME_PATTERN`, `_NAME` and `_TAGS` are read for each name, as in \
+             envoyproxy/ratelimit",
+        ),
     own("USE_STATSD", Flag, "true", Sets(STATSD_ADDRESS))
         .but("beside `USE_PROMETHEUS` or `USE_DOG_STATSD` it need not be set to false"),
     common("STATSD_HOST", Text, "localhost", Sets(STATSD_ADDRESS)),
     common("STATSD_PORT", Whole, "8125", Sets(STATSD_ADDRESS)),
     common("EXTRA_TAGS", Map, "", Sets("metrics.extra_tags")).but(
-        "labels of every metric; there they break the mapping for Prometheus. A tag without a value \
+        "labels of every metric; in envoyproxy/ratelimit they break the mapping for Prometheus. A tag without a value \
          is not used, with a warning",
     ),
     own("STATS_FLUSH_INTERVAL", Duration, "10s", Sets("metrics.statsd.flush_interval"))
@@ -287,7 +291,7 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
     common("USE_PROMETHEUS", Flag, "false", Sets("metrics.address"))
         .but("`/metrics` on the HTTP port is always there, under the mapped names as well"),
     common("PROMETHEUS_ADDR", Text, ":9090", Sets("metrics.address"))
-        .but("a port in use ends the start; an empty value is no port; no `/debug/pprof/`"),
+        .but("the service does not start if the port is in use; an empty value turns it off; no `/debug/pprof/`"),
     common("PROMETHEUS_PATH", Text, "/metrics", Sets("metrics.path")).but("an empty value is the default"),
     own(
         "PROMETHEUS_MAPPER_YAML",
@@ -315,13 +319,12 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
 /// Variables that its libraries read. They do not reveal whose environment it is.
 pub(super) static LIBRARIES: [RatelimitVariable; 21] = [
     common("STATSD_PROTOCOL", Text, "tcp", Sets(STATSD_ADDRESS)),
-    common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, like there"),
+    common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, as in envoyproxy/ratelimit"),
     common("DD_ENV", Text, "", STATSD_TAGS).but("the same"),
     common("DD_SERVICE", Text, "", STATSD_TAGS).but("the same"),
     common("DD_VERSION", Text, "", STATSD_TAGS).but("the same"),
-    common("OTEL_EXPORTER_OTLP_ENDPOINT", Text, "", TRACES_ENDPOINT).but(
-        "with `TRACING_ENABLED`; unless set, `https://localhost:4318` or, with gRPC, `:4317`, like there",
-    ),
+    common("OTEL_EXPORTER_OTLP_ENDPOINT", Text, "", TRACES_ENDPOINT)
+        .but("with `TRACING_ENABLED`; unless set, `https://localhost:4318` or, with gRPC, `:4317`"),
     common("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Text, "", TRACES_ENDPOINT),
     common("OTEL_EXPORTER_OTLP_HEADERS", Text, "", TRACES_HEADERS).secret(),
     common("OTEL_EXPORTER_OTLP_TRACES_HEADERS", Text, "", TRACES_HEADERS).secret(),

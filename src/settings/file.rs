@@ -91,7 +91,7 @@ fn named(pairs: &[(Node, Node)]) -> Result<Vec<(u32, &str, &Node)>, YamlError> {
             return Err(YamlError { line, reason: "a key must be a string, not a list or a map".to_owned() });
         };
         if let Some(first) = lines.insert(name, line) {
-            return Err(YamlError { line, reason: format!("'{name}' is duplicated on line {first}") });
+            return Err(YamlError { line, reason: format!("'{name}' is also set on line {first}") });
         }
         all.push((line, &**name, node));
     }

@@ -159,7 +159,7 @@ fn a_file_that_cannot_be_used_is_named() {
     assert!(message.contains(":2: while parsing"), "{message}");
     for (yaml, told) in [
         ("a: 1\n---\nb: 2\n", (2, "another YAML document starts here; the settings must be one document")),
-        ("a: 1\n\na: 2\n", (3, "'a' is duplicated on line 1")),
+        ("a: 1\n\na: 2\n", (3, "'a' is also set on line 1")),
         ("a:\n  [b]: 2\n", (2, "a key must be a string, not a list or a map")),
     ] {
         let Err(SettingsError::Syntax { line, reason, .. }) = with_file(yaml, &[]) else {

@@ -310,7 +310,7 @@ rule        limit       asked  over  over %  keys  keys over
 per-client  60/1m gcra   1000     5     0.5     0          0
 b           60/1m gcra   1000     0       0     0          0
 
-Never met: edge.slow. Is a name misspelt?
+No request matched edge.slow. Check the spelling.
 All is well.
 ";
         assert_eq!(rendered(&report, false, false), expected);

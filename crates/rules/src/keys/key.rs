@@ -62,7 +62,7 @@ impl ValueType {
     /// A description of the type, for messages.
     pub fn expected(self) -> String {
         match self {
-            Self::Text | Self::Unit | Self::Choice(_) => "text".to_owned(),
+            Self::Text | Self::Unit | Self::Choice(_) => "a string".to_owned(),
             Self::Integer(_) | Self::Units => format!("a whole number from 0 to {}", self.most()),
             Self::Share => Share::EXPECTED.to_owned(),
             Self::Flag => "true or false".to_owned(),

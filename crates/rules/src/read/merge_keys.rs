@@ -149,9 +149,9 @@ impl EntryReader<'_> {
 
 fn repeated(name: &str, line: u32, is_merged: bool) -> String {
     if is_merged {
-        format!("'{name}' is duplicated on line {line}; both are merged, and the keys of this one win")
+        format!("'{name}' is also set on line {line}; both are merged, and the keys of this one win")
     } else {
-        format!("'{name}' is duplicated on line {line}; this one wins")
+        format!("'{name}' is also set on line {line}; this one wins")
     }
 }
 

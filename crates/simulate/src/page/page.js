@@ -133,8 +133,8 @@ const ruleTable = () => {
 const rulesSection = () => [
   section("rules", "Rules",
     rules.length ? ruleTable() : element("p.warning", "No request met a limit."),
-    report.unmet_rules.length > 0 && element("div.warning", strong("Never met"),
-      " by a request; a typing error in a rule file or in the map looks like this:",
+    report.unmet_rules.length > 0 && element("div.warning", strong("No request matched these rules."),
+      " Check the spelling in the rule files and in the map:",
       list("ul", report.unmet_rules.map(code)))),
   sections.length < rules.length &&
     element("p", `Only the ${sections.length} rules with most requests over the limit have pictures.`),

@@ -40,7 +40,7 @@ fn a_look_changes_nothing_and_a_reset_one_counter() {
 
     let changed = RULES.replace("requests_per_unit: 1,", "requests_per_unit: 2,");
     std::fs::write(service.rules().join("rules.yaml"), changed).expect("a rule file");
-    browser.wait_until(&has_text("#in-force", "changed 1 time since the start"));
+    browser.wait_until(&has_text("#in-force", "changed 1 time since startup"));
     click(&mut browser, "#key-table [data-do=reset]");
     submit(&mut browser, &[("reason", "INC-42")]);
     browser.wait_until(&has_text("dialog [role=alert]", "of this row has changed"));

@@ -61,7 +61,7 @@ fn a_denial_is_on_the_page_within_two_seconds_and_a_reload_is_a_mark() {
     let rules = RULES.replace("requests_per_unit: 5", "requests_per_unit: 6");
     std::fs::write(service.rules().join("rules.yaml"), rules).expect("a rule file");
     browser.wait_until(&has_text("#chart text", "new rules"));
-    browser.wait_until(&has_text("#in-force", "changed 1 time since the start"));
+    browser.wait_until(&has_text("#in-force", "changed 1 time since startup"));
     let marks = state(&service)["marks"].clone();
     assert!(wait::unix_seconds() - marks[0]["at"].as_u64().expect("a time") <= 10, "{marks}");
 }
