@@ -249,7 +249,10 @@ mod tests {
             (entry("key: k, from: f, template: x"), "m:3: template must be a list"),
             (entry("from: f"), "m:3: 'key' is missing"),
             ("domain: d\ndescriptors:\n  - { when: a == b }".to_owned(), "m:3: 'entries' is missing"),
-            ("domain: d\ndescriptors:\n  - { entries: [], when: a }".to_owned(), "m:3: when: expected an operator"),
+            (
+                "domain: d\ndescriptors:\n  - { entries: [], when: a }".to_owned(),
+                "m:3: when: expected an operator",
+            ),
             (entry("key: k, from: f") + "cost: many", "m:4: cost: expected a whole number"),
             (entry("key: k, from: f") + "cost: { from: b, unit: 0 }", "m:4: cost unit: expected"),
             (entry("key: k, from: f") + "good: code <", "m:4: good: expected a value"),
