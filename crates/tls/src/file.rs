@@ -197,7 +197,7 @@ mod tests {
         let large = tempfile::NamedTempFile::new().expect("a temporary file");
         large.as_file().set_len(MAX_FILE_BYTES + 1).expect("a sparse file");
         let error = PemFile::open(large.path()).expect_err("too large").to_string();
-        assert!(error.ends_with(": it is larger than 1048576 bytes"), "{error}");
+        assert!(error.ends_with(": larger than 1048576 bytes"), "{error}");
     }
 
     #[test]
