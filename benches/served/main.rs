@@ -24,7 +24,6 @@ mod placement;
 #[path = "../common/processes.rs"]
 mod processes;
 mod questions;
-mod reference;
 mod scenario;
 mod servers;
 #[path = "../common/svg.rs"]
