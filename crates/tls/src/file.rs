@@ -164,14 +164,14 @@ mod tests {
         let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
         // The file; its certificates; its key.
         let table = [
-            (certificate, "1", "it contains no private key"),
-            (key, "it contains no certificate", "a key"),
-            ("", "it contains no certificate", "it contains no private key"),
-            ("hello", "it contains no certificate", "it contains no private key"),
+            (certificate, "1", "contains no private key"),
+            (key, "contains no certificate", "a key"),
+            ("", "contains no certificate", "contains no private key"),
+            ("hello", "contains no certificate", "contains no private key"),
             (cut, "not valid PEM: a BEGIN line without", "not valid PEM: a BEGIN line without"),
             (
                 "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n",
-                "not valid PEM: its base64",
+                "not valid PEM: invalid base64",
                 "not",
             ),
             (encrypted, "contains no certificate", "the private key is encrypted"),
