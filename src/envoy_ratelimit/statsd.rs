@@ -259,7 +259,7 @@ mod tests {
             ),
             (
                 &[dog, ("USE_DOG_STATSD_MOGRIFIERS", "A"), ("DOG_STATSD_MOGRIFIER_A_TAGS", "t")],
-                "DOG_STATSD_MOGRIFIER_A_TAGS: expected tag:value pairs",
+                "DOG_STATSD_MOGRIFIER_A_TAGS: expected comma-separated tag:value",
             ),
         ];
         for (variables, expected) in cases {

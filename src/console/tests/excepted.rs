@@ -150,20 +150,12 @@ fn requests_without_a_decision_are_told_with_the_cause() {
     let meter = process.metrics.requests(Transport::Grpc);
     (0..109).for_each(|_| meter.failed(RequestFailure::Store));
     let notices = process.second()["notices"].clone();
-    assert_eq!(
-        notices,
-        json!([{
-            "level": "bad",
-            "title": "■ 109 requests got no decision in the last minute.",
-            "text": "Redis did not answer.",
-            "fix": "Envoy admits them unless failure_mode_deny is set.",
-        }])
-    );
+    assert_eq!((&notices[0]["level"], &notices[1]), (&json!("bad"), &Value::Null));
+    let said =
+        |notices: &Value, part: &str| assert!(notices[0].to_string().contains(part), "{part}: {notices}");
+    said(&notices, "109 requests got no decision");
+    said(&notices, "Redis did not answer.");
     meter.failed(RequestFailure::Invalid);
     let notices = process.second()["notices"].clone();
-    assert_eq!(
-        notices[0]["text"],
-        "Invalid requests (1). Redis did not answer (109). Envoy admits them \
-                           unless failure_mode_deny is set."
-    );
+    said(&notices, "Invalid requests (1). Redis did not answer (109).");
 }

@@ -204,7 +204,7 @@ async fn a_key_that_no_rule_has_is_named_without_its_value() {
     process.second();
     let state = process.second();
     let (notices, unlimited) = (state["notices"].to_string(), &state["unlimited"]);
-    assert!(notices.contains("d: usr is in no rule; the first level has: team, trial, user."), "{notices}");
+    assert!(notices.contains("d: no rule has usr; the first level has: team, trial, user."), "{notices}");
     assert_eq!(unlimited["domains"], json!(["nowhere"]));
     let names = unlimited["names"].to_string();
     assert!(names.contains("d: usr, path") && !names.contains("secret"), "{names}");

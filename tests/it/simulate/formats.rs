@@ -250,6 +250,6 @@ fn the_time_is_that_of_the_first_field_that_a_line_has() {
     );
     assert_eq!(
         ended.report["method"]["unreadable_lines"][0]["reason"],
-        "no time: decided_at_us, start_time is missing"
+        "decided_at_us, start_time is missing, so the line has no time"
     );
 }

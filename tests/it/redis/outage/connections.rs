@@ -42,7 +42,7 @@ async fn a_server_that_is_killed() {
     let mut fixture = Fixture::start(&redis.url(), "1s").await;
     redis.stop();
     fixture.first_failure().await;
-    fixture.policies_are_in_force(&Symptoms { kind: "unreachable", logged: "cannot be reached" }).await;
+    fixture.policies_are_in_force(&Symptoms { kind: "unreachable", logged: "cannot reach the store" }).await;
     redis.restart();
     (fixture.admitted, fixture.unanswered) = (0, 0);
     fixture.service_recovers().await;
@@ -76,7 +76,7 @@ async fn a_server_that_is_slower_than_the_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_connections() {
-    let symptoms = Symptoms { kind: "unreachable", logged: "cannot be reached" };
+    let symptoms = Symptoms { kind: "unreachable", logged: "cannot reach the store" };
     let refuse = |proxy: &Proxy| {
         proxy.refuse();
         proxy.cut();

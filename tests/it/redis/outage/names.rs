@@ -33,7 +33,7 @@ async fn a_dead_servers_name_that_moves() {
     let (mut old, new, mut hosts, mut fixture) = start().await;
     old.stop();
     fixture.first_failure().await;
-    fixture.policies_are_in_force(&Symptoms { kind: "unreachable", logged: "cannot be reached" }).await;
+    fixture.policies_are_in_force(&Symptoms { kind: "unreachable", logged: "cannot reach the store" }).await;
     hosts.set_address(NAME, new.address().ip());
     (fixture.admitted, fixture.unanswered) = (0, 0);
     fixture.service_recovers().await;
