@@ -1,6 +1,6 @@
-//! The floor: a relay between callers and Redis that does nothing else. One thread, no HTTP/2, no rules, no deadlines, no
-//! metrics. A service that asks Redis by a script for each call costs at least this; only calls that share a script call
-//! can cost less.
+//! The floor: a relay between callers and Redis that does nothing else. One thread, no HTTP/2, no rules, no deadlines,
+//! no metrics. A service that asks Redis by a script for each call costs at least this; only calls that share a script
+//! call can cost less.
 //!
 //! A request is the value of a key, an answer is one byte, and answers come in the order of requests. Each request
 //! becomes the EVALSHA that the service sends for a `gcra` limit of 1,000 per second that is charged alone. All that

@@ -1,8 +1,9 @@
 //! Throughput, latency and CPU per decision of the served path, over real sockets.
 //!
-//! `cargo bench --bench served` prints a table for each question, and `-- pace` those of ordinary days; `-- peers`
-//! measures the same days beside other services (`scripts/bench-peers` builds them), and `-- check` measures `/check`
-//! beside gRPC. `--help` shows how to measure one row, several rounds, or any other RLS server with `--target ADDRESS`.
+//! `cargo bench --bench served` prints a table for each question, and `-- pace` those of ordinary days, beside the
+//! least that a service can cost (`floor`); `-- peers` measures the same days beside other services
+//! (`scripts/bench-peers` builds them), and `-- check` measures `/check` beside gRPC. `--help` shows how to measure one
+//! row, several rounds, or any other RLS server with `--target ADDRESS`.
 //! All processes share the cores of one machine: compare the ratios and the CPU microseconds, not the rates.
 //! `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes`, `-- exceptions` and `-- instructions` measure what their
 //! modules describe. `-- train` is the load with which `scripts/lay-out` trains the service.
@@ -24,7 +25,6 @@ mod placement;
 #[path = "../common/processes.rs"]
 mod processes;
 mod questions;
-mod reference;
 mod scenario;
 mod servers;
 #[path = "../common/svg.rs"]

@@ -3,41 +3,14 @@
 use std::time::Duration;
 
 use crate::load::Pace;
-use crate::reference;
 use crate::scenario::{ALGORITHMS, Scenario, Spread, Store};
 use crate::servers::{Programs, Server};
-
-/// What is measured for a row.
-#[derive(Clone, Copy, Debug)]
-pub enum Measurement {
-    /// A service and its store.
-    Service(Scenario),
-    /// Redis alone, with redis-benchmark.
-    RedisAlone,
-}
 
 /// A row.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub title: String,
-    pub measurement: Measurement,
-}
-
-impl Row {
-    /// How calls are started.
-    pub fn pace(&self) -> Pace {
-        match self.measurement {
-            Measurement::Service(scenario) => scenario.pace,
-            Measurement::RedisAlone => Pace::Closed { in_flight: reference::IN_FLIGHT },
-        }
-    }
-
-    pub fn connections(&self) -> usize {
-        match self.measurement {
-            Measurement::Service(scenario) => scenario.connections,
-            Measurement::RedisAlone => reference::CONNECTIONS,
-        }
-    }
+    pub scenario: Scenario,
 }
 
 /// A table.
@@ -105,17 +78,16 @@ impl Shape {
     fn question(self, columns: &[Row]) -> Question {
         let Self { instances, connections, pace } = self;
         let row_of = |column: &Row| {
-            let Measurement::Service(scenario) = column.measurement else { return None };
             // Counters in memory are not shared.
-            let fits = instances == 1 || scenario.store == Store::Redis;
-            fits.then(|| row(&column.title, Scenario { instances, connections, pace, ..scenario }))
+            let fits = instances == 1 || column.scenario.store == Store::Redis;
+            fits.then(|| row(&column.title, Scenario { instances, connections, pace, ..column.scenario }))
         };
         Question { text: self.text(), shape: Some(self), rows: columns.iter().filter_map(row_of).collect() }
     }
 }
 
 fn row(title: impl Into<String>, scenario: Scenario) -> Row {
-    Row { title: title.into(), measurement: Measurement::Service(scenario) }
+    Row { title: title.into(), scenario }
 }
 
 /// What does a call cost at my pace?
@@ -223,12 +195,10 @@ const REDIS: Scenario = Scenario { store: Store::Redis, ..MEMORY };
 const STORES: [(&str, Scenario); 2] = [("memory", MEMORY), ("Redis", REDIS)];
 
 fn cost() -> Vec<Row> {
-    let mut rows = vec![Row {
-        title: "redis-benchmark, 1 GCRA decision per EVALSHA, -P 64".to_owned(),
-        measurement: Measurement::RedisAlone,
-    }];
+    let mut rows = Vec::new();
     for in_flight in [64, 256] {
         let pace = Pace::Closed { in_flight };
+        rows.push(row("floor, Redis", Scenario { server: Server::Floor, pace, ..REDIS }));
         rows.push(row("no rules, no store", Scenario { store: Store::None, pace, ..MEMORY }));
         for (name, store) in STORES {
             for algorithm in ALGORITHMS {

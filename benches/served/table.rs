@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::figures::{Figures, Spread};
 use crate::load::Pace;
 use crate::picture::{Bar, Curve, Point};
-use crate::questions::{self, Measurement, Question, Row};
-use crate::reference;
+use crate::questions::{self, Question, Row};
 use crate::scenario::{Measured, Scenario};
 use crate::servers::{Programs, Server};
 
@@ -23,14 +22,7 @@ pub struct Plan<'a> {
 
 impl Plan<'_> {
     fn figures(&self, row: &Row) -> Figures {
-        match row.measurement {
-            Measurement::Service(scenario) => Figures::new(&scenario.run(self.programs, self.duration)),
-            Measurement::RedisAlone => {
-                let reference = reference::run(100_000 * self.duration.as_secs());
-                let redis_us = Some(reference.redis_us);
-                Figures { per_second: reference.per_second, redis_us, ..Figures::default() }
-            }
-        }
+        Figures::new(&row.scenario.run(self.programs, self.duration))
     }
 }
 
@@ -52,11 +44,9 @@ impl Answered {
 
     /// The row of the floor with the same store.
     fn floor<'r>(&self, rows: &'r [Self]) -> Option<&'r Self> {
-        let Measurement::Service(scenario) = self.row.measurement else { return None };
-        rows.iter().find(|other| match other.row.measurement {
-            Measurement::Service(other) => other.server == Server::Floor && other.store == scenario.store,
-            Measurement::RedisAlone => false,
-        })
+        let is_floor =
+            |other: &Scenario| other.server == Server::Floor && other.store == self.row.scenario.store;
+        rows.iter().find(|other| is_floor(&other.row.scenario))
     }
 
     /// The CPU of a call, and its rate if this service cannot keep the pace.
@@ -67,7 +57,7 @@ impl Answered {
             cost += &format!(" + {:.1}", us(|figures| figures.redis_us));
         }
         let rate = us(|figures| Some(figures.per_second));
-        match self.row.pace() {
+        match self.row.scenario.pace {
             Pace::Open { per_second } if rate < per_second as f64 * 0.95 => {
                 format!("{cost} (at {rate:.0}/s)")
             }
@@ -164,7 +154,8 @@ pub fn bars(all: &[Answers]) -> Vec<Bar> {
         service_us: answered.median(|figures| figures.service_us).unwrap_or_default(),
         redis_us: answered.median(|figures| figures.redis_us).unwrap_or_default(),
     };
-    let is_shown = |answered: &&Answered| matches!(answered.row.pace(), Pace::Closed { in_flight: 256 });
+    let is_shown =
+        |answered: &&Answered| matches!(answered.row.scenario.pace, Pace::Closed { in_flight: 256 });
     rows.iter().filter(is_shown).map(bar).collect()
 }
 
@@ -188,7 +179,7 @@ pub fn curves(all: &[Answers]) -> Vec<Curve> {
 
 /// Prints a table with one row, for a server that runs already.
 pub fn print_one(title: &str, scenario: Scenario, measured: &Measured) {
-    let row = Row { title: title.to_owned(), measurement: Measurement::Service(scenario) };
+    let row = Row { title: title.to_owned(), scenario };
     let figures = [Figures::new(measured)];
     print_head();
     print_row(&row, &figures);
@@ -206,17 +197,11 @@ fn print_head() {
 fn print_row(row: &Row, figures: &[Figures]) {
     let spread = |figure| Spread::new(figures, figure);
     let sum = |count: fn(&Figures) -> u64| figures.iter().map(count).sum::<u64>();
-    let instances = match row.measurement {
-        Measurement::Service(Scenario { instances, .. }) if instances > 1 => {
-            format!("{instances} instances, ")
-        }
-        Measurement::Service(_) | Measurement::RedisAlone => String::new(),
-    };
+    let Scenario { instances, connections, pace, .. } = row.scenario;
+    let instances = if instances > 1 { format!("{instances} instances, ") } else { String::new() };
     println!(
-        "| {instances}{} | {} | {} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {} | {} |",
+        "| {instances}{} | {connections} | {pace} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {} | {} |",
         row.title,
-        row.connections(),
-        row.pace(),
         spread(|figures| Some(figures.per_second)),
         spread(|figures| figures.service_us),
         spread(|figures| figures.redis_us),

@@ -35,7 +35,7 @@ fn translate_tags(draft: &mut Draft) {
         if let Some(place) = tags.iter().position(|(known, _)| *known == name) {
             let (_, unused) = tags.remove(place);
             let (name, unused) = (quoted(&name), quoted(&unused));
-            draft.warn(format!("{TAGS}: {name} is given twice, so its value {unused} is not used"));
+            draft.warn(format!("{TAGS}: {name} is set twice; ignoring its value {unused}"));
         }
         tags.push((name, value));
     }
@@ -128,10 +128,9 @@ mod tests {
             let pairs: Vec<_> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
             (pairs.join(" "), report.warnings)
         };
-        let no_value = |name: &str| format!("EXTRA_TAGS: \"{name}\" has no value, so it is not used");
-        let twice = |value: &str| {
-            format!("EXTRA_TAGS: \"zone\" is given twice, so its value \"{value}\" is not used")
-        };
+        let no_value = |name: &str| format!("EXTRA_TAGS: ignoring \"{name}\", which has no value");
+        let twice =
+            |value: &str| format!("EXTRA_TAGS: \"zone\" is set twice; ignoring its value \"{value}\"");
         let cases = [
             ("", "", vec![]),
             ("zone:", "", vec![no_value("zone")]),

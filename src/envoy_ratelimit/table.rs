@@ -20,7 +20,7 @@ const ADMIN: &str = "server.admin.address";
 const EVERY_ADDRESS: &str =
     "`0.0.0.0`, `::` and nothing mean every IPv4 and IPv6 address, as in envoyproxy/ratelimit";
 const PATH: &str = "rules.path, rules.directory";
-const FILES: &str = "needs both files, as in envoyproxy/ratelimit; read again on change";
+const FILES: &str = "ignored unless both are set, as in envoyproxy/ratelimit; read again on change";
 const SERVERS: &str = "store.redis.url";
 const STARTUP: Effect =
     Meaningless("the service starts without Redis, is not ready, and retries ten times a second");

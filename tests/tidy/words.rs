@@ -25,7 +25,7 @@ const HABITS: [Habit; 13] = [
         comments: 0,
     },
     Habit {
-        pattern: r"(^|[.:;] )[Ww]ho [a-z]+s ",
+        pattern: r"(^|[.;] )[Ww]ho [a-z]+s ",
         instead: "`anyone who`, or name the person",
         pages: 0,
         comments: 0,

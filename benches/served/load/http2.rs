@@ -1,8 +1,8 @@
 //! Calls of gRPC over HTTP/2, any number in flight on a connection.
 //!
 //! The client writes and reads HTTP/2 frames (RFC 9113) itself. h2's client takes as much CPU per call as the measured
-//! service, on the same cores: the rate would be that of the generator, and not comparable with redis-benchmark's,
-//! which sends prepared bytes too. HPACK of answers is not read: a call without DATA counts as a gRPC error.
+//! service, on the same cores: the rate would be that of the generator. HPACK of answers is not read: a call without
+//! DATA counts as a gRPC error.
 
 use std::collections::VecDeque;
 use std::time::Instant;

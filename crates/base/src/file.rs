@@ -78,7 +78,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("whole", path("link")).expect("a link");
         let other = Err("not a regular file".to_owned());
-        let large = Err("it is larger than 1024 bytes".to_owned());
+        let large = Err("larger than 1024 bytes".to_owned());
         let table = [
             ("pipe", other.clone()),
             ("socket", other.clone()),

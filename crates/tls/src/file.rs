@@ -164,14 +164,14 @@ mod tests {
         let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
         // The file; its certificates; its key.
         let table = [
-            (certificate, "1", "it contains no private key"),
-            (key, "it contains no certificate", "a key"),
-            ("", "it contains no certificate", "it contains no private key"),
-            ("hello", "it contains no certificate", "it contains no private key"),
+            (certificate, "1", "contains no private key"),
+            (key, "contains no certificate", "a key"),
+            ("", "contains no certificate", "contains no private key"),
+            ("hello", "contains no certificate", "contains no private key"),
             (cut, "not valid PEM: a BEGIN line without", "not valid PEM: a BEGIN line without"),
             (
                 "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n",
-                "not valid PEM: its base64",
+                "not valid PEM: invalid base64",
                 "not",
             ),
             (encrypted, "contains no certificate", "the private key is encrypted"),
@@ -197,7 +197,7 @@ mod tests {
         let large = tempfile::NamedTempFile::new().expect("a temporary file");
         large.as_file().set_len(MAX_FILE_BYTES + 1).expect("a sparse file");
         let error = PemFile::open(large.path()).expect_err("too large").to_string();
-        assert!(error.ends_with(": it is larger than 1048576 bytes"), "{error}");
+        assert!(error.ends_with(": larger than 1048576 bytes"), "{error}");
     }
 
     #[test]

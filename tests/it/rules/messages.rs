@@ -66,7 +66,7 @@ fn missing_and_unreadable_files_are_named() {
         // To open a pipe would wait for its writer.
         ("pipe", "pipe: neither a regular file nor a directory"),
         ("pipe.yaml", "pipe.yaml: neither a regular file nor a directory"),
-        ("large.yaml", "large.yaml: cannot read the file: it is larger than 8388608 bytes"),
+        ("large.yaml", "large.yaml: cannot read the file: larger than 8388608 bytes"),
     ];
     for (name, expected) in table {
         assert_eq!(problems(path, name), format!("{expected}\n"));

@@ -221,7 +221,7 @@ fn the_bounds_of_files_and_rows_are_told() {
     let file = fs::File::options().write(true).open(folder.path().join("a.csv")).expect("the file");
     file.set_len(MAX_EXCEPTION_BYTES + 1).expect("a sparse file");
     let told = folder.load().expect_err("too large");
-    assert_eq!(told, "a.csv: cannot read the file: it is larger than 134217728 bytes");
+    assert_eq!(told, "a.csv: cannot read the file: larger than 134217728 bytes");
     fs::remove_file(folder.path().join("a.csv")).expect("the file");
 
     let rows: String =
