@@ -37,7 +37,7 @@ use top::TopArgs;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Tools for ratelimitd: explain limits, query running services, test rules on logs and recorded requests.
+/// Tools for ratelimitd: explain limits, query running services, test rules on logs.
 #[derive(Debug, Parser)]
 #[command(
     name = "ratelimitctl",

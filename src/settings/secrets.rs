@@ -45,7 +45,7 @@ impl Secrets {
         let given = reader.take("secrets.key", "", key.or_nothing().secret());
         let file = reader.take(KEY_FILE, "", optional_path());
         if given.is_some() && file.is_some() {
-            reader.refuse(KEY_FILE, Fault::Unsupported("the set only one of the two"));
+            reader.refuse(KEY_FILE, Fault::Unsupported("the key is set already; set only one of the two"));
         }
         if hash_all_values && given.is_none() && file.is_none() {
             let reason = "the hashes need a key: set secrets.key_file or secrets.key";

@@ -64,5 +64,5 @@ fn without_a_service_there_is_no_token() {
         .expect("the binary runs");
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(error.contains("no service with the admin address unix:/nowhere/admin.sock"), "{error}");
+    assert!(error.contains("no service on admin address unix:/nowhere/admin.sock"), "{error}");
 }

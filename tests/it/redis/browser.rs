@@ -33,7 +33,7 @@ fn an_outage_is_told_in_words_and_drawn_as_a_span() {
     until(&mut browser, &has_text("#tiles", "Redis, p99"));
     redis.stop();
     until(&mut browser, &has_text("#notices .bad", "Redis has not answered since"));
-    until(&mut browser, &has_text("#notices .bad", "were admitted by their on_store_failure."));
+    until(&mut browser, &has_text("#notices .bad", "on_store_failure admitted"));
     until(&mut browser, &has_text("#tiles > div:last-child", "Redisunavailable since"));
     until(&mut browser, &has_text("#store .bad", "does not answer"));
     until(&mut browser, &has_text("#chart text.bad", "Redis unavailable"));

@@ -96,9 +96,9 @@ async fn connections_leave_open_files_for_the_pages_and_for_changed_rules() {
     let changed = RULES.replace("1000000", "1234567");
     std::fs::write(service.rules().join("rules.yaml"), changed).expect("a rule file");
     wait::expect("the changed rules", || limits().contains("1234567"));
-    wait::expect("a line", || service.log().contains("as many as it may have"));
+    wait::expect("a line", || service.log().contains("port limit reached"));
     let log = service.log();
-    assert_eq!(log.matches("as many as it may have").count(), 1, "one line a minute: {log}");
+    assert_eq!(log.matches("port limit reached").count(), 1, "one line a minute: {log}");
     assert_eq!(closed(&service, "grpc", "accept"), 0, "there are open files left: {log}");
     drop(open);
 }

@@ -130,7 +130,7 @@ fn a_second_signal_ends_the_process_at_once() {
     });
     let status = service.wait_exit();
     assert_eq!(status.code(), Some(1), "{status}");
-    assert!(service.log().contains("a second time"), "{}", service.log());
+    assert!(service.log().contains("second signal"), "{}", service.log());
 }
 
 #[test]

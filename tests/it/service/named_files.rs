@@ -205,7 +205,7 @@ fn named(files: &Files, key: &'static str) -> Named {
 /// The lines of the log that refuse the file.
 fn refusals(log: &str, told: &str) -> usize {
     let is_refused = |text: &str| {
-        ["regular file", "is larger than", "a directory with the name", "no rule files"]
+        ["regular file", "larger than", "a directory with the name", "no rule files"]
             .iter()
             .any(|reason| text.contains(reason))
     };

@@ -210,7 +210,7 @@ pub(crate) async fn checks_take_and_charges_book(plan: Plan) {
     for _ in 0..1_100 {
         by_grpc(&mut rls, &[("unchecked", 10)]).await;
     }
-    let warning = "more than two charges for each check";
+    let warning = "more than two charges per check";
     let log = service.log_with(warning);
     assert_eq!(log.matches(warning).count(), 1, "once for the limit: {log}");
     assert!(service.log().contains("d.unchecked"), "{}", service.log());

@@ -171,7 +171,7 @@ fn explain_line_shows_the_request_and_its_limits() {
         assert!(explained.stdout.contains(expected), "{expected}: {}", explained.stdout);
     }
     let blank = Simulation::new(RULES).map(&map).log("access.log", log).with(&["--explain-line", "1"]).run();
-    assert!(blank.code == 2 && blank.stderr.contains("no line 1"), "{}", blank.stderr);
+    assert!(blank.code == 2 && blank.stderr.contains("line 1 does not exist"), "{}", blank.stderr);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn explain_line_of_a_csv_log_explains_requests_and_not_the_header() {
     let explain =
         |number| Simulation::new(RULES).map(&map).log("a.csv", log).with(&["--explain-line", number]);
     let header = explain("1").run();
-    assert!(header.code == 2 && header.stderr.contains("no line 1"), "{}", header.stderr);
+    assert!(header.code == 2 && header.stderr.contains("line 1 does not exist"), "{}", header.stderr);
     for (number, address) in [("2", "192.0.2.1"), ("3", "192.0.2.2")] {
         let explained = explain(number).succeed();
         let expected = [format!("line {number} (csv)"), format!("descriptor remote_address={address}")];

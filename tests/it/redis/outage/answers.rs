@@ -156,7 +156,7 @@ async fn replies_of_the_wrong_shape() {
         proxy.replace_replies(reply);
         fixture.first_failure().await;
     }
-    fixture.policies_are_in_force(&Symptoms { kind: "malformed", logged: "wrong shape" }).await;
+    fixture.policies_are_in_force(&Symptoms { kind: "malformed", logged: "malformed reply" }).await;
     proxy.pass_replies();
     fixture.service_recovers().await;
     // Redis charged the calls whose replies were replaced.
