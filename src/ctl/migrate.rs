@@ -29,7 +29,7 @@ const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
   2  cannot write the output
 
 Examples:
-  docker run --rm --entrypoint ratelimitctl --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd migrate > ratelimitd.yaml
+  docker run --rm --entrypoint ratelimitctl --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd:VERSION migrate > ratelimitd.yaml
   RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate")]
 pub struct MigrateArgs {
     /// Skip the rules

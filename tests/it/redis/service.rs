@@ -91,7 +91,10 @@ async fn the_store_page_shows_redis_up_and_down() {
     opened.await.expect("an open breaker");
     let down = page(&service)["redis"].clone();
     assert_eq!(down["answers"], false);
-    assert!(down["last_outage"]["error"].as_str().is_some_and(|error| error.contains("cannot reach the store")), "{down}");
+    assert!(
+        down["last_outage"]["error"].as_str().is_some_and(|error| error.contains("cannot reach the store")),
+        "{down}"
+    );
     assert!(down["last_outage"]["at"].is_string());
 }
 

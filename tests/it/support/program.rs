@@ -8,6 +8,7 @@ use ratelimitd::cli::OF_RATELIMITD;
 const OVERRIDE: &str = "RATELIMITD_TEST_SERVICE";
 
 /// The binary of the services that tests start.
+#[expect(clippy::disallowed_methods, reason = "a switch of the test run, not a setting of the program")]
 pub fn service() -> OsString {
     std::env::var_os(OVERRIDE).unwrap_or_else(|| env!("CARGO_BIN_EXE_ratelimitd").into())
 }

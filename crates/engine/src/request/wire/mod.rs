@@ -107,7 +107,7 @@ impl RawRequest {
         if count > max {
             return Err(RequestError::ManyDescriptors { count, max });
         }
-        // Collects in place: a descriptor is no larger than its raw form.
+        // Collects in place: a descriptor is at most as large as its raw form.
         let raw = self.descriptors.into_iter().enumerate();
         let descriptors = raw.map(|(index, raw)| raw.convert(index)).collect::<Result<Vec<_>, _>>()?;
         let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());

@@ -118,7 +118,7 @@ fn of_several_limits_that_deny_the_longest_wait_counts() {
     assert_eq!(waits(&rules, &[a, b], NOW).0, RetryAfter::In(90 * SECOND));
     assert_eq!(waits(&rules, &[b, a], NOW).0, RetryAfter::In(90 * SECOND));
     assert_eq!(waits(&rules, &[b, a, &[("tenant", "forever")]], NOW).0, RetryAfter::Never);
-    // The tier is no part of the key, so both descriptors would have one counter.
+    // The tier is not in the key, so both descriptors would have one counter.
     let by_tier = with(
         &self::rules(),
         [blocked_until("tier", "x", NOW + 90 * SECOND), blocked_until("tier", "y", NOW + 30 * SECOND)],
