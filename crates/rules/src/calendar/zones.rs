@@ -85,7 +85,7 @@ impl Zones {
     fn unknown(&self, zone: &str) -> String {
         let similar = similar_names(&self.copy, zone);
         let suggestion = if similar.is_empty() {
-            "it is a name such as Europe/Berlin or UTC".to_owned()
+            "expected a name such as Europe/Berlin or UTC".to_owned()
         } else {
             format!("did you mean {}?", similar.join(" or "))
         };
@@ -140,9 +140,9 @@ mod tests {
             ("Berlin", "unknown time zone 'Berlin': did you mean Europe/Berlin?"),
             ("Europe/Berlni", "unknown time zone 'Europe/Berlni': did you mean Europe/Berlin?"),
             ("Europe/New York", "unknown time zone 'Europe/New York': did you mean America/New_York?"),
-            ("CEST", "unknown time zone 'CEST': it is a name such as Europe/Berlin or UTC"),
-            ("+02:00", "unknown time zone '+02:00': it is a name such as Europe/Berlin or UTC"),
-            ("Etc/Unknown", "unknown time zone 'Etc/Unknown': it is a name such as Europe/Berlin or UTC"),
+            ("CEST", "unknown time zone 'CEST': expected a name such as Europe/Berlin or UTC"),
+            ("+02:00", "unknown time zone '+02:00': expected a name such as Europe/Berlin or UTC"),
+            ("Etc/Unknown", "unknown time zone 'Etc/Unknown': expected a name such as Europe/Berlin or UTC"),
             ("", "unknown time zone '': expected a name such as Europe/Berlin or UTC"),
         ];
         for (zone, reason) in table {
@@ -169,7 +169,7 @@ mod tests {
             ("Europe/Here", "Europe/Here"),
             ("Europe/Madrid", "Europe/Madrid"), // the copy in the binary has it
             ("Europe", "not a regular file"),
-            ("Europe/../Europe/Here", "it is a name such as Europe/Berlin or UTC"),
+            ("Europe/../Europe/Here", "expected a name such as Europe/Berlin or UTC"),
         ];
         for (zone, expected) in table {
             let found = zones.find(zone).map_or_else(|reason| reason, |(name, _)| name);

@@ -124,6 +124,7 @@ fn charges_on(plan: &RequestPlan, key: &str) -> SmallVec<[Charge; 2]> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fmt::Write as _;
 
     use engine::{
@@ -234,6 +235,9 @@ mod tests {
             shadow: bool,
             requests in vec((any_pause_us(), any_asked()), 1..150),
         ) {
+            // Equal limits of a rule share a counter: the sweep counts it for one of them, here for another one each time.
+            let mut kinds = BTreeSet::new();
+            let limits = limits.into_iter().filter(|limit| kinds.insert(format!("{:?}", limit.quantity))).collect();
             let rules = rules(limits, shadow);
             let mut fast = Sweep::new(&rules, |_| None);
             let limits = rules.judged.limits().iter().map(|limit| SweptLimit::new(limit, None)).collect();

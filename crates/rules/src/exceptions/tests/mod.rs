@@ -89,8 +89,8 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
         ("domain;key;value;tier\n", "a.csv:1: columns are separated by commas"),
         ("llm,tenant,acme\n", "a.csv:3: expected 4 columns, found 3; a value with a comma must be in quotes"),
         ("llm,tenant,a,b,pro\n", "a.csv:3: expected 4 columns, found 5"),
-        ("\r\n\nllm,tenant,,pro\n", "a.csv:5: the column 'value' is empty"),
-        (",tenant,acme,pro\n", "a.csv:3: the column 'domain' is empty"),
+        ("\r\n\nllm,tenant,,pro\n", "a.csv:5: column 'value' is empty"),
+        (",tenant,acme,pro\n", "a.csv:3: column 'domain' is empty"),
         (
             "llm,tenant,acme, pro\n",
             "a.csv:3: warning: 'tier' begins or ends with a space, which is a part of it",
