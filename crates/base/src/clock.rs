@@ -1,5 +1,5 @@
-//! The only module that reads the clocks of `std`. All other code gets the time or a [`Clock`] as an argument; tasks
-//! with deadlines use tokio's clock, which tests can pause.
+//! Reads the clocks of `std`; no other module does. All other code receives the time or a [`Clock`] as an argument.
+//! Tasks with deadlines use tokio's clock, which tests can pause.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

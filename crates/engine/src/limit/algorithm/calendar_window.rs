@@ -203,7 +203,7 @@ mod tests {
             let (verdict, report) = counter.take(now_us + 1, 1);
             assert_eq!((verdict, report.remaining), (Verdict::Over, 0), "{days_ahead} days ahead");
             assert_eq!(report.until_reset_us, 15 * HOUR_US - 1, "{days_ahead} days ahead");
-            // A new day: the process whose clock is ahead takes first.
+            // On a new day, the process whose clock is ahead takes first.
             assert_eq!(counter.take(now_us + DAY_US, 1).1.remaining, 4, "{days_ahead} days ahead");
             counter.kernel = window(5, calendar.around(now_us + DAY_US));
             assert_eq!(counter.take(now_us + DAY_US, 1).1.remaining, 3, "after {days_ahead} days ahead");

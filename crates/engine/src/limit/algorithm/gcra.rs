@@ -1,5 +1,5 @@
 //! GCRA by virtual scheduling (ITU-T I.371): the only state is a theoretical arrival time (TAT). Continuous token
-//! buckets and leaky buckets are the same rule with other parameter names.
+//! buckets and leaky buckets are the same rule under other parameter names.
 //!
 //! The emission interval T = period / limit and the TAT are exact fractions, so rounding never makes them drift. Every
 //! closed interval of length d admits at most `burst + floor(d * limit / period)` units.
