@@ -235,7 +235,7 @@ mod tests {
             shadow: bool,
             requests in vec((any_pause_us(), any_asked()), 1..150),
         ) {
-            // Equal limits of a rule share a counter, which the sweep counts for one or the other of them.
+            // Rule files with two equal limits in a rule are refused.
             let mut kinds = BTreeSet::new();
             let limits = limits.into_iter().filter(|limit| kinds.insert(format!("{:?}", limit.quantity))).collect();
             let rules = rules(limits, shadow);
