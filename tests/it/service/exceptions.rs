@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -218,12 +218,15 @@ async fn many_rows_are_loaded_while_requests_are_decided() {
     let port = served.service.grpc_port();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
+    let answered = Arc::new(AtomicU64::new(0));
+    let answers = Arc::clone(&answered);
     let caller = async move {
         let mut rls = Rls::connect(port).await;
         let mut limits = Vec::new();
         while !stopped.load(Ordering::Relaxed) {
             let (_, status) = rls.send_one("llm", &[("tenant", "t99999")]).await;
             limits.push(status.current_limit.expect("a limit").requests_per_unit);
+            answers.fetch_add(1, Ordering::Relaxed);
         }
         limits
     };
@@ -233,6 +236,10 @@ async fn many_rows_are_loaded_while_requests_are_decided() {
         let file = many_rows(served.folder.path(), tier);
         fs::rename(file, served.folder.path().join("many.csv")).expect("a rename");
         tokio::task::block_in_place(|| served.wait_for_load("loads_ok", load));
+        // The second answer from now on is to a call that began after the load.
+        let before = answered.load(Ordering::Relaxed);
+        let is_used = || answered.load(Ordering::Relaxed) >= before + 2;
+        tokio::task::block_in_place(|| wait::expect("a call by the new table", is_used));
         let page = served.page();
         assert_eq!((&page["rows"], &page["in_force"]), (&json!(ROWS), &json!(true)));
     }
