@@ -1,8 +1,10 @@
 //! Lists the admin port's endpoints.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use base::clock::{Clock as _, SystemClock};
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use rules::{describe, rlconfig};
 use serde_json::{Value, json};
@@ -27,7 +29,7 @@ pub(super) fn admin_endpoints(
         path: "/rlconfig",
         summary: "the active limits, one line each",
         content_type: "text/plain; charset=utf-8",
-        render: Arc::new(move || rlconfig(&rulebook.rules())),
+        render: Arc::new(move || ready(rlconfig(&rulebook.rules())).boxed()),
     };
     let status = Arc::clone(&rules.active.status);
     let xds = rules.xds_state();
@@ -60,7 +62,7 @@ fn json_page(
     summary: &'static str,
     page: impl Fn() -> Value + Send + Sync + 'static,
 ) -> Endpoint {
-    let render = Arc::new(move || format!("{:#}\n", page()));
+    let render = Arc::new(move || ready(format!("{:#}\n", page())).boxed());
     Endpoint { path, summary, content_type: "application/json", render }
 }
 

@@ -51,8 +51,9 @@ pub struct Settings {
     pub exceptions: Option<PathBuf>,
     pub secrets: Secrets,
     pub store: Store,
-    /// `failure.local_share`: divisor of a limit with the policy `local` during an outage.
-    pub local_share: NonZeroU32,
+    /// `failure.local_share`: divisor of a limit with the policy `local` during an outage; `None`: `auto`, the number of
+    /// live instances.
+    pub local_share: Option<NonZeroU32>,
     /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,
     /// `defaults.month_calendar`: time zone of calendar months that do not name one; `None`: 30 days from the epoch.
@@ -105,7 +106,7 @@ impl Settings {
             ),
             secrets: Secrets::from_reader(reader),
             store: Store::from_reader(reader),
-            local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000)),
+            local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000).or("auto", "auto")),
             defaults: defaults_from_reader(reader),
             month_zone: reader.take("defaults.month_calendar", "", time_zone()),
             upgrades: upgrades::upgrades_from_reader(reader),
