@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
-use rules::{LiveRow, Origin, grant_end, value_text};
+use rules::{LiveRow, Origin, latest_window_end, value_text};
 use serde::Serialize;
 use serde_json::{Value, json};
 use store::redis::{PutKind, PutResult, RowPut};
@@ -235,7 +235,7 @@ impl LiveExceptions {
         let (row, warnings) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let mut row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         if row.origin == Origin::Grant {
-            let end_us = grant_end(&row.row, rules)
+            let end_us = latest_window_end(rules, &row.row)
                 .ok_or_else(|| format!("{place}: add needs a limit with algorithm fixed_window or calendar_window"))?;
             let until_us = row.row.until_us.or(Some(end_us));
             row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);

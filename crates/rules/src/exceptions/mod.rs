@@ -25,8 +25,8 @@ use crate::read::FileReport;
 use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
-pub use live::{LiveRow, Origin, grant_end, value_text};
-pub use mentions::check_against_rules;
+pub use live::{LiveRow, Origin, value_text};
+pub use mentions::{check_against_rules, latest_window_end};
 pub use reload::ExceptionReloader;
 
 use changes::ChangeCounts;

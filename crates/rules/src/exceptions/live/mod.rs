@@ -1,7 +1,6 @@
 //! Rows that are set while the service runs: JSON objects with the columns of a file's row, read by the reader of YAML
 //! files.
 
-mod grant;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +15,6 @@ use super::yaml_file::read_row;
 use crate::problem::Problems;
 use crate::read::{FileReport, Position};
 use crate::yaml::Node;
-
-pub use grant::grant_end;
 
 /// Bytes of a row as it is stored.
 const MAX_ROW_BYTES: usize = 2_048;
@@ -203,7 +200,7 @@ pub fn value_text(value: &RowValue) -> String {
 }
 
 fn read_columns(columns: &Value, report: &mut FileReport) -> Option<ExceptionRow> {
-    read_row(&"".into(), &Node::from(columns), report)
+    read_row(RowSource::Live { id: "".into(), version: 0 }, &Node::from(columns), report)
 }
 
 /// Replaces an `until` that is a duration by a time, and adds the start of a grant.
