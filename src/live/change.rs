@@ -235,7 +235,7 @@ impl LiveExceptions {
         let (row, warnings) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let mut row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         if row.origin == Origin::Grant {
-            let end_us = latest_window_end(rules, &row.row)
+            let end_us = latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default())
                 .ok_or_else(|| format!("{place}: add needs a limit with algorithm fixed_window or calendar_window"))?;
             let until_us = row.row.until_us.or(Some(end_us));
             row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);
