@@ -18,6 +18,7 @@ use engine::{
     Glob, HashKey, Outcomes, Request, Reset, RowSource, RowValue, Store, StoreError, ValueHashing,
 };
 use ratelimitd::console::{Console, ConsoleActions, ConsoleOptions, Instance, Observation, ValuesNeed};
+use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
@@ -153,6 +154,7 @@ impl Process {
             enforcement: Enforcement::Enforce,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: metrics.denied_keys(),
+            pauses: PauseEvents::default(),
         };
         let console = Arc::new(Console::new(options()));
         let random = fastrand::Rng::with_seed(7);
