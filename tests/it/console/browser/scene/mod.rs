@@ -18,6 +18,7 @@ use engine::{
     Glob, HashKey, Outcomes, Request, Reset, RowSource, RowValue, Store, StoreError, ValueHashing,
 };
 use ratelimitd::console::{Console, ConsoleActions, ConsoleOptions, Instance, Observation, ValuesNeed};
+use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
@@ -153,6 +154,7 @@ impl Process {
             enforcement: Enforcement::Enforce,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: metrics.denied_keys(),
+            pauses: PauseEvents::default(),
         };
         let console = Arc::new(Console::new(options()));
         let random = fastrand::Rng::with_seed(7);
@@ -221,13 +223,14 @@ impl Process {
 fn blocked_address() -> Exceptions {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     builder.add_row(ExceptionRow {
-        source: RowSource { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
+        source: RowSource::File { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
         domain: Glob::new("edge"),
         key: "remote_address".into(),
         value: RowValue::Exact(BLOCKED_ADDRESS.into()),
         path: Glob::Any,
         limit_name: Glob::Any,
         effect: Effect { block: true, ..Effect::default() },
+        from_us: None,
         until_us: Some((T_END + 7_200) * MICROSECONDS),
         reason: None,
         by: None,
