@@ -62,9 +62,9 @@ pub struct LiveOptions {
     pub mask: MaskValue,
     /// When the rows last equalled those of Redis, microseconds since the epoch; 0: never.
     pub confirmed_at: Arc<AtomicU64>,
-    /// The name of this process in Redis, and what it says of itself there.
+    /// The name of this process in Redis, and what it says of itself there, for the newest version of its rows.
     pub instance: String,
-    pub status: Arc<dyn Fn() -> String + Send + Sync>,
+    pub status: Arc<dyn Fn(u64) -> String + Send + Sync>,
 }
 
 /// The exceptions that are set while the process runs. Clones share them.
@@ -104,7 +104,12 @@ impl LiveExceptions {
     #[must_use]
     pub fn new(options: LiveOptions) -> Self {
         let state = Mutex::new(State { view: LiveView::new(&options.keeper), ..State::default() });
-        Self(Arc::new(Shared { options, state, published: Mutex::default(), poll: tokio::sync::Mutex::default() }))
+        Self(Arc::new(Shared {
+            options,
+            state,
+            published: Mutex::default(),
+            poll: tokio::sync::Mutex::default(),
+        }))
     }
 
     fn confirmed_us(&self) -> u64 {
@@ -145,7 +150,9 @@ impl LiveExceptions {
                 Applied::Added => counts[0] += 1,
                 Applied::Changed => counts[1] += 1,
                 Applied::Removed => counts[2] += 1,
-                Applied::Unread => tracing::warn!(id, "cannot read a row of exceptions in Redis; ignoring it"),
+                Applied::Unread => {
+                    tracing::warn!(id, "cannot read a row of exceptions in Redis; ignoring it")
+                }
             }
             state.pending.remove(id.as_str());
         }
@@ -175,7 +182,10 @@ impl LiveExceptions {
 
     /// # Errors
     /// [`LiveError::Unavailable`] if it takes longer than a change may.
-    async fn within_time<T>(&self, change: impl Future<Output = Result<T, LiveError>>) -> Result<T, LiveError> {
+    async fn within_time<T>(
+        &self,
+        change: impl Future<Output = Result<T, LiveError>>,
+    ) -> Result<T, LiveError> {
         timeout(CHANGE_TIMEOUT, change).await.unwrap_or(Err(engine::StoreError::Timeout.into()))
     }
 }

@@ -93,7 +93,7 @@ impl Settings {
         // `envoy_ratelimit` has applied it already; it is only checked and listed.
         let is_checked = one_of(["auto", "on", "off"].map(|name| (name, ())));
         reader.take("envoy_ratelimit_environment", "auto", is_checked);
-        Self {
+        let settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
             exceptions: Exceptions::from_reader(reader),
@@ -109,7 +109,13 @@ impl Settings {
             enforcement: enforcement_from_reader(reader),
             response: response_from_reader(reader),
             log: Log::from_reader(reader),
+        };
+        let lists_instances = settings.store.kind == StoreKind::Memory || settings.exceptions.redis;
+        if settings.local_share.is_none() && !lists_instances {
+            let reason = "`auto` needs exceptions.redis: true, with which Redis lists the instances";
+            reader.refuse("failure.local_share", Fault::Unsupported(reason));
         }
+        settings
     }
 }
 

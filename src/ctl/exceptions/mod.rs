@@ -2,11 +2,16 @@
 
 mod text;
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
 use std::process::ExitCode;
 
+use base::clock::{Clock as _, SystemClock};
 use clap::{Args, Subcommand};
 use engine::Entry;
 use ratelimitd::cli::output::finish;
+use rules::{LiveRow, Origin, read_rows};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -46,7 +51,9 @@ enum Action {
     /// List the rows
     List(ListArgs),
     /// Print the current rows with their values, as a file for exceptions.path
-    Export(ChangeArgs),
+    Export(ExportArgs),
+    /// Set the rows of such a file again; skips rows that have ended
+    Import(ImportArgs),
 }
 
 /// Block an entry: deny its requests at once.
@@ -220,21 +227,43 @@ struct ListArgs {
     admin: AdminArgs,
 }
 
+#[derive(Clone, Debug, Args)]
+struct ExportArgs {
+    /// Log this reason
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ImportArgs {
+    /// YAML file of rows; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    file: String,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
 #[derive(Debug, thiserror::Error)]
 enum ExceptionsError {
     #[error(transparent)]
     Call(#[from] AdminCallError),
     #[error("say how long: --until 2h, or --permanent")]
     NoEnd,
+    /// Of an entry on the command line, or of a file.
     #[error("{0}")]
-    Entry(String),
+    Malformed(String),
+    /// An import needs one call per thousand rows.
+    #[error("the first {0} rows are set, but not the others: {1}")]
+    Half(usize, #[source] AdminCallError),
 }
 
 impl ExceptionsError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Call(AdminCallError::Refused(_)) | Self::NoEnd | Self::Entry(_) => 1,
-            Self::Call(_) => 2,
+            Self::Call(error) | Self::Half(_, error) if !matches!(error, AdminCallError::Refused(_)) => 2,
+            _ => 1,
         }
     }
 }
@@ -248,8 +277,10 @@ pub fn run(args: &ExceptionsArgs) -> ExitCode {
         Action::Remove(args) => done("exceptions remove", remove(args)),
         Action::List(args) => done("exceptions list", list(args)),
         Action::Export(args) => {
-            done("exceptions export", args.post("/exceptions/export", json!({})).map_err(Into::into))
+            let body = json!({"reason": args.reason});
+            done("exceptions export", args.admin.post("/exceptions/export", &body).map_err(Into::into))
         }
+        Action::Import(args) => done("exceptions import", import(args)),
     }
 }
 
@@ -319,12 +350,49 @@ fn remove(RemoveArgs { domain, origin, all, rows, change }: &RemoveArgs) -> Answ
         Ok(without_nulls(row))
     };
     let rows: Result<_, _> = rows.iter().map(row).collect();
-    change.remove("rows", rows.map_err(ExceptionsError::Entry)?)
+    change.remove("rows", rows.map_err(ExceptionsError::Malformed)?)
 }
 
 fn list(ListArgs { domain, ended, values, admin }: &ListArgs) -> Answered {
-    let listed = listed(admin, domain.as_deref(), *ended)?;
+    let mut listed = listed(admin, domain.as_deref(), *ended)?;
+    if let Some(reason) = values {
+        let ids: Vec<_> = rows_of(&listed).map(|row| row["id"].clone()).collect();
+        let mut shown: HashMap<Value, Value> = HashMap::new();
+        for ids in ids.chunks(MOST_ROWS) {
+            let answer = admin.post("/exceptions/values", &json!({"ids": ids, "reason": reason}))?;
+            let answer: Value = serde_json::from_str(&answer).map_err(AdminCallError::from)?;
+            shown.extend(rows_of(&answer).map(|row| (row["id"].clone(), row["row"].clone())));
+        }
+        for row in listed["rows"].as_array_mut().into_iter().flatten() {
+            // A row that was removed meanwhile keeps its mask.
+            if let Some(columns) = shown.remove(&row["id"]) {
+                row["row"] = columns;
+            }
+        }
+    }
     Ok(admin.shown(format!("{listed:#}\n"), |listed| listed_text(listed, &Here::now()))?)
+}
+
+fn import(ImportArgs { file, change }: &ImportArgs) -> Answered {
+    let read = match file.as_str() {
+        "-" => read_rows(file, io::stdin().lock()),
+        path => {
+            let opened =
+                File::open(path).map_err(|error| ExceptionsError::Malformed(format!("{path}: {error}")))?;
+            read_rows(path, opened)
+        }
+    };
+    let rows = read.map_err(|problems| ExceptionsError::Malformed(problems.to_string()))?;
+    let (all, now_us) = (rows.len(), SystemClock.now_us());
+    let rows = rows.into_iter().filter(|row| !row.has_ended(now_us));
+    let rows: Vec<_> = rows.map(|row| LiveRow::new(row, Origin::Operator, 0).columns()).collect();
+    for (index, rows) in rows.chunks(MOST_ROWS).enumerate() {
+        change.post("/exceptions/set", json!({"rows": rows})).map_err(|error| match index {
+            0 => ExceptionsError::Call(error),
+            _ => ExceptionsError::Half(index * MOST_ROWS, error),
+        })?;
+    }
+    Ok(format!("{} rows set, {} skipped because they have ended\n", rows.len(), all - rows.len()))
 }
 
 /// Returns all pages of the list as one answer.
