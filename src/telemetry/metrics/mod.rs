@@ -134,7 +134,7 @@ impl Metrics {
         let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
         let results = requests.results.clone();
         let families = Arc::new(Families {
-            exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age)?,
+            exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age, parts.live_age)?,
             limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,
             pauses: PauseMeter::new(&registry)?,
             unknown_domains: counter(
