@@ -1,10 +1,9 @@
-//! The exceptions that are set while the process runs, called live rows: how many there are, and how old they are.
+//! Live exceptions, which are set while the process runs: how many there are, and how old they are.
 
 use base::with_commas;
-use engine::ExceptionKind;
 use serde::{Deserialize, Serialize};
 
-/// Live rows in force.
+/// Live exceptions in force.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LiveObserved {
@@ -23,10 +22,10 @@ pub struct LiveObserved {
     pub bans: u64,
 }
 
-/// Live rows as shown.
+/// Live exceptions as shown.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ConsoleLive {
-    /// Such as `3 live rows: 1 block, 2 multipliers; 14 bans`; empty without rows.
+    /// Such as `3 live exceptions: 1 block, 2 multipliers; 14 bans`; empty if there are none.
     pub text: String,
     #[serde(flatten)]
     pub observed: LiveObserved,
@@ -36,10 +35,6 @@ impl LiveObserved {
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.origins.iter().map(|(_, rows)| rows).sum()
-    }
-
-    pub(super) fn of_kind(&self, kind: ExceptionKind) -> u64 {
-        count_of(&self.kinds, kind.name())
     }
 
     pub(super) fn shown(&self) -> ConsoleLive {
@@ -56,7 +51,7 @@ impl LiveObserved {
         let mut parts = words(automatic);
         let set = self.rows().saturating_sub(paused);
         if set > 0 {
-            parts.insert(0, format!("{}: {}", counted(set, "live row"), words(kinds).join(", ")));
+            parts.insert(0, format!("{}: {}", counted(set, "live exception"), words(kinds).join(", ")));
         }
         ConsoleLive { text: parts.join("; "), observed: self.clone() }
     }
@@ -88,9 +83,9 @@ mod tests {
         };
         assert_eq!(said(&[], &[]), "");
         let all = said(&[("multiplier", 2), ("block", 15)], &[("operator", 3), ("penalty", 14)]);
-        assert_eq!(all, "3 live rows: 1 block, 2 multipliers; 14 bans");
+        assert_eq!(all, "3 live exceptions: 1 block, 2 multipliers; 14 bans");
         assert_eq!(said(&[("block", 1_001)], &[("penalty", 1_000), ("feedback", 1)]), "1,000 bans; 1 pause");
         let set = said(&[("add", 1), ("exempt", 2), ("limit", 1)], &[("grant", 1), ("operator", 3)]);
-        assert_eq!(set, "4 live rows: 1 grant, 2 exemptions, 1 limit");
+        assert_eq!(set, "4 live exceptions: 1 grant, 2 exemptions, 1 limit");
     }
 }
