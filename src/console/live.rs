@@ -77,9 +77,12 @@ mod tests {
 
     #[test]
     fn rows_are_counted_in_words() {
-        let counts = |counts: &[(&str, u64)]| counts.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect();
+        let counts =
+            |counts: &[(&str, u64)]| counts.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect();
         let said = |kinds, origins| {
-            LiveObserved { kinds: counts(kinds), origins: counts(origins), ..LiveObserved::default() }.shown().text
+            LiveObserved { kinds: counts(kinds), origins: counts(origins), ..LiveObserved::default() }
+                .shown()
+                .text
         };
         assert_eq!(said(&[], &[]), "");
         let all = said(&[("multiplier", 2), ("block", 15)], &[("operator", 3), ("penalty", 14)]);

@@ -14,6 +14,7 @@ use store::memory::{MemoryOptions, MemoryStore};
 
 use super::mask::{masked, row_id};
 use super::*;
+use crate::decide::PauseEvents;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{LOOKED_AT, Metrics};
@@ -74,6 +75,7 @@ impl Observed {
             enforcement: Enforcement::Enforce,
             clock: Arc::new(SystemClock),
             denied: metrics.denied_keys(),
+            pauses: PauseEvents::default(),
         };
         Self {
             limiters: (0..workers).map(limiter).collect(),

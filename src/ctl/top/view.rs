@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ratelimitd::console::{
-    ConsoleExceptions, ConsoleLive, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS, ShownEntries,
+    ConsoleExceptions, ConsoleLive, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS,
+    ShownEntries,
 };
 use serde::Serialize;
 

@@ -84,7 +84,8 @@ fn an_attacker_is_blocked_without_its_value_and_passes_once_the_row_is_removed()
     let page = browser.evaluate(EVERYTHING);
     assert!(!page.as_str().expect("a text").contains(ATTACKER));
     let sent = browser.events("Network.requestWillBeSent");
-    let asks_values = |sent: &&&Value| sent["request"]["url"].as_str().is_some_and(|url| url.ends_with("/values"));
+    let asks_values =
+        |sent: &&&Value| sent["request"]["url"].as_str().is_some_and(|url| url.ends_with("/values"));
     assert_eq!(sent.iter().filter(asks_values).count(), 0);
     assert_eq!(browser.complaints(), [&Value::Null; 0]);
     let log = service.log_with("exception removed through the admin port");
@@ -97,29 +98,38 @@ fn an_attacker_is_blocked_without_its_value_and_passes_once_the_row_is_removed()
 fn an_exception_does_what_its_preview_says_and_a_refusal_is_told_in_words() {
     let token = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(token.path(), "token").expect("room for a token");
-    let service = Plan::new(RULES)
-        .set("server.admin.operator_token_file", token.path().to_string_lossy())
-        .start();
+    let service =
+        Plan::new(RULES).set("server.admin.operator_token_file", token.path().to_string_lossy()).start();
     for _ in 0..6 {
         ask(&service, "edge", &[("tenant", "acme-corp"), ("path", "/search")]);
     }
     let mut browser = open(&service);
     click(&mut browser, "#key-table [data-do=except]");
     // Every client sends the path.
-    let entries = "[...document.querySelector('dialog form').elements.entry.selectedOptions].map((e) => e.text)";
+    let entries =
+        "[...document.querySelector('dialog form').elements.entry.selectedOptions].map((e) => e.text)";
     let entry = browser.evaluate(entries);
     assert!(entry[0].as_str().is_some_and(|entry| entry.starts_with("tenant=ac…#")), "{entry}");
     click(&mut browser, "dialog [name=go]");
-    browser.wait_until(&has_text("dialog [role=alert]", "this action needs the header Authorization: Bearer"));
+    browser
+        .wait_until(&has_text("dialog [role=alert]", "this action needs the header Authorization: Bearer"));
     submit(&mut browser, &[("effect", "limit"), ("limit", "1.5"), ("operator", "token")]);
     assert_eq!(browser.evaluate("document.querySelector('dialog form').checkValidity()"), false);
     submit(&mut browser, &[("reason", " "), ("limit", "7")]);
     browser.wait_until(&has_text("dialog [role=alert]", "reason"));
-    submit(&mut browser, &[("effect", "multiplier"), ("multiplier", "3"), ("reason", "INC-42"), ("until", "")]);
+    submit(
+        &mut browser,
+        &[("effect", "multiplier"), ("multiplier", "3"), ("reason", "INC-42"), ("until", "")],
+    );
     browser.wait_until(&has_text("#key-table .badge", "limit changed (live row "));
     let max_cost = || {
         let entries = json!([{"key": "tenant", "value": "acme-corp"}, {"key": "path", "value": "/search"}]);
-        let answer = post(&service, "/counters/show", &json!({"domain": "edge", "descriptors": [{"entries": entries}]}), "");
+        let answer = post(
+            &service,
+            "/counters/show",
+            &json!({"domain": "edge", "descriptors": [{"entries": entries}]}),
+            "",
+        );
         let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
         answer["counters"][0]["max_cost"].clone()
     };

@@ -131,7 +131,10 @@ fn the_fields_have_labels_and_only_the_number_that_counts_is_shown(browser: &mut
     assert!(browser.texts("dialog p").remove(0).contains("600 per minute becomes 1,200 per minute."));
     let after = browser.evaluate(height);
     let moved = after.as_f64().zip(before.as_f64()).map(|(after, before)| after - before);
-    assert!(moved.is_some_and(|moved| moved.abs() < 4.0), "the buttons stay in their place: {before} {after}");
+    assert!(
+        moved.is_some_and(|moved| moved.abs() < 4.0),
+        "the buttons stay in their place: {before} {after}"
+    );
     assert_eq!(
         browser.evaluate("getComputedStyle(document.querySelector('#tabs')).columnGap"),
         "6px",

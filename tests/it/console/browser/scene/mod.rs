@@ -20,6 +20,7 @@ use engine::{
 use ratelimitd::console::{
     Console, ConsoleActions, ConsoleOptions, Instance, LiveObserved, Observation, ValuesNeed,
 };
+use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
@@ -155,6 +156,7 @@ impl Process {
             enforcement: Enforcement::Enforce,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: metrics.denied_keys(),
+            pauses: PauseEvents::default(),
         };
         let console = Arc::new(Console::new(options()));
         let random = fastrand::Rng::with_seed(7);
@@ -187,7 +189,11 @@ impl Process {
             rules: self.story.rules_observed(now, seconds),
             store: self.story.store_observed(now, seconds, self.end),
             service: self.story.service_observed(),
-            live: Some(LiveObserved { source: "redis".to_owned(), age_s: Some(0.4), ..LiveObserved::default() }),
+            live: Some(LiveObserved {
+                source: "redis".to_owned(),
+                age_s: Some(0.4),
+                ..LiveObserved::default()
+            }),
         });
     }
 
