@@ -69,6 +69,6 @@ pub(super) fn make_console(
     Ok(Arc::new(Console::new(options)))
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,7 +1,10 @@
 //! Live exceptions, which are set while the process runs: how many there are, and how old they are.
 
 use base::with_commas;
+use rules::Origin;
 use serde::{Deserialize, Serialize};
+
+use crate::live::LiveView;
 
 /// Live exceptions in force.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -17,9 +20,6 @@ pub struct LiveObserved {
     pub kinds: Vec<(String, u64)>,
     /// Rows by who set them: `operator`, `grant`, `penalty` or `feedback`.
     pub origins: Vec<(String, u64)>,
-    /// Bans by this process so far.
-    #[serde(skip)]
-    pub bans: u64,
 }
 
 /// Live exceptions as shown.
@@ -32,6 +32,20 @@ pub struct ConsoleLive {
 }
 
 impl LiveObserved {
+    /// `None` if no exception can be set.
+    #[must_use]
+    pub fn new(view: &LiveView) -> Option<Self> {
+        let kinds = view.kinds.iter().map(|(kind, rows)| (kind.name().to_owned(), rows));
+        let origins = Origin::all().zip(view.origins).map(|(origin, rows)| (origin.name().to_owned(), rows));
+        Some(Self {
+            source: view.source?.to_owned(),
+            age_s: view.age_us.map(|us| us as f64 / 1e6),
+            version: view.version.to_string(),
+            kinds: kinds.filter(|(_, rows)| *rows > 0).collect(),
+            origins: origins.filter(|(_, rows)| *rows > 0).collect(),
+        })
+    }
+
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.origins.iter().map(|(_, rows)| rows).sum()
