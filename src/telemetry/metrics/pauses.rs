@@ -64,7 +64,7 @@ impl PauseMeter {
     pub(super) fn bans(&self) -> u64 {
         let families = self.bans.collect();
         let limits = families.iter().flat_map(MetricFamily::get_metric);
-        limits.map(|limit| limit.get_counter().value() as u64).sum()
+        limits.map(|limit| limit.get_counter().get_value() as u64).sum()
     }
 
     pub(crate) fn banned(&self, event: &PauseEvent) {
