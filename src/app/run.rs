@@ -242,7 +242,8 @@ impl App {
             key_prefix,
             console: Arc::clone(&self.console),
         };
-        let endpoints = admin_endpoints(&self.rules, &self.exceptions, live, &self.stores, self.tls.statuses());
+        let endpoints =
+            admin_endpoints(&self.rules, &self.exceptions, live, &self.stores, self.tls.statuses());
         let access = self.settings.server.admin.access.clone();
         let access = AccessCheck::new(access, self.own_token.clone(), self.metrics.tokens());
         http::admin_router(endpoints, counters, console, live.clone(), access)

@@ -4,17 +4,15 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
-use rules::{LiveRow, Origin, latest_window_end, value_text};
+use rules::{LiveRow, Origin, latest_window_end, missing_in_rules, value_text};
 use serde::Serialize;
 use serde_json::{Value, json};
 use store::redis::{PutKind, PutResult, RowPut};
 
 use super::{LiveError, LiveExceptions};
-use crate::telemetry::metrics::{ExceptionWrite, WriteResult};
 
 /// Rows in one call.
 const MOST_ROWS: usize = 1_000;
-const MOST_NETWORKS: usize = 1_000;
 /// Start of the hash of a secret value, and its length in bytes.
 const HASH_MARK: &str = "%k";
 const HASH_BYTES: usize = 34;
@@ -63,7 +61,7 @@ impl LiveExceptions {
     /// [`LiveError`]: nothing has changed, unless Redis did not answer in time.
     pub async fn set(&self, rows: Vec<Value>, author: &Author) -> Result<Vec<SetRow>, LiveError> {
         let set = self.within_time(self.set_now(rows, author)).await;
-        self.count_write(ExceptionWrite::Set, &set);
+        self.count_write("set", &set);
         set
     }
 
@@ -79,15 +77,15 @@ impl LiveExceptions {
         author: &Author,
     ) -> Result<Vec<RemovedRow>, LiveError> {
         let removed = self.within_time(self.remove_now(rows, ids, author)).await;
-        self.count_write(ExceptionWrite::Remove, &removed);
+        self.count_write("remove", &removed);
         removed
     }
 
-    fn count_write<T>(&self, op: ExceptionWrite, result: &Result<T, LiveError>) {
+    fn count_write<T>(&self, op: &str, result: &Result<T, LiveError>) {
         let result = match result {
-            Ok(_) => WriteResult::Success,
-            Err(LiveError::Unavailable(_)) => WriteResult::Failure,
-            Err(_) => WriteResult::Refused,
+            Ok(_) => "success",
+            Err(LiveError::Unavailable(_)) => "failure",
+            Err(_) => "refused",
         };
         self.0.options.metrics.families.exceptions.written(op, result);
     }
@@ -110,11 +108,6 @@ impl LiveExceptions {
             return Err(LiveError::Invalid(problems.join("\n")));
         }
         self.be_current().await?;
-        let is_network = |wanted: &&Wanted| matches!(wanted.row.row.value, RowValue::Network(_));
-        let networks = wanted.iter().filter(is_network).count();
-        if networks > 0 && self.with_state(|state| state.table.networks()) + networks > MOST_NETWORKS {
-            return Err(LiveError::Invalid(format!("at most {MOST_NETWORKS} rows may have networks or addresses")));
-        }
         tracing::info!(rows = wanted.len(), peer = %author.peer, "setting exceptions through the admin port");
         let before: Vec<_> = wanted.iter().map(|wanted| self.known(wanted.row.id())).collect();
         let puts = wanted.iter().map(|Wanted { row, if_version, .. }| RowPut {
@@ -130,6 +123,7 @@ impl LiveExceptions {
         let now_us = self.now_us();
         let set = wanted.into_iter().zip(before).zip(versions).map(|((wanted, before), version)| {
             let Wanted { row, mut warnings, .. } = wanted;
+            warnings.extend(missing_in_rules(&row.row, &rules));
             warnings.extend(self.blocking_row(&row, &rules));
             self.audit("exception set through the admin port", [before.as_ref(), Some(&row)], author);
             SetRow {
@@ -159,7 +153,9 @@ impl LiveExceptions {
         let filters = filters.collect::<Result<Vec<_>, _>>().map_err(LiveError::Invalid)?;
         self.be_current().await?;
         let mut found = self.with_state(|state| {
-            let by_id = ids.iter().map(|id| state.table.get(id).and_then(|row| row.row()).cloned().ok_or(LiveError::NoRow));
+            let by_id = ids
+                .iter()
+                .map(|id| state.table.get(id).and_then(|row| row.row()).cloned().ok_or(LiveError::NoRow));
             by_id.collect::<Result<Vec<LiveRow>, _>>()
         })?;
         for filter in &filters {
@@ -217,13 +213,20 @@ impl LiveExceptions {
 
     /// # Errors
     /// All problems of the row, one per line.
-    fn read(&self, index: usize, mut columns: Value, author: &Author, rules: &RuleSet) -> Result<Wanted, String> {
+    fn read(
+        &self,
+        index: usize,
+        mut columns: Value,
+        author: &Author,
+        rules: &RuleSet,
+    ) -> Result<Wanted, String> {
         let place = format!("rows[{index}]");
         let mut if_version = None;
         if let Some(columns) = columns.as_object_mut() {
             if let Some(version) = columns.remove("if_version") {
                 let parsed = version.as_str().and_then(|version| version.parse().ok());
-                if_version = Some(parsed.ok_or_else(|| format!("{place}: 'if_version' must be a version as text"))?);
+                if_version =
+                    Some(parsed.ok_or_else(|| format!("{place}: 'if_version' must be a version as text"))?);
             }
             for (name, text) in [("reason", &author.reason), ("by", &author.by)] {
                 if let Some(text) = text {
@@ -231,11 +234,14 @@ impl LiveExceptions {
                 }
             }
         }
-        let (row, warnings) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
+        let (row, warnings) =
+            LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let mut row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         if row.origin == Origin::Grant {
-            let end_us = latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default())
-                .ok_or_else(|| format!("{place}: add needs a limit with algorithm fixed_window or calendar_window"))?;
+            let end_us =
+                latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default()).ok_or_else(|| {
+                    format!("{place}: add needs a limit with algorithm fixed_window or calendar_window")
+                })?;
             let until_us = row.row.until_us.or(Some(end_us));
             row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);
         }
@@ -246,7 +252,8 @@ impl LiveExceptions {
     fn read_filter(&self, index: usize, mut columns: Value, rules: &RuleSet) -> Result<Filter, String> {
         let place = format!("rows[{index}]");
         let mut origin = None;
-        let names: Vec<String> = columns.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        let names: Vec<String> =
+            columns.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
         if let Some(columns) = columns.as_object_mut() {
             if let Some(name) = columns.remove("origin") {
                 let parsed = name.as_str().and_then(|name| name.parse().ok());
@@ -256,7 +263,8 @@ impl LiveExceptions {
             columns.insert("block".to_owned(), true.into());
             columns.insert("reason".to_owned(), "-".into());
         }
-        let (row, _) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
+        let (row, _) =
+            LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         let has = |column: &str| names.iter().any(|name| name == column);
         Ok(Filter { any_path: !has("path"), any_name: !has("limit_name"), origin, row })
@@ -352,7 +360,8 @@ pub(super) fn without_secret(row: LiveRow, rules: &RuleSet) -> Result<LiveRow, S
         pattern => {
             let mut domains = rules.domains().filter(|domain| pattern.matches(domain));
             if domains.any(|domain| rules.hidden_value(domain, &entry).is_some()) {
-                let reason = format!("values of '{}' are secret, and hashed per domain: name one domain", entry.key);
+                let reason =
+                    format!("values of '{}' are secret, and hashed per domain: name one domain", entry.key);
                 return Err(reason);
             }
             None

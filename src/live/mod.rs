@@ -13,7 +13,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +22,6 @@ use base::clock::Clock;
 use base::on_blocking_thread;
 use engine::LiveRows;
 use parking_lot::Mutex;
-use rules::LiveRow;
 use store::redis::{PutResult, RedisStore, RowPut, StoredRow};
 use tokio::time::timeout;
 
@@ -89,8 +87,6 @@ struct State {
     since: u64,
     /// `true` while polls fail.
     is_away: bool,
-    /// Feedback that is in effect here and not in Redis yet, by id.
-    pending: HashMap<Arc<str>, (LiveRow, RowPut)>,
     view: LiveView,
 }
 
@@ -104,7 +100,12 @@ impl LiveExceptions {
     #[must_use]
     pub fn new(options: LiveOptions) -> Self {
         let state = Mutex::new(State { view: LiveView::new(&options.keeper), ..State::default() });
-        Self(Arc::new(Shared { options, state, published: Mutex::default(), poll: tokio::sync::Mutex::default() }))
+        Self(Arc::new(Shared {
+            options,
+            state,
+            published: Mutex::default(),
+            poll: tokio::sync::Mutex::default(),
+        }))
     }
 
     fn confirmed_us(&self) -> u64 {
@@ -115,16 +116,11 @@ impl LiveExceptions {
         self.0.options.clock.now_us()
     }
 
-    /// Brings the table up to date, so that a change is judged by the newest rows, and then makes it.
+    /// Writes rows, and applies what was written or found instead.
     async fn put(&self, puts: Vec<RowPut>) -> Result<Vec<PutResult>, LiveError> {
         match &self.0.options.keeper {
             Keeper::Nowhere => Err(LiveError::Off),
-            Keeper::Process => {
-                let mut state = self.0.state.lock();
-                let results = state.table.put_all(&puts, self.now_us());
-                state.generation += 1;
-                Ok(results)
-            }
+            Keeper::Process => Ok(self.put_here(&puts)),
             Keeper::Redis(redis) => {
                 let known_version = self.0.state.lock().table.newest();
                 let results = redis.put_rows(known_version, &puts).await?;
@@ -134,6 +130,12 @@ impl LiveExceptions {
         }
     }
 
+    fn put_here(&self, puts: &[RowPut]) -> Vec<PutResult> {
+        let mut state = self.0.state.lock();
+        state.generation += 1;
+        state.table.put_all(puts, self.now_us())
+    }
+
     /// Applies rows of Redis. Returns how many were added, changed and removed.
     fn apply(&self, rows: impl IntoIterator<Item = StoredRow>) -> [usize; 3] {
         let mut counts = [0; 3];
@@ -141,13 +143,14 @@ impl LiveExceptions {
         for row in rows {
             let id = row.id.clone();
             match state.table.apply(row) {
-                Applied::Known => continue,
+                Applied::Known => {}
                 Applied::Added => counts[0] += 1,
                 Applied::Changed => counts[1] += 1,
                 Applied::Removed => counts[2] += 1,
-                Applied::Unread => tracing::warn!(id, "cannot read a row of exceptions in Redis; ignoring it"),
+                Applied::Unread => {
+                    tracing::warn!(id, "cannot read a row of exceptions in Redis; ignoring it")
+                }
             }
-            state.pending.remove(id.as_str());
         }
         state.generation += u64::from(counts != [0; 3]);
         counts
@@ -175,7 +178,10 @@ impl LiveExceptions {
 
     /// # Errors
     /// [`LiveError::Unavailable`] if it takes longer than a change may.
-    async fn within_time<T>(&self, change: impl Future<Output = Result<T, LiveError>>) -> Result<T, LiveError> {
+    async fn within_time<T>(
+        &self,
+        change: impl Future<Output = Result<T, LiveError>>,
+    ) -> Result<T, LiveError> {
         timeout(CHANGE_TIMEOUT, change).await.unwrap_or(Err(engine::StoreError::Timeout.into()))
     }
 }

@@ -61,7 +61,8 @@ impl LiveView {
     #[must_use]
     pub fn json(&self) -> Value {
         let kinds = self.kinds.iter().filter(|(_, rows)| *rows > 0);
-        let kinds: serde_json::Map<_, _> = kinds.map(|(kind, rows)| (kind.name().to_owned(), rows.into())).collect();
+        let kinds: serde_json::Map<_, _> =
+            kinds.map(|(kind, rows)| (kind.name().to_owned(), rows.into())).collect();
         let origins = Origin::all().zip(self.origins).filter(|(_, rows)| *rows > 0);
         let origins: serde_json::Map<_, _> =
             origins.map(|(origin, rows)| (origin.name().to_owned(), rows.into())).collect();
@@ -73,6 +74,16 @@ impl LiveView {
             "kinds": kinds,
             "origins": origins,
         })
+    }
+}
+
+fn state_of(row: &LiveRow, now_us: u64) -> &'static str {
+    if row.row.is_in_force(now_us) {
+        "in_force"
+    } else if row.row.has_ended(now_us) {
+        "ended"
+    } else {
+        "later"
     }
 }
 
@@ -123,11 +134,7 @@ impl LiveExceptions {
             origin: row.origin.name(),
             version: row.version().to_string(),
             level: *level,
-            state: match (row.row.has_ended(now_us), row.row.is_in_force(now_us)) {
-                (true, _) => "ended",
-                (false, true) => "in_force",
-                (false, false) => "later",
-            },
+            state: state_of(row, now_us),
             row: self.masked(row),
         });
         (listed.collect(), has_more)

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use engine::{ExceptionRow, LiveRows, RowValue};
+use engine::LiveRows;
 use rules::LiveRow;
 use store::redis::{PutKind, RowPut, StoredRow};
 
@@ -144,11 +144,6 @@ impl LiveTable {
         rows.filter_map(|(_, row)| Some((row, row.row()?)))
     }
 
-    pub(super) fn networks(&self) -> usize {
-        let is_network = |row: &&Arc<ExceptionRow>| matches!(row.value, RowValue::Network(_));
-        self.live.rows().filter(is_network).count()
-    }
-
     pub(super) fn apply(&mut self, stored: StoredRow) -> Applied {
         let before = self.rows.get(stored.id.as_str());
         if before.is_some_and(|before| before.version >= stored.version) {
@@ -195,19 +190,6 @@ impl LiveTable {
         }
     }
 
-    /// Adds a row to those for requests that is not stored yet.
-    pub(super) fn show(&mut self, row: &LiveRow) {
-        self.live.insert(Arc::clone(&row.row));
-    }
-
-    /// Takes back [`show`](Self::show).
-    pub(super) fn hide(&mut self, row: &LiveRow) {
-        match self.rows.get(row.id()).and_then(TableRow::row) {
-            Some(stored) => self.live.insert(Arc::clone(&stored.row)),
-            None => self.live.remove(&row.row),
-        }
-    }
-
     /// Forgets rows that Redis does not store if they are over, automatic, or if `is_stale`. `stored`: the versions of
     /// all rows of Redis.
     pub(super) fn forget_missing(&mut self, stored: &HashMap<String, u64>, is_stale: bool, now_us: u64) {
@@ -215,9 +197,8 @@ impl LiveTable {
             Content::Removed => row.version.saturating_add(KEPT_US) <= now_us,
             Content::Row(_) | Content::Unread(_) => row.has_ended(now_us),
         };
-        let missing = self.rows.iter().filter(|(id, row)| {
-            !stored.contains_key(&***id) && (is_stale || is_over(row))
-        });
+        let missing =
+            self.rows.iter().filter(|(id, row)| !stored.contains_key(&***id) && (is_stale || is_over(row)));
         let missing: Vec<_> = missing.map(|(id, _)| Arc::clone(id)).collect();
         missing.iter().for_each(|id| self.forget(id));
     }
