@@ -59,7 +59,7 @@ impl App {
         let live = self.live_exceptions(http_store.as_ref(), &fleet);
         let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
-        let sampler = self.ports.admin.is_some().then(|| self.sampler());
+        let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone()));
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.public_service(store, &unfinished);
@@ -205,7 +205,7 @@ impl App {
         HttpService { failures, ..self.http_service(Port::Http, router, unfinished) }
     }
 
-    fn sampler(&self) -> Sampler {
+    fn sampler(&self, live: LiveExceptions) -> Sampler {
         Sampler {
             console: Arc::clone(&self.console),
             metrics: self.metrics.clone(),
@@ -214,6 +214,7 @@ impl App {
             stores: Arc::clone(&self.stores),
             readiness: self.readiness.clone(),
             tls: self.tls.statuses(),
+            live,
         }
     }
 
