@@ -112,11 +112,15 @@ mod tests {
         let rules =
             RuleWatcher::start(&settings, load_options(&settings, ValueHashing::NONE), &metrics, &readiness);
         let rules = rules.expect("the shipped rules");
-        let exceptions =
-            ExceptionWatcher::start(&settings.exceptions, &rules.active.rulebook, &metrics, ConfirmedAt::default());
+        let exceptions = ExceptionWatcher::start(
+            &settings.exceptions,
+            &rules.active.rulebook,
+            &metrics,
+            ConfirmedAt::default(),
+        );
         let exceptions = exceptions.expect("no exceptions");
         let stores = Arc::new(Stores::new(&settings, LocalCounters::new(&settings.store), &metrics));
-        let fleet = Fleet::new(rules.active.clone(), readiness, None);
+        let fleet = Fleet::new(rules.active.clone(), readiness, None, Arc::default());
         let live = LiveExceptions::new(LiveOptions {
             keeper: Keeper::Process,
             rulebook: Arc::clone(&rules.active.rulebook),

@@ -55,11 +55,12 @@ impl App {
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
         let shutdown = Shutdown::default();
         let reports_to = http_store.clone().filter(|_| self.settings.exceptions.redis);
-        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to);
+        let share = Arc::clone(&self.stores.local_share);
+        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to, share);
         let live = self.live_exceptions(http_store.as_ref(), &fleet);
         let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
-        let sampler = self.ports.admin.is_some().then(|| self.sampler());
+        let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone()));
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.public_service(store, &unfinished);
@@ -205,7 +206,7 @@ impl App {
         HttpService { failures, ..self.http_service(Port::Http, router, unfinished) }
     }
 
-    fn sampler(&self) -> Sampler {
+    fn sampler(&self, live: LiveExceptions) -> Sampler {
         Sampler {
             console: Arc::clone(&self.console),
             metrics: self.metrics.clone(),
@@ -214,6 +215,7 @@ impl App {
             stores: Arc::clone(&self.stores),
             readiness: self.readiness.clone(),
             tls: self.tls.statuses(),
+            live,
         }
     }
 

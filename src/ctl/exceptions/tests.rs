@@ -129,7 +129,7 @@ in effect: shop remote_address=10…#3f9a: block until 2026-11-26 17:00:00 +01:0
         json!({"rows": [{"id": "b", "version": "18", "in_force": false, "row": later, "before": null}]});
     let text = set_text(&answer, &here(None));
     let expected = "\
-set, not in effect yet: shop remote_address=10…#3f9a: block from 2026-11-26T15:00:00.5Z (in 1h 1s) until \
+set, not in effect yet: shop remote_address=10…#3f9a: block from 2026-11-26T15:00:00Z (in 1h 1s) until \
         2026-11-26T16:00:00Z (in 2h): abuse, by ann
   id b, version 18
 ";

@@ -32,10 +32,11 @@ impl Here {
         let Some(us) = micros(time) else { return time.to_owned() };
         let seconds = Duration::from_secs(us.abs_diff(self.now_us).div_ceil(1_000_000));
         let distance = readable_duration(seconds);
+        let utc = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(us));
         let distance = if us < self.now_us { format!("{distance} ago") } else { format!("in {distance}") };
         match self.zone.as_ref().and_then(|zone| local_time(zone, us)) {
-            Some(local) => format!("{local} ({time}, {distance})"),
-            None => format!("{time} ({distance})"),
+            Some(local) => format!("{local} ({utc}, {distance})"),
+            None => format!("{utc} ({distance})"),
         }
     }
 }

@@ -28,6 +28,7 @@ mod distance;
 mod drop_in;
 mod envoy_image;
 mod exceptions;
+mod fleet;
 mod list_commands;
 pub(crate) mod lua_twin;
 mod metrics;
