@@ -22,7 +22,7 @@ use super::{Addresses, App, AppError};
 use crate::console::ConsoleActions;
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;
-use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, Readiness};
+use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, PauseEvents, Readiness};
 use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
@@ -174,6 +174,7 @@ impl App {
                 enforcement,
                 clock: Arc::new(SystemClock),
                 denied: if has_console { metrics.denied_keys() } else { DeniedKeys::default() },
+                pauses: PauseEvents::default(),
             };
             Handler {
                 limiter,

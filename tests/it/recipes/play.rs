@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ::simulate::replay::ReplayStore;
 use engine::{
-    Applied, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, LiveRows, Plan, Receipt, Request,
-    RuleSet, Status,
+    Applied, Attached, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, LiveRows, Plan, Receipt,
+    Request, RuleSet, Status,
 };
 use rules::{ExceptionScope, LoadedExceptions, check_against_rules, load, load_exceptions};
 
@@ -99,7 +99,7 @@ impl<S: ReplayStore> Play<'_, S> {
         let receipt = step.settle.as_ref().map(|name| &self.receipts[name]);
         let descriptor = |text: &String| Descriptor {
             hits: step.hits,
-            receipt: receipt.map(|receipt| Box::new(Ok(receipt.clone()))),
+            attached: receipt.map(|receipt| Box::new(Attached::Receipt(Ok(receipt.clone())))),
             ..descriptor(text)
         };
         let descriptors = step.ask.iter().map(descriptor).collect();
@@ -131,6 +131,7 @@ fn left(status: &Status<'_>) -> String {
     match status.applied {
         Applied::Nothing => "none".to_owned(),
         Applied::Unlimited(_) => "unlimited".to_owned(),
+        Applied::Paused(..) => "paused".to_owned(),
         Applied::Limited(result) => result.outcome.report.remaining.to_string(),
     }
 }

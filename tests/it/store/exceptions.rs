@@ -128,7 +128,7 @@ fn answer(decision: &Decision) -> String {
             format!("{code} {number} {left}{wait}{shadow}")
         }
         Applied::Unlimited(_) => format!("{code} unlimited"),
-        Applied::Nothing => format!("{code} no limit"),
+        Applied::Nothing | Applied::Paused(..) => format!("{code} no limit"),
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod calendar;
 pub(crate) mod cost;
 pub(crate) mod key;
 pub(crate) mod parse_key;
+pub(crate) mod pauses;
 pub(crate) mod period;
 pub(crate) mod role;
 pub(crate) mod space_saving;

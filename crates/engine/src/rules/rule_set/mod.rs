@@ -254,10 +254,19 @@ impl RuleSet {
         of_limits.chain(&self.compiled.month_calendar).map(|calendar| calendar.known_until_us()).min()
     }
 
-    /// `true` if plans depend on their time: a limit may follow a calendar, or an exception may end.
+    /// `true` if plans depend on their time: a limit may follow a calendar, an exception may end, or a caller may
+    /// report a pause.
     #[must_use]
     pub fn depends_on_time(&self) -> bool {
-        self.exceptions.is_some() || self.calendars_end_us().is_some()
+        self.exceptions.is_some()
+            || self.calendars_end_us().is_some()
+            || self.limits().iter().any(|limit| limit.spec.feedback.is_some())
+    }
+
+    /// `true` if a limit has a `penalty`.
+    #[must_use]
+    pub fn has_penalties(&self) -> bool {
+        self.limits().iter().any(|limit| limit.spec.penalty.is_some())
     }
 
     /// `None` if the domain has no rules.
@@ -283,11 +292,12 @@ impl RuleSet {
         &self.compiled.limits
     }
 
-    /// `true` if a limit is a sliding log, for which a store may need further permissions.
+    /// `true` if a limit is a sliding log, or counts its denials with one, for which a store may need further
+    /// permissions.
     #[must_use]
     pub fn has_sliding_log(&self) -> bool {
         let is_log = |limit: &Arc<Limit>| matches!(limit.quantity, Quantity::Limited(Kernel::SlidingLog(_)));
-        self.limits().iter().any(is_log)
+        self.has_penalties() || self.limits().iter().any(is_log)
     }
 
     /// Returns the hash shown instead of the entry's value in a request for `domain`; `None` if the value is not
