@@ -11,6 +11,7 @@ mod excepted;
 mod frame;
 mod history;
 mod limits;
+mod live;
 mod marks;
 mod mask;
 mod notices;
@@ -34,6 +35,7 @@ use frame::json_text;
 use history::{History, RuleSelection};
 
 pub use excepted::KeyException;
+pub use live::{ConsoleLive, LiveObserved};
 pub use notices::{clock, rate_text};
 pub use state::{
     ConsoleExceptions, ConsoleSample, ConsoleState, Level, Notice, RowsOfKind, RuleName, SCHEMA, ShownEntries,
@@ -54,8 +56,6 @@ pub struct ConsoleOptions {
     pub instance: Instance,
     /// Link to the dashboard for all instances; empty: none.
     pub dashboard_url: String,
-    /// Files of exceptions; `None`: none.
-    pub exceptions_path: Option<String>,
     pub needs: ValuesNeed,
     pub tag_key: HashKey,
     /// `false`: denials take effect.
@@ -87,12 +87,14 @@ pub enum ValuesNeed {
 pub struct Console {
     history: Mutex<History>,
     frames: watch::Sender<Arc<str>>,
+    tag_key: HashKey,
 }
 
 impl Console {
     #[must_use]
     pub fn new(options: ConsoleOptions) -> Self {
-        Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default() }
+        let tag_key = options.tag_key;
+        Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default(), tag_key }
     }
 
     /// Adds a second's observation. Formats nothing unless a stream is open.
@@ -134,6 +136,12 @@ impl Console {
     #[must_use]
     pub fn logged(&self, rules: &RuleSet, key: &str) -> String {
         self.history.lock().denied.logged(rules, key)
+    }
+
+    /// Returns the value of an exception as it may be shown: masked.
+    #[must_use]
+    pub fn masked_value(&self, domain: &str, key: &str, value: &str) -> String {
+        mask::masked_value(&self.tag_key, domain, key, value)
     }
 
     #[must_use]

@@ -132,6 +132,11 @@ fn descriptor_status(status: Status<'_>) -> DescriptorStatus<'_> {
     match status.applied {
         Applied::Nothing => no_limit,
         Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX.into(), ..no_limit },
+        Applied::Paused(limit, length_us) => DescriptorStatus {
+            limit: Some(limit),
+            until_reset: Some(Duration::from_secs(reset_seconds(length_us, status.code))),
+            ..no_limit
+        },
         Applied::Limited(LimitResult { limit, outcome, .. }) => DescriptorStatus {
             limit: Some(limit),
             remaining: outcome.report.remaining,
@@ -188,7 +193,7 @@ fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     let over = decision.statuses().filter(|status| status.code == Code::OverLimit);
     let limits = over.filter_map(|status| match status.applied {
         Applied::Limited(result) => Some(result),
-        Applied::Nothing | Applied::Unlimited(_) => None,
+        Applied::Nothing | Applied::Unlimited(_) | Applied::Paused(..) => None,
     });
     let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
     limits.reduce(|longest, other| if wait(&other) > wait(&longest) { other } else { longest })

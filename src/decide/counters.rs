@@ -103,7 +103,7 @@ impl<S: Store + Reset> CounterService<S> {
         let peek = |descriptor: &Descriptor| Descriptor {
             hits: Some(0),
             is_refund: false,
-            receipt: None,
+            attached: None,
             ..descriptor.clone()
         };
         let descriptors = request.descriptors.iter().map(peek).collect();

@@ -11,13 +11,14 @@ use arc_swap::ArcSwap;
 use base::clock::Clock;
 use engine::wire::{Bounds, RawRequest};
 use engine::{
-    Caller, Charges, Decision, Enforcement, Exceptions, Outcomes, Plan, Request, RuleSet, Store, StoreError,
+    Caller, Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, Request, RuleSet,
+    Store, StoreError,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use strum::{EnumString, VariantNames};
 
-use super::{Answer, Failures, NoDecision, ResponseOptions};
+use super::{Answer, Failures, NoDecision, PauseEvents, ResponseOptions};
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
@@ -109,8 +110,14 @@ impl<S: Store> Handler<S> {
 pub struct Rulebook {
     current: ArcSwap<RulesInForce>,
     /// Exceptions of the current rules and of later ones. Locked while something is replaced, never by a request.
-    exceptions: Mutex<Arc<Exceptions>>,
+    exceptions: Mutex<KeptExceptions>,
     metrics: Metrics,
+}
+
+#[derive(Debug, Default)]
+struct KeptExceptions {
+    files: Arc<Exceptions>,
+    live: LiveRows,
 }
 
 #[derive(Debug)]
@@ -122,11 +129,14 @@ struct RulesInForce {
     are_loaded: bool,
     /// `true` if plans depend on their time. Otherwise no clock is read for them.
     depend_on_time: bool,
+    /// `true` if a denial may be an offence.
+    have_penalties: bool,
 }
 
 impl RulesInForce {
     fn new(rules: RuleSet, meters: Arc<LimitMeters>, are_loaded: bool) -> Self {
-        Self { depend_on_time: rules.depends_on_time(), rules: Arc::new(rules), meters, are_loaded }
+        let (depend_on_time, have_penalties) = (rules.depends_on_time(), rules.has_penalties());
+        Self { rules: Arc::new(rules), meters, are_loaded, depend_on_time, have_penalties }
     }
 }
 
@@ -153,17 +163,26 @@ impl Rulebook {
     pub fn replace(&self, rules: RuleSet) -> OldRules {
         let exceptions = self.exceptions.lock();
         let meters = Arc::new(self.metrics.limit_meters(&rules));
-        let rules = rules.with_exceptions(Arc::clone(&exceptions));
+        let rules = rules.with_exceptions(Arc::clone(&exceptions.files), &exceptions.live);
         OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, true))))
     }
 
-    /// Replaces the exceptions and keeps the rules. Requests in progress finish with the old exceptions. Call it from a
-    /// thread that serves no requests.
+    /// Replaces the exceptions of files and keeps the rules. Requests in progress finish with the old exceptions. Call
+    /// it from a thread that serves no requests.
     pub fn replace_exceptions(&self, exceptions: Arc<Exceptions>) -> OldRules {
+        self.change_exceptions(|kept| kept.files = exceptions)
+    }
+
+    /// Replaces the live rows, as [`replace_exceptions`](Self::replace_exceptions) does those of files.
+    pub fn replace_live_rows(&self, live: LiveRows) -> OldRules {
+        self.change_exceptions(|kept| kept.live = live)
+    }
+
+    fn change_exceptions(&self, change: impl FnOnce(&mut KeptExceptions)) -> OldRules {
         let mut kept = self.exceptions.lock();
+        change(&mut kept);
         let current = self.current.load_full();
-        let rules = current.rules.with_exceptions(Arc::clone(&exceptions));
-        *kept = exceptions;
+        let rules = current.rules.with_exceptions(Arc::clone(&kept.files), &kept.live);
         let (meters, are_loaded) = (Arc::clone(&current.meters), current.are_loaded);
         drop(current);
         OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, are_loaded))))
@@ -193,6 +212,7 @@ pub struct Limiter<S> {
     /// For planning requests. The store decides by its own clock.
     pub clock: Arc<dyn Clock>,
     pub denied: DeniedKeys,
+    pub pauses: PauseEvents,
 }
 
 impl OldRules {
@@ -245,8 +265,14 @@ impl<S: Store> Limiter<S> {
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }
-            self.count_without_limit(&current, request);
-            return Ok(answer(&Decision::merge(plan, Outcomes::default(), self.enforcement)));
+            let decision = Decision::merge(plan, Outcomes::default(), self.enforcement);
+            if decision.reports().is_empty() {
+                self.count_without_limit(&current, request);
+            } else {
+                current.meters.record(&decision, &self.denied);
+                self.pauses.send(&decision, request);
+            }
+            return Ok(answer(&decision));
         }
         let failure = FailureGuard { meters: &current.meters, plan: &plan };
         let outcomes = if plan.has_settles() {
@@ -258,6 +284,10 @@ impl<S: Store> Limiter<S> {
         mem::forget(failure);
         let decision = Decision::merge(plan, outcomes, self.enforcement);
         current.meters.record(&decision, &self.denied);
+        let may_offend = current.have_penalties && decision.overall == Code::OverLimit;
+        if may_offend || !decision.reports().is_empty() {
+            self.pauses.send(&decision, request);
+        }
         Ok(answer(&decision))
     }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use engine::wire::WireUnit;
 use engine::{
-    Applied, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata,
-    Pacing, RECEIPT_KEY, Request, UnreadableReceipt,
+    Applied, Attached, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult,
+    Metadata, PAUSE_KEY, Pacing, RECEIPT_KEY, Request, UnreadablePause, UnreadableReceipt,
 };
 use rules::derivation_text;
 
@@ -140,9 +140,11 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
         Metadata::Text(format!("{key}={shown}"))
     };
     // A request log is complete only with the receipts that the requests returned.
-    let receipt = descriptor.receipt.as_deref().map(|receipt| match receipt {
-        Ok(receipt) => Metadata::Text(format!("{RECEIPT_KEY}={receipt}")),
-        Err(UnreadableReceipt) => Metadata::Text(format!("{RECEIPT_KEY}=")),
+    let receipt = descriptor.attached.as_deref().map(|attached| match attached {
+        Attached::Receipt(Ok(receipt)) => Metadata::Text(format!("{RECEIPT_KEY}={receipt}")),
+        Attached::Receipt(Err(UnreadableReceipt)) => Metadata::Text(format!("{RECEIPT_KEY}=")),
+        Attached::Pause(Ok(pause)) => Metadata::Text(format!("{PAUSE_KEY}={pause}")),
+        Attached::Pause(Err(UnreadablePause)) => Metadata::Text(format!("{PAUSE_KEY}=")),
     });
     let entries = descriptor.entries.iter().enumerate().map(entry).chain(receipt).collect();
     let mut fields = BTreeMap::new();
@@ -163,7 +165,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
 fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
     match decision.statuses().nth(index)?.applied {
         Applied::Limited(result) => result.limit.spec.calendar.as_deref(),
-        Applied::Nothing | Applied::Unlimited(_) => None,
+        Applied::Nothing | Applied::Unlimited(_) | Applied::Paused(..) => None,
     }
 }
 

@@ -9,9 +9,11 @@ pub mod counters;
 mod error;
 pub mod limiter;
 mod metadata;
+mod pauses;
 pub(crate) mod readiness;
 
 pub use answer::{Answer, HeaderNames, HeaderStyle, ResponseOptions};
 pub use error::{Failures, NoDecision};
 pub use limiter::{Handler, OnInvalid};
+pub use pauses::PauseEvents;
 pub use readiness::{NotReadyReason, Readiness};

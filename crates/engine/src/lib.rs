@@ -18,6 +18,7 @@ pub use limit::calendar::{Calendar, CalendarError};
 pub use limit::cost::{Cost, Grant};
 pub use limit::key::{Entry, ShardBy, without_values};
 pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
+pub use limit::pauses::{Feedback, PauseScope, PauseTarget, Penalty};
 pub use limit::period::{Period, Unit};
 pub use limit::role::Role;
 pub use limit::space_saving::{HeavyKey, SpaceSaving};
@@ -26,9 +27,11 @@ pub use limit::spec::{
 };
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
+pub use request::pause::{PAUSE_KEY, Pause, UnreadablePause};
 pub use request::plan::charge::{Charge, Charges, ChargesPart};
 pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};
 pub use request::plan::matched::PlanError;
+pub use request::plan::pauses::{PauseCause, PauseEvent, PausedValue};
 pub use request::plan::reserve::ReserveKind;
 pub use request::plan::settle::{Settle, SettleResult};
 pub use request::plan::{ChargedLimit, Plan};
@@ -37,12 +40,12 @@ pub use request::store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
     StoreError,
 };
-pub use request::{Caller, Descriptor, LimitOverride, Request};
+pub use request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Request};
 pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
 pub use rules::exceptions::{
-    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier,
-    MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow, TierTable,
-    TierTableBuilder, TooManyTiers, address_of,
+    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, LiveRows,
+    Multiplier, MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow,
+    TierTable, TierTableBuilder, TooManyTiers, address_of,
 };
 pub use rules::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use rules::secret::{HashKey, ValueHashing};

@@ -1,6 +1,7 @@
 //! The history of a process, observed second by second on its own clock.
 
 mod excepted;
+mod live;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use store::memory::{MemoryOptions, MemoryStore};
 
 use super::mask::{masked, row_id};
 use super::*;
+use crate::decide::PauseEvents;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{LOOKED_AT, Metrics};
@@ -45,7 +47,6 @@ fn options() -> ConsoleOptions {
     ConsoleOptions {
         instance: Instance { name: "host".to_owned(), id: "00c0ffee".to_owned(), started_at: T0 },
         dashboard_url: String::new(),
-        exceptions_path: None,
         needs: ValuesNeed::Token,
         tag_key: HashKey::new(b"a key"),
         is_shadow_mode: false,
@@ -59,6 +60,7 @@ struct Observed {
     rules: RulesObserved,
     store: StoreObserved,
     service: ServiceObserved,
+    live: Option<LiveObserved>,
     end: u64,
 }
 
@@ -73,6 +75,7 @@ impl Observed {
             enforcement: Enforcement::Enforce,
             clock: Arc::new(SystemClock),
             denied: metrics.denied_keys(),
+            pauses: PauseEvents::default(),
         };
         Self {
             limiters: (0..workers).map(limiter).collect(),
@@ -81,6 +84,7 @@ impl Observed {
             rules: RulesObserved { generation: 1, domains: 1, ..RulesObserved::default() },
             store: StoreObserved { kind: "memory", answers: true, ..StoreObserved::default() },
             service: ServiceObserved::default(),
+            live: None,
             end: T0,
         }
     }
@@ -111,6 +115,7 @@ impl Observed {
             rules: self.rules.clone(),
             store: self.store.clone(),
             service: self.service.clone(),
+            live: self.live.clone(),
         });
         serde_json::from_str(&self.console.state()).expect("JSON")
     }

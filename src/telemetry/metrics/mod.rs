@@ -10,6 +10,7 @@ mod limit_counts;
 mod limit_families;
 mod limits;
 mod options;
+mod pauses;
 mod ports;
 mod requests;
 mod rule_loads;
@@ -43,6 +44,7 @@ pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOK
 pub use family::DurationBuckets;
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
+pub use pauses::PauseMeter;
 pub use ports::{
     CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter, TokenMeter,
     TokenRefusal,
@@ -79,6 +81,7 @@ pub struct Metrics {
 pub(crate) struct Families {
     pub(crate) exceptions: ExceptionFamilies,
     limits: LimitFamilies,
+    pub(crate) pauses: PauseMeter,
     unknown_domains: IntCounter,
     /// Descriptors of requests for unknown domains.
     unknown_descriptors: Count,
@@ -131,8 +134,9 @@ impl Metrics {
         let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
         let results = requests.results.clone();
         let families = Arc::new(Families {
-            exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age)?,
+            exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age, parts.live_age)?,
             limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,
+            pauses: PauseMeter::new(&registry)?,
             unknown_domains: counter(
                 &registry,
                 "ratelimitd_unknown_domain_total",

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ::simulate::replay::ReplayStore;
 use engine::{
-    Applied, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, Plan, Receipt, Request, RuleSet,
-    Status,
+    Applied, Attached, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, LiveRows, Plan, Receipt,
+    Request, RuleSet, Status,
 };
 use rules::{ExceptionScope, LoadedExceptions, check_against_rules, load, load_exceptions};
 
@@ -91,14 +91,15 @@ impl<S: ReplayStore> Play<'_, S> {
             }
         }
         let Some(path) = &self.exceptions else { return self.rules.clone() };
-        self.rules.with_exceptions(Arc::clone(&exceptions_at(path, step.at_us).exceptions))
+        self.rules
+            .with_exceptions(Arc::clone(&exceptions_at(path, step.at_us).exceptions), &LiveRows::default())
     }
 
     fn request(&self, step: &Step) -> Request {
         let receipt = step.settle.as_ref().map(|name| &self.receipts[name]);
         let descriptor = |text: &String| Descriptor {
             hits: step.hits,
-            receipt: receipt.map(|receipt| Box::new(Ok(receipt.clone()))),
+            attached: receipt.map(|receipt| Box::new(Attached::Receipt(Ok(receipt.clone())))),
             ..descriptor(text)
         };
         let descriptors = step.ask.iter().map(descriptor).collect();
@@ -130,6 +131,7 @@ fn left(status: &Status<'_>) -> String {
     match status.applied {
         Applied::Nothing => "none".to_owned(),
         Applied::Unlimited(_) => "unlimited".to_owned(),
+        Applied::Paused(..) => "paused".to_owned(),
         Applied::Limited(result) => result.outcome.report.remaining.to_string(),
     }
 }

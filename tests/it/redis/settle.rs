@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ::base::clock::SystemClock;
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
-use engine::{Charges, Decision, Descriptor, Enforcement, Outcomes, Receipt, Request, SettleResult};
+use engine::{Attached, Charges, Decision, Descriptor, Enforcement, Outcomes, Request, SettleResult};
+use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::telemetry::metrics::{DeniedKeys, Metrics};
 use tokio::runtime::Runtime;
@@ -104,6 +105,7 @@ async fn each_settle_of_a_request_over_several_slots_is_booked_in_its_slot() {
         enforcement: Enforcement::Enforce,
         clock: Arc::new(SystemClock),
         denied: DeniedKeys::default(),
+        pauses: PauseEvents::default(),
     };
     let decide = async |descriptors: Vec<Descriptor>| {
         let request = Request { descriptors, ..rules::request("d", &[]) };
@@ -120,8 +122,10 @@ async fn each_settle_of_a_request_over_several_slots_is_booked_in_its_slot() {
     let estimated = decide(all([500; 3])).await;
     let receipt = estimated.receipt(|| 1).expect("a receipt").to_string();
     assert_eq!(receipt.split('.').count(), 2 + 3, "{receipt}");
-    let returned =
-        |descriptor| Descriptor { receipt: Some(Box::new(receipt.parse::<Receipt>())), ..descriptor };
+    let returned = |descriptor| Descriptor {
+        attached: Some(Box::new(Attached::Receipt(receipt.parse()))),
+        ..descriptor
+    };
     let settled = decide(all([100, 500, 1_200]).into_iter().map(returned).collect()).await;
     let results: Vec<_> = (0..3).filter_map(|index| Some(settled.settle(index)?.result)).collect();
     assert_eq!(results, [SettleResult::Returned, SettleResult::Charged, SettleResult::Charged]);

@@ -9,6 +9,7 @@ use engine::{
     Algorithm, Applied, Caller, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride,
     Period, Request, RetryAfter, Unit,
 };
+use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::telemetry::metrics::{DeniedKeys, Metrics};
 use rules::{LoadOptions, load};
@@ -50,6 +51,7 @@ impl Fixture {
                 enforcement: Enforcement::Enforce,
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
                 denied: DeniedKeys::default(),
+                pauses: PauseEvents::default(),
             },
             clock,
         }
@@ -82,6 +84,7 @@ fn summary(decision: &Decision) -> String {
     let status = |status: engine::Status<'_>| match status.applied {
         Applied::Nothing => "-".to_owned(),
         Applied::Unlimited(_) => "*".to_owned(),
+        Applied::Paused(_, length_us) => format!("paused {length_us}"),
         Applied::Limited(limited) => format!("{}{}", code(status.code), limited.outcome.report.remaining),
     };
     let statuses: Vec<_> = decision.statuses().map(status).collect();

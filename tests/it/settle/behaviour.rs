@@ -208,13 +208,13 @@ fn only_the_last_entry_of_a_descriptor_is_a_receipt() {
     };
     let receipt = ("ratelimitd_receipt", "1.z");
     let read = descriptor(&[("a", "b"), ("c", "d"), receipt]).expect("the receipt is no entry");
-    assert_eq!((read.entries.len(), read.receipt.is_some_and(|receipt| receipt.is_ok())), (2, true));
+    assert_eq!((read.entries.len(), read.receipt().is_some_and(|receipt| receipt.is_ok())), (2, true));
     let long = ("ratelimitd_receipt", "1.z.1-1-1.2-2-2.3-3-3");
     assert!(descriptor(&[("a", "b"), long]).is_ok(), "a receipt may be longer than other values");
     let hostile = "1.".repeat(1 << 20);
     let read = descriptor(&[("a", "b"), ("ratelimitd_receipt", &hostile)]).expect("a valid request");
-    assert!(read.receipt.is_some_and(|receipt| receipt.is_err()));
+    assert!(read.receipt().is_some_and(|receipt| receipt.is_err()));
     let first = descriptor(&[receipt, ("a", "b")]);
     assert!(first.is_err(), "the key is longer than allowed");
-    assert_eq!(descriptor(&[("a", "b")]).expect("valid").receipt, None);
+    assert_eq!(descriptor(&[("a", "b")]).expect("valid").receipt(), None);
 }

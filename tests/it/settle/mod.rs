@@ -2,7 +2,7 @@
 //! counters.
 
 use engine::{
-    Caller, Charges, Code, Decision, Descriptor, Enforcement, Outcomes, Plan, Receipt, Request, RuleSet,
+    Attached, Caller, Charges, Code, Decision, Descriptor, Enforcement, Outcomes, Plan, Request, RuleSet,
     Verdict,
 };
 
@@ -54,8 +54,8 @@ pub(crate) fn hits(entries: &str, hits: u64) -> Descriptor {
 
 /// A descriptor that returns a receipt with the real cost.
 pub(crate) fn settle(entries: &str, receipt: &str, actual: u64) -> Descriptor {
-    let receipt = Box::new(receipt.parse::<Receipt>());
-    Descriptor { receipt: Some(receipt), ..hits(entries, actual) }
+    let attached = Some(Box::new(Attached::Receipt(receipt.parse())));
+    Descriptor { attached, ..hits(entries, actual) }
 }
 
 /// The first limit of a decision as text: `OK remaining/reset`, `OVER remaining/reset r<retry>`, in seconds.

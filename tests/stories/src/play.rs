@@ -7,8 +7,9 @@ use std::fs;
 use std::sync::Arc;
 
 use engine::{
-    Applied, Caller, Charging, Decision, Defaults, Descriptor, Enforcement, Entry, Exceptions, HashKey,
-    LimitOverride, LimitResult, Outcomes, Period, Plan, Request, Role, RuleSet, Unit, ValueHashing,
+    Applied, Attached, Caller, Charging, Decision, Defaults, Descriptor, Enforcement, Entry, Exceptions,
+    HashKey, LimitOverride, LimitResult, LiveRows, Outcomes, Period, Plan, Request, Role, RuleSet, Unit,
+    ValueHashing,
 };
 use jiff::Timestamp;
 use rules::{
@@ -104,7 +105,7 @@ impl Player {
         let request = Request { domain, hits_addend, descriptors, caller };
         let plan_us = self.now_us.saturating_add_signed(self.skews_us[call.process % 2]);
         let rules = match self.rules.get(&call.domain) {
-            Some(rules) => rules.with_exceptions(Arc::clone(&self.exceptions)),
+            Some(rules) => rules.with_exceptions(Arc::clone(&self.exceptions), &LiveRows::default()),
             None => RuleSet::empty(),
         };
         let plan = Plan::new(&rules, &request, plan_us).map_err(|error| Unplayable(error.to_string()))?;
@@ -154,7 +155,7 @@ impl Player {
             hits: ask.hits,
             is_refund: ask.refund,
             is_whole_cost: false,
-            receipt: receipt.map(|text| Box::new(text.parse())),
+            attached: receipt.map(|text| Box::new(Attached::Receipt(text.parse()))),
         }))
     }
 }
@@ -173,7 +174,7 @@ fn answer_of(id: u32, decision: &Decision, has_receipt: bool) -> Answer {
     let status = |status: engine::Status<'_>| {
         let is_over = status.code == engine::Code::OverLimit;
         let (label, remaining) = match status.applied {
-            Applied::Nothing => return None,
+            Applied::Nothing | Applied::Paused(..) => return None,
             Applied::Unlimited(limit) => (label_of(limit), None),
             Applied::Limited(result) => (label_of(result.limit), Some(result.outcome.report.remaining)),
         };

@@ -9,6 +9,7 @@ pub(crate) mod calendar;
 pub(crate) mod cost;
 pub(crate) mod key;
 pub(crate) mod parse_key;
+pub(crate) mod pauses;
 pub(crate) mod period;
 pub(crate) mod role;
 pub(crate) mod space_saving;
@@ -138,6 +139,20 @@ impl Limit {
             Kernel::Blocked(k) => Kernel::Blocked(k.within(calendar.window(now_us))),
             kernel => kernel,
         })
+    }
+
+    /// Returns start and end of the window that contains `us`, all in microseconds since the epoch. `None` if the
+    /// limit is unlimited or not a fixed window: only the windows of these depend on the time alone.
+    #[must_use]
+    pub fn window_at(&self, us: u64) -> Option<(u64, u64)> {
+        if self.spec.unlimited || self.spec.algorithm != Algorithm::FixedWindow {
+            return None;
+        }
+        let epoch_aligned = || {
+            let start_us = us - us % self.spec.period.us();
+            (start_us, start_us.saturating_add(self.spec.period.us()))
+        };
+        Some(self.spec.calendar.as_ref().map_or_else(epoch_aligned, |calendar| calendar.window(us)))
     }
 
     /// `true` if the limit is counted and reported but never denies: its rule is in shadow mode, or it only announces.

@@ -8,6 +8,7 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 use super::algorithm::{MAX_LOG_LIMIT, Pacing};
 use super::announce::{OnOver, Share};
 use super::calendar::Calendar;
+use super::pauses::{Feedback, Penalty};
 use super::period::{Period, Unit};
 
 /// Largest limit of any algorithm: the sum of two limits is still exact as a double, which Redis uses.
@@ -172,6 +173,10 @@ pub struct LimitSpec {
     pub near: Option<Share>,
     /// Units that a check takes until the charge after it books the difference, at least 1; `None`: nothing.
     pub reserve: Option<u64>,
+    /// Bans a value after repeated denials.
+    pub penalty: Option<Arc<Penalty>>,
+    /// Lets callers pause a value.
+    pub feedback: Option<Arc<Feedback>>,
     /// Shown in answers and metrics; `replaces` refers to it.
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
@@ -261,6 +266,8 @@ impl LimitSpec {
             on_over: OnOver::default(),
             near: None,
             reserve: None,
+            penalty: None,
+            feedback: None,
             name: None,
             replaces: Vec::new(),
             tiers: BTreeMap::new(),
@@ -311,6 +318,8 @@ impl LimitSpec {
     pub(super) fn without_tiers(&self) -> Self {
         Self {
             calendar: self.calendar.clone(),
+            penalty: self.penalty.clone(),
+            feedback: self.feedback.clone(),
             name: self.name.clone(),
             replaces: self.replaces.clone(),
             tiers: BTreeMap::new(),

@@ -3,12 +3,14 @@
 //! A request passes through `wire`, `plan`, `store` and `decision`.
 
 pub(crate) mod decision;
+pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod receipt;
 pub(crate) mod store;
 pub mod wire;
 
-use self::receipt::{Receipt, UnreadableReceipt};
+use self::pause::{PAUSE_KEY, Pause, UnreadablePause};
+use self::receipt::{RECEIPT_KEY, Receipt, UnreadableReceipt};
 use crate::limit::cost::Cost;
 use crate::limit::key::Entry;
 use crate::limit::period::Period;
@@ -58,9 +60,44 @@ pub struct Descriptor {
     /// `true` if the hits are the whole cost of a request without an earlier check, so a limit with `reserve` takes all
     /// of them. Maps set this for calls to `/check` and lines of a log.
     pub is_whole_cost: bool,
-    /// The receipt of an earlier request whose real cost is `hits`. Such a descriptor is a settle: it books only the
-    /// difference to the receipt, denies nothing and ignores `is_refund`.
-    pub receipt: Option<Box<Result<Receipt, UnreadableReceipt>>>,
+    /// What the last entry says if it names no value. Such a descriptor denies nothing.
+    pub attached: Option<Box<Attached>>,
+}
+
+/// The keys of entries that name no value: the last entry of a descriptor. Rules cannot match them.
+pub const RESERVED_KEYS: [&str; 2] = [RECEIPT_KEY, PAUSE_KEY];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attached {
+    /// The receipt of an earlier request whose real cost is the descriptor's hits. Such a descriptor is a settle: it
+    /// books only the difference to the receipt, and ignores `is_refund`.
+    Receipt(Result<Receipt, UnreadableReceipt>),
+    /// A pause that a third party asks for. Such a descriptor takes nothing, whatever its hits.
+    Pause(Result<Pause, UnreadablePause>),
+}
+
+impl Attached {
+    /// Reads an entry with one of the [`RESERVED_KEYS`].
+    pub(crate) fn of_entry(entry: &Entry) -> Self {
+        match entry.key.as_str() {
+            PAUSE_KEY => Self::Pause(entry.value.parse()),
+            _ => Self::Receipt(entry.value.parse()),
+        }
+    }
+}
+
+impl Descriptor {
+    /// `Some` if the descriptor is a settle.
+    #[must_use]
+    pub fn receipt(&self) -> Option<&Result<Receipt, UnreadableReceipt>> {
+        if let Some(Attached::Receipt(receipt)) = self.attached.as_deref() { Some(receipt) } else { None }
+    }
+
+    /// `Some` if the descriptor reports a pause.
+    #[must_use]
+    pub fn pause(&self) -> Option<Result<Pause, UnreadablePause>> {
+        if let Some(Attached::Pause(pause)) = self.attached.as_deref() { Some(*pause) } else { None }
+    }
 }
 
 /// A limit sent with a request. It never shares a counter with a rule's limit.

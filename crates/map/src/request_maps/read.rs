@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::RECEIPT_KEY;
+use engine::{PAUSE_KEY, RECEIPT_KEY};
 use rules::yaml::{self, Node};
 
 use super::{CostRule, Map, TimeField};
@@ -160,6 +160,10 @@ fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> 
     if key == RECEIPT_KEY {
         let reason = "'ratelimitd_receipt' is no entry of a descriptor: a simulation takes the real cost of \
                       each line, which 'cost' names, and needs no receipts";
+        return Err(Reason::new(node.line, reason));
+    }
+    if key == PAUSE_KEY {
+        let reason = "'ratelimitd_pause' is no entry of a descriptor: callers report pauses, not requests";
         return Err(Reason::new(node.line, reason));
     }
     let source = match (map.text("value")?, map.text("from")?) {

@@ -6,6 +6,7 @@
 
 mod changes;
 mod csv_file;
+mod live;
 mod mentions;
 mod reload;
 mod row;
@@ -24,7 +25,8 @@ use crate::read::FileReport;
 use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
-pub use mentions::check_against_rules;
+pub use live::{LiveRow, Origin, value_text};
+pub use mentions::{check_against_rules, latest_window_end, missing_in_rules};
 pub use reload::ExceptionReloader;
 
 use changes::ChangeCounts;
@@ -68,7 +70,7 @@ pub fn load_exceptions(
     scope: ExceptionScope<'_>,
     previous: &LoadedExceptions,
 ) -> Result<LoadedExceptions, Problems> {
-    told_if_slow(&[path], || load_source(&Source::of_exceptions(path), scope, previous))
+    told_if_slow(&[path], || load_source(&Source::of_exceptions(path, false), scope, previous))
 }
 
 fn load_source(

@@ -1,7 +1,9 @@
 //! Keys of rule files: their section, name and value type.
 
 use std::str::FromStr;
+use std::time::Duration;
 
+use base::readable_duration;
 use engine::{MAX_LIMIT, Share};
 
 /// A kind of map in a rule file, with its own keys.
@@ -17,10 +19,22 @@ pub(crate) enum Section {
     Replaces,
     /// A value in `tiers`.
     Tier,
+    /// `penalty`.
+    Penalty,
+    /// `feedback`.
+    Feedback,
 }
 
 impl Section {
-    pub const ALL: [Self; 5] = [Self::File, Self::Descriptor, Self::RateLimit, Self::Replaces, Self::Tier];
+    pub const ALL: [Self; 7] = [
+        Self::File,
+        Self::Descriptor,
+        Self::RateLimit,
+        Self::Replaces,
+        Self::Tier,
+        Self::Penalty,
+        Self::Feedback,
+    ];
 
     /// The section's name in messages.
     pub fn label(self) -> &'static str {
@@ -30,6 +44,8 @@ impl Section {
             Self::RateLimit => "rate_limit",
             Self::Replaces => "a replaces entry",
             Self::Tier => "a tier",
+            Self::Penalty => "penalty",
+            Self::Feedback => "feedback",
         }
     }
 }
@@ -44,6 +60,8 @@ pub(crate) enum ValueType {
     Integer(u32),
     /// A whole number of units up to [`engine::MAX_LIMIT`].
     Units,
+    /// A duration such as `15m`, from a second to this many seconds.
+    Duration(u64),
     /// A number from 0 to 1, read from its decimal digits.
     Share,
     Flag,
@@ -64,6 +82,9 @@ impl ValueType {
         match self {
             Self::Text | Self::Unit | Self::Choice(_) => "a string".to_owned(),
             Self::Integer(_) | Self::Units => format!("a whole number from 0 to {}", self.most()),
+            Self::Duration(most_s) => {
+                format!("a duration from 1s to {}", readable_duration(Duration::from_secs(most_s)))
+            }
             Self::Share => Share::EXPECTED.to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::List(_) => "a list".to_owned(),
@@ -88,8 +109,18 @@ impl ValueType {
                 "false" | "False" | "FALSE" => Some(PlainValue::Flag(false)),
                 _ => None,
             },
-            Self::Unit | Self::List(_) | Self::Map(_) | Self::FreeMap | Self::Tiers => None,
+            Self::Unit | Self::Duration(_) | Self::List(_) | Self::Map(_) | Self::FreeMap | Self::Tiers => {
+                None
+            }
         }
+    }
+
+    /// Reads a duration as microseconds. `None` if it is out of range.
+    pub fn duration_us(self, text: &str) -> Option<u64> {
+        let Self::Duration(most_s) = self else { return None };
+        let duration = humantime::parse_duration(text).ok()?;
+        let range = Duration::from_secs(1)..=Duration::from_secs(most_s);
+        range.contains(&duration).then(|| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
     }
 
     /// The largest number of the type.
@@ -118,7 +149,7 @@ impl<'t> PlainValue<'t> {
         self.text()?.parse().ok()
     }
 
-    /// For keys of type [`ValueType::Units`].
+    /// For keys of type [`ValueType::Units`], or in microseconds for [`ValueType::Duration`].
     pub fn units(self) -> Option<u64> {
         if let Self::Integer(number) = self { Some(number) } else { None }
     }

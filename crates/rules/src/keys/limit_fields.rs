@@ -4,9 +4,12 @@
 //! explanations show it, and whether upgrades may set it.
 
 use std::str::FromStr;
+use std::time::Duration;
 
+use base::readable_duration;
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitSpec, OnOver, Pacing, Refill, Share, Tier,
+    Algorithm, Charging, Defaults, FailurePolicy, Feedback, Limit, LimitSpec, OnOver, Pacing, PauseScope,
+    PauseTarget, Penalty, Refill, Share, Tier,
 };
 use strum::VariantNames as _;
 
@@ -103,6 +106,8 @@ every_field_has_rows! {
     on_over: "on_over";
     near: "near";
     reserve: "reserve";
+    penalty: "penalty";
+    feedback: "feedback";
     name: "name";
     replaces: "replaces";
     tiers: "tiers";
@@ -312,6 +317,26 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         upgrade: Upgradable::Optional(|spec| spec.reserve.is_some()),
     },
     LimitField {
+        name: "penalty",
+        value_type: ValueType::Map(Section::Penalty),
+        doc: "Blocks a value that this limit denies again and again. Only denials that take effect count. Not for on_over: announce; without effect in shadow mode.",
+        is_for_counting: true,
+        set: None,
+        rlconfig: Rlconfig::Option(|spec, _| Some(format!("[{}]", penalty(spec.penalty.as_deref()?)))),
+        explain: Explain::OfLimit(|limit| Some(penalty(limit.spec.penalty.as_deref()?))),
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "feedback",
+        value_type: ValueType::Map(Section::Feedback),
+        doc: "Lets callers block a value for a time, such as the Retry-After of a third party, with a last entry ratelimitd_pause. Not for on_over: announce; without effect in shadow mode.",
+        is_for_counting: false,
+        set: None,
+        rlconfig: Rlconfig::Option(|spec, _| Some(format!("[{}]", feedback(spec.feedback.as_deref()?)))),
+        explain: Explain::OfLimit(|limit| Some(feedback(limit.spec.feedback.as_deref()?))),
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
         name: "name",
         value_type: ValueType::Text,
         doc: "Sent back with the answer, the label of its metrics, and what replaces refers to.",
@@ -384,6 +409,36 @@ fn near(share: Share, spec: &LimitSpec) -> String {
 /// For limits with `reserve`.
 fn reserve(units: u64) -> String {
     format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
+}
+
+/// For limits with `penalty`.
+fn penalty(penalty: &Penalty) -> String {
+    let Penalty { target, after, within_us, for_us, grow, max_us } = penalty;
+    let [within, length, most] = [within_us, for_us, max_us].map(|us| duration(*us));
+    let growth = if grow > &1 && max_us > for_us {
+        format!(", each time {grow} times longer, at most {most}")
+    } else {
+        String::new()
+    };
+    format!("{after} denials within {within} block {} for {length}{growth}", paused(target))
+}
+
+/// For limits with `feedback`.
+fn feedback(feedback: &Feedback) -> String {
+    let Feedback { target, max_us } = feedback;
+    format!("a caller may report a pause of {}, at most {}", paused(target), duration(*max_us))
+}
+
+fn paused(target: &PauseTarget) -> String {
+    let PauseTarget { of, scope } = target;
+    match scope {
+        PauseScope::Rule => format!("the {of}"),
+        PauseScope::Domain => format!("the {of} in the whole domain"),
+    }
+}
+
+fn duration(us: u64) -> String {
+    readable_duration(Duration::from_micros(us))
 }
 
 /// For limits with `settle`.

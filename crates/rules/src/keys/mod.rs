@@ -4,7 +4,7 @@
 mod key;
 mod limit_fields;
 
-use engine::{LimitError, ShardBy};
+use engine::{LimitError, PauseScope, ShardBy};
 use strum::VariantNames as _;
 
 pub(crate) use self::key::{Key, PlainValue, Section, ValueType};
@@ -49,6 +49,11 @@ pub(crate) fn sections_of(name: &str) -> Vec<Section> {
 const fn key(section: Section, name: &'static str, value_type: ValueType, doc: &'static str) -> Key {
     Key { section, name, value_type, doc }
 }
+
+const DAY_S: u64 = 86_400;
+const OF: &str =
+    "The key of the entry whose value is blocked. Default: the only entry of the rule without a value.";
+const SCOPE: &str = "What is blocked. rule: descriptors of this rule (default). domain: all descriptors of the domain with this value.";
 
 /// The keys of every section but those of a limit.
 const KEYS: &[Key] = &[
@@ -156,5 +161,45 @@ const KEYS: &[Key] = &[
         ValueType::Integer(1),
         "Units that an idle key of the tier may take at once: gcra, token_bucket and leaky_bucket only.",
     ),
+    key(
+        Section::Penalty,
+        "after",
+        ValueType::Integer(1),
+        "This many denials of one value within the time of within ban it: 1 to 1,000.",
+    ),
+    key(
+        Section::Penalty,
+        "within",
+        ValueType::Duration(DAY_S),
+        "The time in which denials are counted: 1s to 1d.",
+    ),
+    key(
+        Section::Penalty,
+        "for",
+        ValueType::Duration(30 * DAY_S),
+        "How long the first ban lasts: at least the time of within, at most 30d.",
+    ),
+    key(
+        Section::Penalty,
+        "grow",
+        ValueType::Integer(1),
+        "How many times longer each further ban is: 1 to 10. Default 1.",
+    ),
+    key(
+        Section::Penalty,
+        "max",
+        ValueType::Duration(30 * DAY_S),
+        "The longest ban. After this time without a ban, a value starts again with the time of for. Default: that of for.",
+    ),
+    key(Section::Penalty, "of", ValueType::Text, OF),
+    key(Section::Penalty, "scope", ValueType::Choice(PauseScope::VARIANTS), SCOPE),
+    key(
+        Section::Feedback,
+        "max",
+        ValueType::Duration(DAY_S),
+        "The longest pause that a caller can report: 1s to 1d.",
+    ),
+    key(Section::Feedback, "of", ValueType::Text, OF),
+    key(Section::Feedback, "scope", ValueType::Choice(PauseScope::VARIANTS), SCOPE),
     key(Section::Replaces, "name", ValueType::Text, "The name of the limit to leave out."),
 ];

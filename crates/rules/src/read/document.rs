@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use engine::{Defaults, NodeSpec, RECEIPT_KEY, RuleSpec, ValueHashing, composite};
+use engine::{Defaults, NodeSpec, RESERVED_KEYS, RuleSpec, ValueHashing, composite};
 
 use super::draft::{DomainDraft, NodeDraft};
 use super::fields::Fields;
 use super::limit::{has_limits, read_limits};
 use super::metadata::read_metadata;
+use super::pauses::PathEntry;
 use super::{FileReport, Position};
 use crate::calendar::Calendars;
 use crate::credentials::without_value;
@@ -49,7 +50,7 @@ fn read_domain(
         return None;
     };
     let fields = Fields::from_map(&root.into(), Section::File, Position::document(root.line), report);
-    let nodes = NodeReader { context, report }.read_level(&fields);
+    let nodes = NodeReader { context, report }.read_level(&fields, None);
     let is_empty = if fields.has("domain") { "" } else { DOMAIN_IS_MISSING };
     let name = required_text(&fields, "domain", &format!("{NO_DOMAIN}{is_empty}"), report)?;
     let location = report.location(&fields.position_of("domain"));
@@ -67,10 +68,14 @@ pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
 /// The end of [`NO_DOMAIN`] for a file without a domain.
 const DOMAIN_IS_MISSING: &str = ": it has none; add a line such as 'domain: NAME'";
 pub(super) const EMPTY_KEY: &str = "descriptor has empty key";
-pub(super) const KEY_OF_RECEIPTS: &str = "the key ratelimitd_receipt is reserved: its entry carries a \
-                                        receipt and is removed before matching";
 const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
     for all instances";
+
+/// Why rules cannot match the key, if they cannot.
+pub(super) fn reserved_key(key: &str) -> Option<String> {
+    let reason = || format!("the key {key} is reserved: its entry is removed before matching");
+    RESERVED_KEYS.contains(&key).then(reason)
+}
 
 /// The value of a mandatory key; reports `reason` if it is missing or empty.
 fn required_text<'n>(
@@ -93,10 +98,10 @@ struct NodeReader<'r> {
 
 impl NodeReader<'_> {
     /// Reads `descriptors` of the document or of a descriptor. The bounded depth of the YAML tree bounds the recursion.
-    fn read_level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
+    fn read_level(&mut self, parent: &Fields<'_>, path: Option<&PathEntry<'_>>) -> Vec<NodeDraft> {
         let maps = parent.list("descriptors");
         let mut nodes = Vec::with_capacity(maps.size_hint().1.unwrap_or_default());
-        nodes.extend(maps.filter_map(|(node, at)| self.read_node(node, at)));
+        nodes.extend(maps.filter_map(|(node, at)| self.read_node(node, at, path)));
         nodes
     }
 
@@ -105,14 +110,15 @@ impl NodeReader<'_> {
         nodes.len() < fields.list("descriptors").count()
     }
 
-    fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
+    fn read_node(&mut self, node: &Node, at: Position, parent: Option<&PathEntry<'_>>) -> Option<NodeDraft> {
         let fields = Fields::from_map(&node.into(), Section::Descriptor, at, self.report);
-        let limits = read_limits(&fields, self.context, self.report);
+        let path = PathEntry::new(&fields, parent);
+        let limits = read_limits(&fields, &path, self.context, self.report);
         let rule = self.read_rule(&fields);
-        let nodes = self.read_level(&fields);
+        let nodes = self.read_level(&fields, Some(&path));
         let key = required_text(&fields, "key", EMPTY_KEY, self.report)?;
-        if key == RECEIPT_KEY {
-            self.report.error(&fields.position_of("key"), KEY_OF_RECEIPTS);
+        if let Some(reason) = reserved_key(key) {
+            self.report.error(&fields.position_of("key"), reason);
             return None;
         }
         let value = fields.text("value").unwrap_or_default();

@@ -111,6 +111,10 @@ impl<'n> Fields<'n> {
         self.fields.iter().find(|field| field.key.name == name)
     }
 
+    pub fn section(&self) -> Section {
+        self.section
+    }
+
     /// `true` if the key has a value of its type.
     pub fn has(&self, name: &str) -> bool {
         self.field(name).is_some()
@@ -255,6 +259,9 @@ fn plain_value<'n>(key: Key, scalar: &'n Scalar, node: &Node) -> Result<PlainVal
             Err(format!("unknown {name} '{}'; expected one of {}", scalar.text, choices.join(", ")))
         }
         (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(PlainValue::Text(&scalar.text)),
+        (ValueType::Duration(_), _) => {
+            value_type.duration_us(&scalar.text).map(PlainValue::Integer).ok_or_else(wrong_type)
+        }
         (ValueType::Share, _) => Share::parse(&scalar.text).map(PlainValue::Share).ok_or_else(wrong_type),
         (ValueType::Flag, ScalarValue::Bool(flag)) => Ok(PlainValue::Flag(flag)),
         (ValueType::Flag, ScalarValue::Float(_)) => Err(float_in_place_of(name, value_type, node)),

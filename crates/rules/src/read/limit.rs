@@ -11,6 +11,7 @@ use strum::VariantNames as _;
 use super::draft::LimitDraft;
 use super::fields::Fields;
 use super::merge_keys::MergedValue;
+use super::pauses::{PathEntry, PauseReader};
 use super::tiers::read_tiers;
 use super::{FileReport, Position, ReadContext};
 use crate::calendar::{CalendarProblem, Calendars};
@@ -24,6 +25,7 @@ pub(super) fn has_limits(descriptor: &Fields<'_>) -> bool {
 
 pub(super) fn read_limits(
     descriptor: &Fields<'_>,
+    path: &PathEntry<'_>,
     context: ReadContext<'_>,
     report: &mut FileReport,
 ) -> Vec<LimitDraft> {
@@ -38,13 +40,14 @@ pub(super) fn read_limits(
     if several.is_empty() && descriptor.has("rate_limits") && !descriptor.is_invalid("rate_limits") {
         report.warn(&descriptor.position_of("rate_limits"), "rate_limits is empty: it limits nothing");
     }
-    let limits = read_all(single.into_iter().chain(several), context, report);
+    let limits = read_all(single.into_iter().chain(several), path, context, report);
     check_pairs(&limits, report);
     limits
 }
 
 fn read_all<'n>(
     maps: impl Iterator<Item = (MergedValue<'n>, Position)>,
+    path: &PathEntry<'_>,
     context: ReadContext<'_>,
     report: &mut FileReport,
 ) -> Vec<LimitDraft> {
@@ -58,7 +61,7 @@ fn read_all<'n>(
     let mut limits = Vec::with_capacity(maps.len());
     for fields in &maps {
         let mut reader =
-            LimitReader { fields, name_lines: &name_lines, calendars: context.calendars, report };
+            LimitReader { fields, path, name_lines: &name_lines, calendars: context.calendars, report };
         limits.extend(reader.read_limit(context.defaults));
     }
     limits
@@ -108,6 +111,7 @@ fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
 
 struct LimitReader<'r, 'n> {
     fields: &'r Fields<'n>,
+    path: &'r PathEntry<'r>,
     /// The names of all limits of the descriptor, each with its line.
     name_lines: &'r HashMap<&'n str, u32>,
     calendars: &'r Calendars,
@@ -128,6 +132,7 @@ impl<'n> LimitReader<'_, 'n> {
             self.report.error(&fields.position_of("reserve"), error.to_string());
             return None;
         }
+        PauseReader { limit: fields, path: self.path, report: self.report }.read(&mut spec);
         if let Some((map, at)) = fields.map("tiers").filter(|_| !spec.unlimited) {
             spec.tiers = read_tiers(map, &at, &spec, self.report);
         }

@@ -6,6 +6,7 @@ mod fields;
 mod limit;
 mod merge_keys;
 mod metadata;
+mod pauses;
 mod resource;
 mod tiers;
 mod yaml11;

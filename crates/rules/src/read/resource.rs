@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Defaults, Limit, LimitSpec, Metadata, NodeSpec, Period, RECEIPT_KEY, RuleSpec, Unit};
+use engine::{Defaults, Limit, LimitSpec, Metadata, NodeSpec, Period, RuleSpec, Unit};
 
-use super::document::{EMPTY_KEY, KEY_OF_RECEIPTS, NO_DOMAIN};
+use super::document::{EMPTY_KEY, NO_DOMAIN, reserved_key};
 use super::draft::{DomainDraft, LimitDraft, NodeDraft};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
@@ -107,8 +107,8 @@ impl ResourceReader<'_> {
             self.report.error(at, EMPTY_KEY);
             return None;
         }
-        if node.key == RECEIPT_KEY {
-            self.report.error(at, KEY_OF_RECEIPTS);
+        if let Some(reason) = reserved_key(&node.key) {
+            self.report.error(at, reason);
             return None;
         }
         let rule = RuleSpec {

@@ -29,6 +29,8 @@ fn definition_name(section: Section) -> Option<&'static str> {
         Section::RateLimit => Some("rate_limit"),
         Section::Replaces => Some("replaces"),
         Section::Tier => Some("tier"),
+        Section::Penalty => Some("penalty"),
+        Section::Feedback => Some("feedback"),
     }
 }
 
@@ -41,6 +43,8 @@ fn section(section: Section) -> Value {
         Section::RateLimit => vec![],
         Section::Replaces => vec!["name"],
         Section::Tier => vec!["requests_per_unit"],
+        Section::Penalty => vec!["after", "within", "for"],
+        Section::Feedback => vec!["max"],
     };
     let mut schema = json!({
         "type": "object",
@@ -63,7 +67,7 @@ fn keys_together(section: Section) -> Value {
             "then": { "not": { "required": ["unit"] } },
             "else": { "required": ["unit"] },
         }),
-        Section::File | Section::Replaces | Section::Tier => json!({}),
+        Section::File | Section::Replaces | Section::Tier | Section::Penalty | Section::Feedback => json!({}),
     }
 }
 
@@ -75,6 +79,7 @@ fn property(key: Key) -> Value {
         }
         ValueType::Integer(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
         ValueType::Units => json!({ "type": "integer", "minimum": 0, "maximum": MAX_LIMIT }),
+        ValueType::Duration(_) => json!({ "type": "string" }),
         ValueType::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         ValueType::Flag => json!({ "type": "boolean" }),
         ValueType::Choice(choices) => json!({ "enum": choices }),

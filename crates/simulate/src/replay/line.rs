@@ -115,7 +115,7 @@ fn announcements(decision: &Decision) -> BTreeMap<&str, &'static str> {
 
 fn status_json<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
     match status.applied {
-        Applied::Nothing => None,
+        Applied::Nothing | Applied::Paused(..) => None,
         Applied::Unlimited(limit) => Some(StatusJson {
             code: Code::Ok.name(),
             rule: &limit.label,

@@ -42,7 +42,7 @@ use super::open_calls::WorkerCounts;
 use super::placement::Placement;
 use super::routed_calls::StreamPlaces;
 use crate::decide::limiter::{Limiter, Rulebook};
-use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};
+use crate::decide::{Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions};
 use crate::grpc::GrpcOptions;
 use crate::grpc::head::{CALL_TIMEOUT, PATH};
 use crate::grpc::other_services::other_services;
@@ -88,6 +88,7 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
             enforcement: Enforcement::Enforce,
             clock: Arc::new(SystemClock),
             denied: DeniedKeys::default(),
+            pauses: PauseEvents::default(),
         },
         bounds: Bounds { max_descriptors: 4, max_entries: 4, max_value_bytes: 100 },
         max_message_bytes: MAX_MESSAGE_BYTES,

@@ -13,6 +13,7 @@ use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use store::observer::{BreakerTransition, Observer as _};
 
 use super::*;
+use crate::decide::PauseEvents;
 use crate::decide::limiter::{Limiter, Rulebook};
 
 fn metrics() -> Metrics {
@@ -63,6 +64,7 @@ fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
         enforcement: Enforcement::Enforce,
         clock: Arc::new(SystemClock),
         denied: DeniedKeys::default(),
+        pauses: PauseEvents::default(),
     }
 }
 

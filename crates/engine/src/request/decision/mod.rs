@@ -1,5 +1,7 @@
 //! The answer to a request: a status per descriptor and one code for all.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::limit::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
@@ -7,7 +9,9 @@ use crate::limit::announce::Announced;
 use crate::limit::cost::{Cost, Grant};
 use crate::limit::role::Role;
 use crate::limit::{Limit, Quantity};
+use crate::request::Request;
 use crate::request::plan::charge::Charge;
+use crate::request::plan::pauses::{PauseCause, PauseEvent};
 use crate::request::plan::reserve::ReserveKind;
 use crate::request::plan::settle::{Settle, SettleResult};
 use crate::request::plan::{ChargedLimit, Plan, Planned};
@@ -66,6 +70,8 @@ pub enum Applied<'d> {
     Nothing,
     /// A limit that never denies.
     Unlimited(&'d Limit),
+    /// A reported pause: the limit that blocks the value from now on, and for how many microseconds.
+    Paused(&'d Limit, u64),
     /// The deciding limit among those that can deny: the one over its limit with the longest wait, or if none is over,
     /// the one with the smallest share left. If none can deny, the same choice among all limits.
     Limited(LimitResult<'d>),
@@ -140,6 +146,9 @@ impl Decision {
         self.plan.descriptors.iter().map(|planned| match planned {
             Planned::Nothing => Status { code: Code::Ok, applied: Applied::Nothing },
             Planned::Unlimited(limit) => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
+            Planned::Paused(limit, length_us) => {
+                Status { code: Code::Ok, applied: Applied::Paused(limit, *length_us) }
+            }
             Planned::Limited { .. } => self.limited(planned),
         })
     }
@@ -174,6 +183,32 @@ impl Decision {
     /// Every charge once, with the limit of the first descriptor that it belongs to.
     pub fn charges(&self) -> impl Iterator<Item = (ChargedLimit<'_>, LimitResult<'_>)> {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
+    }
+
+    /// The pauses that the request reports, in descriptor order.
+    #[must_use]
+    pub fn reports(&self) -> &[PauseEvent] {
+        &self.plan.reports
+    }
+
+    /// The denials by limits with `penalty`, once per counter. A limit that a row blocks, and an answer of a failure
+    /// policy, are no offences. `request` is the decided one.
+    pub fn offences(&self, request: &Request) -> impl Iterator<Item = PauseEvent> {
+        let is_offence = |(charged, result): &(ChargedLimit<'_>, LimitResult<'_>)| {
+            let is_over = result.outcome.verdict == Verdict::Over && charged.role == Role::Enforce;
+            is_over && !charged.limit.blocked && !matches!(result.outcome.decided_by, DecidedBy::Policy(_))
+        };
+        let denying = self.charges().filter(move |_| self.overall == Code::OverLimit).filter(is_offence);
+        denying.filter_map(move |(charged, _)| {
+            let (rule, penalty) = (charged.rule?, charged.limit.spec.penalty.as_ref()?);
+            let descriptor = self.plan.descriptor_of(charged.index)?;
+            let entries = request.descriptors.get(descriptor)?.entries.as_slice();
+            let value = self.plan.paused_value((descriptor, entries), rule, &penalty.target)?;
+            let counter = self.plan.charges.get(charged.index).0.into();
+            let cause = PauseCause::Offence { value, penalty: Arc::clone(penalty), counter };
+            let rule_label = Arc::clone(&charged.limit.label);
+            Some(PauseEvent { domain: Arc::clone(&rule.domain), rule: rule_label, cause })
+        })
     }
 
     /// `true` if the answer may say more than its statuses: a queue delay, a receipt or an announced limit.
@@ -249,7 +284,7 @@ impl Decision {
         let within = descriptors.filter(|(_, status)| status.code == Code::Ok);
         within.filter_map(|(planned, _)| match planned {
             Planned::Limited { rule, .. } => rule.as_deref(),
-            Planned::Nothing | Planned::Unlimited(_) => None,
+            Planned::Nothing | Planned::Unlimited(_) | Planned::Paused(..) => None,
         })
     }
 

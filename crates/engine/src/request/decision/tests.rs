@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::limit::algorithm::State;
 use crate::{
-    Algorithm, Caller, Charging, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, OnOver,
-    Period, Request, RuleSet, RuleSpec, Share, Unit, ValueHashing,
+    Algorithm, Attached, Caller, Charging, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec,
+    OnOver, Period, Request, RuleSet, RuleSpec, Share, Unit, ValueHashing,
 };
 
 /// Ten seconds before the end of a minute.
@@ -82,7 +82,7 @@ fn rule(specs: Vec<LimitSpec>) -> RuleSpec {
 fn reported(decision: &Decision) -> Vec<(Code, Option<u64>)> {
     let status = |status: Status<'_>| match status.applied {
         Applied::Limited(result) => (status.code, Some(result.limit.spec.requests_per_unit)),
-        Applied::Nothing | Applied::Unlimited(_) => (status.code, None),
+        Applied::Nothing | Applied::Unlimited(_) | Applied::Paused(..) => (status.code, None),
     };
     decision.statuses().map(status).collect()
 }
@@ -216,8 +216,8 @@ fn a_settle_books_the_difference_and_gives_no_receipt() {
         Service::new(vec![("user", rule(vec![settles.clone()])), ("path", rule(vec![settles]))]);
     let receipt = service.decide(&["user"], 3).receipt(|| 7).expect("a receipt");
     let settle = |actual| {
-        let receipt = Some(Box::new(Ok(receipt.clone())));
-        Descriptor { receipt, ..descriptor("user", actual) }
+        let attached = Some(Box::new(Attached::Receipt(Ok(receipt.clone()))));
+        Descriptor { attached, ..descriptor("user", actual) }
     };
     let decision = service.decide_all(vec![settle(5), descriptor("path", 1)]);
     let settled = decision.settle(0).expect("a settle");

@@ -94,7 +94,9 @@ impl<'r> Matching<'r, '_> {
                     Match { rule, limits: Limits::OfRule(rule.map_or(&[], |rule| &rule.limits)), walk }
                 }
             };
-            if exceptions.is_some() || matched.rule.is_some_and(|rule| rule.takes_tier) {
+            if descriptor.pause().is_some() {
+                matched.limits = Limits::OfRule(&[]);
+            } else if exceptions.is_some() || matched.rule.is_some_and(|rule| rule.takes_tier) {
                 let changing = Changing { matching: self, exceptions, descriptor, index };
                 changing.change(&mut matched, derivations);
             }
@@ -137,7 +139,7 @@ impl Changing<'_, '_> {
         let now_us = self.matching.planning.now_us;
         let rows = self.exceptions.map(|exceptions| exceptions.rows(entries, hash_of, now_us));
         let mut rows = rows.unwrap_or_default();
-        if self.descriptor.receipt.is_some() {
+        if self.descriptor.receipt().is_some() {
             // A settle denies nothing.
             rows.leave_out_blocks();
         }

@@ -3,6 +3,7 @@
 pub(crate) mod charge;
 pub(crate) mod explanation;
 pub(crate) mod matched;
+pub(crate) mod pauses;
 pub(crate) mod reserve;
 pub(crate) mod settle;
 
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 
 use self::charge::{Charge, Charges};
 use self::matched::{Match, Matches, Matching, PlanError, Planning};
+use self::pauses::{PauseEvent, Report};
 use self::reserve::{ReserveKind, reserved};
 use self::settle::{Returned, Settles};
 use crate::limit::algorithm::{Kernel, Pacing, Verdict};
@@ -34,6 +36,8 @@ pub(crate) enum Planned {
     Nothing,
     /// Only limits that never deny.
     Unlimited(Arc<Limit>),
+    /// A reported pause: the limit that blocks the value, and for how many microseconds.
+    Paused(Arc<Limit>, u64),
     Limited {
         rule: Option<Arc<Rule>>,
         limits: SmallVec<[PlannedLimit; 2]>,
@@ -91,6 +95,8 @@ pub struct Plan {
     pub(crate) settles: Settles,
     /// `true` if a charge other than a settle is to a limit with `settle`.
     pub(crate) gives_receipt: bool,
+    /// The pauses that callers report, in descriptor order.
+    pub(crate) reports: Vec<PauseEvent>,
 }
 
 impl Plan {
@@ -130,6 +136,7 @@ impl Plan {
         self.hidden = rules.hidden_values(&request.domain, domain, entries);
         self.settles.clear();
         self.gives_receipt = false;
+        self.reports.clear();
         if domain.is_none() {
             self.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
         }
@@ -165,10 +172,18 @@ impl Plan {
         };
         let mut described = request.descriptors.iter().zip(matches);
         let quota_can_deny = !described.any(|(descriptor, matched)| {
-            is_quota(matched) && descriptor.receipt.is_none() && is_never_over(matched)
+            is_quota(matched) && descriptor.attached.is_none() && is_never_over(matched)
         });
         self.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(matches).enumerate() {
+            if let Some(pause) = descriptor.pause() {
+                let report = Report { index, descriptor, pause, now_us };
+                let paused = matched.rule.and_then(|rule| self.add_report(rule, &report));
+                let planned =
+                    paused.map_or(Planned::Nothing, |(limit, length_us)| Planned::Paused(limit, length_us));
+                self.descriptors.push(planned);
+                continue;
+            }
             let role = match is_quota(matched) {
                 true if quota_can_deny => Role::Quota(self.charges.quota_groups()),
                 true => Role::IdleQuota,
@@ -180,8 +195,7 @@ impl Plan {
                 descriptor,
                 cost: request.cost(descriptor),
                 returned: descriptor
-                    .receipt
-                    .as_deref()
+                    .receipt()
                     .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
                 role,
                 used_up_check: rules.defaults().used_up_check,
@@ -285,7 +299,7 @@ impl Plan {
             Planned::Limited { rule, limits, stat_path } => {
                 (rule.as_deref(), limits.as_slice(), stat_path.as_deref())
             }
-            Planned::Nothing | Planned::Unlimited(_) => (None, &[][..], None),
+            Planned::Nothing | Planned::Unlimited(_) | Planned::Paused(..) => (None, &[][..], None),
         };
         limits.iter().map(move |planned| {
             let PlannedLimit { ref limit, reserve, .. } = *planned;
@@ -300,7 +314,7 @@ impl Plan {
     pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
         self.descriptors.iter().position(|planned| match planned {
             Planned::Limited { limits, .. } => limits.iter().any(|planned| planned.index() == charge),
-            Planned::Nothing | Planned::Unlimited(_) => false,
+            Planned::Nothing | Planned::Unlimited(_) | Planned::Paused(..) => false,
         })
     }
 
@@ -314,7 +328,7 @@ impl Plan {
     pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors.iter().filter_map(|planned| match planned {
             Planned::Unlimited(limit) => Some(limit.as_ref()),
-            Planned::Nothing | Planned::Limited { .. } => None,
+            Planned::Nothing | Planned::Paused(..) | Planned::Limited { .. } => None,
         })
     }
 
@@ -324,7 +338,7 @@ impl Plan {
             .iter()
             .flat_map(|planned| match planned {
                 Planned::Limited { limits, .. } => limits.as_slice(),
-                Planned::Nothing | Planned::Unlimited(_) => &[],
+                Planned::Nothing | Planned::Unlimited(_) | Planned::Paused(..) => &[],
             })
             .map(|planned| planned.limit.as_ref())
     }
@@ -372,7 +386,7 @@ impl<'m> Replacements<'m> {
         }
         match limit.kernel_at(now_us) {
             None => PlannedUse::Unlimited,
-            Some(_) if descriptor.receipt.is_some() && !limit.spec.settle => PlannedUse::NotSettled,
+            Some(_) if descriptor.receipt().is_some() && !limit.spec.settle => PlannedUse::NotSettled,
             Some(kernel) => PlannedUse::Charged(kernel),
         }
     }

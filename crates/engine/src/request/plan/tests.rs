@@ -4,8 +4,8 @@ use super::explanation::{Explanation, LimitUse};
 use super::*;
 use crate::request::receipt::{Receipt, UnreadableReceipt};
 use crate::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Grant, LimitSpec, NodeSpec, Period, RuleSpec,
-    Unit, ValueHashing,
+    Algorithm, Attached, Caller, Defaults, Descriptor, DomainSpec, Entry, Grant, LimitSpec, NodeSpec, Period,
+    RuleSpec, Unit, ValueHashing,
 };
 
 fn spec(units: u64) -> LimitSpec {
@@ -82,7 +82,7 @@ fn a_settle_charges_only_limits_with_settle() {
         (explained.plan.has_settles(), limits.map(|limit| limit.planned.clone()).collect::<Vec<_>>())
     };
     assert_eq!(uses(&request), (false, vec![LimitUse::Charged(0), LimitUse::Charged(1)]));
-    request.descriptors[0].receipt = Some(Box::new(Ok(Receipt::new(7))));
+    request.descriptors[0].attached = Some(Box::new(Attached::Receipt(Ok(Receipt::new(7)))));
     assert_eq!(uses(&request), (true, vec![LimitUse::NotSettled, LimitUse::Charged(0)]));
 }
 
@@ -171,7 +171,8 @@ fn a_settle_books_what_differs_from_the_estimate() {
     let settle = |receipts: &[&Result<Receipt, UnreadableReceipt>], actual: &[u64]| {
         let mut request = request("d", &vec![("user", "a"); receipts.len()]);
         for (descriptor, (receipt, hits)) in request.descriptors.iter_mut().zip(receipts.iter().zip(actual)) {
-            (descriptor.receipt, descriptor.hits) = (Some(Box::new(Result::clone(receipt))), Some(*hits));
+            let attached = Attached::Receipt(Result::clone(receipt));
+            (descriptor.attached, descriptor.hits) = (Some(Box::new(attached)), Some(*hits));
         }
         let plan = Plan::new(&rules, &request, 0).expect("a plan");
         plan.charges.values().map(|charge| charge.cost).collect::<Vec<_>>()

@@ -10,8 +10,7 @@ use serde::Deserialize;
 
 use crate::limit::key::Entry;
 use crate::limit::period::Period;
-use crate::request::receipt::RECEIPT_KEY;
-use crate::request::{Caller, Descriptor, LimitOverride, Request};
+use crate::request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Request};
 use json::{
     default_if_null, entries, objects, optional_number, optional_object, text, unit, unsigned_number,
 };
@@ -119,14 +118,14 @@ impl RawRequest {
 
 impl RawDescriptor {
     fn convert(mut self, index: usize) -> Result<Descriptor, RequestError> {
-        let last = self.entries.pop_if(|last| last.key == RECEIPT_KEY);
+        let last = self.entries.pop_if(|last| RESERVED_KEYS.contains(&last.key.as_str()));
         Ok(Descriptor {
             entries: self.entries,
             limit: self.limit.map(|limit| limit.convert(index)).transpose()?,
             hits: self.hits_addend,
             is_refund: self.is_negative_hits,
             is_whole_cost: false,
-            receipt: last.map(|last| Box::new(last.value.parse())),
+            attached: last.map(|last| Box::new(Attached::of_entry(&last))),
         })
     }
 }

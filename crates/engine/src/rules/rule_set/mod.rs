@@ -20,8 +20,8 @@ use crate::limit::key::ShardBy;
 use crate::limit::period::Period;
 use crate::limit::spec::{Algorithm, Charging, FailurePolicy, LimitSpec};
 use crate::limit::{Limit, LimitId, Quantity};
-use crate::rules::exceptions::Exceptions;
 use crate::rules::exceptions::look_up::{DomainLookUp, ExceptionsInForce};
+use crate::rules::exceptions::{Exceptions, LiveRows};
 use crate::rules::secret::{HiddenValues, SecretValues};
 use crate::rules::spec::Metadata;
 use crate::rules::wildcards::Wildcards;
@@ -213,15 +213,13 @@ impl RuleSet {
         CompiledRules::empty(Defaults::ENVOY_RATELIMIT).into()
     }
 
-    /// Replaces the set's exceptions.
+    /// Replaces the set's exceptions: those of files, and the live rows, which take precedence.
     #[must_use]
-    pub fn with_exceptions(&self, exceptions: Arc<Exceptions>) -> Self {
+    pub fn with_exceptions(&self, files: Arc<Exceptions>, live: &LiveRows) -> Self {
         let compiled = Arc::clone(&self.compiled);
-        let in_force = ExceptionsInForce::new(
-            exceptions,
-            compiled.domains.values().map(|rules| (rules.index, &rules.name)),
-        );
-        Self { compiled, exceptions: in_force.map(Arc::new) }
+        let domains = compiled.domains.values().map(|rules| (rules.index, &rules.name));
+        let exceptions = ExceptionsInForce::new(files, live, domains, self.exceptions.as_deref());
+        Self { compiled, exceptions: exceptions.map(Arc::new) }
     }
 
     /// `None` if the domain has no exceptions.
@@ -229,10 +227,16 @@ impl RuleSet {
         self.exceptions.as_deref()?.of_domain(domain.index)
     }
 
-    /// `None` if there are no exceptions.
+    /// The exceptions of files; `None` if there are no exceptions at all.
     #[must_use]
     pub fn exceptions(&self) -> Option<&Arc<Exceptions>> {
-        self.exceptions.as_deref().map(ExceptionsInForce::all)
+        self.exceptions.as_deref().map(ExceptionsInForce::files)
+    }
+
+    /// `None` if there are no exceptions at all.
+    #[must_use]
+    pub fn live_rows(&self) -> Option<&LiveRows> {
+        self.exceptions.as_deref().map(ExceptionsInForce::live)
     }
 
     /// Sets the calendar for overrides of one month, which are fixed windows.
@@ -250,10 +254,19 @@ impl RuleSet {
         of_limits.chain(&self.compiled.month_calendar).map(|calendar| calendar.known_until_us()).min()
     }
 
-    /// `true` if plans depend on their time: a limit may follow a calendar, or an exception may end.
+    /// `true` if plans depend on their time: a limit may follow a calendar, an exception may end, or a caller may
+    /// report a pause.
     #[must_use]
     pub fn depends_on_time(&self) -> bool {
-        self.exceptions.is_some() || self.calendars_end_us().is_some()
+        self.exceptions.is_some()
+            || self.calendars_end_us().is_some()
+            || self.limits().iter().any(|limit| limit.spec.feedback.is_some())
+    }
+
+    /// `true` if a limit has a `penalty`.
+    #[must_use]
+    pub fn has_penalties(&self) -> bool {
+        self.limits().iter().any(|limit| limit.spec.penalty.is_some())
     }
 
     /// `None` if the domain has no rules.
@@ -279,11 +292,12 @@ impl RuleSet {
         &self.compiled.limits
     }
 
-    /// `true` if a limit is a sliding log, for which a store may need further permissions.
+    /// `true` if a limit is a sliding log, or counts its denials with one, for which a store may need further
+    /// permissions.
     #[must_use]
     pub fn has_sliding_log(&self) -> bool {
         let is_log = |limit: &Arc<Limit>| matches!(limit.quantity, Quantity::Limited(Kernel::SlidingLog(_)));
-        self.limits().iter().any(is_log)
+        self.has_penalties() || self.limits().iter().any(is_log)
     }
 
     /// Returns the hash shown instead of the entry's value in a request for `domain`; `None` if the value is not

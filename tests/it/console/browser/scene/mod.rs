@@ -17,7 +17,10 @@ use engine::{
     Caller, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions, ExceptionsBuilder,
     Glob, HashKey, Outcomes, Request, Reset, RowSource, RowValue, Store, StoreError, ValueHashing,
 };
-use ratelimitd::console::{Console, ConsoleActions, ConsoleOptions, Instance, Observation, ValuesNeed};
+use ratelimitd::console::{
+    Console, ConsoleActions, ConsoleOptions, Instance, LiveObserved, Observation, ValuesNeed,
+};
+use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
@@ -153,6 +156,7 @@ impl Process {
             enforcement: Enforcement::Enforce,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: metrics.denied_keys(),
+            pauses: PauseEvents::default(),
         };
         let console = Arc::new(Console::new(options()));
         let random = fastrand::Rng::with_seed(7);
@@ -185,6 +189,11 @@ impl Process {
             rules: self.story.rules_observed(now, seconds),
             store: self.story.store_observed(now, seconds, self.end),
             service: self.story.service_observed(),
+            live: Some(LiveObserved {
+                source: "redis".to_owned(),
+                age_s: Some(0.4),
+                ..LiveObserved::default()
+            }),
         });
     }
 
@@ -221,13 +230,14 @@ impl Process {
 fn blocked_address() -> Exceptions {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     builder.add_row(ExceptionRow {
-        source: RowSource { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
+        source: RowSource::File { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
         domain: Glob::new("edge"),
         key: "remote_address".into(),
         value: RowValue::Exact(BLOCKED_ADDRESS.into()),
         path: Glob::Any,
         limit_name: Glob::Any,
         effect: Effect { block: true, ..Effect::default() },
+        from_us: None,
         until_us: Some((T_END + 7_200) * MICROSECONDS),
         reason: None,
         by: None,
@@ -243,7 +253,6 @@ fn options() -> ConsoleOptions {
             started_at: T_END - 533_520,
         },
         dashboard_url: "https://grafana.example/d/ratelimitd".to_owned(),
-        exceptions_path: Some("/etc/ratelimitd/exceptions".to_owned()),
         needs: ValuesNeed::OperatorToken,
         tag_key: HashKey::new(b"a scene"),
         is_shadow_mode: false,

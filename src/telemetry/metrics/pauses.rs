@@ -1,0 +1,77 @@
+//! Metrics of `penalty` and `feedback`. Only denied requests, reports and the task that acts on them count here.
+
+use engine::{PauseCause, PauseEvent};
+use prometheus::{IntCounter, IntCounterVec, Registry, Result};
+
+use super::family::{counter, counters};
+
+/// Clones share the counts. A limit has series from its first event on.
+#[derive(Clone, Debug)]
+pub struct PauseMeter {
+    offences: IntCounterVec,
+    dropped: IntCounter,
+    bans: IntCounterVec,
+    reports: IntCounterVec,
+}
+
+impl PauseMeter {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let labels = ["domain", "rule"];
+        Ok(Self {
+            offences: counters(
+                registry,
+                "ratelimitd_offences_total",
+                "Denials that count for the penalty of their limit",
+                &labels,
+            )?,
+            dropped: counter(
+                registry,
+                "ratelimitd_offences_dropped_total",
+                "Offences and reported pauses without effect: too many at once, the store did not answer, or the value is no value of a row",
+            )?,
+            bans: counters(
+                registry,
+                "ratelimitd_bans_total",
+                "Values banned by the penalty of a limit",
+                &labels,
+            )?,
+            reports: counters(
+                registry,
+                "ratelimitd_pauses_total",
+                "Pauses that callers reported, by result",
+                &["domain", "rule", "result"],
+            )?,
+        })
+    }
+
+    /// Counts what is known without the task: an offence, or a report that changes nothing.
+    pub(crate) fn count(&self, event: &PauseEvent) {
+        match event.cause {
+            PauseCause::Offence { .. } => self.offences.with_label_values(&labels(event)).inc(),
+            PauseCause::Unreadable => self.report(event, "unreadable"),
+            PauseCause::Refused => self.report(event, "refused"),
+            PauseCause::Reported { .. } => {}
+        }
+    }
+
+    pub(crate) fn dropped(&self) {
+        self.dropped.inc();
+    }
+
+    pub(crate) fn banned(&self, event: &PauseEvent) {
+        self.bans.with_label_values(&labels(event)).inc();
+    }
+
+    /// `is_new`: `true` if the pause now ends later.
+    pub(crate) fn paused(&self, event: &PauseEvent, is_new: bool) {
+        self.report(event, if is_new { "set" } else { "kept" });
+    }
+
+    fn report(&self, event: &PauseEvent, result: &str) {
+        self.reports.with_label_values(&[&event.domain, &event.rule, result]).inc();
+    }
+}
+
+fn labels(event: &PauseEvent) -> [&str; 2] {
+    [&event.domain, &event.rule]
+}
