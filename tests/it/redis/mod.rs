@@ -35,6 +35,7 @@ mod outage;
 mod per_second;
 mod recipes;
 mod replay;
+mod row_stories;
 mod rows;
 mod scripts;
 mod secrets;
