@@ -36,6 +36,7 @@ mod outage;
 mod per_second;
 mod recipes;
 mod replay;
+mod row_stories;
 mod rows;
 mod scripts;
 mod secrets;

@@ -67,8 +67,7 @@ pub struct RowPut {
     pub kind: PutKind,
     /// Microseconds since the epoch; `None` for a row without end. Unused by a ban, whose end the server computes.
     pub until_us: Option<u64>,
-    /// `true` for a row of a penalty or of feedback. At most 20,000 of the 100,000 rows can be automatic. The same in
-    /// all writes of an id.
+    /// `true` for a row of a penalty or of feedback. At most 20,000 of the 100,000 rows can be automatic.
     pub is_automatic: bool,
     /// What the row says; `None` to remove it. Unused by a drop.
     pub json: Option<String>,

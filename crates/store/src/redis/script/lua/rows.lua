@@ -81,7 +81,7 @@ if ARGV[1] == 'poll' then
     if not read(text, last) then
       call('HDEL', rows, id)
       call('ZREM', changes, id)
-      sum, text = (sum - last) % 2^52, false
+      sum, count, text = (sum - last) % 2^52, math.max(count - 1, 0), false
       save_totals()
     end
     list[i], list[i + 1] = id, text
@@ -147,8 +147,8 @@ for i = 3, #ARGV, 8 do
       new.version = version
     end
     new.score = new.version
-    local more = (json ~= '' and 1 or 0) - (is_row and 1 or 0)
-    count, automatic = count + more, automatic + (flag == '1' and more or 0)
+    local after, before = json ~= '' and 1 or 0, is_row and 1 or 0
+    count, automatic = count + after - before, automatic + after * flag - before * old.flag
     sum = (sum - old.score + new.score) % 2^52
     known[id], text = new, write(new, '')
     writes[#writes + 1] = { id, new }
