@@ -7,6 +7,7 @@ use crate::console::catalog::CatalogRow;
 use crate::console::denied::DeniedKey;
 use crate::console::excepted::RowCounts;
 use crate::console::limits::LimitHistory;
+use crate::console::live::LiveObserved;
 use crate::console::state::{
     ConsoleExceptions, ConsoleInstance, ConsoleKey, ConsoleOutage, ConsoleRule, ConsoleRules, ConsoleSample,
     ConsoleSeries, ConsoleState, ConsoleStore, ConsoleUnlimited, RowsOfKind, SCHEMA,
@@ -42,7 +43,6 @@ impl History {
             started_at: options.instance.started_at,
             reasons: self.reasons().to_vec(),
             dashboard_url: Some(options.dashboard_url.clone()).filter(|url| !url.is_empty()),
-            exceptions_path: options.exceptions_path.clone(),
             values: <&str>::from(options.needs).to_owned(),
         };
         let mut series = ConsoleSeries::default();
@@ -58,6 +58,7 @@ impl History {
             keys: self.keys(),
             store: self.store(),
             exceptions: self.exceptions(),
+            live: self.live().map(LiveObserved::shown),
             unlimited: self.unlimited(),
         }
     }
@@ -81,7 +82,12 @@ impl History {
             keys: keys.map(|key| (key.id.clone(), rounded(key.denied.rate(end)), key.denied.sum())).collect(),
             marks: marks.cloned().collect(),
             reasons: self.reasons().to_vec(),
+            live: self.live().map(LiveObserved::shown),
         }
+    }
+
+    fn live(&self) -> Option<&LiveObserved> {
+        self.now.as_ref()?.live.as_ref()
     }
 
     fn rules(&self, selection: RuleSelection) -> ConsoleRules {
