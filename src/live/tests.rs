@@ -39,7 +39,7 @@ impl Tested {
             mask: Arc::new(|_, _, _| "…".to_owned()),
             confirmed_at: Arc::default(),
             instance: "test".to_owned(),
-            status: Arc::new(String::new),
+            status: Arc::new(|_| String::new()),
         });
         Self { live, rulebook, clock, changes }
     }
@@ -88,8 +88,10 @@ async fn a_ban_is_in_effect_at_once_and_grows_until_it_is_removed() {
     let removed = tested.live.remove(vec![value.clone()], &[], &author()).await.expect("a row");
     assert_eq!((removed.len(), tested.ends()), (1, vec![]));
     assert_eq!(ban().await.expect("room"), banned(700, 0), "growth is forgotten");
-    assert!(matches!(tested.live.remove(vec![json!({"domain": "shop", "key": "api", "value": "x"})], &[], &author()).await,
-        Err(LiveError::NoRow)));
+    assert!(matches!(
+        tested.live.remove(vec![json!({"domain": "shop", "key": "api", "value": "x"})], &[], &author()).await,
+        Err(LiveError::NoRow)
+    ));
 }
 
 #[tokio::test]

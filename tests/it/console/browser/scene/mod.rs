@@ -23,10 +23,10 @@ use ratelimitd::console::{
 use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
-use ratelimitd::live::{Author, Keeper, LiveExceptions, LiveOptions};
 use ratelimitd::http::{
     AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, HttpService, admin_router, serve,
 };
+use ratelimitd::live::{Author, Keeper, LiveExceptions, LiveOptions};
 use ratelimitd::net::{
     Admission, ConnectionBounds, ListenAddress, ListenOptions, PortListener, SocketAccess, UnfinishedBytes,
 };
