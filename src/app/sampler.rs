@@ -13,8 +13,8 @@ use super::certificates::TlsStatus;
 use super::status::{RedisView, redis_answers};
 use super::stores::Stores;
 use crate::console::{
-    Certificate, Console, LastOutage, LiveObserved, Observation, RejectedRules, RulesObserved, ServiceObserved,
-    StoreObserved,
+    Certificate, Console, LastOutage, LiveObserved, Observation, RejectedRules, RulesObserved,
+    ServiceObserved, StoreObserved,
 };
 use crate::decide::{NotReadyReason, Readiness};
 use crate::live::LiveExceptions;

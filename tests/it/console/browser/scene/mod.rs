@@ -23,10 +23,10 @@ use ratelimitd::console::{
 use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
-use ratelimitd::live::{Author, Keeper, LiveExceptions, LiveOptions};
 use ratelimitd::http::{
     AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, HttpService, admin_router, serve,
 };
+use ratelimitd::live::{Author, Keeper, LiveExceptions, LiveOptions};
 use ratelimitd::net::{
     Admission, ConnectionBounds, ListenAddress, ListenOptions, PortListener, SocketAccess, UnfinishedBytes,
 };
@@ -183,7 +183,7 @@ impl Process {
     /// Sets exceptions that no request of the story meets.
     async fn set_live_rows(&self) {
         let rows = json!([
-            {"domain": "edge", "key": "remote_address", "value": "192.0.2.66", "block": true, "until": "2h"},
+            {"domain": "edge", "key": "remote_address", "value": "192.0.2.66", "limit": 5, "until": "2h"},
             {"domain": "edge", "key": "tenant", "value": "massive-dynamic", "multiplier": "2", "path": "tenant.*",
                 "until": "2026-11-22T08:00:00Z", "by": "ann"},
         ]);
