@@ -174,7 +174,7 @@ impl Process {
             mask: Arc::new(move |domain, key, value| masking.masked_value(domain, key, value)),
             confirmed_at: Arc::default(),
             instance: String::new(),
-            status: Arc::new(String::new),
+            status: Arc::new(|_| String::new()),
         });
         let random = fastrand::Rng::with_seed(7);
         Self { story, console, metrics, live, limiter, clock, end: start, random, added: Added::default() }
