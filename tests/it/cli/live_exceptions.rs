@@ -99,7 +99,7 @@ async fn people_on_call_block_unblock_and_grant() {
     assert_eq!((code, limit), (Code::OverLimit, Some(3)));
     let (code, _, error) = run(&service, &[&grant[..], &["remote_address=10.0.0.7"]].concat());
     assert_eq!(code, Some(1));
-    assert!(error.ends_with("add needs a limit with algorithm fixed_window or calendar_window\n"), "{error}");
+    assert!(error.ends_with("add needs a limit with algorithm fixed_window\n"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

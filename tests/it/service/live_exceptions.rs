@@ -288,7 +288,7 @@ async fn rows_of_one_process_have_the_same_rules() {
         (
             json!({"reason": "x", "rows": [{"domain": "shop", "key": "token", "value": "x", "add": 5}]}),
             400,
-            "rows[0]: add needs a limit with algorithm fixed_window or calendar_window",
+            "rows[0]: add needs a limit with algorithm fixed_window",
         ),
     ] {
         let answer = send(&service, "/exceptions/set", &body, "");
