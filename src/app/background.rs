@@ -70,11 +70,12 @@ impl Background {
         let count = counted_fleet.as_ref().map(|fleet| fleet.count_forever(&stores.local_share));
         let count = OptionFuture::from(count);
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
-        let active_exceptions = exceptions.active.clone();
+        let (active_exceptions, compared) = (exceptions.active.clone(), live.clone());
         let watch_rules = rules.watch(
             move || {
                 denials.purge_denials();
                 active_exceptions.compare_with_rules();
+                compared.compare_with_rules();
             },
             stop.cancelled(),
         );
