@@ -69,11 +69,12 @@ impl Background {
         let sample = OptionFuture::from(sampler.map(Sampler::run));
         let count = OptionFuture::from(counted_fleet.as_ref().map(Fleet::count_forever));
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
-        let active_exceptions = exceptions.active.clone();
+        let (active_exceptions, compared) = (exceptions.active.clone(), live.clone());
         let watch_rules = rules.watch(
             move || {
                 denials.purge_denials();
                 active_exceptions.compare_with_rules();
+                compared.compare_with_rules();
             },
             stop.cancelled(),
         );
