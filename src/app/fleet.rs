@@ -81,8 +81,8 @@ impl Fleet {
         json!({"source": "redis", "error": error, "local_share": local_share, "instances": instances})
     }
 
-    /// Keeps the local share at the number of live instances, at least 1. While Redis is away, the last number stays: it is
-    /// needed then. Returns only if no Redis lists them.
+    /// Keeps the local share at the number of live instances, at least 1. While Redis is away, the last number stays:
+    /// it is needed then. Returns only if no Redis lists them.
     pub(super) async fn count_forever(&self) {
         let Some(redis) = &self.redis else { return };
         let mut ticks = tokio::time::interval(COUNT_INTERVAL);

@@ -147,7 +147,7 @@ fn rows_are_listed_with_state_origin_and_id_in_a_line_each() {
         {"id": "e", "origin": "operator", "version": "18", "state": "ended", "row": ended}]});
     let expected = "\
 2 rows in Redis, read 400ms ago; version 19
-shop customer_id=acme, only path x.*, only limit monthly: 5,000 units more until 2026-12-01T00:00:00Z (in 4d 10h): \
+shop customer_id=acme, only path x.*, only limit monthly: add 5,000 until 2026-12-01T00:00:00Z (in 4d 10h): \
         a\\nremoved: all [grant, g]
 ended: * a=b: tier pro, shadow mode on until 2026-11-26T13:59:00Z (1m ago) [operator, e]
 ";

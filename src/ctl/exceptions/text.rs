@@ -112,7 +112,7 @@ fn effect_text(row: &Value, here: &Here) -> String {
     let named = ["tier", "limit", "multiplier"]
         .map(|name| (!row[name].is_null()).then(|| format!("{name} {}", text(&row[name]))));
     let flags = ["block", "exempt"].map(|name| (row[name] == true).then(|| name.to_owned()));
-    let add = row["add"].as_u64().map(|units| format!("{} units more", with_commas(units)));
+    let add = row["add"].as_u64().map(|units| format!("add {}", with_commas(units)));
     let shadow =
         row["shadow_mode"].as_bool().map(|on| format!("shadow mode {}", if on { "on" } else { "off" }));
     let effects: Vec<_> = named.into_iter().chain(flags).chain([add, shadow]).flatten().collect();

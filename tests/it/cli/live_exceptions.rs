@@ -92,7 +92,7 @@ async fn people_on_call_block_unblock_and_grant() {
     let grant =
         ["grant", "--domain", "shop", "--limit-name", "monthly", "--add", "1", "--reason", "ticket 12"];
     let text = done(&service, &[&grant[..], &["customer_id=acme"]].concat());
-    assert!(text.contains(", only limit monthly: 1 units more until 2"), "{text}");
+    assert!(text.contains(", only limit monthly: add 1 until 2"), "{text}");
     // The denial has counted: the limit is postpaid.
     let (code, status) = rls.send_one("shop", &[("customer_id", "acme")]).await;
     let limit = status.current_limit.map(|limit| limit.requests_per_unit);
