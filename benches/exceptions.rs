@@ -1,5 +1,6 @@
 //! The cost of a look-up in a million tiers: of values that are asked again and again, of random ones, and of values
-//! without a row. And what exceptions add to the plan of a request: with no row, with rows for another key, with a row.
+//! without a row. And what exceptions add to the plan of a request: with no row, with rows for another key, with a row,
+//! and with 100,000 live rows.
 
 use std::hash::RandomState;
 use std::hint::black_box;
@@ -7,9 +8,9 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Exceptions, ExceptionsBuilder, Limit,
-    LimitSpec, NodeSpec, Period, Plan, Request, RuleSet, RuleSpec, Tier, TierMark, TierRow, TierTable,
-    TierTableBuilder, Unit, ValueHashing,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Effect, Entry, ExceptionRow, Exceptions,
+    ExceptionsBuilder, Glob, Limit, LimitSpec, LiveRows, NodeSpec, Period, Plan, Request, RowSource,
+    RowValue, RuleSet, RuleSpec, Tier, TierMark, TierRow, TierTable, TierTableBuilder, Unit, ValueHashing,
 };
 
 const ROWS: usize = 1_000_000;
@@ -76,28 +77,59 @@ fn exceptions(key: &str) -> Arc<Exceptions> {
     Arc::new(builder.build(&none, |_| {}))
 }
 
+const LIVE_ROWS: usize = 100_000;
+
+fn live_rows() -> LiveRows {
+    let mut live = LiveRows::default();
+    for row in 0..LIVE_ROWS {
+        let source = RowSource::Live { id: format!("{row:012}").into(), version: row as u64 };
+        live.insert(Arc::new(ExceptionRow {
+            source,
+            domain: Glob::new("llm"),
+            key: "tenant".into(),
+            value: RowValue::Exact(value(row).into()),
+            path: Glob::Any,
+            limit_name: Glob::Any,
+            effect: Effect { tier: Some("pro".into()), ..Effect::default() },
+            from_us: None,
+            until_us: None,
+            reason: None,
+            by: None,
+        }));
+    }
+    live
+}
+
 fn plan(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan of a request");
     let without = rules();
+    let files = |key| without.with_exceptions(exceptions(key), &LiveRows::default());
+    let live = without.with_exceptions(Arc::default(), &live_rows());
+    // The values that are asked.
     let cases = [
-        ("without exceptions", without.clone()),
-        ("rows for another key", without.with_exceptions(exceptions("user"))),
-        ("a row with a tier", without.with_exceptions(exceptions("tenant"))),
+        ("without exceptions", without.clone(), 0..1_000),
+        ("rows for another key", files("user"), 0..1_000),
+        ("a row with a tier", files("tenant"), 0..1_000),
+        ("without exceptions, values of live rows", without.clone(), 0..LIVE_ROWS),
+        ("a live row with a tier", live.clone(), 0..LIVE_ROWS),
+        ("live rows for other values", live, LIVE_ROWS..2 * LIVE_ROWS),
     ];
-    let entry = Entry { key: "tenant".to_owned(), value: value(7) };
-    let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
-    let request = Request {
-        domain: "llm".to_owned(),
-        hits_addend: 0,
-        descriptors: vec![descriptor],
-        caller: Caller::default(),
-    };
-    for (name, rules) in cases {
+    let mut random = fastrand::Rng::with_seed(1);
+    for (name, rules, values) in cases {
+        let requests: Vec<_> = (0..10_000).map(|_| request(random.usize(values.clone()))).collect();
+        let mut turn = requests.iter().cycle();
         group.bench_function(name, |bencher| {
-            bencher.iter(|| black_box(Plan::new(&rules, black_box(&request), 0)));
+            bencher.iter(|| turn.next().map(|request| black_box(Plan::new(&rules, black_box(request), 0))));
         });
     }
     group.finish();
+}
+
+fn request(row: usize) -> Request {
+    let entry = Entry { key: "tenant".to_owned(), value: value(row) };
+    let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
+    let domain = "llm".to_owned();
+    Request { domain, hits_addend: 0, descriptors: vec![descriptor], caller: Caller::default() }
 }
 
 criterion_group!(benches, look_up, plan);

@@ -194,6 +194,7 @@ fn tell_file(file: &FileSummary) {
         tier = of_kind(ExceptionKind::Tier),
         limit = of_kind(ExceptionKind::Limit),
         multiplier = of_kind(ExceptionKind::Multiplier),
+        add = of_kind(ExceptionKind::Add),
         block = of_kind(ExceptionKind::Block),
         exempt = of_kind(ExceptionKind::Exempt),
         shadow_mode = of_kind(ExceptionKind::ShadowMode),

@@ -2,11 +2,12 @@
 //! that block and exempt.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use engine::algorithm::Kernel;
 use engine::{
-    Caller, Change, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText, Plan,
-    Quantity, Request, RuleSet, parse_key,
+    Caller, Change, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText,
+    LiveRows, Plan, Quantity, Request, RuleSet, parse_key,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ const OVERRIDE: &str = "override";
 pub struct KeyException {
     /// `block`, `exempt`, or what else the exception changes.
     pub kind: String,
-    /// File name and line of the exception; `None` if only its effect is known.
+    /// File name and line of the exception, or the id of a live row; `None` if only its effect is known.
     pub row: Option<String>,
     /// End, seconds since the epoch.
     pub until: Option<u64>,
@@ -58,10 +59,11 @@ impl KeyException {
         let (kind, change, row) = changes.find(|(kind, ..)| *kind != ExceptionKind::Tier)?;
         let until_us = match change {
             Change::Blocked { until_us } => *until_us,
+            Change::Added { until_us, .. } => Some(*until_us),
             _ => row.until_us,
         };
-        let file = row.source.file.rsplit('/').next().unwrap_or_default();
-        let place = format!("{file}:{}", row.source.line);
+        let source = row.source.to_string();
+        let place = source.rsplit('/').next().unwrap_or_default().to_owned();
         Some(Self { kind: kind.name().to_owned(), row: Some(place), until: until_us.map(seconds) })
     }
 
@@ -75,12 +77,12 @@ impl KeyException {
     }
 }
 
-/// Counts the valid exceptions that block or exempt. They are counted once; afterwards only their ends matter.
+/// Counts the valid exceptions that block or exempt. They are read once; afterwards only their starts and ends matter.
 #[derive(Debug, Default)]
 pub(super) struct RowsInForce {
     now: RowCounts,
-    /// Exceptions that end, by the second of their end.
-    ending: BTreeMap<u64, RowCounts>,
+    /// Exceptions that start and that end, by the second in which they do.
+    later: BTreeMap<u64, [RowCounts; 2]>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,30 +91,40 @@ pub(super) struct RowCounts {
     pub(super) exempt: usize,
 }
 
+impl AddAssign for RowCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.block += other.block;
+        self.exempt += other.exempt;
+    }
+}
+
 impl RowsInForce {
     /// Counts a rule set's exceptions that are valid at `end`.
     pub(super) fn count(rules: &RuleSet, end: u64) -> Self {
-        let now_us = end.saturating_mul(MICROSECONDS);
         let mut found = Self::default();
-        let rows = rules.exceptions().into_iter().flat_map(|all| all.rows());
-        for row in rows.filter(|row| row.is_in_force(now_us)) {
-            let ExceptionRow { effect: Effect { block, exempt, .. }, until_us, .. } = row;
-            if !block && !exempt {
+        let of_files = rules.exceptions().into_iter().flat_map(|all| all.rows());
+        let live = rules.live_rows().into_iter().flat_map(LiveRows::rows).map(AsRef::as_ref);
+        for row in of_files.chain(live) {
+            let ExceptionRow { effect: Effect { block, exempt, .. }, from_us, until_us, .. } = row;
+            let (from, until) = (from_us.map_or(0, seconds), until_us.map(seconds));
+            if (!block && !exempt) || until.is_some_and(|until| until <= from.max(end)) {
                 continue;
             }
-            let ending = until_us.map(|until_us| found.ending.entry(seconds(until_us)).or_default());
-            for counts in [Some(&mut found.now), ending].into_iter().flatten() {
-                counts.block += usize::from(*block);
-                counts.exempt += usize::from(*exempt);
+            let counts = RowCounts { block: usize::from(*block), exempt: usize::from(*exempt) };
+            found.later.entry(from).or_default()[0] += counts;
+            if let Some(until) = until {
+                found.later.entry(until).or_default()[1] += counts;
             }
         }
+        found.advance(end);
         found
     }
 
-    /// Subtracts the exceptions that have ended at `end`.
+    /// Adds the exceptions that have started at `end`, and subtracts those that have ended.
     pub(super) fn advance(&mut self, end: u64) {
-        while let Some(first) = self.ending.first_entry().filter(|first| *first.key() <= end) {
-            let ended = first.remove();
+        while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= end) {
+            let [started, ended] = first.remove();
+            self.now += started;
             self.now.block -= ended.block;
             self.now.exempt -= ended.exempt;
         }

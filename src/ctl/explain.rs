@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use base::clock::{Clock as _, SystemClock};
 use clap::Args;
-use engine::{Caller, Descriptor, Entry, Request, RuleSet};
+use engine::{Caller, Descriptor, Entry, LiveRows, Request, RuleSet};
 use ratelimitd::app::ReadRules;
 use ratelimitd::cli::output::{end, fail, print, print_error};
 use ratelimitd::cli::rule_options::{RuleOptions, settings_rules};
@@ -108,7 +108,7 @@ fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
     let request = request(args);
     let entries = entries(&read.loaded.rules, &request);
     let rules = match args.options.load_exceptions(&settings, Some(&entries))? {
-        Some(loaded) => read.loaded.rules.with_exceptions(loaded.exceptions),
+        Some(loaded) => read.loaded.rules.with_exceptions(loaded.exceptions, &LiveRows::default()),
         None => read.loaded.rules.clone(),
     };
     let mut description = describe(&rules, &read.loaded.upgrades, &request, SystemClock.now_us())?;

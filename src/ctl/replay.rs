@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use engine::RuleSet;
+use engine::{LiveRows, RuleSet};
 use indicatif::ProgressBar;
 use ratelimitd::cli::output::{end, print_error};
 use ratelimitd::cli::rule_options::RuleOptions;
@@ -76,7 +76,7 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
         Err(problems) => return fail(1, &problems),
     };
     match args.options.load_exceptions(&settings, None) {
-        Ok(Some(loaded)) => rules = rules.with_exceptions(loaded.exceptions),
+        Ok(Some(loaded)) => rules = rules.with_exceptions(loaded.exceptions, &LiveRows::default()),
         Ok(None) => {}
         Err(error) => return fail(1, &error),
     }

@@ -11,8 +11,8 @@ use arc_swap::ArcSwap;
 use base::clock::Clock;
 use engine::wire::{Bounds, RawRequest};
 use engine::{
-    Caller, Charges, Code, Decision, Enforcement, Exceptions, Outcomes, Plan, Request, RuleSet, Store,
-    StoreError,
+    Caller, Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, Request, RuleSet,
+    Store, StoreError,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -110,8 +110,14 @@ impl<S: Store> Handler<S> {
 pub struct Rulebook {
     current: ArcSwap<RulesInForce>,
     /// Exceptions of the current rules and of later ones. Locked while something is replaced, never by a request.
-    exceptions: Mutex<Arc<Exceptions>>,
+    exceptions: Mutex<KeptExceptions>,
     metrics: Metrics,
+}
+
+#[derive(Debug, Default)]
+struct KeptExceptions {
+    files: Arc<Exceptions>,
+    live: LiveRows,
 }
 
 #[derive(Debug)]
@@ -157,17 +163,26 @@ impl Rulebook {
     pub fn replace(&self, rules: RuleSet) -> OldRules {
         let exceptions = self.exceptions.lock();
         let meters = Arc::new(self.metrics.limit_meters(&rules));
-        let rules = rules.with_exceptions(Arc::clone(&exceptions));
+        let rules = rules.with_exceptions(Arc::clone(&exceptions.files), &exceptions.live);
         OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, true))))
     }
 
-    /// Replaces the exceptions and keeps the rules. Requests in progress finish with the old exceptions. Call it from a
-    /// thread that serves no requests.
+    /// Replaces the exceptions of files and keeps the rules. Requests in progress finish with the old exceptions. Call
+    /// it from a thread that serves no requests.
     pub fn replace_exceptions(&self, exceptions: Arc<Exceptions>) -> OldRules {
+        self.change_exceptions(|kept| kept.files = exceptions)
+    }
+
+    /// Replaces the live rows, as [`replace_exceptions`](Self::replace_exceptions) does those of files.
+    pub fn replace_live_rows(&self, live: LiveRows) -> OldRules {
+        self.change_exceptions(|kept| kept.live = live)
+    }
+
+    fn change_exceptions(&self, change: impl FnOnce(&mut KeptExceptions)) -> OldRules {
         let mut kept = self.exceptions.lock();
+        change(&mut kept);
         let current = self.current.load_full();
-        let rules = current.rules.with_exceptions(Arc::clone(&exceptions));
-        *kept = exceptions;
+        let rules = current.rules.with_exceptions(Arc::clone(&kept.files), &kept.live);
         let (meters, are_loaded) = (Arc::clone(&current.meters), current.are_loaded);
         drop(current);
         OldRules(self.current.swap(Arc::new(RulesInForce::new(rules, meters, are_loaded))))

@@ -43,9 +43,9 @@ pub use request::store::{
 pub use request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Request};
 pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
 pub use rules::exceptions::{
-    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, Multiplier,
-    MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow, TierTable,
-    TierTableBuilder, TooManyTiers, address_of,
+    Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, LiveRows,
+    Multiplier, MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow,
+    TierTable, TierTableBuilder, TooManyTiers, address_of,
 };
 pub use rules::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use rules::secret::{HashKey, ValueHashing};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, Charging, CompileError, Defaults, DomainSpec, Limit, LimitSpec, NodeSpec, Pacing, Refill,
-    RuleSet, ValueHashing,
+    Algorithm, Charging, CompileError, Defaults, DomainSpec, Limit, LimitSpec, LiveRows, NodeSpec, Pacing,
+    Refill, RuleSet, ValueHashing,
 };
 
 /// A rule set in which every limit has one algorithm.
@@ -71,7 +71,7 @@ pub fn variants(
         }
         let mut rules = RuleSet::compile(&specs, defaults, hashing)?.sharing_counters_as(judged);
         if let Some(exceptions) = judged.exceptions() {
-            rules = rules.with_exceptions(Arc::clone(exceptions));
+            rules = rules.with_exceptions(Arc::clone(exceptions), &LiveRows::default());
         }
         Ok(Variant { algorithm, burst_divisor, rules })
     };

@@ -1,6 +1,6 @@
 //! An exception for a denied key shows immediately, and the key stays one row.
 
-use engine::{Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, RowSource, RowValue};
+use engine::{Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, LiveRows, RowSource, RowValue};
 
 use super::super::excepted::{KeyException, RowCounts, RowsInForce};
 use super::*;
@@ -10,19 +10,24 @@ const UNTIL: u64 = 4_000_000_000;
 
 fn rows(value: &str, effect: Effect) -> Arc<Exceptions> {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
-    builder.add_row(ExceptionRow {
-        source: RowSource { file: "/etc/exceptions/blocks.yaml".into(), line: 7 },
+    builder.add_row(row(value, effect));
+    Arc::new(builder.build(&Exceptions::default(), |_| {}))
+}
+
+fn row(value: &str, effect: Effect) -> ExceptionRow {
+    ExceptionRow {
+        source: RowSource::File { file: "/etc/exceptions/blocks.yaml".into(), line: 7 },
         domain: Glob::Any,
         key: "user".into(),
         value: RowValue::Exact(value.into()),
         path: Glob::Any,
         limit_name: Glob::Any,
         effect,
+        from_us: None,
         until_us: Some(UNTIL * 1_000_000),
         reason: None,
         by: None,
-    });
-    Arc::new(builder.build(&Exceptions::default(), |_| {}))
+    }
 }
 
 impl Observed {
@@ -107,7 +112,7 @@ descriptors:
 
 #[test]
 fn a_row_is_that_of_its_time_and_its_limit() {
-    let rules = rule_set(RULES).with_exceptions(rows("ann", block()));
+    let rules = rule_set(RULES).with_exceptions(rows("ann", block()), &LiveRows::default());
     let found = |key: &str, label: &str, end: u64| KeyException::find(&rules, key, label, end);
     let key = "{d|user=ann}#fw:86400000000";
     assert!(
@@ -132,7 +137,8 @@ async fn rows_are_counted_until_their_end() {
     assert_eq!(counts(&process.second()), (json!(1), json!(0)), "a second before the end");
     assert_eq!(counts(&process.second()), (json!(0), json!(0)));
 
-    let rules = rule_set(RULES).with_exceptions(rows("ann", Effect { exempt: true, ..block() }));
+    let rules = rule_set(RULES)
+        .with_exceptions(rows("ann", Effect { exempt: true, ..block() }), &LiveRows::default());
     let mut rows = RowsInForce::count(&rules, UNTIL - 2);
     drop(rules);
     let both = RowCounts { block: 1, exempt: 1 };
@@ -140,6 +146,24 @@ async fn rows_are_counted_until_their_end() {
         rows.advance(end);
         assert_eq!(rows.now(), expected, "{end}");
     }
+    // A live row counts from its start.
+    let mut live = LiveRows::default();
+    live.insert(Arc::new(ExceptionRow {
+        source: RowSource::Live { id: "b5kq0w2m9x7c".into(), version: 1 },
+        from_us: Some((UNTIL - 3) * 1_000_000),
+        ..row("ann", block())
+    }));
+    let rules = rule_set(RULES).with_exceptions(Arc::default(), &live);
+    let mut rows = RowsInForce::count(&rules, UNTIL - 4);
+    let started = RowCounts { block: 1, exempt: 0 };
+    let none = RowCounts::default();
+    for (end, expected) in [(UNTIL - 4, none), (UNTIL - 3, started), (UNTIL - 1, started), (UNTIL, none)] {
+        rows.advance(end);
+        assert_eq!(rows.now(), expected, "{end}");
+    }
+    let found = |end| KeyException::find(&rules, "{d|user=ann}#fw:86400000000", "per-user", end);
+    assert_eq!(found(UNTIL - 4), None);
+    assert_eq!(found(UNTIL - 3).and_then(|row| row.row).as_deref(), Some("live row b5kq0w2m9x7c"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{escaped, escaped_json};
-use engine::{Request, RuleSet};
+use engine::{LiveRows, Request, RuleSet};
 use map::Map;
 use ratelimitd::cli::output::{end, print, print_error, print_painted};
 use rules::{LoadOptions, LoadedRules, describe, load};
@@ -55,7 +55,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let exceptions = args.options.load_exceptions(&settings, None);
     let exceptions = exceptions.map_err(|error| Failure::new(Exit::Rules, error))?;
     if let Some(loaded) = &exceptions {
-        judged.rules = judged.rules.with_exceptions(Arc::clone(&loaded.exceptions));
+        judged.rules = judged.rules.with_exceptions(Arc::clone(&loaded.exceptions), &LiveRows::default());
     }
     let map = args.map.as_deref().map(Map::load).transpose()?;
     if let Some(number) = args.explain_line {
@@ -75,7 +75,8 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let digests = files.collect::<Result<_, _>>()?;
     // The same exceptions as for the candidate rules.
     let exceptions = exceptions.map(|loaded| loaded.exceptions).unwrap_or_default();
-    let in_force = in_force.map(|loaded| loaded.into_rules().with_exceptions(exceptions));
+    let in_force =
+        in_force.map(|loaded| loaded.into_rules().with_exceptions(exceptions, &LiveRows::default()));
     let rules = rule_sets(args, judged, in_force, &options)?;
     let pass_options = PassOptions {
         format: args.format(),

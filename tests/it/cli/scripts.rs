@@ -37,6 +37,7 @@ fn the_list_has_the_name_the_sha1_and_the_purpose_of_each_file() {
         "sliding_log",
         "calendar_window",
         "batch",
+        "rows",
     ];
     assert_eq!(names, expected);
 }

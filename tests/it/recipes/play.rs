@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ::simulate::replay::ReplayStore;
 use engine::{
-    Applied, Attached, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, Plan, Receipt, Request,
-    RuleSet, Status,
+    Applied, Attached, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, LiveRows, Plan, Receipt,
+    Request, RuleSet, Status,
 };
 use rules::{ExceptionScope, LoadedExceptions, check_against_rules, load, load_exceptions};
 
@@ -91,7 +91,8 @@ impl<S: ReplayStore> Play<'_, S> {
             }
         }
         let Some(path) = &self.exceptions else { return self.rules.clone() };
-        self.rules.with_exceptions(Arc::clone(&exceptions_at(path, step.at_us).exceptions))
+        self.rules
+            .with_exceptions(Arc::clone(&exceptions_at(path, step.at_us).exceptions), &LiveRows::default())
     }
 
     fn request(&self, step: &Step) -> Request {

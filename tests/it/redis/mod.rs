@@ -35,6 +35,7 @@ mod outage;
 mod per_second;
 mod recipes;
 mod replay;
+mod rows;
 mod scripts;
 mod secrets;
 mod security;

@@ -19,7 +19,7 @@ use crate::support::wait;
 
 const LIMIT: u64 = 100;
 
-fn options(monitored: &Monitored) -> RedisOptions {
+pub(super) fn options(monitored: &Monitored) -> RedisOptions {
     let sentinel = SentinelOptions {
         master: MASTER.to_owned(),
         credentials: Credentials { username: None, password: Password::Text(SENTINEL_PASSWORD.to_owned()) },

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ::simulate::replay::{MemoryReplay, ReplayStore};
 use engine::{
-    Decision, Descriptor, Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, RowSource, RowValue,
-    RuleSet,
+    Decision, Descriptor, Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, LiveRows, RowSource,
+    RowValue, RuleSet,
 };
 
 use super::rules;
@@ -37,19 +37,20 @@ fn with_rows(rules: &RuleSet, limit_name: &str, effect: &Effect) -> RuleSet {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     for key in KERNELS.iter().map(|(key, _)| *key).chain(["pair"]) {
         builder.add_row(ExceptionRow {
-            source: RowSource { file: "a.yaml".into(), line: 1 },
+            source: RowSource::File { file: "a.yaml".into(), line: 1 },
             domain: Glob::Any,
             key: key.into(),
             value: RowValue::Exact("x".into()),
             path: Glob::Any,
             limit_name: Glob::new(limit_name),
             effect: effect.clone(),
+            from_us: None,
             until_us: None,
             reason: None,
             by: None,
         });
     }
-    rules.with_exceptions(Arc::new(builder.build(&Exceptions::default(), |_| {})))
+    rules.with_exceptions(Arc::new(builder.build(&Exceptions::default(), |_| {})), &LiveRows::default())
 }
 
 fn tier(name: &str) -> Effect {

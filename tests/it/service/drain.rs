@@ -158,6 +158,11 @@ fn signals_that_were_ignored_at_the_start_stop_nothing() {
     assert!(status.success(), "{status}");
 }
 
+/// The text of `EADDRINUSE` in the libc of the service: glibc or musl.
+fn address_in_use(log: &str) -> &'static str {
+    if log.contains("Address already in use") { "Address already in use" } else { "Address in use" }
+}
+
 #[test]
 fn a_port_in_use_ends_the_process_with_the_reason() {
     for setting in ["server.grpc.address", "server.http.address", "server.admin.address"] {
@@ -167,7 +172,7 @@ fn a_port_in_use_ends_the_process_with_the_reason() {
             panic!("{setting}: the port is in use");
         };
         assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
-        let reason = format!("{setting}: cannot listen on {address}: Address already in use");
+        let reason = format!("{setting}: cannot listen on {address}: {}", address_in_use(&problem.log));
         assert!(problem.log.contains(&reason), "{problem:?}");
         assert!(problem.log.contains("ratelimitd.yaml:"), "the line of the setting: {problem:?}");
     }
@@ -187,7 +192,8 @@ fn a_port_in_use_names_the_variable_that_chose_it() {
         .expect("the binary runs");
     assert_eq!(output.status.code(), Some(1));
     let log = String::from_utf8_lossy(&output.stderr);
-    let cause = format!("server.grpc.address: cannot listen on 127.0.0.1:{port}: Address already in use");
+    let in_use = address_in_use(&log);
+    let cause = format!("server.grpc.address: cannot listen on 127.0.0.1:{port}: {in_use}");
     let last = log.lines().last().expect("a line");
     assert!(last.contains(&cause) && last.ends_with("(environment variable GRPC_HOST, GRPC_PORT)"), "{log}");
 }

@@ -9,8 +9,8 @@ use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Applied, Change, Code, Decision, Descriptor, Effect, Enforcement, ExceptionRow, Exceptions,
-    ExceptionsBuilder, Glob, LimitOverride, Period, Plan, Request, RetryAfter, RowSource, RowValue, RuleSet,
-    Store, TierRow, Unit,
+    ExceptionsBuilder, Glob, LimitOverride, LiveRows, Period, Plan, Request, RetryAfter, RowSource, RowValue,
+    RuleSet, Store, TierRow, Unit,
 };
 
 use crate::rules::{descriptor, request, rules};
@@ -57,13 +57,14 @@ fn table(domain: &str, rows: &str) -> Exceptions {
 
 fn full_row(line: u32, tenant: &str, columns: &str) -> ExceptionRow {
     let mut row = ExceptionRow {
-        source: RowSource { file: "rows.yaml".into(), line },
+        source: RowSource::File { file: "rows.yaml".into(), line },
         domain: Glob::Any,
         key: "tenant".into(),
         value: RowValue::Exact(tenant.into()),
         path: Glob::Any,
         limit_name: Glob::Any,
         effect: Effect::default(),
+        from_us: None,
         until_us: None,
         reason: None,
         by: None,
@@ -91,7 +92,7 @@ impl<S: Store> Subject<S> {
     }
 
     async fn decide_all(&self, rows: &str, descriptors: Vec<Descriptor>) -> Decision {
-        let rules = self.rules.with_exceptions(Arc::new(table(&self.domain, rows)));
+        let rules = self.rules.with_exceptions(Arc::new(table(&self.domain, rows)), &LiveRows::default());
         let request = Request { descriptors, ..request(&self.domain, &[]) };
         let plan = Plan::new(&rules, &request, self.clock.now_us()).expect("a plan");
         let outcomes = self.store.decide(&plan.charges).await.expect("the store answers");

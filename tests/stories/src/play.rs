@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use engine::{
     Applied, Attached, Caller, Charging, Decision, Defaults, Descriptor, Enforcement, Entry, Exceptions,
-    HashKey, LimitOverride, LimitResult, Outcomes, Period, Plan, Request, Role, RuleSet, Unit, ValueHashing,
+    HashKey, LimitOverride, LimitResult, LiveRows, Outcomes, Period, Plan, Request, Role, RuleSet, Unit,
+    ValueHashing,
 };
 use jiff::Timestamp;
 use rules::{
@@ -104,7 +105,7 @@ impl Player {
         let request = Request { domain, hits_addend, descriptors, caller };
         let plan_us = self.now_us.saturating_add_signed(self.skews_us[call.process % 2]);
         let rules = match self.rules.get(&call.domain) {
-            Some(rules) => rules.with_exceptions(Arc::clone(&self.exceptions)),
+            Some(rules) => rules.with_exceptions(Arc::clone(&self.exceptions), &LiveRows::default()),
             None => RuleSet::empty(),
         };
         let plan = Plan::new(&rules, &request, plan_us).map_err(|error| Unplayable(error.to_string()))?;

@@ -141,6 +141,20 @@ impl Limit {
         })
     }
 
+    /// Returns start and end of the window that contains `us`, all in microseconds since the epoch. `None` if the
+    /// limit is unlimited or not a fixed window: only the windows of these depend on the time alone.
+    #[must_use]
+    pub fn window_at(&self, us: u64) -> Option<(u64, u64)> {
+        if self.spec.unlimited || self.spec.algorithm != Algorithm::FixedWindow {
+            return None;
+        }
+        let epoch_aligned = || {
+            let start_us = us - us % self.spec.period.us();
+            (start_us, start_us.saturating_add(self.spec.period.us()))
+        };
+        Some(self.spec.calendar.as_ref().map_or_else(epoch_aligned, |calendar| calendar.window(us)))
+    }
+
     /// `true` if the limit is counted and reported but never denies: its rule is in shadow mode, or it only announces.
     #[must_use]
     pub fn never_denies(&self) -> bool {

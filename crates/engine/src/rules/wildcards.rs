@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 /// A pattern over the whole string `key_value`, matched as in `envoyproxy/ratelimit`: prefix, suffix, and the pieces
 /// between them, each at its leftmost position after the previous one. Matching is linear in the string per piece;
 /// `Wildcards` matches many patterns in one pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     text: Box<str>,
     literal_len: usize,
@@ -76,7 +76,7 @@ impl Pattern {
 }
 
 /// A string in which each `*` matches any string.
-#[derive(Default, Clone, Debug, PartialEq, Eq)]
+#[derive(Default, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Glob {
     /// `*`.
     #[default]

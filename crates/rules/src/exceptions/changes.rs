@@ -112,7 +112,7 @@ impl AddedCounts {
 
 impl<'p> ChangeCounts<'p> {
     pub fn new(previous: &'p LoadedExceptions) -> Self {
-        let by_identity = |row: &'p ExceptionRow| ((&*row.source.file, row_identity(row)), row);
+        let by_identity = |row: &'p ExceptionRow| ((&**row.source.name(), row_identity(row)), row);
         Self { previous, before: previous.exceptions.rows().map(by_identity).collect(), files: Vec::new() }
     }
 
@@ -125,7 +125,7 @@ impl<'p> ChangeCounts<'p> {
         let Some(file) = self.files.last_mut() else { return };
         file.rows += 1;
         row.effect.kinds().for_each(|kind| file.kinds.add_rows(kind, 1));
-        match self.before.get(&(&*row.source.file, identity)) {
+        match self.before.get(&(&**row.source.name(), identity)) {
             None => file.changes.added += 1,
             Some(before) if !is_same(before, row) => file.changes.changed += 1,
             Some(_) => {}
@@ -187,6 +187,7 @@ impl<'p> ChangeCounts<'p> {
 
 /// `true` if two rows with the same identity have the same content.
 fn is_same(before: &ExceptionRow, now: &ExceptionRow) -> bool {
-    let told = |row: &ExceptionRow| (row.effect.clone(), row.until_us, row.reason.clone(), row.by.clone());
+    let times = |row: &ExceptionRow| (row.from_us, row.until_us);
+    let told = |row: &ExceptionRow| (row.effect.clone(), times(row), row.reason.clone(), row.by.clone());
     told(before) == told(now)
 }

@@ -290,13 +290,14 @@ fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
 /// The row with its line, like a row of a YAML file.
 fn full_row(line: u32, row: TierRow<'_>, value: RowValue) -> ExceptionRow {
     ExceptionRow {
-        source: RowSource { file: Arc::clone(row.file), line },
+        source: RowSource::File { file: Arc::clone(row.file), line },
         domain: Glob::new(row.domain),
         key: row.key.into(),
         value,
         path: Glob::Any,
         limit_name: Glob::Any,
         effect: Effect { tier: Some(row.tier.into()), ..Effect::default() },
+        from_us: None,
         until_us: None,
         reason: None,
         by: None,

@@ -4,8 +4,8 @@
 use std::fs;
 
 use engine::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitSpec, NodeSpec, Period, Plan, Request,
-    RuleSet, RuleSpec, Tier, Unit, ValueHashing,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitSpec, LiveRows, NodeSpec, Period, Plan,
+    Request, RuleSet, RuleSpec, Tier, Unit, ValueHashing,
 };
 
 use super::*;
@@ -57,7 +57,7 @@ fn number_of(exceptions: Arc<Exceptions>, entries: &[Entry]) -> u64 {
     let descriptors = vec![NodeSpec { key: "tenant".to_owned(), rule, ..NodeSpec::default() }];
     let domain = DomainSpec { domain: "llm".to_owned(), descriptors, ..DomainSpec::default() };
     let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE);
-    let rules = rules.expect("valid rules").with_exceptions(exceptions);
+    let rules = rules.expect("valid rules").with_exceptions(exceptions, &LiveRows::default());
     let descriptors = vec![Descriptor { entries: entries.to_vec(), ..Descriptor::default() }];
     let request =
         Request { domain: "llm".to_owned(), hits_addend: 1, descriptors, caller: Caller::default() };

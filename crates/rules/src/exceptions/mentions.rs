@@ -3,9 +3,10 @@
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher as _};
+use std::iter;
 use std::sync::Arc;
 
-use engine::{ExceptionRow, Node, RowSource, Rule, RuleSet, TierRow, composite};
+use engine::{Effect, ExceptionRow, Limit, Node, RowSource, Rule, RuleSet, TierRow, composite};
 
 use super::LoadedExceptions;
 use crate::problem::{Location, Problem, ProblemCollector, Problems};
@@ -62,8 +63,9 @@ impl Mentions {
     /// Adds a row of a YAML file.
     pub fn add_row(&mut self, row: &ExceptionRow) {
         let ExceptionRow { source, domain, key, path, limit_name, effect, .. } = row;
-        let named =
-            format!("{:?}", (&source.file, domain, key, path, limit_name, &effect.tier, effect.block));
+        let Effect { tier, block, add, .. } = effect;
+        let of_effect = (tier, block, add.is_some());
+        let named = format!("{:?}", (source.name(), domain, key, path, limit_name, of_effect));
         self.count(hash_of(&named), || row.clone());
     }
 
@@ -97,8 +99,11 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
             if mention.rows > 1 {
                 reason = format!("{reason} ({} rows)", mention.rows);
             }
-            let RowSource { file, line } = &mention.row.source;
-            problems.push(Problem::warning(Location::line(Arc::clone(file), *line), reason));
+            let location = match &mention.row.source {
+                RowSource::File { file, line } => Location::line(Arc::clone(file), *line),
+                RowSource::Live { id, .. } => Location::file(Arc::clone(id)),
+            };
+            problems.push(Problem::warning(location, reason));
         }
     }
     let names: Vec<_> = loaded.files.iter().map(|file| Arc::clone(&file.name)).collect();
@@ -108,49 +113,71 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
 impl Mention {
     /// What the rules lack.
     fn missing(&self, rules: &RuleSet) -> Option<String> {
-        let mut domains = rules.domains().filter(|domain| self.row.domain.matches(domain)).peekable();
-        if domains.peek().is_none() {
+        let row = &self.row;
+        if !rules.domains().any(|domain| row.domain.matches(domain)) {
             return Some("no domain of the rules matches 'domain'".to_owned());
         }
-        let mut roots = domains.filter_map(|domain| rules.domain(domain)).map(|domain| &domain.root);
-        if !roots.any(|root| may_have_key(root, &self.row.key)) {
-            let effect = if self.row.effect.block {
+        let with_key = rules_with_key(row, rules);
+        if with_key.is_empty() {
+            let effect = if row.effect.block {
                 "the row blocks only requests that no rule is for"
             } else {
                 "the row changes nothing"
             };
-            return Some(format!("no rule of the domain has the key '{}': {effect}", self.row.key));
+            return Some(format!("no rule of the domain has the key '{}': {effect}", row.key));
         }
-        let named: Vec<&Arc<Rule>> = rules.rules().iter().filter(|rule| self.names_rule(rule)).collect();
-        if named.is_empty() {
+        let limits = named_limits(row, &with_key);
+        if limits.is_empty() {
             return Some("no limit of the domain matches 'path' and 'limit_name'".to_owned());
         }
-        let tier = self.row.effect.tier.as_ref()?;
-        let limits = || named.iter().flat_map(|rule| &rule.limits);
-        let has_tier = limits().any(|limit| limit.tier(tier).is_some());
+        if row.effect.add.is_some() && latest_end(&limits, 0).is_none() {
+            return Some(
+                "no limit that the row applies to has the algorithm 'fixed_window', which 'add' needs".into(),
+            );
+        }
+        let tier = row.effect.tier.as_ref()?;
+        let has_tier = limits.iter().any(|limit| limit.tier(tier).is_some());
         (!has_tier).then(|| format!("no limit that the row applies to has the tier '{tier}'"))
-    }
-
-    fn names_rule(&self, rule: &Rule) -> bool {
-        let mut names = rule.limits.iter().map(|limit| limit.name());
-        self.row.domain.matches(&rule.domain)
-            && self.row.path.matches(rule.path_in_domain())
-            && names.any(|name| self.row.limit_name.matches(name))
     }
 }
 
-/// `true` if an entry with this key can match a node below `node`. A wildcard matches key and value together.
-fn may_have_key(node: &Node, key: &str) -> bool {
-    let start = composite(key, "") + "_";
-    let mut nodes: Vec<&Node> = node.children().collect();
-    while let Some(node) = nodes.pop() {
-        // The part of a wildcard before its first star.
+/// Returns the latest end of the windows at `now_us` in which `row` can grant units (microseconds since the epoch);
+/// `None` if no limit of the rules has such a window.
+#[must_use]
+pub fn latest_window_end(row: &ExceptionRow, rules: &RuleSet, now_us: u64) -> Option<u64> {
+    latest_end(&named_limits(row, &rules_with_key(row, rules)), now_us)
+}
+
+fn latest_end(limits: &[&Arc<Limit>], now_us: u64) -> Option<u64> {
+    let with_tiers =
+        limits.iter().flat_map(|limit| iter::once(*limit).chain(limit.tiers.iter().map(|tier| &tier.limit)));
+    with_tiers.filter_map(|limit| limit.window_at(now_us)).map(|(_, end_us)| end_us).max()
+}
+
+/// The limits of these rules that a row is for by its path and limit name.
+fn named_limits<'r>(row: &ExceptionRow, with_key: &[&'r Arc<Rule>]) -> Vec<&'r Arc<Limit>> {
+    let has_path = |rule: &&&Arc<Rule>| row.path.matches(rule.path_in_domain());
+    let limits = with_key.iter().filter(has_path).flat_map(|rule| &rule.limits);
+    limits.filter(|limit| row.limit_name.matches(limit.name())).collect()
+}
+
+/// The rules for requests that have an entry with the key of the row.
+fn rules_with_key<'r>(row: &ExceptionRow, rules: &'r RuleSet) -> Vec<&'r Arc<Rule>> {
+    let start = composite(&row.key, "") + "_";
+    // A wildcard matches key and value together.
+    let may_have_key = |node: &Node| {
+        // The part before its first star.
         let fixed = node.composite.split_once('*').map(|(fixed, _)| fixed);
         let may_match = |fixed: &str| fixed.starts_with(&start) || start.starts_with(fixed);
-        if *node.key == *key || fixed.is_some_and(may_match) {
-            return true;
-        }
-        nodes.extend(node.children());
+        *node.key == *row.key || fixed.is_some_and(may_match)
+    };
+    let domains = rules.domains().filter(|domain| row.domain.matches(domain));
+    let roots = domains.filter_map(|domain| rules.domain(domain)).map(|domain| (&domain.root, false));
+    let mut nodes: Vec<(&Node, bool)> = roots.collect();
+    let mut found = Vec::new();
+    while let Some((node, has_key)) = nodes.pop() {
+        found.extend(node.rule.iter().filter(|_| has_key));
+        nodes.extend(node.children().map(|child| (child, has_key || may_have_key(child))));
     }
-    false
+    found
 }

@@ -24,7 +24,7 @@ use crate::read::FileReport;
 use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
-pub use mentions::check_against_rules;
+pub use mentions::{check_against_rules, latest_window_end};
 pub use reload::ExceptionReloader;
 
 use changes::ChangeCounts;

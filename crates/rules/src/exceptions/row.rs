@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{Network, RowValue};
 use jiff::Timestamp;
 
-pub(super) const COLUMNS: [&str; 14] = [
+pub(super) const COLUMNS: [&str; 16] = [
     "domain",
     "key",
     "value",
@@ -15,30 +15,31 @@ pub(super) const COLUMNS: [&str; 14] = [
     "tier",
     "limit",
     "multiplier",
+    "add",
     "block",
     "exempt",
     "shadow_mode",
+    "from",
     "until",
     "reason",
     "by",
 ];
 
-const UNTIL: &str = "'until' must be a time with a UTC offset, such as 2026-12-01T00:00:00Z or \
-                     2026-12-01T01:00:00+01:00";
-
-/// Parses `until` to microseconds since the epoch: RFC 3339, also with a space for the `T`, in lower case, and with up
+/// Parses `from` or `until` to microseconds since the epoch: RFC 3339, also with a space for the `T`, in lower case, and with up
 /// to nine decimals of a second, of which six are used.
 ///
 /// # Errors
 /// What to write instead.
-pub(super) fn parse_until(text: &str) -> Result<u64, String> {
+pub(super) fn parse_time(name: &str, text: &str) -> Result<u64, String> {
     // The parser also accepts formats that only look like a time with a zone.
     let has_rfc3339_letters = text.bytes().all(|byte| {
         byte.is_ascii_digit() || matches!(byte, b'-' | b':' | b'.' | b'+' | b' ' | b'T' | b't' | b'Z' | b'z')
     });
     let time: Option<Timestamp> = has_rfc3339_letters.then(|| text.parse().ok()).flatten();
     let time_us = time.and_then(|time| u64::try_from(time.as_microsecond()).ok());
-    time_us.ok_or_else(|| UNTIL.to_owned())
+    time_us.ok_or_else(|| {
+        format!("'{name}' must be a time with a UTC offset, such as 2026-12-01T00:00:00Z or 2026-12-01T01:00:00+01:00")
+    })
 }
 
 /// Parses the value of a row: a network if written as one, or as one address.
@@ -89,7 +90,7 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in table {
-            assert_eq!(parse_until(text).ok(), expected, "{text}");
+            assert_eq!(parse_time("until", text).ok(), expected, "{text}");
         }
     }
 

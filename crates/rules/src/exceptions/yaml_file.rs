@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use engine::{Effect, ExceptionRow, Glob, Multiplier, RowSource};
+use engine::{Effect, ExceptionKind, ExceptionRow, Glob, Multiplier, RowSource};
 
 use super::changes::row_identity;
-use super::row::{COLUMNS, parse_until, parse_value};
+use super::row::{COLUMNS, parse_time, parse_value};
 use super::{Loader, MAX_YAML_ROWS};
 use crate::nearest::nearest_name;
 use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_and_text};
 use crate::text::decode;
 use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
 
-const MAX_LIMIT: i128 = 1 << 52;
+/// Of limits, and of grants.
+const MAX_UNITS: i128 = 1 << 52;
 /// An error, because a file truncated by a full disk must not lift blocks.
 const NO_LIST: &str = "the file is empty; one without rows is `[]`";
 const NOT_A_LIST: &str =
@@ -44,8 +45,9 @@ impl Loader<'_> {
                 );
                 return Err(YamlError { line: node.line, reason });
             }
-            if let Some(row) = read_row(file, &node, report) {
-                self.add_yaml_row(row, &mut lines, report);
+            let source = RowSource::File { file: Arc::clone(file), line: node.line };
+            if let Some(row) = read_row(source, &node, report) {
+                self.add_yaml_row(row, node.line, &mut lines, report);
             }
             Ok(())
         });
@@ -68,15 +70,23 @@ impl Loader<'_> {
     }
 
     /// `lines`: the line of each row of the file, by row identity.
-    fn add_yaml_row(&mut self, row: ExceptionRow, lines: &mut HashMap<u64, u32>, report: &mut FileReport) {
-        let line = row.source.line;
+    fn add_yaml_row(
+        &mut self,
+        row: ExceptionRow,
+        line: u32,
+        lines: &mut HashMap<u64, u32>,
+        report: &mut FileReport,
+    ) {
         let at = Position::document(line);
+        if row.effect.add.is_some() && row.from_us.is_none() {
+            report.error(&at, "'add' needs 'from': the units are for the window that contains this time");
+        }
         let identity = row_identity(&row);
         if let Some(earlier) = lines.insert(identity, line) {
             let reason = format!("duplicates line {earlier}; this row wins");
             report.warn(&at, reason);
         }
-        if row.until_us.is_some_and(|until_us| until_us <= self.scope.now_us) {
+        if row.has_ended(self.scope.now_us) {
             report.warn(&at, "expired: 'until' is in the past");
         }
         self.mentions.add_row(&row);
@@ -88,7 +98,7 @@ impl Loader<'_> {
 }
 
 /// `None` after an error.
-fn read_row(file: &Arc<str>, node: &Node, report: &mut FileReport) -> Option<ExceptionRow> {
+fn read_row(source: RowSource, node: &Node, report: &mut FileReport) -> Option<ExceptionRow> {
     let at = Position::document(node.line);
     if !node.is_map() {
         report.error(
@@ -99,7 +109,7 @@ fn read_row(file: &Arc<str>, node: &Node, report: &mut FileReport) -> Option<Exc
     }
     let mut fields = RowFields::from_map(node, &at, report);
     let row = ExceptionRow {
-        source: RowSource { file: Arc::clone(file), line: node.line },
+        source,
         domain: Glob::new(fields.required("domain")),
         key: fields.required("key").into(),
         value: {
@@ -110,11 +120,12 @@ fn read_row(file: &Arc<str>, node: &Node, report: &mut FileReport) -> Option<Exc
         path: Glob::new(fields.text("path").unwrap_or("*")),
         limit_name: Glob::new(fields.text("limit_name").unwrap_or("*")),
         effect: fields.effect(),
-        until_us: fields.text("until").and_then(|text| fields.parsed("until", text, parse_until)),
+        from_us: fields.time("from"),
+        until_us: fields.time("until"),
         reason: fields.text("reason").map(Into::into),
         by: fields.text("by").map(Into::into),
     };
-    fields.check_effect(&row.effect);
+    fields.check_effect(&row);
     fields.is_valid.then_some(row)
 }
 
@@ -211,13 +222,19 @@ impl<'n, 'r> RowFields<'n, 'r> {
         Some(flag)
     }
 
-    fn limit(&mut self) -> Option<u64> {
-        let (scalar, line) = self.scalar("limit")?;
+    fn time(&mut self, name: &str) -> Option<u64> {
+        let text = self.text(name)?;
+        self.parsed(name, text, |text| parse_time(name, text))
+    }
+
+    /// A whole number from `least` to [`MAX_UNITS`].
+    fn units(&mut self, name: &str, least: i128) -> Option<u64> {
+        let (scalar, line) = self.scalar(name)?;
         match ScalarValue::resolve(scalar) {
-            ScalarValue::Int(number @ 0..=MAX_LIMIT) => u64::try_from(number).ok(),
+            ScalarValue::Int(number) if (least..=MAX_UNITS).contains(&number) => u64::try_from(number).ok(),
             _ => {
                 let at = self.at.on_line(line);
-                self.error(&at, format!("'limit' must be a whole number from 0 to {MAX_LIMIT}"));
+                self.error(&at, format!("'{name}' must be a whole number from {least} to {MAX_UNITS}"));
                 None
             }
         }
@@ -232,8 +249,9 @@ impl<'n, 'r> RowFields<'n, 'r> {
     fn effect(&mut self) -> Effect {
         Effect {
             tier: self.text("tier").map(Into::into),
-            limit: self.limit(),
+            limit: self.units("limit", 0),
             multiplier: self.multiplier(),
+            add: self.units("add", 1),
             block: self.flag("block").unwrap_or_default(),
             exempt: self.flag("exempt").unwrap_or_default(),
             shadow_mode: self.flag("shadow_mode"),
@@ -241,20 +259,29 @@ impl<'n, 'r> RowFields<'n, 'r> {
     }
 
     /// Reports columns that have no effect in combination.
-    fn check_effect(&mut self, effect: &Effect) {
+    fn check_effect(&mut self, row: &ExceptionRow) {
         let at = self.at.clone();
-        let kinds: Vec<_> = effect.kinds().map(engine::ExceptionKind::name).collect();
+        let effect = &row.effect;
+        let kinds: Vec<_> = effect.kinds().collect();
         if kinds.is_empty() && self.is_valid {
-            let reason =
-                "the row changes nothing: it needs tier, limit, multiplier, block, exempt or shadow_mode";
+            let reason = "the row changes nothing: it needs tier, limit, multiplier, add, block, exempt or shadow_mode";
             self.error(&at, reason.to_owned());
         }
-        if (effect.block || effect.exempt) && kinds.len() > 1 {
-            let [first, second, ..] = kinds.as_slice() else { return };
-            self.error(&at, format!("set '{first}' or '{second}', not both"));
+        let is_alone = |kind: &&ExceptionKind| {
+            matches!(kind, ExceptionKind::Block | ExceptionKind::Exempt | ExceptionKind::Add)
+        };
+        if let Some(alone) = kinds.iter().find(is_alone)
+            && let Some(other) = kinds.iter().find(|other| *other != alone)
+        {
+            self.error(&at, format!("set '{}' or '{}', not both", alone.name(), other.name()));
         }
         if effect.tier.is_some() && effect.limit.is_some() {
             self.report.warn(&at, "'tier' has no effect next to 'limit'");
+        }
+        if let (Some(from_us), Some(until_us)) = (row.from_us, row.until_us)
+            && until_us <= from_us
+        {
+            self.report.warn(&at, "'until' is not after 'from': the row is never in force");
         }
     }
 }

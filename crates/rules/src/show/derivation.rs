@@ -23,6 +23,7 @@ pub fn derivation_text(derivation: &Derivation) -> String {
             ChangedBy::Row(row) => {
                 let until_us = match change {
                     Change::Blocked { until_us } => *until_us,
+                    Change::Added { until_us, .. } => Some(*until_us),
                     _ => row.until_us,
                 };
                 match until_us {
@@ -44,6 +45,7 @@ fn change_text(change: &Change) -> String {
         Change::UnknownTier(None) => "unknown tier".to_owned(),
         Change::Number(number) => format!("limit {number}"),
         Change::Multiplied(multiplier, number) => format!("x{multiplier} = {number}"),
+        Change::Added { units, number, .. } => format!("+{units} = {number}"),
         Change::Shadow(true) => "shadow mode".to_owned(),
         Change::Shadow(false) => "no shadow mode".to_owned(),
         Change::Unfit(reason) => format!("not changed, because {reason}"),

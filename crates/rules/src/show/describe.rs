@@ -325,7 +325,7 @@ mod tests {
 
     use engine::{
         Algorithm, Caller, Defaults, Descriptor, DomainSpec, Effect, ExceptionRow, Exceptions,
-        ExceptionsBuilder, Glob, LimitSpec, NodeSpec, Period, RowSource, RowValue, RuleSpec, Unit,
+        ExceptionsBuilder, Glob, LimitSpec, LiveRows, NodeSpec, Period, RowSource, RowValue, RuleSpec, Unit,
         ValueHashing,
     };
 
@@ -358,13 +358,14 @@ mod tests {
         let none = Exceptions::default();
         let mut builder = ExceptionsBuilder::new(&none);
         builder.add_row(ExceptionRow {
-            source: RowSource { file: "ex.yaml".into(), line: 1 },
+            source: RowSource::File { file: "ex.yaml".into(), line: 1 },
             domain: Glob::Any,
             key: key.into(),
             value: RowValue::Exact(value.into()),
             path: Glob::Any,
             limit_name: Glob::Any,
             effect: Effect { exempt: true, ..Effect::default() },
+            from_us: None,
             until_us: None,
             reason: None,
             by: None,
@@ -402,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_a_row_exempts_is_not_replaced() {
-        let rules = rules().with_exceptions(exempting("user", "x"));
+        let rules = rules().with_exceptions(exempting("user", "x"), &LiveRows::default());
         let Description { text, matched } = explained(&rules, &[("vip", "1"), ("user", "x")]);
         assert!(
             text.contains("  limit small\n    admits            everything, because a row exempts"),

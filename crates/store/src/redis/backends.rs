@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use engine::{Charge, StoreError};
 use futures_util::future::join_all;
+use redis::FromRedisValue;
 use tokio::time::Instant;
 
 use super::cluster::{self, Router};
@@ -13,6 +14,7 @@ use super::connect::Target;
 use super::error::{OptionsError, RouteError};
 use super::node::{CallMode, Node, QueueDepth, check_writes};
 use super::options::{RedisOptions, Topology};
+use super::rows::SideCall;
 use super::script::{EncodedRequest, RequestReply};
 use super::slot::slot_of_key;
 use super::tasks::Tasks;
@@ -140,6 +142,14 @@ impl Backends {
         deadline: Instant,
     ) -> Result<RequestReply, RouteError> {
         self.backend(place).call(request, place.slot, deadline).await
+    }
+
+    /// Makes a side call at the server of the main backend that has its keys.
+    pub(super) async fn side_call<T: FromRedisValue>(&self, call: &SideCall<'_>) -> Result<T, StoreError> {
+        match &self.main.servers {
+            Servers::One(node) => Ok(call.send(node, CallMode::Single).await?),
+            Servers::Cluster(router) => router.side_call(call).await,
+        }
     }
 
     /// Has every server decide a charge to a probe counter, and to a sliding log if `needs_log`.

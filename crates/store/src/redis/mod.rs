@@ -1,7 +1,7 @@
 //! Keeps counters in Redis. One script call decides a whole batch of requests.
 //!
 //! A request is encoded (`script`) and queued at its node. A batcher of the node (`node`) sends the queue as one call
-//! over a pooled connection (`connect`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
+//! over a pooled connection (`connect`). Rows that are set at run time have a connection apart (`rows`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
 //! requests over several slots. Entry point: [`RedisStore`]. Types of redis-rs stay in this module.
 
 mod address;
@@ -13,6 +13,7 @@ mod node;
 mod options;
 mod replay;
 mod reserve;
+mod rows;
 mod script;
 mod server_info;
 mod slot;
@@ -29,6 +30,7 @@ use futures_util::future::join_all;
 
 use self::backends::Backends;
 use self::node::CallMode;
+use self::rows::SideConnection;
 use self::script::EncodedRequest;
 use self::tasks::Tasks;
 use crate::breaker::BreakerState;
@@ -39,6 +41,7 @@ pub use backends::{BackendStatus, StoreFailure};
 pub use error::OptionsError;
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
+pub use rows::{Instance, PutKind, PutResult, RowPut, RowsPage, StoredRow};
 pub use script::{Script, script_sha1, scripts};
 pub use server_info::{ServerDescription, ServerReport};
 pub use tasks::TaskError;
@@ -62,6 +65,7 @@ struct Handle {
     /// Requests over both backends, or over several slots of one. They finish even if the caller is gone, so that no
     /// charge stays recorded by mistake.
     requests: Tasks,
+    side_calls: SideConnection,
 }
 
 impl Drop for Handle {
@@ -102,7 +106,14 @@ impl RedisStore {
         options.check()?;
         let tasks = Arc::new(Tasks::new());
         let backends = Arc::new(Backends::start(options, observers, &tasks)?);
-        Ok(Self { handle: Arc::new(Handle { backends, tasks, requests: Tasks::new() }) })
+        Ok(Self {
+            handle: Arc::new(Handle {
+                backends,
+                tasks,
+                requests: Tasks::new(),
+                side_calls: SideConnection::default(),
+            }),
+        })
     }
 
     /// Has Redis decide a charge to the counter `<prefix>probe...`, which expires after some seconds. The error

@@ -54,6 +54,9 @@ pub enum Change {
     Number(u64),
     /// The factor, and the resulting limit.
     Multiplied(Multiplier, u64),
+    /// A grant of these units, the resulting limit, and the end of its window or of the exception (microseconds since
+    /// the epoch).
+    Added { units: u64, number: u64, until_us: u64 },
     /// `true`: shadow mode; `false`: enforced although its rule is in shadow mode.
     Shadow(bool),
     /// The limit cannot take the exception's value, so it stays unchanged.
@@ -65,6 +68,9 @@ pub enum Change {
 pub enum Unfit {
     #[error("the limit is unlimited")]
     Unlimited,
+    /// Only fixed and calendar windows can take a grant.
+    #[error("the limit has no window that ends")]
+    NoWindow,
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
@@ -88,6 +94,7 @@ impl Change {
             Self::Tier(..) => Some(ExceptionKind::Tier),
             Self::Number(_) => Some(ExceptionKind::Limit),
             Self::Multiplied(..) => Some(ExceptionKind::Multiplier),
+            Self::Added { .. } => Some(ExceptionKind::Add),
             Self::Shadow(_) => Some(ExceptionKind::ShadowMode),
             Self::UnknownTier(_) | Self::Unfit(_) => None,
         }

@@ -1,5 +1,5 @@
 //! Applies a descriptor's exceptions to one of its limits, in this order: block, exempt, limit or tier, multiplier,
-//! shadow mode.
+//! grant, shadow mode.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::derivation::{Amount, Change, ChangedBy, DerivationStep, Unfit};
 use super::rows::{AnyRow, Effect, ExceptionRow, MatchedRow, Place};
+use crate::limit::spec::MAX_LIMIT;
 use crate::limit::{Limit, Quantity};
 
 /// A limit after exceptions and tiers.
@@ -19,7 +20,8 @@ pub(crate) struct Changed {
 
 pub(super) struct Block<'x> {
     row: &'x Arc<ExceptionRow>,
-    /// End of the block, which other exceptions may extend beyond that of `row`; `None` if one of them has no end.
+    /// The first time at which nothing blocks: `row` and exceptions that continue its block have ended. `None` if there
+    /// is no such time.
     until_us: Option<u64>,
 }
 
@@ -30,111 +32,174 @@ impl Block<'_> {
     }
 }
 
-/// The exceptions for one entry that block or exempt and have values of one precision.
+/// Counts the active exceptions that block or exempt: per entry and precision, because only the most precise ones of an
+/// entry apply. There are few ranks, however many exceptions a value has.
+#[derive(Default)]
+struct AccessRanks {
+    now: SmallVec<[AccessRank; 2]>,
+    later: SmallVec<[RankChange; 2]>,
+}
+
 struct AccessRank {
     entry: usize,
     precision: u8,
-    /// The latest end.
-    until_us: u64,
-    /// The latest end of those that block; 0 if none does.
-    blocks_until_us: u64,
+    rows: usize,
+    /// Those of `rows` that block.
+    blocks: usize,
 }
 
-/// The end of an exception without one.
-const NO_END: u64 = u64::MAX;
-
-/// Returns the end of a block that is active at this time. Only the most precise active exceptions of an entry apply.
-fn blocked_until(ranks: &[AccessRank], at_us: u64) -> Option<u64> {
-    let counts = |rank: &&AccessRank| {
-        let mut same_entry = ranks.iter().filter(|other| other.entry == rank.entry && other.until_us > at_us);
-        rank.blocks_until_us > at_us && same_entry.all(|other| other.precision <= rank.precision)
-    };
-    ranks.iter().filter(counts).map(|rank| rank.blocks_until_us).max()
+/// An exception starts or ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RankChange {
+    at_us: u64,
+    rank: usize,
+    starts: bool,
+    blocks: bool,
 }
 
-/// The exceptions that apply to one limit.
-pub(super) struct RowsOfLimit<'m, 'x>(SmallVec<[&'m MatchedRow<'x>; 4]>);
-
-impl<'m, 'x> RowsOfLimit<'m, 'x> {
-    /// Selects the exceptions whose path and limit name match the limit.
-    pub(super) fn new(matched: &'m [MatchedRow<'x>], path: &str, limit_name: &str) -> Self {
-        let is_for_limit = |matched: &&MatchedRow<'_>| match matched.row {
-            AnyRow::Full(row) => row.path.matches(path) && row.limit_name.matches(limit_name),
-            AnyRow::Tier(_) => true,
-        };
-        Self(matched.iter().filter(is_for_limit).collect())
-    }
-
-    pub(super) fn block(&self) -> Option<Block<'x>> {
-        let row = self.access(|effect| effect.block)?;
-        let ranks = self.ranks();
-        // When an exception ends, another may block.
-        let mut until_us = 0;
-        while let Some(later_us) = blocked_until(&ranks, until_us) {
-            until_us = later_us;
-        }
-        Some(Block { row, until_us: Some(until_us).filter(|until_us| *until_us < NO_END) })
-    }
-
-    /// Picks the exception that `is_wanted` selects among those that block or exempt. For one entry, the most precise
-    /// value wins: an exempt office may be part of a blocked network.
-    fn access(&self, is_wanted: impl Fn(&Effect) -> bool) -> Option<&'x Arc<ExceptionRow>> {
-        let ranks = self.ranks();
-        let is_most_precise = |place: &Place| {
-            let mut same_entry = ranks.iter().filter(|rank| rank.entry == place.entry);
-            same_entry.all(|rank| rank.precision <= place.precision)
-        };
-        let counting =
-            self.access_rows().filter(|(place, row)| is_wanted(&row.effect) && is_most_precise(place));
-        counting.max_by_key(|(place, row)| (row.names_limits(), *place)).map(|(_, row)| row)
-    }
-
-    /// The ends of the exceptions that block or exempt, once per precision: few, however many exceptions a value has.
-    fn ranks(&self) -> SmallVec<[AccessRank; 2]> {
-        let mut ranks: SmallVec<[AccessRank; 2]> = SmallVec::new();
-        for (Place { entry, precision, .. }, row) in self.access_rows() {
+impl AccessRanks {
+    fn new<'x>(rows: impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)>, now_us: u64) -> Self {
+        let mut ranks = Self::default();
+        for (Place { entry, precision, .. }, row) in rows {
             let is_same = |rank: &AccessRank| rank.entry == entry && rank.precision == precision;
-            let at = ranks.iter().position(is_same).unwrap_or_else(|| {
-                ranks.push(AccessRank { entry, precision, until_us: 0, blocks_until_us: 0 });
-                ranks.len() - 1
+            let rank = ranks.now.iter().position(is_same).unwrap_or_else(|| {
+                ranks.now.push(AccessRank { entry, precision, rows: 0, blocks: 0 });
+                ranks.now.len() - 1
             });
-            let until_us = row.until_us.unwrap_or(NO_END);
-            let rank = &mut ranks[at];
-            rank.until_us = rank.until_us.max(until_us);
-            if row.effect.block {
-                rank.blocks_until_us = rank.blocks_until_us.max(until_us);
+            let from_us = row.from_us.unwrap_or_default();
+            let start = RankChange { at_us: from_us, rank, starts: true, blocks: row.effect.block };
+            if from_us <= now_us {
+                change_rank(&mut ranks.now, start);
+            } else {
+                ranks.later.push(start);
             }
+            let end = row.until_us.map(|at_us| RankChange { at_us, starts: false, ..start });
+            ranks.later.extend(end);
         }
         ranks
     }
 
+    /// Returns the first later time at which nothing blocks.
+    fn unblocked_at_us(mut self) -> Option<u64> {
+        self.later.sort_unstable();
+        let mut times = self.later.chunk_by(|one, next| one.at_us == next.at_us);
+        let unblocked = times.find(|changes| {
+            changes.iter().for_each(|change| change_rank(&mut self.now, *change));
+            !self
+                .now
+                .iter()
+                .any(|rank| rank.blocks > 0 && is_most_precise(&self.now, rank.entry, rank.precision))
+        });
+        unblocked?.first().map(|change| change.at_us)
+    }
+}
+
+fn change_rank(ranks: &mut [AccessRank], change: RankChange) {
+    let rank = &mut ranks[change.rank];
+    let blocks = usize::from(change.blocks);
+    if change.starts {
+        (rank.rows, rank.blocks) = (rank.rows + 1, rank.blocks + blocks);
+    } else {
+        (rank.rows, rank.blocks) = (rank.rows - 1, rank.blocks - blocks);
+    }
+}
+
+/// `true` if no active exception for the entry is more precise.
+fn is_most_precise(ranks: &[AccessRank], entry: usize, precision: u8) -> bool {
+    let mut of_entry = ranks.iter().filter(|rank| rank.entry == entry && rank.rows > 0);
+    of_entry.all(|rank| rank.precision <= precision)
+}
+
+/// The exceptions that apply to one limit, now or later.
+pub(super) struct RowsOfLimit<'m, 'x> {
+    rows: SmallVec<[&'m MatchedRow<'x>; 4]>,
+    now_us: u64,
+}
+
+impl<'m, 'x> RowsOfLimit<'m, 'x> {
+    /// Selects the exceptions for the limit with this path and name.
+    pub(super) fn new(matched: &'m [MatchedRow<'x>], (path, limit_name): (&str, &str), now_us: u64) -> Self {
+        let is_for_limit = |matched: &&MatchedRow<'_>| match matched.row {
+            AnyRow::Full(row) => row.path.matches(path) && row.limit_name.matches(limit_name),
+            AnyRow::Tier(_) => true,
+        };
+        Self { rows: matched.iter().filter(is_for_limit).collect(), now_us }
+    }
+
+    pub(super) fn block(&self) -> Option<Block<'x>> {
+        let ranks = self.ranks();
+        let row = self.access(&ranks, |effect| effect.block)?;
+        Some(Block { row, until_us: ranks.unblocked_at_us() })
+    }
+
+    /// Picks the exception that `is_wanted` selects among those that block or exempt. For one entry, the most precise
+    /// value wins: an exempt office may be part of a blocked network.
+    fn access(
+        &self,
+        ranks: &AccessRanks,
+        is_wanted: impl Fn(&Effect) -> bool,
+    ) -> Option<&'x Arc<ExceptionRow>> {
+        let counting = self.access_rows().filter(|(place, row)| {
+            let is_active = row.has_started(self.now_us);
+            is_active && is_wanted(&row.effect) && is_most_precise(&ranks.now, place.entry, place.precision)
+        });
+        counting.max_by_key(|(place, row)| (row.names_limits(), *place)).map(|(_, row)| row)
+    }
+
+    fn ranks(&self) -> AccessRanks {
+        AccessRanks::new(self.access_rows(), self.now_us)
+    }
+
+    /// The exceptions that block or exempt, now or later.
     fn access_rows(&self) -> impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)> {
         self.full_rows().filter(|(_, row)| row.effect.block || row.effect.exempt)
     }
 
     fn full_rows(&self) -> impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)> {
-        self.0.iter().filter_map(|matched| match matched.row {
+        self.rows.iter().filter_map(|matched| match matched.row {
             AnyRow::Full(row) => Some((matched.place, row)),
             AnyRow::Tier(_) => None,
         })
     }
 
+    fn active_rows(&self) -> impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)> {
+        self.full_rows().filter(|(_, row)| row.has_started(self.now_us))
+    }
+
     /// The winning value of one column, with its exception.
-    fn column<T>(&self, value: impl Fn(&'x Effect) -> Option<T>) -> Option<(T, &'x Arc<ExceptionRow>)> {
-        let set = self.full_rows().filter_map(|(place, row)| Some((value(&row.effect)?, place, row)));
+    fn column<T>(&self, value: impl Fn(&'x ExceptionRow) -> Option<T>) -> Option<(T, &'x Arc<ExceptionRow>)> {
+        let set = self.active_rows().filter_map(|(place, row)| Some((value(row)?, place, row)));
         set.max_by_key(|(_, place, row)| (row.names_limits(), *place)).map(|(value, _, row)| (value, row))
     }
 
     /// The winning tier.
     fn tier(&self) -> Option<(&'x Arc<str>, ChangedBy)> {
-        let tiers = self.0.iter().filter_map(|matched| match matched.row {
-            AnyRow::Full(row) => {
+        let tiers = self.rows.iter().filter_map(|matched| match matched.row {
+            AnyRow::Full(row) if row.has_started(self.now_us) => {
                 let by = || ChangedBy::Row(Arc::clone(row));
                 Some(((row.names_limits(), matched.place), row.effect.tier.as_ref()?, by()))
             }
+            AnyRow::Full(_) => None,
             AnyRow::Tier(tier) => Some(((false, matched.place), &tier.tier, ChangedBy::Tier(tier.clone()))),
         });
         tiers.min_by_key(|(order, ..)| Reverse(*order)).map(|(_, tier, by)| (tier, by))
+    }
+}
+
+/// Units on top of a limit.
+struct Grant {
+    units: u64,
+    /// `None`: the limit has no window that ends.
+    until_us: Option<u64>,
+}
+
+impl Grant {
+    /// `None` if the exception grants nothing, or its window is over.
+    fn new(row: &ExceptionRow, limit: &Limit, now_us: u64) -> Option<Self> {
+        let (units, from_us) = (row.effect.add?, row.from_us?);
+        let Some((_, end_us)) = limit.window_at(from_us) else { return Some(Self { units, until_us: None }) };
+        let until_us = Some(row.until_us.unwrap_or(end_us).min(end_us));
+        (now_us < end_us).then_some(Self { units, until_us })
     }
 }
 
@@ -143,11 +208,11 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
     if let Some(block) = rows.block() {
         return block.apply_to(limit);
     }
-    if let Some(row) = rows.access(|effect| effect.exempt) {
+    if let Some(row) = rows.access(&rows.ranks(), |effect| effect.exempt) {
         return Changed::whole(limit.as_exempt(), Change::Exempt, row);
     }
     let mut changed = Changed { limit: Arc::clone(limit), steps: SmallVec::new() };
-    if let Some((number, row)) = rows.column(|effect| effect.limit) {
+    if let Some((number, row)) = rows.column(|row| row.effect.limit) {
         let number = limit.spec.at_least_reserved(number);
         changed.set_number(number, limit, Change::Number(number), row);
     } else if !limit.tiers.is_empty() {
@@ -160,11 +225,14 @@ pub(super) fn changed(limit: &Arc<Limit>, rows: &RowsOfLimit<'_, '_>, entry_tier
             }
         }
     }
-    if let Some((multiplier, row)) = rows.column(|effect| effect.multiplier) {
+    if let Some((multiplier, row)) = rows.column(|row| row.effect.multiplier) {
         let number = limit.spec.at_least_reserved(multiplier.times(changed.limit.spec.requests_per_unit));
         changed.set_number(number, limit, Change::Multiplied(multiplier, number), row);
     }
-    if let Some((shadow, row)) = rows.column(|effect| effect.shadow_mode)
+    if let Some((grant, row)) = rows.column(|row| Grant::new(row, &changed.limit, rows.now_us)) {
+        changed.add_grant(&grant, limit, row);
+    }
+    if let Some((shadow, row)) = rows.column(|row| row.effect.shadow_mode)
         && shadow != limit.shadow
     {
         changed.limit = Arc::new(changed.limit.with_shadow(shadow));
@@ -192,6 +260,18 @@ impl Changed {
             None => Change::UnknownTier(known.cloned()),
         };
         self.steps.push(DerivationStep { change, by });
+    }
+
+    fn add_grant(&mut self, grant: &Grant, rule: &Limit, row: &Arc<ExceptionRow>) {
+        let Grant { units, until_us: Some(until_us) } = *grant else {
+            let unfit = if self.limit.spec.unlimited { Unfit::Unlimited } else { Unfit::NoWindow };
+            let by = ChangedBy::Row(Arc::clone(row));
+            self.steps.push(DerivationStep { change: Change::Unfit(unfit), by });
+            return;
+        };
+        let sum = self.limit.spec.requests_per_unit.saturating_add(units).min(MAX_LIMIT);
+        let number = rule.spec.at_least_reserved(sum);
+        self.set_number(number, rule, Change::Added { units, number, until_us }, row);
     }
 
     fn set_number(&mut self, number: u64, rule: &Limit, change: Change, row: &Arc<ExceptionRow>) {

@@ -1,33 +1,41 @@
-//! Finds the exceptions of a descriptor. Each domain lists its keys with exceptions, so an entry with another key costs
-//! one comparison, and a domain without exceptions one branch.
+//! Finds the exceptions of a descriptor, in files and among the live rows. Each domain lists its keys with exceptions,
+//! so an entry with another key costs a comparison, and a domain without exceptions one branch.
 
 use std::io::Write as _;
+use std::iter;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::effect::{self, Changed, RowsOfLimit};
+use super::live::{LiveGroup, LiveRows};
 use super::network::{EXACT, address_of};
-use super::rows::{AnyRow, MatchedRow, Place};
+use super::rows::{AnyRow, ExceptionRow, MatchedRow, Place, RowSource};
 use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{Exceptions, RankedRow};
 use crate::limit::Limit;
 use crate::limit::key::Entry;
+use crate::rules::wildcards::Glob;
 
 /// The exceptions, by domain of one rule set.
 #[derive(Clone, Debug)]
 pub(crate) struct ExceptionsInForce {
-    all: Arc<Exceptions>,
+    files: Arc<Exceptions>,
+    live: LiveRows,
     /// By the index of the domain.
     by_domain: Box<[Option<RowsOfDomain>]>,
 }
 
-/// The keys with exceptions in one domain.
+/// The exceptions of one domain.
 #[derive(Clone, Debug)]
 pub(crate) struct RowsOfDomain {
     domain: Arc<str>,
-    keys: SmallVec<[KeyOfDomain; 2]>,
+    /// The keys with exceptions from files.
+    keys: Arc<[KeyOfDomain]>,
+    /// The live rows by key. A key repeats if rows are for several patterns of domains.
+    live: Vec<(Arc<str>, LiveGroup)>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,13 +51,17 @@ struct KeyOfDomain {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DomainLookUp<'x> {
-    all: &'x Exceptions,
+    files: &'x Exceptions,
     of_domain: &'x RowsOfDomain,
 }
 
 /// The exceptions for the entries of one descriptor.
 #[derive(Debug, Default)]
-pub(crate) struct MatchedRows<'x>(SmallVec<[MatchedRow<'x>; 2]>);
+pub(crate) struct MatchedRows<'x> {
+    /// Active now or later.
+    rows: SmallVec<[MatchedRow<'x>; 2]>,
+    now_us: u64,
+}
 
 /// Longest form of an address: `0000:0000:0000:0000:0000:ffff:255.255.255.255`.
 const LONGEST_ADDRESS: usize = 45;
@@ -63,56 +75,99 @@ fn written(address: IpAddr, buffer: &mut [u8; LONGEST_ADDRESS]) -> &str {
 }
 
 impl ExceptionsInForce {
-    /// `None` if there are no exceptions. `domains`: the index and name of each domain.
+    /// `None` if there are no exceptions. `domains`: the index and name of each domain. `previous`: exceptions of the
+    /// same domains, perhaps from the same files.
     pub(crate) fn new<'r>(
-        all: Arc<Exceptions>,
+        files: Arc<Exceptions>,
+        live: &LiveRows,
         domains: impl ExactSizeIterator<Item = (usize, &'r Arc<str>)>,
+        previous: Option<&Self>,
     ) -> Option<Self> {
-        if all.is_empty() {
+        if files.is_empty() && live.is_empty() {
             return None;
         }
+        let of_same_files = previous.filter(|previous| Arc::ptr_eq(&previous.files, &files));
+        let mut live_keys = LiveKeys::new(live);
         let mut by_domain = vec![None; domains.len()];
         for (index, name) in domains {
-            by_domain[index] = RowsOfDomain::new(&all, name);
+            let keys = match of_same_files {
+                Some(previous) => previous.by_domain[index].as_ref().map(|rows| Arc::clone(&rows.keys)),
+                None => Some(keys_of_files(&files, name)),
+            };
+            let (keys, live) = (keys.unwrap_or_default(), live_keys.take(name));
+            if !keys.is_empty() || !live.is_empty() {
+                by_domain[index] = Some(RowsOfDomain { domain: Arc::clone(name), keys, live });
+            }
         }
-        Some(Self { all, by_domain: by_domain.into() })
+        Some(Self { files, live: live.clone(), by_domain: by_domain.into() })
     }
 
-    pub(crate) fn all(&self) -> &Arc<Exceptions> {
-        &self.all
+    pub(crate) fn files(&self) -> &Arc<Exceptions> {
+        &self.files
+    }
+
+    pub(crate) fn live(&self) -> &LiveRows {
+        &self.live
     }
 
     /// `None` if the domain has no exceptions.
     pub(crate) fn of_domain(&self, index: usize) -> Option<DomainLookUp<'_>> {
         let of_domain = self.by_domain.get(index)?.as_ref()?;
-        Some(DomainLookUp { all: &self.all, of_domain })
+        Some(DomainLookUp { files: &self.files, of_domain })
     }
 }
 
-impl RowsOfDomain {
-    /// `None` if the domain has no exceptions.
-    fn new(all: &Exceptions, domain: &Arc<str>) -> Option<Self> {
-        let mut keys: SmallVec<[KeyOfDomain; 2]> = SmallVec::new();
-        for (index, of_key) in all.keys.iter().enumerate() {
-            if of_key.domains.iter().any(|glob| glob.matches(domain)) {
-                let key = Arc::clone(&of_key.key);
-                let spaces = SmallVec::new();
-                keys.push(KeyOfDomain { key, rows: Some(index), spaces, has_addresses: false });
+/// The groups of live rows, by their domain.
+struct LiveKeys<'l> {
+    by_name: HashMap<&'l str, Vec<(Arc<str>, LiveGroup)>>,
+    patterns: Vec<(&'l Glob, &'l Arc<str>, &'l LiveGroup)>,
+}
+
+impl<'l> LiveKeys<'l> {
+    fn new(live: &'l LiveRows) -> Self {
+        let mut keys = Self { by_name: HashMap::new(), patterns: Vec::new() };
+        for (domain, key, group) in live.groups() {
+            match domain {
+                Glob::Exact(name) => {
+                    keys.by_name.entry(name).or_default().push((Arc::clone(key), group.clone()));
+                }
+                Glob::Any | Glob::Pattern(_) => keys.patterns.push((domain, key, group)),
             }
         }
-        let of_domain = all.spaces.iter().filter(|known| *known.domain == **domain);
-        let of_all = all.spaces.iter().filter(|known| &*known.domain == EVERY_DOMAIN);
-        for known in of_domain.chain(of_all) {
-            let at = keys.iter().position(|of_key| of_key.key == known.key).unwrap_or_else(|| {
-                let (key, spaces) = (Arc::clone(&known.key), SmallVec::new());
-                keys.push(KeyOfDomain { key, rows: None, spaces, has_addresses: false });
-                keys.len() - 1
-            });
-            keys[at].spaces.push(known.space);
-            keys[at].has_addresses |= known.has_addresses;
-        }
-        (!keys.is_empty()).then(|| Self { domain: Arc::clone(domain), keys })
+        keys
     }
+
+    /// The groups for a domain, which asks once.
+    fn take(&mut self, domain: &str) -> Vec<(Arc<str>, LiveGroup)> {
+        let mut found = self.by_name.remove(domain).unwrap_or_default();
+        let matching = self.patterns.iter().filter(|(pattern, ..)| pattern.matches(domain));
+        found.extend(matching.map(|&(_, key, group)| (Arc::clone(key), group.clone())));
+        found
+    }
+}
+
+/// The keys that have exceptions for the domain in files.
+fn keys_of_files(all: &Exceptions, domain: &str) -> Arc<[KeyOfDomain]> {
+    let mut keys: Vec<KeyOfDomain> = Vec::new();
+    for (index, of_key) in all.keys.iter().enumerate() {
+        if of_key.domains.iter().any(|glob| glob.matches(domain)) {
+            let key = Arc::clone(&of_key.key);
+            let spaces = SmallVec::new();
+            keys.push(KeyOfDomain { key, rows: Some(index), spaces, has_addresses: false });
+        }
+    }
+    let of_domain = all.spaces.iter().filter(|known| *known.domain == *domain);
+    let of_all = all.spaces.iter().filter(|known| &*known.domain == EVERY_DOMAIN);
+    for known in of_domain.chain(of_all) {
+        let at = keys.iter().position(|of_key| of_key.key == known.key).unwrap_or_else(|| {
+            let (key, spaces) = (Arc::clone(&known.key), SmallVec::new());
+            keys.push(KeyOfDomain { key, rows: None, spaces, has_addresses: false });
+            keys.len() - 1
+        });
+        keys[at].spaces.push(known.space);
+        keys[at].has_addresses |= known.has_addresses;
+    }
+    keys.into()
 }
 
 impl<'x> DomainLookUp<'x> {
@@ -124,42 +179,40 @@ impl<'x> DomainLookUp<'x> {
         hash_of: impl Fn(usize) -> Option<&'e str>,
         now_us: u64,
     ) -> MatchedRows<'x> {
-        let mut rows = SmallVec::new();
+        let RowsOfDomain { keys, live, .. } = self.of_domain;
+        let mut matched = MatchedRows { rows: SmallVec::new(), now_us };
         for (index, entry) in entries.iter().enumerate() {
-            let Some(of_key) = self.of_domain.keys.iter().find(|of_key| *of_key.key == *entry.key) else {
-                continue;
-            };
-            self.add_rows(&mut rows, of_key, (index, &entry.value), now_us);
-            if let Some(hash) = hash_of(index) {
-                self.add_rows(&mut rows, of_key, (index, hash), now_us);
+            let of_key = keys.iter().find(|of_key| *of_key.key == *entry.key);
+            let groups = live.iter().filter(|(key, _)| **key == *entry.key);
+            for value in iter::once(&*entry.value).chain(hash_of(index)) {
+                if let Some(of_key) = of_key {
+                    self.add_rows(&mut matched, of_key, (index, value));
+                }
+                for (_, group) in groups.clone() {
+                    matched.add_live(group, (index, value));
+                }
             }
         }
-        MatchedRows(rows)
+        matched
     }
 
     /// Adds the tiers of a value from the table.
-    fn add_tiers(
-        &self,
-        rows: &mut SmallVec<[MatchedRow<'x>; 2]>,
-        of_key: &KeyOfDomain,
-        (entry, value): (usize, &str),
-    ) {
+    fn add_tiers(&self, matched: &mut MatchedRows<'x>, of_key: &KeyOfDomain, (entry, value): (usize, &str)) {
         for space in &of_key.spaces {
-            if let Some(tier) = self.all.table.get(*space, value).and_then(|mark| self.all.tier(mark)) {
+            if let Some(tier) = self.files.table.get(*space, value).and_then(|mark| self.files.tier(mark)) {
                 let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
-                rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
+                matched.rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
             }
         }
     }
 
     fn add_rows(
         &self,
-        rows: &mut SmallVec<[MatchedRow<'x>; 2]>,
-        of_key: &KeyOfDomain,
+        matched: &mut MatchedRows<'x>,
+        of_key: &'x KeyOfDomain,
         (entry, value): (usize, &str),
-        now_us: u64,
     ) {
-        self.add_tiers(rows, of_key, (entry, value));
+        self.add_tiers(matched, of_key, (entry, value));
         if of_key.has_addresses
             && let Some(address) = address_of(value)
         {
@@ -168,41 +221,54 @@ impl<'x> DomainLookUp<'x> {
             // A value with a port may have its own exception, which wins within a file: the table gives it the tier of
             // a later row for the address.
             if address != value {
-                self.add_tiers(rows, of_key, (entry, address));
+                self.add_tiers(matched, of_key, (entry, address));
             }
         }
-        let Some(indexed) = of_key.rows.map(|index| &self.all.keys[index]) else { return };
+        let Some(indexed) = of_key.rows.map(|index| &self.files.keys[index]) else { return };
         let exact = indexed.exact.get(value).into_iter().flatten().map(|row| (EXACT, *row));
         for (precision, index) in exact.chain(indexed.networks.rows_of(value)) {
-            let RankedRow { row, file } = &self.all.rows[index as usize];
-            if row.is_in_force(now_us) && row.domain.matches(&self.of_domain.domain) {
-                let place = Place { entry, precision, file: *file, row: index };
-                rows.push(MatchedRow { place, row: AnyRow::Full(row) });
+            let RankedRow { row, file } = &self.files.rows[index as usize];
+            if row.domain.matches(&self.of_domain.domain) {
+                matched.add(Place { entry, precision, file: *file, row: index.into() }, row);
             }
         }
     }
 }
 
-impl MatchedRows<'_> {
+impl<'x> MatchedRows<'x> {
+    fn add_live(&mut self, group: &'x LiveGroup, (entry, value): (usize, &str)) {
+        for (precision, row) in group.rows_of(value) {
+            let version = if let RowSource::Live { version, .. } = row.source { version } else { 0 };
+            self.add(Place { entry, precision, file: u32::MAX, row: version }, row);
+        }
+    }
+
+    fn add(&mut self, place: Place, row: &'x Arc<ExceptionRow>) {
+        // A row that ends before it starts is never active.
+        if !row.has_ended(row.from_us.unwrap_or_default().max(self.now_us)) {
+            self.rows.push(MatchedRow { place, row: AnyRow::Full(row) });
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rows.is_empty()
     }
 
     pub(crate) fn leave_out_blocks(&mut self) {
-        self.0.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if row.effect.block));
+        self.rows.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if row.effect.block));
     }
 
     /// Applies the exceptions to a limit. `path`: its rule's path below the domain; `entry_tier`: the tier that an
     /// entry of the request names.
     pub(crate) fn change(&self, limit: &Arc<Limit>, path: &str, entry_tier: Option<&str>) -> Changed {
-        let rows = RowsOfLimit::new(&self.0, path, limit.name());
+        let rows = RowsOfLimit::new(&self.rows, (path, limit.name()), self.now_us);
         effect::changed(limit, &rows, entry_tier)
     }
 
     /// Applies the exceptions to a limit without a rule: an override, or the limit of a descriptor that has none. Only
     /// a block changes it. `of_rule`: path and limits of the rule that would apply to the descriptor.
     pub(crate) fn block(&self, limit: &Limit, of_rule: Option<(&str, &[Arc<Limit>])>) -> Option<Changed> {
-        let block = |path, name| RowsOfLimit::new(&self.0, path, name).block();
+        let block = |path, name| RowsOfLimit::new(&self.rows, (path, name), self.now_us).block();
         let block = match of_rule {
             Some((path, limits)) => limits.iter().find_map(|limit| block(path, limit.name())),
             None => block("", ""),

@@ -5,6 +5,7 @@
 
 pub(crate) mod derivation;
 pub(crate) mod effect;
+mod live;
 pub(crate) mod look_up;
 mod network;
 mod rows;
@@ -19,6 +20,7 @@ use smallvec::SmallVec;
 use self::network::Networks;
 use crate::rules::wildcards::Glob;
 
+pub use live::LiveRows;
 pub use network::{Network, NetworkError, address_of};
 pub use rows::{
     Effect, ExceptionKind, ExceptionRow, FileTier, Multiplier, MultiplierError, RowSource, RowValue, TierRow,
@@ -97,7 +99,7 @@ impl ExceptionsBuilder {
 
     /// Adds a row. Add rows in the order of their file, and files in the order of their names: later rows win.
     pub fn add_row(&mut self, row: ExceptionRow) {
-        let file = self.rank_of(&row.source.file);
+        let file = self.rank_of(row.source.name());
         // A file has at most 100,000 rows.
         let index = u32::try_from(self.exceptions.rows.len()).unwrap_or(u32::MAX);
         let keys = &mut self.exceptions.keys;

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -139,38 +140,42 @@ impl fmt::Display for Network {
     }
 }
 
-/// Row indices of networks with one prefix length, by first address.
-type RowsByAddress = HashMap<Address, SmallVec<[u32; 1]>>;
+/// Returns the networks with these prefix lengths that contain the address in `text`, in the order of `prefix_lens`.
+/// Each has its precision: the prefix length, or [`EXACT`] for this address alone.
+pub(super) fn networks_of(
+    text: &str,
+    mut prefix_lens: impl ExactSizeIterator<Item = u8>,
+) -> impl Iterator<Item = (u8, Network)> {
+    let address = if prefix_lens.len() == 0 { None } else { address_of(text).map(Address::new) };
+    iter::from_fn(move || {
+        let (address, prefix_len) = (address?, prefix_lens.next()?);
+        let whole = if address.is_v4 { 32 } else { 128 };
+        let precision = if prefix_len == whole { EXACT } else { prefix_len };
+        Some((precision, Network { first: address.masked(prefix_len), prefix_len }))
+    })
+}
 
 /// The rows of networks, by row index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks {
-    /// One map per prefix length, longest first.
-    by_prefix: Vec<(u8, RowsByAddress)>,
+    /// Longest first.
+    prefix_lens: Vec<u8>,
+    rows: HashMap<Network, SmallVec<[u32; 1]>>,
 }
 
 impl Networks {
     pub(super) fn insert(&mut self, network: Network, row: u32) {
-        let found =
-            self.by_prefix.binary_search_by_key(&Reverse(network.prefix_len), |(len, _)| Reverse(*len));
-        let index = found.unwrap_or_else(|index| {
-            self.by_prefix.insert(index, (network.prefix_len, HashMap::new()));
-            index
-        });
-        self.by_prefix[index].1.entry(network.first).or_default().push(row);
+        let len = network.prefix_len;
+        if let Err(index) = self.prefix_lens.binary_search_by_key(&Reverse(len), |len| Reverse(*len)) {
+            self.prefix_lens.insert(index, len);
+        }
+        self.rows.entry(network).or_default().push(row);
     }
 
-    /// Returns the rows of networks that contain the address in `text`, longest prefix first. Each has its precision:
-    /// the prefix length, or [`EXACT`] for a row of this address alone.
+    /// Returns the rows of networks that contain the address in `text`, longest prefix first, with their precision.
     pub(super) fn rows_of(&self, text: &str) -> impl Iterator<Item = (u8, u32)> {
-        let address = if self.by_prefix.is_empty() { None } else { address_of(text).map(Address::new) };
-        address.into_iter().flat_map(|address| {
-            let whole = if address.is_v4 { 32 } else { 128 };
-            self.by_prefix.iter().flat_map(move |(len, rows)| {
-                let precision = if *len == whole { EXACT } else { *len };
-                let rows = rows.get(&address.masked(*len));
-                rows.into_iter().flatten().map(move |row| (precision, *row))
-            })
+        networks_of(text, self.prefix_lens.iter().copied()).flat_map(|(precision, network)| {
+            self.rows.get(&network).into_iter().flatten().map(move |row| (precision, *row))
         })
     }
 }

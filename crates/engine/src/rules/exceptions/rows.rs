@@ -10,7 +10,7 @@ use super::network::Network;
 use crate::limit::announce::{parse_millionths, write_millionths};
 use crate::rules::wildcards::Glob;
 
-/// One row of an exceptions file.
+/// One exception: a row of a file, or one that was set while the process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExceptionRow {
     pub source: RowSource,
@@ -25,6 +25,8 @@ pub struct ExceptionRow {
     /// Matched against the limit's name, which may be empty.
     pub limit_name: Glob,
     pub effect: Effect,
+    /// Start, microseconds since the epoch. The row is active from it on.
+    pub from_us: Option<u64>,
     /// End, microseconds since the epoch. The row is active before it.
     pub until_us: Option<u64>,
     /// As the operator wrote it.
@@ -34,10 +36,18 @@ pub struct ExceptionRow {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowSource {
-    pub file: Arc<str>,
-    /// The first line of the row.
-    pub line: u32,
+pub enum RowSource {
+    File {
+        file: Arc<str>,
+        /// The first line of the row.
+        line: u32,
+    },
+    /// Set while the process runs: a row of [`LiveRows`](super::LiveRows).
+    Live {
+        id: Arc<str>,
+        /// Of two live rows the later version wins.
+        version: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +67,9 @@ pub struct Effect {
     pub limit: Option<u64>,
     /// Applied to the limit.
     pub multiplier: Option<Multiplier>,
+    /// A grant: this many units, 1 to 2^52, on top of the limit in the window that contains the row's start. Without a
+    /// start it changes nothing.
+    pub add: Option<u64>,
     /// `true`: every hit is denied.
     pub block: bool,
     /// `true`: every hit is admitted, and none is counted.
@@ -76,6 +89,8 @@ pub enum ExceptionKind {
     Limit,
     /// A multiple of the limit.
     Multiplier,
+    /// More units in one window.
+    Add,
     /// The limit of a tier.
     Tier,
     /// Whether denials take effect.
@@ -130,9 +145,10 @@ pub(super) struct Place {
     pub(super) entry: usize,
     /// The prefix length of a network; the largest number for an exact value.
     pub(super) precision: u8,
-    /// The positions of the file and of the row in it.
+    /// The position of the file; live rows come after the last one.
     pub(super) file: u32,
-    pub(super) row: u32,
+    /// The position in the file, or the version.
+    pub(super) row: u64,
 }
 
 /// A row with all columns, or one of the table of tiers.
@@ -192,7 +208,21 @@ impl fmt::Display for Multiplier {
 
 impl fmt::Display for RowSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match self {
+            Self::File { file, line } => write!(f, "{file}:{line}"),
+            Self::Live { id, .. } => write!(f, "live row {id}"),
+        }
+    }
+}
+
+impl RowSource {
+    /// The name of the file, or the id of the live row.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::File { file, .. } => file,
+            Self::Live { id, .. } => id,
+        }
     }
 }
 
@@ -204,6 +234,7 @@ impl Effect {
             ExceptionKind::Exempt => self.exempt,
             ExceptionKind::Limit => self.limit.is_some(),
             ExceptionKind::Multiplier => self.multiplier.is_some(),
+            ExceptionKind::Add => self.add.is_some(),
             ExceptionKind::Tier => self.tier.is_some(),
             ExceptionKind::ShadowMode => self.shadow_mode.is_some(),
         };
@@ -215,7 +246,17 @@ impl ExceptionRow {
     /// `true` if the row is active at this time.
     #[must_use]
     pub fn is_in_force(&self, now_us: u64) -> bool {
-        self.until_us.is_none_or(|until_us| now_us < until_us)
+        self.has_started(now_us) && !self.has_ended(now_us)
+    }
+
+    pub(super) fn has_started(&self, now_us: u64) -> bool {
+        self.from_us.is_none_or(|from_us| from_us <= now_us)
+    }
+
+    /// `true` if the row is never active at this time or later.
+    #[must_use]
+    pub fn has_ended(&self, now_us: u64) -> bool {
+        self.until_us.is_some_and(|until_us| until_us <= now_us)
     }
 
     /// `true` if the row names limits by path or name, instead of applying to all limits of a descriptor.

@@ -20,8 +20,8 @@ use crate::limit::key::ShardBy;
 use crate::limit::period::Period;
 use crate::limit::spec::{Algorithm, Charging, FailurePolicy, LimitSpec};
 use crate::limit::{Limit, LimitId, Quantity};
-use crate::rules::exceptions::Exceptions;
 use crate::rules::exceptions::look_up::{DomainLookUp, ExceptionsInForce};
+use crate::rules::exceptions::{Exceptions, LiveRows};
 use crate::rules::secret::{HiddenValues, SecretValues};
 use crate::rules::spec::Metadata;
 use crate::rules::wildcards::Wildcards;
@@ -213,15 +213,13 @@ impl RuleSet {
         CompiledRules::empty(Defaults::ENVOY_RATELIMIT).into()
     }
 
-    /// Replaces the set's exceptions.
+    /// Replaces the set's exceptions: those of files, and the live rows, which take precedence.
     #[must_use]
-    pub fn with_exceptions(&self, exceptions: Arc<Exceptions>) -> Self {
+    pub fn with_exceptions(&self, files: Arc<Exceptions>, live: &LiveRows) -> Self {
         let compiled = Arc::clone(&self.compiled);
-        let in_force = ExceptionsInForce::new(
-            exceptions,
-            compiled.domains.values().map(|rules| (rules.index, &rules.name)),
-        );
-        Self { compiled, exceptions: in_force.map(Arc::new) }
+        let domains = compiled.domains.values().map(|rules| (rules.index, &rules.name));
+        let exceptions = ExceptionsInForce::new(files, live, domains, self.exceptions.as_deref());
+        Self { compiled, exceptions: exceptions.map(Arc::new) }
     }
 
     /// `None` if the domain has no exceptions.
@@ -229,10 +227,16 @@ impl RuleSet {
         self.exceptions.as_deref()?.of_domain(domain.index)
     }
 
-    /// `None` if there are no exceptions.
+    /// The exceptions of files; `None` if there are no exceptions at all.
     #[must_use]
     pub fn exceptions(&self) -> Option<&Arc<Exceptions>> {
-        self.exceptions.as_deref().map(ExceptionsInForce::all)
+        self.exceptions.as_deref().map(ExceptionsInForce::files)
+    }
+
+    /// `None` if there are no exceptions at all.
+    #[must_use]
+    pub fn live_rows(&self) -> Option<&LiveRows> {
+        self.exceptions.as_deref().map(ExceptionsInForce::live)
     }
 
     /// Sets the calendar for overrides of one month, which are fixed windows.

@@ -146,6 +146,8 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         (row("multiplier: 0.5, path: 'tenant*', limit_name: x"), ""),
         (row("limit: 0"), ""),
         (row("shadow_mode: false"), ""),
+        (row("block: true, from: 2026-12-01T00:00:00Z, until: 2026-12-02T00:00:00+01:00"), ""),
+        (row("add: 500, from: 2026-11-20T00:00:00Z"), ""),
         ("rows: []\n".to_owned(), "a.yaml:1: expected a list of rows"),
         ("- x\n".to_owned(), "a.yaml:1: a row must be a map"),
         ("- { domain: llm, key: tenant, block: true }\n".to_owned(), "a.yaml:1: 'value' is missing"),
@@ -161,10 +163,23 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
             "- domain: llm\n  key: tenant\n  valeu: acme\n  block: true\n".to_owned(),
             "a.yaml:1: 'value' is missing\na.yaml:3: unknown column 'valeu'; did you mean 'value'?",
         ),
-        (row("reason: x"), "a.yaml:1: the row changes nothing: it needs tier, limit, multiplier, block"),
+        (row("reason: x"), "a.yaml:1: the row changes nothing: it needs tier, limit, multiplier, add, block"),
         (row("block: false"), "a.yaml:1: the row changes nothing"),
         (row("block: true, exempt: true"), "a.yaml:1: set 'block' or 'exempt', not both"),
         (row("exempt: true, tier: pro"), "a.yaml:1: set 'exempt' or 'tier', not both"),
+        (
+            row("add: 5, multiplier: 2, from: 2026-11-20T00:00:00Z"),
+            "a.yaml:1: set 'add' or 'multiplier', not both",
+        ),
+        (row("add: 5, block: true, from: 2026-11-20T00:00:00Z"), "a.yaml:1: set 'block' or 'add', not both"),
+        (row("add: 5"), "a.yaml:1: 'add' needs 'from': the units are for the window"),
+        (row("add: 0, from: 2026-11-20T00:00:00Z"), "a.yaml:1: 'add' must be a whole number from 1 to 45035"),
+        (row("add: 4503599627370497, from: 2026-11-20T00:00:00Z"), "a.yaml:1: 'add' must be a whole number"),
+        (row("block: true, from: 2026-12-01"), "a.yaml:1: 'from' must be a time with a UTC offset"),
+        (
+            row("block: true, from: 2026-12-01T00:00:00Z, until: 2026-12-01T00:00:00Z"),
+            "a.yaml:1: warning: 'until' is not after 'from': the row is never in force",
+        ),
         (row("tier: pro, limit: 5"), "a.yaml:1: warning: 'tier' has no effect next to 'limit'"),
         (row("block: maybe"), "a.yaml:1: 'block' must be true or false"),
         (row("limit: -1"), "a.yaml:1: 'limit' must be a whole number from 0 to 4503599627370496"),
@@ -277,8 +292,15 @@ fn a_load_tells_the_rows_of_each_kind_and_what_has_changed() {
     let file = |name: &str, rows, changes| (name.to_owned(), rows, changes);
     assert_eq!(folder.changes(), [file("a.csv", 3, [3, 0, 0]), file("b.yaml", 2, [2, 0, 0])]);
     let kinds: Vec<_> = folder.loaded.kinds().iter().map(|(kind, rows)| (kind.name(), rows)).collect();
-    let expected =
-        [("block", 1), ("exempt", 0), ("limit", 0), ("multiplier", 1), ("tier", 4), ("shadow_mode", 0)];
+    let expected = [
+        ("block", 1),
+        ("exempt", 0),
+        ("limit", 0),
+        ("multiplier", 1),
+        ("add", 0),
+        ("tier", 4),
+        ("shadow_mode", 0),
+    ];
     assert_eq!(kinds, expected);
 
     // One row moves to another tier, one is removed, and two are added, one of them twice.
@@ -294,6 +316,12 @@ fn a_load_tells_the_rows_of_each_kind_and_what_has_changed() {
     );
     assert_eq!(folder.changes(), [file("a.csv", 4, [2, 1, 1]), file("b.yaml", 2, [0, 0, 1])]);
     assert_eq!(folder.changes(), [file("a.csv", 4, [0, 0, 0]), file("b.yaml", 2, [0, 0, 0])]);
+    folder.write(
+        "b.yaml",
+        "- { domain: llm, key: tenant, value: y, block: true, reason: abuse, from: 2026-12-01T00:00:00Z }\n\
+         - { domain: llm, key: tenant, value: x, tier: pro, multiplier: 3 }\n",
+    );
+    assert_eq!(folder.changes(), [file("a.csv", 4, [0, 0, 0]), file("b.yaml", 2, [0, 0, 1])]);
 
     // A file is removed, and its rows are in another one.
     fs::rename(folder.path().join("a.csv"), folder.path().join("c.csv")).expect("a rename");
@@ -352,6 +380,16 @@ fn what_the_rules_do_not_have_is_a_warning() {
         (
             row("domain: llm, key: tenant, tier: gold"),
             "a.yaml:1: warning: no limit that the row applies to has the tier 'gold'",
+        ),
+        // The path is that of a rule without the key.
+        (
+            row("domain: llm, key: tenant, limit: 5, path: 'path*'"),
+            "a.yaml:1: warning: no limit of the domain matches 'path' and 'limit_name'",
+        ),
+        (row("domain: llm, key: path, add: 5, from: 2026-11-20T00:00:00Z"), ""),
+        (
+            row("domain: llm, key: tenant, add: 5, from: 2026-11-20T00:00:00Z"),
+            "a.yaml:1: warning: no limit that the row applies to has the algorithm 'fixed_window'",
         ),
     ];
     for (text, expected) in table {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::StoreError;
 use parking_lot::Mutex;
+use redis::FromRedisValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -14,9 +15,10 @@ use super::slot_map::{Primary, SlotMap};
 use super::slot_ranges::SlotRange;
 use crate::redis::address::Address;
 use crate::redis::connect::{Endpoint, Target, endpoints};
-use crate::redis::error::{OptionsError, Redirect, RouteError};
+use crate::redis::error::{CommandError, OptionsError, Redirect, RouteError};
 use crate::redis::node::{CallError, CallMode, Cause, Node, NotExecuted, QueueDepth};
 use crate::redis::options::RedisOptions;
+use crate::redis::rows::SideCall;
 use crate::redis::script::{EncodedRequest, RequestReply};
 use crate::redis::tasks::Tasks;
 
@@ -150,9 +152,30 @@ impl Router {
             };
             request = unanswered;
         }
-        Err(RouteError::Failed(StoreError::Refused(
-            "the nodes disagree about which one serves the slot".to_owned(),
-        )))
+        Err(RouteError::Failed(nodes_disagree()))
+    }
+
+    /// Makes a side call at the slot's primary. Follows redirects.
+    pub(in crate::redis) async fn side_call<T: FromRedisValue>(
+        &self,
+        call: &SideCall<'_>,
+    ) -> Result<T, StoreError> {
+        let slot = Some(call.slot());
+        let (mut primary, mut mode) = (self.owner(slot, call.deadline).await?, CallMode::Single);
+        for _ in 0..MAX_ATTEMPTS {
+            match call.send(&primary.node, mode).await {
+                Err(CommandError::Redirected { redirect, .. }) => {
+                    let sent = SentCall { slot, key_count: call.keys.len(), mode };
+                    (primary, mode) = self.follow(&primary, redirect, sent, call.deadline).await?;
+                }
+                Err(error) => {
+                    self.refresh_signal.request_after_failure(&primary.address);
+                    return Err(error.into());
+                }
+                Ok(reply) => return Ok(reply),
+            }
+        }
+        Err(nodes_disagree())
     }
 
     /// Returns the primary that serves the slot. Waits for the first refresh of the slot map.
@@ -261,6 +284,10 @@ impl Router {
             self.first_refresh.send_replace(Some(Err(failure)));
         }
     }
+}
+
+fn nodes_disagree() -> StoreError {
+    StoreError::Refused("the nodes disagree about which one serves the slot".to_owned())
 }
 
 /// Returns a seed's address. An empty host in its replies means this host.

@@ -16,7 +16,7 @@ use redis::Cmd;
 
 use self::bundles::RequestBundles;
 use self::layout::{EQUAL, LogUse};
-use self::text::BATCH;
+use self::text::{BATCH, ROWS};
 
 #[cfg(test)]
 pub(crate) use self::encoding::outcome;
@@ -120,6 +120,14 @@ impl BatchPlan {
             StoreError::Malformed(failure)
         })
     }
+}
+
+/// Builds a call of lua/rows.lua.
+pub(crate) fn rows_command(named_by: ScriptRef, keys: &[String], arguments: &[String]) -> Cmd {
+    let bytes = arguments.iter().map(String::len).sum();
+    let mut command = start_command(&ROWS, named_by, keys.iter().map(String::as_str), bytes);
+    command.arg(arguments);
+    command
 }
 
 /// Builds a command up to its keys. `bytes`: approximately how many bytes follow.

@@ -223,13 +223,14 @@ impl Process {
 fn blocked_address() -> Exceptions {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     builder.add_row(ExceptionRow {
-        source: RowSource { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
+        source: RowSource::File { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
         domain: Glob::new("edge"),
         key: "remote_address".into(),
         value: RowValue::Exact(BLOCKED_ADDRESS.into()),
         path: Glob::Any,
         limit_name: Glob::Any,
         effect: Effect { block: true, ..Effect::default() },
+        from_us: None,
         until_us: Some((T_END + 7_200) * MICROSECONDS),
         reason: None,
         by: None,

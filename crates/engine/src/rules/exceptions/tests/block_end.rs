@@ -1,5 +1,7 @@
 //! A block reports its end as the wait.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::limit::algorithm::{Attempt, CounterReading, Kernel, RetryAfter, Verdict};
 use crate::{CounterSnapshot, DecidedBy, Decision, Enforcement, Outcome, Outcomes};
@@ -10,6 +12,10 @@ const NOW: u64 = 1_800_000_013 * SECOND;
 
 fn blocked_until(key: &str, value: &str, until_us: u64) -> ExceptionRow {
     ExceptionRow { until_us: Some(until_us), ..row(key, value, block()) }
+}
+
+fn from(row: ExceptionRow, from_us: u64) -> ExceptionRow {
+    ExceptionRow { from_us: Some(from_us), ..row }
 }
 
 fn exempt_until(key: &str, value: &str, until_us: u64) -> ExceptionRow {
@@ -83,6 +89,18 @@ fn of_several_rows_the_last_end_counts() {
             vec![until("10.0.0.7", two), exempt_until("ip", "10.0.0.0/16", one), until("10.0.0.0/8", three)],
             Some(3),
         ),
+        // A block that starts when another ends continues it; one that starts a microsecond later does not.
+        (vec![until("10.0.0.7", one), from(until("10.0.0.7", three), one)], Some(3)),
+        (vec![until("10.0.0.7", one), from(until("10.0.0.7", three), one + 1)], Some(1)),
+        (vec![until("10.0.0.7", one), from(row("ip", "10.0.0.0/8", block()), one)], None),
+        (vec![until("10.0.0.7", two), from(until("10.0.0.7", three), one)], Some(3)),
+        // An address is exempt before the block of its network ends.
+        (vec![until("10.0.0.0/8", two), from(row("ip", "10.0.0.7", exempt()), one)], Some(1)),
+        (vec![until("10.0.0.7", two), from(row("ip", "10.0.0.0/8", exempt()), one)], Some(2)),
+        // It is blocked again when that ends, but a caller can come back in between.
+        (vec![row("ip", "10.0.0.0/8", block()), from(exempt_until("ip", "10.0.0.7", two), one)], Some(1)),
+        // A start after the end is never active.
+        (vec![until("10.0.0.7", one), from(until("10.0.0.7", one), two)], Some(1)),
     ];
     for (rows, seconds) in table {
         let rules = with(&rules(), rows.clone());
@@ -150,4 +168,37 @@ fn a_block_ends_in_microseconds_in_a_calendar_too_and_a_late_store_waits() {
     assert_eq!(refund.retry_after, RetryAfter::Now);
     assert_ne!(kernel(Some(NOW)).to_string(), kernel(None).to_string());
     assert_eq!(kernel(Some(NOW)).fingerprint(), kernel(None).fingerprint());
+}
+
+/// The only change of the limit for an address.
+fn change_at(rules: &RuleSet, now_us: u64) -> Option<Change> {
+    let plan = Plan::new(rules, &request(vec![descriptor(&[("ip", "10.0.0.7")])]), now_us).expect("a plan");
+    plan.derivations().first().map(|derivation| derivation.steps[0].change.clone())
+}
+
+proptest! {
+    #[test]
+    fn a_block_ends_at_the_first_time_at_which_nothing_blocks(
+        rows in proptest::collection::vec(
+            (
+                proptest::sample::select(&["10.0.0.7", "10.0.0.0/16", "10.0.0.0/8"][..]),
+                proptest::bool::weighted(0.7),
+                proptest::option::of(0..10_u64),
+                proptest::option::weighted(0.8, 0..12_u64),
+            ),
+            1..8,
+        ),
+        now_us in 0..4_u64,
+    ) {
+        let row = |(value, blocks, from_us, until_us)| ExceptionRow {
+            from_us,
+            until_us,
+            ..row("ip", value, if blocks { block() } else { exempt() })
+        };
+        let rules = with(&rules(), rows.into_iter().map(row));
+        if let Some(Change::Blocked { until_us }) = change_at(&rules, now_us) {
+            let is_blocked = |at_us: &u64| matches!(change_at(&rules, *at_us), Some(Change::Blocked { .. }));
+            prop_assert_eq!(until_us, (now_us..13).find(|at_us| !is_blocked(at_us)));
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 mod block_end;
 mod counters;
+mod grants;
+mod live;
 mod model;
 
 use std::sync::Arc;
@@ -67,13 +69,14 @@ fn row(key: &str, value: &str, effect: Effect) -> ExceptionRow {
         Err(_) => RowValue::Exact(value.into()),
     };
     ExceptionRow {
-        source: RowSource { file: "a.yaml".into(), line: 1 },
+        source: RowSource::File { file: "a.yaml".into(), line: 1 },
         domain: Glob::new("d"),
         key: key.into(),
         value,
         path: Glob::Any,
         limit_name: Glob::Any,
         effect,
+        from_us: None,
         until_us: None,
         reason: None,
         by: None,
@@ -107,7 +110,20 @@ fn shadow(mode: bool) -> Effect {
 fn with(rules: &RuleSet, rows: impl IntoIterator<Item = ExceptionRow>) -> RuleSet {
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     rows.into_iter().for_each(|row| builder.add_row(row));
-    rules.with_exceptions(Arc::new(builder.build(&Exceptions::default(), |_| {})))
+    rules.with_exceptions(Arc::new(builder.build(&Exceptions::default(), |_| {})), &LiveRows::default())
+}
+
+fn live_row(id: &str, version: u64, row: ExceptionRow) -> Arc<ExceptionRow> {
+    Arc::new(ExceptionRow { source: RowSource::Live { id: id.into(), version }, ..row })
+}
+
+/// Adds live rows in the order of their versions to rows of files.
+fn with_live(files: &RuleSet, rows: impl IntoIterator<Item = ExceptionRow>) -> RuleSet {
+    let mut live = LiveRows::default();
+    for (version, row) in (1..).zip(rows) {
+        live.insert(live_row(&format!("id{version}"), version, row));
+    }
+    files.with_exceptions(files.exceptions().cloned().unwrap_or_default(), &live)
 }
 
 fn descriptor(pairs: Pairs<'_>) -> Descriptor {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const NOW_US: u64 = 1_000;
+pub(super) const NOW_US: u64 = 1_000;
 
 /// A row and, if its file only assigns tiers, whether it comes through the table.
 #[derive(Clone, Debug)]
@@ -27,7 +27,8 @@ struct Match<'r> {
 fn matches<'r>(rows: &'r [ModelRow], entries: &[Entry], path: &str, name: &str) -> Vec<Match<'r>> {
     let mut matches = Vec::new();
     for (line, ModelRow { row, in_table, .. }) in rows.iter().enumerate() {
-        let is_in_force = row.until_us.is_none_or(|until_us| NOW_US < until_us);
+        let has_started = row.from_us.is_none_or(|from_us| from_us <= NOW_US);
+        let is_in_force = has_started && row.until_us.is_none_or(|until_us| NOW_US < until_us);
         let is_for_limit = row.path.matches(path) && row.limit_name.matches(name);
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry.key == *row.key) {
             let precision = match &row.value {
@@ -93,12 +94,17 @@ fn expected(
     };
     let multiplier = best(&matches, |effect| effect.multiplier);
     let number = number.map(|number| multiplier.map_or(number, |multiplier| multiplier.times(number)));
+    // All starts are in the window of now.
+    let grants =
+        matches.iter().filter(|matched| matched.row.from_us.is_some() && matched.row.effect.add.is_some());
+    let grant = grants.max_by_key(|matched| matched.order).and_then(|matched| matched.row.effect.add);
+    let number = number.map(|number| number + grant.unwrap_or_default());
     let number = number.map_or("unlimited".to_owned(), |number| number.to_string());
     let is_shadow = best(&matches, |effect| effect.shadow_mode).unwrap_or(false);
     if is_shadow { format!("{number} shadow") } else { number }
 }
 
-const ADDRESSES: [&str; 8] = [
+pub(super) const ADDRESSES: [&str; 8] = [
     "10.0.0.1",
     "10.1.0.1",
     "::ffff:10.0.0.1",
@@ -135,34 +141,43 @@ fn effect() -> impl Strategy<Value = Effect> {
         proptest::option::of(tiers.prop_map(Arc::from)),
         proptest::option::weighted(0.3, 0..100_u64),
         proptest::option::weighted(0.3, times.prop_map(|text: &str| text.parse().expect("a multiplier"))),
+        proptest::option::weighted(0.2, 1..100_u64),
         proptest::bool::weighted(0.15),
         proptest::bool::weighted(0.15),
         proptest::option::weighted(0.2, any::<bool>()),
     )
-        .prop_map(|(tier, limit, multiplier, block, exempt, shadow_mode)| Effect {
+        .prop_map(|(tier, limit, multiplier, add, block, exempt, shadow_mode)| Effect {
             tier,
             limit,
             multiplier,
+            add,
             block,
             exempt,
             shadow_mode,
         })
 }
 
-fn model_row() -> impl Strategy<Value = ModelRow> {
+pub(super) fn full_row() -> impl Strategy<Value = ExceptionRow> {
     let key = proptest::sample::select(&["ip", "tenant", "path", "plain"][..]);
     let domain = proptest::sample::select(&["d", "d", "*", "e", "d*"][..]);
     let path = proptest::sample::select(&["*", "*", "tenant*", "tenant.path", "ip"][..]);
     let name = proptest::sample::select(&["*", "*", "*", "long", "s*", ""][..]);
-    let until = proptest::option::weighted(0.2, NOW_US - 1..NOW_US + 2);
-    let starts_file = any::<bool>();
-    let full = (key, value(), domain, path, name, effect(), until, starts_file).prop_map(
-        |(key, value, domain, path, name, effect, until_us, starts_file)| {
+    let time = || proptest::option::weighted(0.3, NOW_US - 1..NOW_US + 2);
+    (key, value(), domain, path, name, effect(), time(), time()).prop_map(
+        |(key, value, domain, path, name, effect, from_us, until_us)| {
             let (domain, path, limit_name) = (Glob::new(domain), Glob::new(path), Glob::new(name));
-            let row = ExceptionRow { domain, value, path, limit_name, until_us, ..row(key, "", effect) };
-            ModelRow { row, in_table: false, starts_file }
+            ExceptionRow { domain, value, path, limit_name, from_us, until_us, ..row(key, "", effect) }
         },
-    );
+    )
+}
+
+fn model_row() -> impl Strategy<Value = ModelRow> {
+    let starts_file = any::<bool>();
+    let full = (full_row(), starts_file).prop_map(|(row, starts_file)| ModelRow {
+        row,
+        in_table: false,
+        starts_file,
+    });
     let tier = proptest::sample::select(&["pro", "trial", "internal", "gold"][..]);
     let address = proptest::sample::select(&ADDRESSES[..]);
     let domain = proptest::sample::select(&["d", "d", "*", "*", "e"][..]);
@@ -195,7 +210,7 @@ fn table(rows: &[ModelRow]) -> Exceptions {
                 builder.add_tier(row).expect("few tiers");
             }
             _ => {
-                let source = RowSource { file: Arc::clone(&file), line: 1 };
+                let source = RowSource::File { file: Arc::clone(&file), line: 1 };
                 builder.add_row(ExceptionRow { source, ..row.clone() });
             }
         }
@@ -227,7 +242,7 @@ proptest! {
             ("plain", _) => (vec![plain(9, None)], "plain", None),
             _ => (vec![sixty(None)], first, None),
         };
-        let rules = rules().with_exceptions(Arc::new(table(&rows)));
+        let rules = rules().with_exceptions(Arc::new(table(&rows)), &LiveRows::default());
         let descriptor = descriptor(&pairs);
         let expected: Vec<_> =
             limits.iter().map(|limit| expected(&rows, &descriptor.entries, limit, path, entry_tier)).collect();

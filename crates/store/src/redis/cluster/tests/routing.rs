@@ -7,7 +7,8 @@ fn redirect(code: &'static str, call: &ReceivedCall) -> Reply {
     Reply::Error(match (code, call.host) {
         ("MOVED", "a.test") => "MOVED 100 b.test:7000",
         ("MOVED", _) => "MOVED 100 a.test:7000",
-        ("ASK", _) => "ASK 100 b.test:7000",
+        ("ASK", "a.test") => "ASK 100 b.test:7000",
+        ("ASK", _) => "ASK 100 a.test:7000",
         (other, _) => panic!("{other} has no address"),
     })
 }
@@ -161,4 +162,35 @@ async fn a_cluster_without_a_seed_does_not_start() {
     let options = RedisOptions { urls: Vec::new(), ..options() };
     let refused = RedisStore::new(&options, Arc::new(NoopObserver)).err();
     assert_eq!(refused, Some(OptionsError::NoUrl));
+}
+
+/// A reply to a poll without news.
+fn no_rows() -> Reply {
+    Reply::Array([0, 1, 0, 0].map(Reply::Int).into_iter().chain([Reply::Array(Vec::new())]).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_call_goes_to_the_node_of_its_slot_and_follows_redirects() {
+    for code in ["MOVED", "ASK"] {
+        // The slot of the rows, 11,777, is in the upper half.
+        let case =
+            case(move |call| Some(if call.host == "b.test" { redirect(code, call) } else { no_rows() }));
+        for _ in 0..2 {
+            case.store.poll_rows(0, "", "").await.expect("an answer");
+        }
+        let asked = case.nodes[0].commands("ASKING").len();
+        let expected = if code == "ASK" { ([2, 2], 2) } else { ([2, 1], 0) };
+        assert_eq!((case.calls(), asked), expected, "{code}");
+    }
+    let case = case(|call| Some(redirect("MOVED", call)));
+    let refused = "the nodes disagree about which one serves the slot".to_owned();
+    assert_eq!(case.store.poll_rows(0, "", "").await, Err(StoreError::Refused(refused)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_call_is_not_repeated_while_its_keys_are_on_two_nodes() {
+    let case = case(|_| Some(Reply::Error("TRYAGAIN Multiple keys request during rehashing of slot")));
+    let moving = "the keys are being moved to another node".to_owned();
+    assert_eq!(case.store.poll_rows(0, "", "").await, Err(StoreError::Refused(moving)));
+    assert_eq!(case.calls(), [0, 1]);
 }

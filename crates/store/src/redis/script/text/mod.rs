@@ -1,5 +1,5 @@
-//! The scripts: the files in lua/, sent unchanged. A call with one charge runs its kernel's script, any other call
-//! batch.lua.
+//! The scripts: the files in lua/, sent unchanged. A call with one charge runs its kernel's script, any other decision
+//! batch.lua. rows.lua decides no request.
 //!
 //! Lua in Redis keeps nothing between calls, so each call pays for everything that its script defines. lua/README.md
 //! explains the kernels, their copies in batch.lua, and what functions and variables cost.
@@ -24,6 +24,10 @@ pub struct Script {
 /// Decides any call.
 pub(super) static BATCH: LazyLock<Script> =
     LazyLock::new(|| Script::new("batch".to_owned(), include_str!("../lua/batch.lua")));
+
+/// Keeps the rows that are set while the service runs.
+pub(super) static ROWS: LazyLock<Script> =
+    LazyLock::new(|| Script::new("rows".to_owned(), include_str!("../lua/rows.lua")));
 
 /// Each kernel's script in the order of [`KERNELS`]; `None` for a kernel without a counter.
 static PLAIN: LazyLock<Vec<Option<Script>>> = LazyLock::new(|| {
@@ -66,7 +70,7 @@ impl Script {
 
 /// All scripts that the service loads into its servers.
 pub fn scripts() -> impl Iterator<Item = &'static Script> {
-    PLAIN.iter().flatten().chain([&*BATCH])
+    PLAIN.iter().flatten().chain([&*BATCH, &*ROWS])
 }
 
 /// The script that decides one charge of this kernel; `None` if the kernel does not have a counter.
