@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use engine::algorithm::Kernel;
-use engine::{Limit, Quantity, Report, Reset, RuleSet, Store, parse_key};
+use engine::{
+    Entry, KeyText, KeyValue, Limit, Quantity, Report, Reset, RuleSet, Store, parse_key,
+};
 
 use super::mask::{ID_DIGITS, KeyEntry, unmasked};
 use super::{Console, DeniedRow};
@@ -39,6 +41,8 @@ pub enum ActionError {
     NoRow(String),
     #[error("limit {0} of this row has changed; reload the console")]
     Changed(Arc<str>),
+    #[error("the value of this entry is not known: only its start is kept, or all values of a pattern count together")]
+    NoValue,
     #[error("the key has no counter: an exception blocks it, or the limit of its tier is 0")]
     Blocked,
     #[error(transparent)]
@@ -93,6 +97,24 @@ impl<S: Store + Reset> ConsoleActions<S> {
     pub fn values(&self, ids: &[RowId]) -> Vec<(String, Vec<KeyEntry>)> {
         let rows = ids.iter().take(MOST_VALUES).filter_map(|id| self.console.row(id));
         rows.map(|row| (row.id, unmasked(&row.key))).collect()
+    }
+
+    /// Returns the domain of a row, and the entry of its key with this index, or else the last one. A secret value is
+    /// its hash.
+    ///
+    /// # Errors
+    /// [`ActionError`] if the row or the entry does not exist, or its value is not kept.
+    pub fn entry(&self, id: &RowId, index: Option<usize>) -> Result<(String, Entry), ActionError> {
+        let row = self.console.row(id).ok_or_else(|| ActionError::NoRow(id.text().to_owned()))?;
+        let parsed = parse_key(&row.key).ok_or(ActionError::NoValue)?;
+        let index = index.unwrap_or(parsed.entries.len().saturating_sub(1));
+        match (&parsed.domain, parsed.entries.get(index)) {
+            (
+                KeyText::Plain(domain),
+                Some((KeyText::Plain(key), KeyValue::Plain(value) | KeyValue::Secret(value))),
+            ) => Ok((domain.clone(), Entry { key: key.clone(), value: value.clone() })),
+            _ => Err(ActionError::NoValue),
+        }
     }
 
     fn row_in_force(&self, id: &RowId) -> Result<(DeniedRow, Option<Arc<Limit>>), ActionError> {

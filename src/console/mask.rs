@@ -14,6 +14,8 @@ const TAG_DIGITS: usize = 4;
 /// Characters shown of a hash.
 const HASH_CHARS: usize = 10;
 pub(super) const ID_DIGITS: usize = 12;
+/// Start of the hash of a secret value.
+const SECRET_MARK: &str = "%k";
 /// Name of entries that are hashed together.
 const FURTHER_ENTRIES: &str = "…";
 
@@ -109,6 +111,12 @@ fn shown(tag_key: &HashKey, names: [&str; 2], value: &KeyValue, is_public: bool)
         KeyValue::Shared(pattern) => pattern.text().to_owned(),
         KeyValue::Hashed(hash) | KeyValue::Secret(hash) => shortened(hash),
     }
+}
+
+/// Masks the value of an exception, which may be a hash.
+pub(super) fn masked_value(tag_key: &HashKey, domain: &str, key: &str, value: &str) -> String {
+    let kind = if value.starts_with(SECRET_MARK) { KeyValue::Secret } else { KeyValue::Plain };
+    shown(tag_key, [domain, key], &kind(value.to_owned()), false)
 }
 
 fn tag(tag_key: &HashKey, texts: &[&str]) -> String {

@@ -87,12 +87,14 @@ pub enum ValuesNeed {
 pub struct Console {
     history: Mutex<History>,
     frames: watch::Sender<Arc<str>>,
+    tag_key: HashKey,
 }
 
 impl Console {
     #[must_use]
     pub fn new(options: ConsoleOptions) -> Self {
-        Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default() }
+        let tag_key = options.tag_key;
+        Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default(), tag_key }
     }
 
     /// Adds a second's observation. Formats nothing unless a stream is open.
@@ -134,6 +136,12 @@ impl Console {
     #[must_use]
     pub fn logged(&self, rules: &RuleSet, key: &str) -> String {
         self.history.lock().denied.logged(rules, key)
+    }
+
+    /// Returns the value of an exception as it may be shown: masked.
+    #[must_use]
+    pub fn masked_value(&self, domain: &str, key: &str, value: &str) -> String {
+        mask::masked_value(&self.tag_key, domain, key, value)
     }
 
     #[must_use]

@@ -19,10 +19,12 @@ use serde_json::{Value, json};
 
 use super::admin_token::{AccessCheck, check_access};
 use super::console::{CONSOLE, ConsoleEndpoints, console_router, reason_of};
+use super::exceptions::{EXCEPTIONS, exceptions_router};
 use super::server::ClientAddress;
 use crate::console::Console;
 use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
+use crate::live::LiveExceptions;
 
 const COUNTERS: &str = "\
 /explain         POST a request as for /json: which limits of the active rules apply, and why
@@ -47,10 +49,11 @@ pub fn admin_router<S: Store + Reset + 'static>(
     endpoints: Vec<Endpoint>,
     counters: CounterEndpoints<S>,
     console: ConsoleEndpoints<S>,
+    live: LiveExceptions,
     access: AccessCheck,
 ) -> Router {
     let lines = endpoints.iter().map(|endpoint| format!("{:<16} {}\n", endpoint.path, endpoint.summary));
-    let index: String = lines.chain([COUNTERS.to_owned(), CONSOLE.to_owned()]).collect();
+    let index: String = lines.chain([COUNTERS, EXCEPTIONS, CONSOLE].map(str::to_owned)).collect();
     let max_body_bytes = counters.max_message_bytes;
     let counters = Router::new()
         .route("/counters/show", post(show::<S>))
@@ -58,7 +61,8 @@ pub fn admin_router<S: Store + Reset + 'static>(
         .route("/explain", post(explain::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters))
-        .merge(console_router(console).layer(DefaultBodyLimit::max(max_body_bytes)));
+        .merge(console_router(console, live.clone()).layer(DefaultBodyLimit::max(max_body_bytes)))
+        .merge(exceptions_router(live));
     let index = move || async move { index };
     let add = |router: Router, endpoint: Endpoint| {
         let path = endpoint.path;

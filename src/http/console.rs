@@ -18,11 +18,13 @@ use tokio_util::sync::CancellationToken;
 use super::admin_access::CONSOLE_PAGE;
 use super::console_page::page;
 use super::console_streams::{StreamPlace, Streams};
+use super::exceptions::{author_of, live_status};
 use super::server::ClientAddress;
 use crate::console::{
     ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, MOST_VALUES, RowId, RowStatus, last_frame,
 };
 use crate::decide::NoDecision;
+use crate::live::{LiveError, LiveExceptions};
 
 const MOST_REASON_CHARS: usize = 200;
 const JSON: &str = "application/json";
@@ -35,6 +37,7 @@ pub(super) const CONSOLE: &str = "\
 /console/show    POST {\"id\"} of a row of denied keys: the state of its counter
 /console/reset   POST {\"id\", \"reason\"}: reset the counter to unused
 /console/values  POST {\"ids\", \"reason\"}: the values of the keys of these rows
+/console/except  POST {\"id\", \"effect\", \"until\", \"reason\"}: set an exception for the key of this row
 ";
 
 /// The console, and what ends its streams.
@@ -47,6 +50,7 @@ pub struct ConsoleEndpoints<S> {
 
 struct ConsoleRoutes<S> {
     endpoints: ConsoleEndpoints<S>,
+    live: LiveExceptions,
     streams: Arc<Streams>,
 }
 
@@ -56,22 +60,30 @@ enum ConsoleRefusal {
     Malformed(&'static str),
     #[error(transparent)]
     Action(#[from] ActionError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
 }
 
 impl IntoResponse for ConsoleRefusal {
     fn into_response(self) -> Response {
         let status = match &self {
+            Self::Live(error) => live_status(error),
             Self::Action(ActionError::NoDecision(NoDecision::Store(_))) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Malformed(_) | Self::Action(ActionError::NoDecision(_)) => StatusCode::BAD_REQUEST,
             Self::Action(ActionError::NoRow(_)) => StatusCode::NOT_FOUND,
-            Self::Action(ActionError::Changed(_) | ActionError::Blocked) => StatusCode::CONFLICT,
+            Self::Action(ActionError::Changed(_) | ActionError::Blocked | ActionError::NoValue) => {
+                StatusCode::CONFLICT
+            }
         };
         (status, format!("{self}\n")).into_response()
     }
 }
 
-pub(super) fn console_router<S: Store + Reset + 'static>(endpoints: ConsoleEndpoints<S>) -> Router {
-    let state = ConsoleRoutes { endpoints, streams: Arc::default() };
+pub(super) fn console_router<S: Store + Reset + 'static>(
+    endpoints: ConsoleEndpoints<S>,
+    live: LiveExceptions,
+) -> Router {
+    let state = ConsoleRoutes { endpoints, live, streams: Arc::default() };
     Router::new()
         .route(CONSOLE_PAGE, get(page))
         .route("/console/state", get(state_page::<S>))
@@ -79,6 +91,7 @@ pub(super) fn console_router<S: Store + Reset + 'static>(endpoints: ConsoleEndpo
         .route("/console/show", post(show::<S>))
         .route("/console/reset", post(reset::<S>))
         .route("/console/values", post(values::<S>))
+        .route("/console/except", post(except::<S>))
         .with_state(Arc::new(state))
 }
 
@@ -184,6 +197,29 @@ async fn values<S: Store + Reset + 'static>(
     tracing::info!(keys, %peer, reason, "values of denied keys shown through the admin port");
     let rows: Vec<_> = values.into_iter().map(|(id, entries)| values_json(&id, &entries)).collect();
     Ok(not_stored(JSON, format!("{:#}\n", json!({ "keys": rows }))))
+}
+
+/// Sets an exception for the value of a denied key, which the caller need not have.
+async fn except<S: Store + Reset + 'static>(
+    State(state): State<Arc<ConsoleRoutes<S>>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, ConsoleRefusal> {
+    let mut body = object(&body, "id, effect and reason")?;
+    let author = author_of(&body["reason"], &body["by"], peer);
+    let entry = body["entry"].as_u64().and_then(|entry| usize::try_from(entry).ok());
+    let (domain, entry) = state.endpoints.actions.entry(&row_id(&body["id"])?, entry)?;
+    let mut row = body["effect"].take();
+    let columns = row.as_object_mut().ok_or(ConsoleRefusal::Malformed("an effect such as {\"block\": true}"))?;
+    columns.extend(
+        [("domain", domain), ("key", entry.key), ("value", entry.value)]
+            .map(|(name, text)| (name.to_owned(), text.into())),
+    );
+    if !body["until"].is_null() {
+        columns.insert("until".to_owned(), body["until"].take());
+    }
+    let rows = state.live.set(vec![row], &author).await?;
+    Ok(not_stored(JSON, format!("{:#}\n", json!({ "rows": rows }))))
 }
 
 /// Each entry has `exact`: `true` if its value is the one in the requests.

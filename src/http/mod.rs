@@ -11,6 +11,7 @@ mod connections;
 mod console;
 mod console_page;
 mod console_streams;
+mod exceptions;
 mod forwarded;
 mod json;
 mod own_token;

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use engine::{Change, ChangedBy, Derivation, ExceptionKind, RuleSet};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, Result};
+use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, Result};
+use strum::{IntoStaticStr, VariantArray};
 
-use super::family::{ReadFamily, add_series, counters};
+use super::family::{CountersBy, ReadFamily, add_series, counter, counters, register_read};
 use super::options::PulledStats;
 use super::series::{Count, SeriesTable};
 
 /// Origin of the exceptions, as a label.
 const FILE: &str = "file";
+const LIVE: &str = "live";
 
 const AGE: ReadFamily = ReadFamily::gauge(
     "ratelimitd_exceptions_age_seconds",
@@ -24,6 +26,24 @@ const REQUESTS: ReadFamily = ReadFamily::counter(
 );
 const UNKNOWN_TIERS: ReadFamily =
     ReadFamily::counter("ratelimitd_unknown_tier_total", "Requests with a tier unknown to their limit");
+
+/// A change of live exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum ExceptionWrite {
+    Set,
+    Remove,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum WriteResult {
+    Success,
+    /// The caller's mistake, or a bound.
+    Refused,
+    /// Redis did not answer.
+    Failure,
+}
 
 /// Counts of one domain.
 #[derive(Debug, Default)]
@@ -52,14 +72,22 @@ impl ExceptionCounts {
 pub(crate) struct ExceptionFamilies {
     rows: IntGaugeVec,
     loads: IntCounterVec,
+    /// In the order of [`ExceptionWrite`].
+    writes: Vec<CountersBy<WriteResult>>,
+    restores: IntCounter,
     domains: SeriesTable<Arc<str>, ExceptionCounts>,
 }
 
 impl ExceptionFamilies {
     pub(super) const READ: [ReadFamily; 2] = [REQUESTS, UNKNOWN_TIERS];
 
-    /// `age_seconds`: time since the current exceptions last matched the files; `None` without exceptions.
-    pub(super) fn new(registry: &Registry, age_seconds: Option<PulledStats<u64>>) -> Result<Self> {
+    /// `age_seconds`: time since the current exceptions last matched the files; `None` without exceptions. `live_age`:
+    /// the same of live exceptions and Redis; `None` if they are not there.
+    pub(super) fn new(
+        registry: &Registry,
+        age_seconds: Option<PulledStats<u64>>,
+        live_age: Option<PulledStats<u64>>,
+    ) -> Result<Self> {
         let rows = IntGaugeVec::new(
             Opts::new("ratelimitd_exceptions", "Active exceptions by kind of change"),
             &["source", "kind"],
@@ -71,14 +99,34 @@ impl ExceptionFamilies {
             "Loads of exceptions by result; a failed load keeps the previous exceptions active",
             &["source", "result"],
         )?;
-        if let Some(age_seconds) = age_seconds {
+        if age_seconds.is_some() {
             // From the start, so that the first failure is an increase.
             for result in ["success", "failure"] {
                 loads.with_label_values(&[FILE, result]);
             }
-            AGE.register(registry, &[("source", FILE)], move || age_seconds())?;
         }
-        Ok(Self { rows, loads, domains: SeriesTable::default() })
+        let ages = [(FILE, age_seconds), (LIVE, live_age)];
+        let ages: Vec<_> = ages.into_iter().filter_map(|(source, age)| Some((source, age?))).collect();
+        if !ages.is_empty() {
+            register_read(registry, &[AGE], move || {
+                let mut family = AGE.empty();
+                ages.iter().for_each(|(source, age)| add_series(&mut family, &[("source", source)], age()));
+                vec![family]
+            })?;
+        }
+        let writes = counters(
+            registry,
+            "ratelimitd_exception_writes_total",
+            "Changes of live exceptions by operators",
+            &["op", "result"],
+        )?;
+        let writes = ExceptionWrite::VARIANTS.iter().map(|op| CountersBy::new(&writes, &[(*op).into()]));
+        let restores = counter(
+            registry,
+            "ratelimitd_exception_restores_total",
+            "Live exceptions that this process gave back to Redis after a loss",
+        )?;
+        Ok(Self { rows, loads, writes: writes.collect(), restores, domains: SeriesTable::default() })
     }
 
     pub(super) fn bind(&self, rules: &RuleSet) -> HashMap<Arc<str>, Arc<ExceptionCounts>> {
@@ -93,9 +141,26 @@ impl ExceptionFamilies {
     /// Counts a successful load; `kinds` has the number of exceptions of each kind.
     pub(crate) fn loaded(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
         self.loads.with_label_values(&[FILE, "success"]).inc();
+        self.set_rows(FILE, kinds);
+    }
+
+    /// `kinds`: live exceptions of each kind.
+    pub(crate) fn live(&self, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
+        self.set_rows(LIVE, kinds);
+    }
+
+    fn set_rows(&self, source: &str, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
         for (kind, rows) in kinds {
-            self.rows.with_label_values(&[FILE, kind.name()]).set(rows.cast_signed());
+            self.rows.with_label_values(&[source, kind.name()]).set(rows.cast_signed());
         }
+    }
+
+    pub(crate) fn written(&self, op: ExceptionWrite, result: WriteResult) {
+        self.writes[op as usize].count(result);
+    }
+
+    pub(crate) fn restored(&self, rows: usize) {
+        self.restores.inc_by(rows as u64);
     }
 
     /// Requests that exceptions of this kind have changed so far.

@@ -41,6 +41,7 @@ use series::Count;
 use stores::StoreFamilies;
 
 pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
+pub use exceptions::{ExceptionWrite, WriteResult};
 pub use family::DurationBuckets;
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
@@ -134,7 +135,7 @@ impl Metrics {
         let requests = RequestFamilies::new(&registry, response_time, parts.timings)?;
         let results = requests.results.clone();
         let families = Arc::new(Families {
-            exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age)?,
+            exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age, parts.live_age)?,
             limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,
             pauses: PauseMeter::new(&registry)?,
             unknown_domains: counter(

@@ -96,6 +96,16 @@ impl Glob {
         }
     }
 
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Any => "*",
+            Self::Exact(exact) => exact,
+            Self::Pattern(pattern) => pattern.text(),
+        }
+    }
+
     /// `true` if all of `text` matches.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {

@@ -38,6 +38,11 @@ impl KindCounts {
         ExceptionKind::all().zip(self.0)
     }
 
+    /// Counts a row.
+    pub fn add_row(&mut self, row: &ExceptionRow) {
+        row.effect.kinds().for_each(|kind| self.add_rows(kind, 1));
+    }
+
     fn add_rows(&mut self, kind: ExceptionKind, rows: u64) {
         if let Some(count) = ExceptionKind::all().position(|known| known == kind) {
             self.0[count] += rows;
@@ -124,7 +129,7 @@ impl<'p> ChangeCounts<'p> {
     pub fn add_row(&mut self, row: &ExceptionRow, identity: u64) {
         let Some(file) = self.files.last_mut() else { return };
         file.rows += 1;
-        row.effect.kinds().for_each(|kind| file.kinds.add_rows(kind, 1));
+        file.kinds.add_row(row);
         match self.before.get(&(&**row.source.name(), identity)) {
             None => file.changes.added += 1,
             Some(before) if !is_same(before, row) => file.changes.changed += 1,

@@ -6,6 +6,7 @@
 
 mod changes;
 mod csv_file;
+mod live;
 mod mentions;
 mod reload;
 mod row;
@@ -24,6 +25,7 @@ use crate::read::FileReport;
 use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
+pub use live::{LiveRow, Origin, value_text};
 pub use mentions::{check_against_rules, latest_window_end};
 pub use reload::ExceptionReloader;
 

@@ -98,7 +98,7 @@ impl Loader<'_> {
 }
 
 /// `None` after an error.
-fn read_row(source: RowSource, node: &Node, report: &mut FileReport) -> Option<ExceptionRow> {
+pub(super) fn read_row(source: RowSource, node: &Node, report: &mut FileReport) -> Option<ExceptionRow> {
     let at = Position::document(node.line);
     if !node.is_map() {
         report.error(

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use saphyr_parser::{ScalarStyle, ScanError, Span, Tag};
+use serde_json::Value;
 
 /// This many bytes of a scalar count as one node, so that aliases of long strings are bounded too.
 const TEXT_BYTES_PER_NODE: usize = 64;
@@ -84,6 +85,25 @@ impl Node {
         let content =
             if is_map { Content::Map(into_pairs(children).into()) } else { Content::List(children.into()) };
         Self { line, content, size, height }
+    }
+}
+
+/// JSON has no lines: they are 0. Of a repeated name the last value counts.
+impl From<&Value> for Node {
+    fn from(json: &Value) -> Self {
+        let scalar = |text: &str, is_plain| {
+            let content = Content::Scalar(Scalar { text: text.into(), is_plain });
+            Self { line: 0, content, size: 1, height: 0 }
+        };
+        match json {
+            Value::Null | Value::Bool(_) | Value::Number(_) => scalar(&json.to_string(), true),
+            Value::String(text) => scalar(text, false),
+            Value::Array(elements) => Self::collection(0, elements.iter().map(Self::from).collect(), false),
+            Value::Object(fields) => {
+                let pairs = fields.iter().flat_map(|(name, value)| [scalar(name, false), value.into()]);
+                Self::collection(0, pairs.collect(), true)
+            }
+        }
     }
 }
 

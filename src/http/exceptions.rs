@@ -1,0 +1,176 @@
+//! The paths of live exceptions on the admin port: set, remove, list, values, export.
+
+use std::net::IpAddr;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::{StatusCode, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::console::reason_of;
+use super::server::ClientAddress;
+use crate::live::{Author, ListRows, LiveError, LiveExceptions};
+
+const MAX_BODY_BYTES: usize = 4 << 20;
+const NO_REASON: &str = "a change needs a reason of 1 to 200 characters";
+
+/// Lines of the index.
+pub(super) const EXCEPTIONS: &str = "\
+/exceptions/set     POST {\"rows\", \"reason\"}: set exceptions while the service runs
+/exceptions/remove  POST {\"rows\" or \"ids\", \"reason\"}: remove them
+/exceptions/list    POST {\"domain\", \"ended\", \"after\", \"limit\"}: list them, with masked values
+/exceptions/values  POST {\"ids\", \"reason\"}: list them with their values
+/exceptions/export  POST {\"reason\"}: the same as a YAML file of exceptions.path
+";
+
+pub(super) fn exceptions_router(live: LiveExceptions) -> Router {
+    Router::new()
+        .route("/exceptions/set", post(set))
+        .route("/exceptions/remove", post(remove))
+        .route("/exceptions/list", post(list))
+        .route("/exceptions/values", post(values))
+        .route("/exceptions/export", post(export))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(live)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetBody {
+    rows: Vec<Value>,
+    #[serde(default)]
+    reason: Value,
+    #[serde(default)]
+    by: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemoveBody {
+    #[serde(default)]
+    rows: Vec<Value>,
+    #[serde(default)]
+    ids: Vec<String>,
+    #[serde(default)]
+    reason: Value,
+    #[serde(default)]
+    by: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListBody {
+    domain: Option<String>,
+    #[serde(default)]
+    ended: bool,
+    #[serde(default)]
+    after: String,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ValuesBody {
+    ids: Vec<String>,
+    #[serde(default)]
+    reason: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExportBody {
+    #[serde(default)]
+    reason: Value,
+}
+
+impl IntoResponse for LiveError {
+    fn into_response(self) -> Response {
+        (live_status(&self), format!("{self}\n")).into_response()
+    }
+}
+
+pub(super) fn live_status(error: &LiveError) -> StatusCode {
+    match error {
+        LiveError::Invalid(_) => StatusCode::BAD_REQUEST,
+        LiveError::NoRow => StatusCode::NOT_FOUND,
+        LiveError::Changed { .. } | LiveError::Full | LiveError::Off => StatusCode::CONFLICT,
+        LiveError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// A reason that is missing or too long is none: rows without their own are refused.
+pub(super) fn author_of(reason: &Value, by: &Value, peer: IpAddr) -> Author {
+    let text = |text| reason_of(text).filter(|text| !text.is_empty());
+    Author { reason: text(reason), by: text(by), peer }
+}
+
+async fn set(
+    State(live): State<LiveExceptions>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, LiveError> {
+    let SetBody { rows, reason, by } = read(&body)?;
+    let rows = live.set(rows, &author_of(&reason, &by, peer)).await?;
+    Ok(answer(&json!({ "rows": rows })))
+}
+
+async fn remove(
+    State(live): State<LiveExceptions>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, LiveError> {
+    let RemoveBody { rows, ids, reason, by } = read(&body)?;
+    let removed = live.remove(rows, &ids, &author_of(&reason, &by, peer)).await?;
+    Ok(answer(&json!({ "removed": removed })))
+}
+
+async fn list(State(live): State<LiveExceptions>, body: Bytes) -> Result<Response, LiveError> {
+    let ListBody { domain, ended, after, limit } = read(&body)?;
+    let mut shown = live.view().json();
+    let (rows, has_more) = live.list(&ListRows { domain, ended, after, limit });
+    (shown["rows"], shown["more"]) = (json!(rows), has_more.into());
+    Ok(answer(&shown))
+}
+
+async fn values(
+    State(live): State<LiveExceptions>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, LiveError> {
+    let ValuesBody { ids, reason } = read(&body)?;
+    let reason = required_reason(&reason)?;
+    let rows = live.values(&ids);
+    tracing::info!(rows = rows.len(), %peer, reason, "values of exceptions shown through the admin port");
+    Ok(answer(&json!({ "rows": rows })))
+}
+
+async fn export(
+    State(live): State<LiveExceptions>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, LiveError> {
+    let ExportBody { reason } = read(&body)?;
+    let reason = required_reason(&reason)?;
+    let (text, rows) = live.export();
+    tracing::info!(rows, %peer, reason, "values of exceptions shown through the admin port");
+    Ok(([(header::CONTENT_TYPE, "application/yaml"), (header::CACHE_CONTROL, "no-store")], text).into_response())
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, LiveError> {
+    serde_json::from_slice(body).map_err(|error| LiveError::Invalid(format!("the body is not as expected: {error}")))
+}
+
+fn required_reason(reason: &Value) -> Result<String, LiveError> {
+    let reason = reason_of(reason).filter(|reason| !reason.is_empty());
+    reason.ok_or_else(|| LiveError::Invalid(NO_REASON.to_owned()))
+}
+
+fn answer(answer: &Value) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (headers, format!("{answer:#}\n")).into_response()
+}

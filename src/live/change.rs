@@ -1,0 +1,383 @@
+//! Sets and removes rows for operators.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
+use rules::{LiveRow, Origin, latest_window_end, value_text};
+use serde::Serialize;
+use serde_json::{Value, json};
+use store::redis::{PutKind, PutResult, RowPut};
+
+use super::{LiveError, LiveExceptions};
+use crate::telemetry::metrics::{ExceptionWrite, WriteResult};
+
+/// Rows in one call.
+const MOST_ROWS: usize = 1_000;
+const MOST_NETWORKS: usize = 1_000;
+/// Start of the hash of a secret value, and its length in bytes.
+const HASH_MARK: &str = "%k";
+const HASH_BYTES: usize = 34;
+
+/// Who makes a change, for rows and the log.
+#[derive(Clone, Debug)]
+pub struct Author {
+    /// For rows that lack one.
+    pub reason: Option<String>,
+    pub by: Option<String>,
+    pub peer: IpAddr,
+}
+
+/// A row that was set. Values are masked.
+#[derive(Clone, Debug, Serialize)]
+pub struct SetRow {
+    pub id: Arc<str>,
+    pub version: String,
+    pub in_force: bool,
+    pub row: Value,
+    /// The row that this one replaced.
+    pub before: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A row that was removed. Values are masked.
+#[derive(Clone, Debug, Serialize)]
+pub struct RemovedRow {
+    pub id: Arc<str>,
+    pub version: String,
+    pub before: Value,
+}
+
+struct Wanted {
+    row: LiveRow,
+    if_version: Option<u64>,
+    warnings: Vec<String>,
+}
+
+impl LiveExceptions {
+    /// Sets rows, all or none. They are in effect here when this returns. `rows`: objects with the columns of a row, and
+    /// `if_version`.
+    ///
+    /// # Errors
+    /// [`LiveError`]: nothing has changed, unless Redis did not answer in time.
+    pub async fn set(&self, rows: Vec<Value>, author: &Author) -> Result<Vec<SetRow>, LiveError> {
+        let set = self.within_time(self.set_now(rows, author)).await;
+        self.count_write(ExceptionWrite::Set, &set);
+        set
+    }
+
+    /// Removes rows, all or none. `rows`: objects with `domain`, `key` and `value`, and perhaps `path`, `limit_name` and
+    /// `origin`; what is absent may be anything.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set).
+    pub async fn remove(
+        &self,
+        rows: Vec<Value>,
+        ids: &[String],
+        author: &Author,
+    ) -> Result<Vec<RemovedRow>, LiveError> {
+        let removed = self.within_time(self.remove_now(rows, ids, author)).await;
+        self.count_write(ExceptionWrite::Remove, &removed);
+        removed
+    }
+
+    fn count_write<T>(&self, op: ExceptionWrite, result: &Result<T, LiveError>) {
+        let result = match result {
+            Ok(_) => WriteResult::Success,
+            Err(LiveError::Unavailable(_)) => WriteResult::Failure,
+            Err(_) => WriteResult::Refused,
+        };
+        self.0.options.metrics.families.exceptions.written(op, result);
+    }
+
+    async fn set_now(&self, rows: Vec<Value>, author: &Author) -> Result<Vec<SetRow>, LiveError> {
+        check_count(rows.len())?;
+        let rules = self.0.options.rulebook.rules();
+        let read = rows.into_iter().enumerate().map(|(index, row)| self.read(index, row, author, &rules));
+        let (wanted, problems): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
+        let mut problems: Vec<String> = problems.into_iter().filter_map(Result::err).collect();
+        let wanted: Vec<Wanted> = wanted.into_iter().filter_map(Result::ok).collect();
+        let mut ids = HashSet::new();
+        for (index, wanted) in wanted.iter().enumerate().filter(|_| problems.is_empty()) {
+            if !ids.insert(wanted.row.id()) {
+                problems.push(format!("rows[{index}]: an earlier row is for the same"));
+                break;
+            }
+        }
+        if !problems.is_empty() {
+            return Err(LiveError::Invalid(problems.join("\n")));
+        }
+        self.be_current().await?;
+        let is_network = |wanted: &&Wanted| matches!(wanted.row.row.value, RowValue::Network(_));
+        let networks = wanted.iter().filter(is_network).count();
+        if networks > 0 && self.with_state(|state| state.table.networks()) + networks > MOST_NETWORKS {
+            return Err(LiveError::Invalid(format!("at most {MOST_NETWORKS} rows may have networks or addresses")));
+        }
+        tracing::info!(rows = wanted.len(), peer = %author.peer, "setting exceptions through the admin port");
+        let before: Vec<_> = wanted.iter().map(|wanted| self.known(wanted.row.id())).collect();
+        let puts = wanted.iter().map(|Wanted { row, if_version, .. }| RowPut {
+            id: row.id().to_string(),
+            kind: PutKind::Set { if_version: *if_version },
+            until_us: row.row.until_us,
+            is_automatic: false,
+            json: Some(row.stored()),
+        });
+        let results = self.put(puts.collect()).await?;
+        let versions = self.versions(&results)?;
+        self.publish().await;
+        let now_us = self.now_us();
+        let set = wanted.into_iter().zip(before).zip(versions).map(|((wanted, before), version)| {
+            let Wanted { row, mut warnings, .. } = wanted;
+            warnings.extend(self.blocking_row(&row, &rules));
+            self.audit("exception set through the admin port", [before.as_ref(), Some(&row)], author);
+            SetRow {
+                id: Arc::clone(row.id()),
+                version: version.to_string(),
+                in_force: row.row.is_in_force(now_us),
+                row: self.masked(&row),
+                before: before.as_ref().map(|before| self.masked(before)),
+                warnings,
+            }
+        });
+        Ok(set.collect())
+    }
+
+    async fn remove_now(
+        &self,
+        rows: Vec<Value>,
+        ids: &[String],
+        author: &Author,
+    ) -> Result<Vec<RemovedRow>, LiveError> {
+        check_count(rows.len() + ids.len())?;
+        if author.reason.is_none() {
+            return Err(LiveError::Invalid("a change needs a reason of 1 to 200 characters".to_owned()));
+        }
+        let rules = self.0.options.rulebook.rules();
+        let filters = rows.into_iter().enumerate().map(|(index, row)| self.read_filter(index, row, &rules));
+        let filters = filters.collect::<Result<Vec<_>, _>>().map_err(LiveError::Invalid)?;
+        self.be_current().await?;
+        let mut found = self.with_state(|state| {
+            let by_id = ids.iter().map(|id| state.table.get(id).and_then(|row| row.row()).cloned().ok_or(LiveError::NoRow));
+            by_id.collect::<Result<Vec<LiveRow>, _>>()
+        })?;
+        for filter in &filters {
+            let matching = self.with_state(|state| {
+                let rows = state.table.rows_after("").map(|(_, row)| row);
+                rows.filter(|row| filter.matches(row)).cloned().collect::<Vec<_>>()
+            });
+            if matching.is_empty() {
+                return Err(LiveError::NoRow);
+            }
+            found.extend(matching);
+        }
+        found.sort_by(|one, other| one.id().cmp(other.id()));
+        found.dedup_by(|one, other| one.id() == other.id());
+        tracing::info!(rows = found.len(), peer = %author.peer, "removing exceptions through the admin port");
+        let puts = found.iter().map(|row| RowPut {
+            id: row.id().to_string(),
+            kind: PutKind::Set { if_version: None },
+            until_us: None,
+            is_automatic: row.origin.is_automatic(),
+            json: None,
+        });
+        let results = self.put(puts.collect()).await?;
+        let versions = self.versions(&results)?;
+        self.publish().await;
+        let removed = found.iter().zip(versions).map(|(row, version)| {
+            self.audit("exception removed through the admin port", [Some(row), None], author);
+            RemovedRow { id: Arc::clone(row.id()), version: version.to_string(), before: self.masked(row) }
+        });
+        Ok(removed.collect())
+    }
+
+    fn known(&self, id: &str) -> Option<LiveRow> {
+        self.with_state(|state| state.table.get(id).and_then(|row| row.row()).cloned())
+    }
+
+    /// The new versions, if all rows were written.
+    fn versions(&self, results: &[PutResult]) -> Result<Vec<u64>, LiveError> {
+        let version = |(index, result): (usize, &PutResult)| match result {
+            PutResult::Written { version, .. } => Ok(Some(*version)),
+            PutResult::Conflict(row) => {
+                let known = row.as_ref().and_then(|row| self.known(&row.id));
+                Err(LiveError::Changed {
+                    place: format!("rows[{index}]"),
+                    version: row.as_ref().map_or(0, |row| row.version),
+                    row: known.map_or(Value::Null, |row| self.masked(&row)),
+                })
+            }
+            PutResult::Full => Err(LiveError::Full),
+            PutResult::Kept(_) | PutResult::Newer | PutResult::Unwritten => Ok(None),
+        };
+        let versions = results.iter().enumerate().map(version).collect::<Result<Vec<_>, _>>()?;
+        Ok(versions.into_iter().flatten().collect())
+    }
+
+    /// # Errors
+    /// All problems of the row, one per line.
+    fn read(&self, index: usize, mut columns: Value, author: &Author, rules: &RuleSet) -> Result<Wanted, String> {
+        let place = format!("rows[{index}]");
+        let mut if_version = None;
+        if let Some(columns) = columns.as_object_mut() {
+            if let Some(version) = columns.remove("if_version") {
+                let parsed = version.as_str().and_then(|version| version.parse().ok());
+                if_version = Some(parsed.ok_or_else(|| format!("{place}: 'if_version' must be a version as text"))?);
+            }
+            for (name, text) in [("reason", &author.reason), ("by", &author.by)] {
+                if let Some(text) = text {
+                    columns.entry(name).or_insert_with(|| text.as_str().into());
+                }
+            }
+        }
+        let (row, warnings) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
+        let mut row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
+        if row.origin == Origin::Grant {
+            let end_us = latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default())
+                .ok_or_else(|| format!("{place}: add needs a limit with algorithm fixed_window or calendar_window"))?;
+            let until_us = row.row.until_us.or(Some(end_us));
+            row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);
+        }
+        let warnings = warnings.all().iter().map(|warning| warning.reason.clone()).collect();
+        Ok(Wanted { row, if_version, warnings })
+    }
+
+    fn read_filter(&self, index: usize, mut columns: Value, rules: &RuleSet) -> Result<Filter, String> {
+        let place = format!("rows[{index}]");
+        let mut origin = None;
+        let names: Vec<String> = columns.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        if let Some(columns) = columns.as_object_mut() {
+            if let Some(name) = columns.remove("origin") {
+                let parsed = name.as_str().and_then(|name| name.parse().ok());
+                origin = Some(parsed.ok_or_else(|| format!("{place}: unknown origin"))?);
+            }
+            // What a row needs besides.
+            columns.insert("block".to_owned(), true.into());
+            columns.insert("reason".to_owned(), "-".into());
+        }
+        let (row, _) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
+        let row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
+        let has = |column: &str| names.iter().any(|name| name == column);
+        Ok(Filter { any_path: !has("path"), any_name: !has("limit_name"), origin, row })
+    }
+
+    /// The text for people: the value is masked.
+    pub(super) fn masked(&self, row: &LiveRow) -> Value {
+        let mut columns = row.columns();
+        let value = value_text(&row.row.value);
+        let masked = (self.0.options.mask)(row.row.domain.text(), &row.row.key, &value);
+        columns.insert("value".to_owned(), masked.into());
+        Value::Object(columns)
+    }
+
+    /// Writes the audit log line. It has no value.
+    fn audit(&self, message: &'static str, [before, after]: [Option<&LiveRow>; 2], author: &Author) {
+        let Some(row) = after.or(before) else { return };
+        let shown = self.masked(row);
+        let reason = author.reason.as_deref().or(row.row.reason.as_deref());
+        let by = author.by.as_deref().or(row.row.by.as_deref());
+        tracing::info!(
+            id = &**row.id(),
+            domain = row.row.domain.text(),
+            key = &*row.row.key,
+            value = shown["value"].as_str(),
+            before = before.map(effect_text),
+            after = after.map(effect_text),
+            reason,
+            by,
+            peer = %author.peer,
+            "{message}"
+        );
+    }
+
+    /// Warns that another row blocks the value of an exempt row.
+    fn blocking_row(&self, row: &LiveRow, rules: &RuleSet) -> Option<String> {
+        if !row.row.effect.exempt {
+            return None;
+        }
+        let now_us = self.now_us();
+        let blocks = |other: &ExceptionRow| {
+            other.effect.block
+                && other.is_in_force(now_us)
+                && (&other.key, &other.value) == (&row.row.key, &row.row.value)
+                && (other.domain == row.row.domain || other.domain.matches(row.row.domain.text()))
+        };
+        let of_files = rules.exceptions().and_then(|files| files.rows().find(|other| blocks(other)).cloned());
+        let live = || self.with_state(|state| state.table.live().rows().find(|other| blocks(other)).cloned());
+        let of_files = of_files.map(|other| format!("a row of {} blocks this value", other.source));
+        of_files.or_else(|| live().map(|other| format!("{} blocks this value", other.source)))
+    }
+}
+
+/// Which rows to remove.
+struct Filter {
+    row: LiveRow,
+    any_path: bool,
+    any_name: bool,
+    origin: Option<Origin>,
+}
+
+impl Filter {
+    fn matches(&self, other: &LiveRow) -> bool {
+        let (wanted, row) = (&self.row.row, &other.row);
+        (&wanted.domain, &wanted.key, &wanted.value) == (&row.domain, &row.key, &row.value)
+            && (self.any_path || wanted.path == row.path)
+            && (self.any_name || wanted.limit_name == row.limit_name)
+            && self.origin.is_none_or(|origin| origin == other.origin)
+    }
+}
+
+fn check_count(rows: usize) -> Result<(), LiveError> {
+    match rows {
+        1..=MOST_ROWS => Ok(()),
+        _ => Err(LiveError::Invalid(format!("a call needs 1 to {MOST_ROWS} rows"))),
+    }
+}
+
+/// Replaces a secret value by its hash, which depends on the domain. Networks stay.
+///
+/// # Errors
+/// Why the value cannot be replaced.
+pub(super) fn without_secret(row: LiveRow, rules: &RuleSet) -> Result<LiveRow, String> {
+    let value = value_text(&row.row.value);
+    let is_hash = value.len() == HASH_BYTES && value.starts_with(HASH_MARK);
+    let is_network = matches!(row.row.value, RowValue::Network(_)) && value.contains('/');
+    if is_hash || is_network {
+        return Ok(row);
+    }
+    let entry = Entry { key: row.row.key.to_string(), value };
+    let hash = match &row.row.domain {
+        Glob::Exact(domain) => rules.hidden_value(domain, &entry),
+        pattern => {
+            let mut domains = rules.domains().filter(|domain| pattern.matches(domain));
+            if domains.any(|domain| rules.hidden_value(domain, &entry).is_some()) {
+                let reason = format!("values of '{}' are secret, and hashed per domain: name one domain", entry.key);
+                return Err(reason);
+            }
+            None
+        }
+    };
+    Ok(match hash {
+        Some(hash) => {
+            let value = RowValue::Exact(hash.into());
+            LiveRow::new(ExceptionRow { value, ..(*row.row).clone() }, row.origin, 0)
+        }
+        None => row,
+    })
+}
+
+/// What a row changes, for the log: `multiplier 2 until 2026-12-01T00:00:00Z`.
+fn effect_text(row: &LiveRow) -> String {
+    const NAMES: [&str; 9] =
+        ["tier", "limit", "multiplier", "add", "block", "exempt", "shadow_mode", "from", "until"];
+    let columns = json!(row.columns());
+    let set = NAMES.iter().filter_map(|name| match &columns[*name] {
+        Value::Null => None,
+        Value::Bool(true) => Some((*name).to_owned()),
+        Value::String(text) => Some(format!("{name} {text}")),
+        value => Some(format!("{name} {value}")),
+    });
+    set.collect::<Vec<_>>().join(" ")
+}

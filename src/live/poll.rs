@@ -1,0 +1,211 @@
+//! Follows the rows in Redis, and restores what Redis has lost.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base::on_blocking_thread;
+use engine::StoreError;
+use store::redis::{RedisStore, RowPut, RowsPage};
+use tokio::time::MissedTickBehavior;
+
+use super::table::KEPT_US;
+use super::{Keeper, LiveError, LiveExceptions, State};
+
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Rows in one call.
+const PAGE: usize = 1_000;
+
+impl LiveExceptions {
+    /// Polls Redis, and forgets what is over. Never returns.
+    pub async fn run(self) {
+        let mut ticks = tokio::time::interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.tick().await;
+        }
+    }
+
+    async fn tick(&self) {
+        // First: all instances forget a row at about the same time, and then have equal sums.
+        let live = self.clone();
+        let over = on_blocking_thread(move || live.sweep()).await;
+        if !over.is_empty()
+            && let Err(error) = self.forget(over).await
+        {
+            tracing::debug!(%error, "cannot forget exceptions that are over");
+        }
+        if let Err(error) = self.sync().await {
+            self.tell_failure(&error);
+        }
+        let live = self.clone();
+        on_blocking_thread(move || live.count()).await;
+        self.publish().await;
+    }
+
+    /// Forgets rows that are over. Redis refuses a drop if another instance has made it.
+    async fn forget(&self, over: Vec<RowPut>) -> Result<(), LiveError> {
+        let ids: Vec<String> = over.iter().map(|put| put.id.clone()).collect();
+        self.put(over).await?;
+        self.with_state(|state| ids.iter().for_each(|id| state.table.forget(id)));
+        Ok(())
+    }
+
+    /// Applies what others have written to Redis, restores what it has lost, and sends what is pending.
+    pub(super) async fn sync(&self) -> Result<(), StoreError> {
+        let Keeper::Redis(redis) = &self.0.options.keeper else { return Ok(()) };
+        let _turn = self.0.poll.lock().await;
+        let mut changes = [0; 3];
+        let (since, confirmed_us) = (self.with_state(|state| state.since), self.confirmed_us());
+        let is_stale = confirmed_us > 0 && confirmed_us.saturating_add(KEPT_US) < self.now_us();
+        let sum = self.read_pages(redis, since, &mut changes, |_| {}).await?;
+        if is_stale || sum != self.with_state(|state| state.table.sum()) {
+            self.recover(redis, is_stale, &mut changes).await?;
+        }
+        self.send_pending(redis).await?;
+        self.tell_changes(changes);
+        self.publish().await;
+        Ok(())
+    }
+
+    /// Reads the pages from `since` on. Returns the sum of the versions in Redis.
+    async fn read_pages(
+        &self,
+        redis: &RedisStore,
+        mut since: u64,
+        changes: &mut [usize; 3],
+        mut on_page: impl FnMut(&RowsPage),
+    ) -> Result<u64, StoreError> {
+        let options = &self.0.options;
+        loop {
+            let page = redis.poll_rows(since, &options.instance, &(options.status)()).await?;
+            on_page(&page);
+            for id in &page.skipped {
+                tracing::warn!(id, "another program has changed a row of exceptions in Redis; ignoring it");
+            }
+            let RowsPage { sum, last, rows, is_full, .. } = page;
+            let live = self.clone();
+            let counts = on_blocking_thread(move || live.apply(rows)).await;
+            changes.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            since = last;
+            if !is_full {
+                self.with_state(|state| state.since = since);
+                return Ok(sum);
+            }
+        }
+    }
+
+    /// Compares all rows with those of Redis, and restores what it lacks.
+    async fn recover(
+        &self,
+        redis: &RedisStore,
+        is_stale: bool,
+        changes: &mut [usize; 3],
+    ) -> Result<(), StoreError> {
+        let mut stored = HashMap::new();
+        let on_page = |page: &RowsPage| {
+            stored.extend(page.rows.iter().map(|row| (row.id.clone(), row.version)));
+        };
+        let sum = self.read_pages(redis, 0, changes, on_page).await?;
+        let lost = self.with_state(|state| {
+            state.table.forget_missing(&stored, is_stale, self.now_us());
+            state.generation += 1;
+            if state.table.sum() == sum { Vec::new() } else { state.table.lost(&stored) }
+        });
+        for rows in lost.chunks(PAGE) {
+            let newest = self.with_state(|state| state.table.newest());
+            redis.put_rows(newest, rows).await?;
+            self.0.options.metrics.families.exceptions.restored(rows.len());
+        }
+        if !lost.is_empty() {
+            tracing::warn!(rows = lost.len(), "Redis has lost rows of exceptions; restored them");
+        }
+        Ok(())
+    }
+
+    async fn send_pending(&self, redis: &RedisStore) -> Result<(), StoreError> {
+        let now_us = self.now_us();
+        let pending: Vec<RowPut> = self.with_state(|state| {
+            state.pending.retain(|_, (row, _)| !row.row.has_ended(now_us));
+            state.pending.values().map(|(_, put)| put.clone()).collect()
+        });
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let newest = self.with_state(|state| state.table.newest());
+        // Each alone, because a row that does not fit refuses all.
+        for put in pending {
+            let id = put.id.clone();
+            let results = redis.put_rows(newest, std::slice::from_ref(&put)).await?;
+            self.apply(super::written_rows(vec![put], &results));
+            self.with_state(|state| state.settle_pending(&id));
+        }
+        Ok(())
+    }
+
+    /// Returns what can be forgotten.
+    fn sweep(&self) -> Vec<RowPut> {
+        let now_us = self.now_us();
+        self.with_state(|state| {
+            let was_empty = state.table.live().is_empty();
+            let over = state.table.sweep(now_us);
+            // Otherwise requests ignore them until the next change.
+            state.generation += u64::from(!was_empty && state.table.live().is_empty());
+            over
+        })
+    }
+
+    fn count(&self) {
+        let now_us = self.now_us();
+        let kinds = self.with_state(|state| {
+            state.count(now_us);
+            state.view.kinds
+        });
+        self.0.options.metrics.families.exceptions.live(kinds.iter());
+    }
+
+    fn tell_changes(&self, [added, changed, removed]: [usize; 3]) {
+        let is_first = self.0.options.confirmed_at.swap(self.now_us(), Ordering::Relaxed) == 0;
+        let (version, was_away) =
+            self.with_state(|state| (state.table.newest(), mem::take(&mut state.is_away)));
+        if is_first || was_away {
+            tracing::info!(version, "exceptions in Redis are known");
+        }
+        if added + changed + removed > 0 && !is_first {
+            tracing::info!(added, changed, removed, version, "exceptions changed by another instance");
+        }
+    }
+
+    fn tell_failure(&self, error: &StoreError) {
+        let was_away = self.with_state(|state| mem::replace(&mut state.is_away, true));
+        match (was_away, self.confirmed_us()) {
+            (true, _) => {}
+            (false, 0) => tracing::warn!(%error, "exceptions in Redis are not known yet"),
+            (false, _) => tracing::warn!(%error, "cannot read exceptions in Redis; keeping current ones"),
+        }
+    }
+
+    pub(super) fn with_state<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.0.state.lock())
+    }
+
+    /// Reads Redis before a change.
+    pub(super) async fn be_current(&self) -> Result<(), LiveError> {
+        match &self.0.options.keeper {
+            Keeper::Nowhere => Err(LiveError::Off),
+            Keeper::Redis(_) | Keeper::Process => Ok(self.sync().await?),
+        }
+    }
+}
+
+impl State {
+    /// Removes what is pending once Redis has answered. A row that it has refused is no longer in effect.
+    pub(super) fn settle_pending(&mut self, id: &str) {
+        if let Some((row, _)) = self.pending.remove(id) {
+            self.table.hide(&row);
+            self.generation += 1;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Lists and counts rows.
+
+use std::sync::Arc;
+
+use base::escaped_json;
+use rules::{KindCounts, LiveRow, Origin};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Keeper, LiveExceptions, State};
+
+/// Rows in one answer.
+const MOST_LISTED: usize = 1_000;
+
+/// Which rows to list.
+#[derive(Clone, Debug, Default)]
+pub struct ListRows {
+    pub domain: Option<String>,
+    /// `true`: also rows that have ended.
+    pub ended: bool,
+    /// The id of the last row of the page before.
+    pub after: String,
+    pub limit: Option<usize>,
+}
+
+/// A row whose value is masked.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListedRow {
+    pub id: Arc<str>,
+    pub origin: &'static str,
+    pub version: String,
+    /// How many bans came before this one, each soon after the other.
+    pub level: u32,
+    /// `in_force`, `later` or `ended`.
+    pub state: &'static str,
+    pub row: Value,
+}
+
+/// The rows that are in effect, counted at most a second ago.
+#[derive(Clone, Debug, Default)]
+pub struct LiveView {
+    /// `redis`, `process`, or `None` if rows cannot be set.
+    pub source: Option<&'static str>,
+    /// Microseconds since the rows equalled those of Redis; `None` if they never did, or are not in Redis.
+    pub age_us: Option<u64>,
+    pub version: u64,
+    pub kinds: KindCounts,
+    /// In the order of [`Origin::all`].
+    pub origins: [u64; Origin::COUNT],
+}
+
+impl LiveView {
+    pub(super) fn new(keeper: &Keeper) -> Self {
+        let source = match keeper {
+            Keeper::Redis(_) => Some("redis"),
+            Keeper::Process => Some("process"),
+            Keeper::Nowhere => None,
+        };
+        Self { source, ..Self::default() }
+    }
+
+    /// As JSON, for the page of exceptions.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let kinds = self.kinds.iter().filter(|(_, rows)| *rows > 0);
+        let kinds: serde_json::Map<_, _> = kinds.map(|(kind, rows)| (kind.name().to_owned(), rows.into())).collect();
+        let origins = Origin::all().zip(self.origins).filter(|(_, rows)| *rows > 0);
+        let origins: serde_json::Map<_, _> =
+            origins.map(|(origin, rows)| (origin.name().to_owned(), rows.into())).collect();
+        json!({
+            "source": self.source,
+            "age_s": self.age_us.map(seconds),
+            "version": self.version.to_string(),
+            "rows": self.origins.iter().sum::<u64>(),
+            "kinds": kinds,
+            "origins": origins,
+        })
+    }
+}
+
+/// With three decimals.
+fn seconds(us: u64) -> f64 {
+    (us / 1_000) as f64 / 1_000.0
+}
+
+impl State {
+    pub(super) fn count(&mut self, now_us: u64) {
+        let (mut kinds, mut origins) = (KindCounts::default(), [0; Origin::COUNT]);
+        for (_, row) in self.table.rows_after("").filter(|(_, row)| row.row.is_in_force(now_us)) {
+            kinds.add_row(&row.row);
+            origins[row.origin as usize] += 1;
+        }
+        (self.view.kinds, self.view.origins) = (kinds, origins);
+    }
+}
+
+impl LiveExceptions {
+    #[must_use]
+    pub fn view(&self) -> LiveView {
+        let confirmed_us = self.confirmed_us();
+        self.with_state(|state| LiveView {
+            age_us: (confirmed_us > 0).then(|| self.now_us().saturating_sub(confirmed_us)),
+            version: state.table.newest(),
+            ..state.view.clone()
+        })
+    }
+
+    /// Returns a page of rows by id, and whether there are more.
+    #[must_use]
+    pub fn list(&self, wanted: &ListRows) -> (Vec<ListedRow>, bool) {
+        let now_us = self.now_us();
+        let limit = wanted.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
+        let mut found: Vec<(u32, LiveRow)> = self.with_state(|state| {
+            let rows = state.table.rows_after(&wanted.after);
+            let is_wanted = |(_, row): &(_, &LiveRow)| {
+                (wanted.ended || !row.row.has_ended(now_us))
+                    && wanted.domain.as_deref().is_none_or(|domain| domain == row.row.domain.text())
+            };
+            rows.filter(is_wanted).take(limit + 1).map(|(stored, row)| (stored.level, row.clone())).collect()
+        });
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        let listed = found.iter().map(|(level, row)| ListedRow {
+            id: Arc::clone(row.id()),
+            origin: row.origin.name(),
+            version: row.version().to_string(),
+            level: *level,
+            state: match (row.row.has_ended(now_us), row.row.is_in_force(now_us)) {
+                (true, _) => "ended",
+                (false, true) => "in_force",
+                (false, false) => "later",
+            },
+            row: self.masked(row),
+        });
+        (listed.collect(), has_more)
+    }
+
+    /// Returns these rows with their values, by id, without those that do not exist. Secret values are hashes.
+    #[must_use]
+    pub fn values(&self, ids: &[String]) -> Vec<Value> {
+        let rows = ids.iter().filter_map(|id| self.known(id));
+        rows.map(|row| json!({"id": row.id(), "row": row.columns()})).collect()
+    }
+
+    /// Returns the rows of operators that have not ended, as a YAML file of exceptions, with their values, and their
+    /// number.
+    #[must_use]
+    pub fn export(&self) -> (String, usize) {
+        let now_us = self.now_us();
+        let rows: Vec<LiveRow> = self.with_state(|state| {
+            let rows = state.table.rows_after("").map(|(_, row)| row);
+            rows.filter(|row| !row.origin.is_automatic() && !row.row.has_ended(now_us)).cloned().collect()
+        });
+        let line = |row: &LiveRow| format!("- {}\n", escaped_json(json!(row.columns()).to_string()));
+        let text = if rows.is_empty() { "[]\n".to_owned() } else { rows.iter().map(line).collect() };
+        (text, rows.len())
+    }
+}

@@ -1,0 +1,256 @@
+//! The live rows of this process: of each id the newest version, row or removal. Pure: the time is an argument.
+//!
+//! The sum of all versions shows whether two tables are equal. Rows are applied in any order; the newest version wins.
+
+mod judge;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use engine::{ExceptionRow, LiveRows, RowValue};
+use rules::LiveRow;
+use store::redis::{PutKind, RowPut, StoredRow};
+
+/// Sums are taken modulo this: Redis computes with doubles.
+const SUM_MODULUS: u64 = 1 << 52;
+/// Microseconds for which removals, and rows that have ended, are kept: an instance that was cut off for longer takes
+/// over the rows of Redis.
+pub(super) const KEPT_US: u64 = 7 * 86_400 * 1_000_000;
+/// Automatic rows above which those that have ended make room.
+const MANY_AUTOMATIC: usize = 15_000;
+/// Added before a row is forgotten, so that clocks that differ agree.
+const CLOCK_RESERVE_US: u64 = 60 * 1_000_000;
+/// Rows forgotten at once.
+const MOST_DROPS: usize = 100;
+
+#[derive(Debug, Default)]
+pub(super) struct LiveTable {
+    rows: BTreeMap<Arc<str>, TableRow>,
+    sum: u64,
+    newest: u64,
+    /// The rows without those that have ended.
+    live: LiveRows,
+    /// Rows that are not removed, and the automatic ones of these.
+    present: usize,
+    automatic: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TableRow {
+    pub(super) version: u64,
+    pub(super) until_us: Option<u64>,
+    pub(super) level: u32,
+    pub(super) is_automatic: bool,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    Removed,
+    Row(LiveRow),
+    /// Written by another release, and kept as it is.
+    Unread(Box<str>),
+}
+
+/// What a row has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Applied {
+    /// The table has this version or a newer one.
+    Known,
+    Added,
+    Changed,
+    Removed,
+    /// It cannot be read: nothing else changes.
+    Unread,
+}
+
+impl TableRow {
+    fn new(stored: StoredRow) -> (Arc<str>, Self) {
+        let StoredRow { id, version, until_us, level, is_automatic, json } = stored;
+        let content = match json {
+            None => Content::Removed,
+            Some(json) => match LiveRow::from_stored(&json, version, until_us) {
+                Ok(row) if **row.id() == *id => Content::Row(row),
+                Ok(_) | Err(_) => Content::Unread(json.into()),
+            },
+        };
+        (id.into(), Self { version, until_us, level, is_automatic, content })
+    }
+
+    pub(super) fn row(&self) -> Option<&LiveRow> {
+        if let Content::Row(row) = &self.content { Some(row) } else { None }
+    }
+
+    fn json(&self) -> Option<String> {
+        match &self.content {
+            Content::Removed => None,
+            Content::Row(row) => Some(row.stored()),
+            Content::Unread(json) => Some(json.to_string()),
+        }
+    }
+
+    fn stored(&self, id: &str) -> StoredRow {
+        let Self { version, until_us, level, is_automatic, .. } = *self;
+        StoredRow { id: id.to_owned(), version, until_us, level, is_automatic, json: self.json() }
+    }
+
+    fn is_present(&self) -> bool {
+        self.content != Content::Removed
+    }
+
+    fn written(&self, id: &str, kind: PutKind) -> RowPut {
+        let Self { until_us, is_automatic, .. } = *self;
+        RowPut { id: id.to_owned(), kind, until_us, is_automatic, json: None }
+    }
+
+    fn has_ended(&self, now_us: u64) -> bool {
+        self.until_us.is_some_and(|until_us| until_us <= now_us)
+    }
+
+    /// When the row ended, or was removed.
+    fn over_since(&self, now_us: u64) -> Option<u64> {
+        match self.content {
+            Content::Removed => Some(self.version),
+            Content::Row(_) | Content::Unread(_) => self.until_us.filter(|_| self.has_ended(now_us)),
+        }
+    }
+}
+
+impl LiveTable {
+    /// The rows for requests. They lack rows that had ended at the last [`sweep`](Self::sweep).
+    pub(super) fn live(&self) -> &LiveRows {
+        &self.live
+    }
+
+    pub(super) fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The greatest version so far.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<&TableRow> {
+        self.rows.get(id)
+    }
+
+    /// Rows that are not removed, by id, after this one.
+    pub(super) fn rows_after(&self, after: &str) -> impl Iterator<Item = (&TableRow, &LiveRow)> {
+        let rows = self.rows.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        rows.filter_map(|(_, row)| Some((row, row.row()?)))
+    }
+
+    pub(super) fn networks(&self) -> usize {
+        let is_network = |row: &&Arc<ExceptionRow>| matches!(row.value, RowValue::Network(_));
+        self.live.rows().filter(is_network).count()
+    }
+
+    pub(super) fn apply(&mut self, stored: StoredRow) -> Applied {
+        let before = self.rows.get(stored.id.as_str());
+        if before.is_some_and(|before| before.version >= stored.version) {
+            return Applied::Known;
+        }
+        let before = before.and_then(TableRow::row).cloned();
+        let (id, row) = TableRow::new(stored);
+        self.newest = self.newest.max(row.version);
+        self.put(id, row.clone());
+        match (&before, &row.content) {
+            (Some(before), Content::Removed | Content::Unread(_)) => self.live.remove(&before.row),
+            (_, Content::Row(row)) => self.live.insert(Arc::clone(&row.row)),
+            (None, _) => {}
+        }
+        match (before, row.content) {
+            (_, Content::Unread(_)) => Applied::Unread,
+            (None, Content::Removed) => Applied::Known,
+            (None, Content::Row(_)) => Applied::Added,
+            (Some(_), Content::Row(_)) => Applied::Changed,
+            (Some(_), Content::Removed) => Applied::Removed,
+        }
+    }
+
+    fn put(&mut self, id: Arc<str>, row: TableRow) {
+        self.take(&id);
+        self.sum = (self.sum + row.version) % SUM_MODULUS;
+        self.present += usize::from(row.is_present());
+        self.automatic += usize::from(row.is_present() && row.is_automatic);
+        self.rows.insert(id, row);
+    }
+
+    fn take(&mut self, id: &str) -> Option<TableRow> {
+        let row = self.rows.remove(id)?;
+        self.sum = (self.sum + SUM_MODULUS - row.version % SUM_MODULUS) % SUM_MODULUS;
+        self.present -= usize::from(row.is_present());
+        self.automatic -= usize::from(row.is_present() && row.is_automatic);
+        Some(row)
+    }
+
+    /// Forgets a row, and that it was removed.
+    pub(super) fn forget(&mut self, id: &str) {
+        if let Some(TableRow { content: Content::Row(row), .. }) = self.take(id) {
+            self.live.remove(&row.row);
+        }
+    }
+
+    /// Adds a row to those for requests that is not stored yet.
+    pub(super) fn show(&mut self, row: &LiveRow) {
+        self.live.insert(Arc::clone(&row.row));
+    }
+
+    /// Takes back [`show`](Self::show).
+    pub(super) fn hide(&mut self, row: &LiveRow) {
+        match self.rows.get(row.id()).and_then(TableRow::row) {
+            Some(stored) => self.live.insert(Arc::clone(&stored.row)),
+            None => self.live.remove(&row.row),
+        }
+    }
+
+    /// Forgets rows that Redis does not store if they are over, automatic, or if `is_stale`. `stored`: the versions of
+    /// all rows of Redis.
+    pub(super) fn forget_missing(&mut self, stored: &HashMap<String, u64>, is_stale: bool, now_us: u64) {
+        let is_over = |row: &TableRow| match row.content {
+            Content::Removed => row.version.saturating_add(KEPT_US) <= now_us,
+            Content::Row(_) | Content::Unread(_) => row.has_ended(now_us),
+        };
+        let missing = self.rows.iter().filter(|(id, row)| {
+            !stored.contains_key(&***id) && (is_stale || is_over(row))
+        });
+        let missing: Vec<_> = missing.map(|(id, _)| Arc::clone(id)).collect();
+        missing.iter().for_each(|id| self.forget(id));
+    }
+
+    /// What Redis has lost: every row or removal of which it stores an older version, or none.
+    pub(super) fn lost(&self, stored: &HashMap<String, u64>) -> Vec<RowPut> {
+        let lost = self.rows.iter().filter(|(id, row)| stored.get(&***id) != Some(&row.version));
+        let restore = |(id, row): (&Arc<str>, &TableRow)| {
+            let kind = PutKind::Restore { version: row.version, level: row.level };
+            RowPut { json: row.json(), ..row.written(id, kind) }
+        };
+        lost.map(restore).collect()
+    }
+
+    /// Removes rows that have ended from those for requests. Returns what can be forgotten now, the oldest first.
+    pub(super) fn sweep(&mut self, now_us: u64) -> Vec<RowPut> {
+        let is_crowded = self.automatic > MANY_AUTOMATIC;
+        let mut over = Vec::new();
+        for (id, row) in &self.rows {
+            let Some(since_us) = row.over_since(now_us) else { continue };
+            if let Some(row) = row.row() {
+                self.live.remove(&row.row);
+            }
+            let can_go = is_crowded && row.is_automatic && row.is_present();
+            let kept_us = if can_go { 0 } else { KEPT_US };
+            if since_us.saturating_add(kept_us + CLOCK_RESERVE_US) <= now_us {
+                over.push((since_us, id, row));
+            }
+        }
+        over.sort_unstable_by_key(|(since_us, ..)| *since_us);
+        let drop = |(_, id, row): (u64, &Arc<str>, &TableRow)| {
+            row.written(id, PutKind::Drop { version: row.version })
+        };
+        over.into_iter().take(MOST_DROPS).map(drop).collect()
+    }
+}
