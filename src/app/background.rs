@@ -20,6 +20,7 @@ use super::sampler::Sampler;
 use super::stores::{Restart, ServerChanges, Stores};
 use crate::decide::limiter::Rulebook;
 use crate::decide::{NotReadyReason, Readiness};
+use crate::live::LiveExceptions;
 
 /// A sweep removes a fraction of the expired entries; at this interval all of them go within half a minute.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,6 +43,7 @@ const CALENDAR_RESERVE_US: u64 = 365 * 86_400 * 1_000_000;
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
     pub(super) exceptions: ExceptionWatcher,
+    pub(super) live: LiveExceptions,
     /// `None` without `/check`.
     pub(super) check_map: Option<CheckMapWatcher>,
     pub(super) tls: TlsPorts,
@@ -58,7 +60,7 @@ pub(super) struct Background {
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, exceptions, check_map, tls, .. } = self;
+        let Self { rules, exceptions, live, check_map, tls, .. } = self;
         let Self { stores, http_store, readiness, ready_in_outage, sampler, .. } = self;
         let watch_check_map = OptionFuture::from(check_map.map(CheckMapWatcher::watch));
         let sample = OptionFuture::from(sampler.map(Sampler::run));
@@ -88,6 +90,7 @@ impl Background {
         tokio::join!(
             watch_rules,
             stop.run_until_cancelled(watch_exceptions),
+            stop.run_until_cancelled(live.run()),
             stop.run_until_cancelled(tls.watch()),
             stop.run_until_cancelled(watch_check_map),
             stop.run_until_cancelled(watch_store),

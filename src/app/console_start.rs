@@ -62,7 +62,7 @@ pub(super) fn make_console(
     let options = ConsoleOptions {
         instance: Instance { name: host_name(), id, started_at: SystemClock.now_us() / 1_000_000 },
         dashboard_url: admin.dashboard_url.clone(),
-        exceptions_path: settings.exceptions.as_ref().map(|path| path.display().to_string()),
+        exceptions_path: settings.exceptions.path.as_ref().map(|path| path.display().to_string()),
         needs,
         tag_key: secret.derived("console"),
         is_shadow_mode: settings.enforcement == Enforcement::Shadow,
@@ -70,6 +70,6 @@ pub(super) fn make_console(
     Ok(Arc::new(Console::new(options)))
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -14,11 +14,13 @@ use super::rule_source::RuleWatcher;
 use super::status::{exceptions_page, rules_page, store_page, tls_page};
 use super::stores::Stores;
 use crate::http::{Endpoint, Explain};
+use crate::live::LiveExceptions;
 use crate::xds::XdsState;
 
 pub(super) fn admin_endpoints(
     rules: &RuleWatcher,
     exceptions: &ExceptionWatcher,
+    live: &LiveExceptions,
     stores: &Arc<Stores>,
     tls: Vec<Arc<Mutex<TlsStatus>>>,
 ) -> Vec<Endpoint> {
@@ -37,10 +39,15 @@ pub(super) fn admin_endpoints(
         move || rules_page(&status.lock(), xds.as_ref().map(XdsState::status).as_ref()),
     );
     let status = exceptions.has_files().then(|| Arc::clone(&exceptions.active.status));
+    let live = live.clone();
     let exceptions = json_page(
         "/exceptions",
         "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
-        move || exceptions_page(status.as_ref().map(|status| status.lock()).as_deref()),
+        move || {
+            let mut page = exceptions_page(status.as_ref().map(|status| status.lock()).as_deref());
+            page["live"] = live.view().json();
+            page
+        },
     );
     let stores = Arc::clone(stores);
     let store =

@@ -16,6 +16,7 @@ use rules::{
 
 use super::load_status::LoadStatus;
 use crate::decide::limiter::Rulebook;
+use crate::settings;
 use crate::telemetry::metrics::Metrics;
 
 /// Why a process cannot start, or a command cannot run, with these exceptions.
@@ -49,6 +50,10 @@ pub(super) struct ExceptionsStatus {
 pub(super) struct ConfirmedAt(Arc<AtomicU64>);
 
 impl ConfirmedAt {
+    pub(super) fn shared(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.0)
+    }
+
     pub(super) fn age_seconds(&self) -> u64 {
         SystemClock.now_us().saturating_sub(self.0.load(Ordering::Relaxed)) / 1_000_000
     }
@@ -71,20 +76,20 @@ pub(super) struct ExceptionWatcher {
 }
 
 impl ExceptionWatcher {
-    /// Loads the exceptions at `path` for the first time.
+    /// Loads the exceptions of the settings for the first time.
     ///
     /// # Errors
     /// If a file is invalid: starting without it would unblock clients, and change customers' limits.
     pub(super) fn start(
-        path: Option<&Path>,
+        settings: &settings::Exceptions,
         rulebook: &Arc<Rulebook>,
         metrics: &Metrics,
         confirmed_at: ConfirmedAt,
     ) -> Result<Self, ExceptionsError> {
         let (rulebook, metrics, status) = (Arc::clone(rulebook), metrics.clone(), Arc::default());
         let active = ActiveExceptions { rulebook, metrics, status, confirmed_at };
-        let Some(path) = path else { return Ok(Self { active, reloader: None }) };
-        match ExceptionReloader::start(path, SystemClock.now_us()) {
+        let Some(path) = settings.path.as_deref() else { return Ok(Self { active, reloader: None }) };
+        match ExceptionReloader::start(path, settings.may_be_missing, SystemClock.now_us()) {
             // Nothing to notify: no request has used exceptions yet.
             Ok((reloader, loaded)) => {
                 active.replace(loaded, || {});

@@ -12,6 +12,7 @@ mod check_map;
 mod console_start;
 mod endpoints;
 mod exceptions;
+mod live_rows;
 mod load_status;
 mod rule_source;
 mod run;
@@ -49,6 +50,7 @@ use certificates::{TlsPorts, TlsStartError};
 use check_map::CheckMapWatcher;
 use console_start::{make_console, own_token};
 use exceptions::{ConfirmedAt, ExceptionWatcher};
+use live_rows::keeps_live_rows;
 use map::MapError;
 use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
@@ -127,6 +129,7 @@ pub struct App {
     traces: Option<Traces>,
     rules: RuleWatcher,
     exceptions: ExceptionWatcher,
+    live_confirmed_at: ConfirmedAt,
     check_map: Option<CheckMapWatcher>,
     stores: Arc<Stores>,
     readiness: Readiness,
@@ -186,10 +189,17 @@ impl App {
         let (queue, timings) = timing_queue();
         let confirmed_at = ConfirmedAt::default();
         let age = confirmed_at.clone();
+        let live_confirmed_at = ConfirmedAt::default();
+        let live_age = live_confirmed_at.clone();
         let parts = MeteredParts {
             is_ready: Some(Arc::new(move || ready.is_ready())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
-            exceptions_age: settings.exceptions.is_some().then(|| Arc::new(move || age.age_seconds()) as _),
+            exceptions_age: settings
+                .exceptions
+                .path
+                .is_some()
+                .then(|| Arc::new(move || age.age_seconds()) as _),
+            live_age: (keeps_live_rows(&settings)).then(|| Arc::new(move || live_age.age_seconds()) as _),
             lost_log_lines: Some(Arc::new(move || log.lost())),
             memory: Some(counters.memory_stats()),
             deny_cache: counters.deny_cache_stats(),
@@ -213,7 +223,7 @@ impl App {
         let console = make_console(&settings, hashing.key, own_token.as_ref())?;
         let options = load_options(&settings, hashing);
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
-        let exceptions = settings.exceptions.as_deref();
+        let exceptions = &settings.exceptions;
         let exceptions = ExceptionWatcher::start(exceptions, &rules.active.rulebook, &metrics, confirmed_at)?;
         let check_map = settings.server.check.as_ref();
         let check_map =
@@ -233,6 +243,7 @@ impl App {
             traces,
             rules,
             exceptions,
+            live_confirmed_at,
             check_map,
             stores,
             readiness,

@@ -27,6 +27,7 @@ use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
 use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService};
+use crate::live::LiveExceptions;
 use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
@@ -52,7 +53,8 @@ impl App {
         let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
         let shutdown = Shutdown::default();
-        let admin = self.admin_router(http_store.clone(), &shutdown.rest);
+        let live = self.live_exceptions(http_store.as_ref());
+        let admin = self.admin_router(http_store.clone(), &live, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
         let sampler = self.ports.admin.is_some().then(|| self.sampler());
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
@@ -65,6 +67,7 @@ impl App {
         let background = Background {
             rules,
             exceptions,
+            live,
             check_map,
             tls,
             stores,
@@ -211,7 +214,12 @@ impl App {
     }
 
     /// `stop` ends the console's streams.
-    fn admin_router(&self, redis: Option<RedisStore>, stop: &CancellationToken) -> Router {
+    fn admin_router(
+        &self,
+        redis: Option<RedisStore>,
+        live: &LiveExceptions,
+        stop: &CancellationToken,
+    ) -> Router {
         let key_prefix = match &redis {
             Some(_) => self.settings.store.redis.key_prefix.clone(),
             None => String::new(),
@@ -233,10 +241,10 @@ impl App {
             key_prefix,
             console: Arc::clone(&self.console),
         };
-        let endpoints = admin_endpoints(&self.rules, &self.exceptions, &self.stores, self.tls.statuses());
+        let endpoints = admin_endpoints(&self.rules, &self.exceptions, live, &self.stores, self.tls.statuses());
         let access = self.settings.server.admin.access.clone();
         let access = AccessCheck::new(access, self.own_token.clone(), self.metrics.tokens());
-        http::admin_router(endpoints, counters, console, access)
+        http::admin_router(endpoints, counters, console, live.clone(), access)
     }
 }
 

@@ -65,7 +65,7 @@ impl RuleOptions {
         entries: Option<&[Entry]>,
     ) -> Result<Option<LoadedExceptions>, ExceptionsError> {
         let scope = ExceptionScope { now_us: SystemClock.now_us(), entries };
-        let path = self.exceptions.as_deref().or(settings.exceptions.as_deref());
+        let path = self.exceptions.as_deref().or(settings.exceptions.existing_path());
         path.map(|path| read_exceptions(path, scope)).transpose()
     }
 }

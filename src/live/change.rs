@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
 use rules::{LiveRow, Origin, latest_window_end, value_text};
@@ -32,7 +31,7 @@ pub struct Author {
 /// A row that was set. Values are masked.
 #[derive(Clone, Debug, Serialize)]
 pub struct SetRow {
-    pub id: Arc<str>,
+    pub id: String,
     pub version: String,
     pub in_force: bool,
     pub row: Value,
@@ -45,7 +44,7 @@ pub struct SetRow {
 /// A row that was removed. Values are masked.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemovedRow {
-    pub id: Arc<str>,
+    pub id: String,
     pub version: String,
     pub before: Value,
 }
@@ -134,7 +133,7 @@ impl LiveExceptions {
             warnings.extend(self.blocking_row(&row, &rules));
             self.audit("exception set through the admin port", [before.as_ref(), Some(&row)], author);
             SetRow {
-                id: Arc::clone(row.id()),
+                id: row.id().to_string(),
                 version: version.to_string(),
                 in_force: row.row.is_in_force(now_us),
                 row: self.masked(&row),
@@ -188,12 +187,12 @@ impl LiveExceptions {
         self.publish().await;
         let removed = found.iter().zip(versions).map(|(row, version)| {
             self.audit("exception removed through the admin port", [Some(row), None], author);
-            RemovedRow { id: Arc::clone(row.id()), version: version.to_string(), before: self.masked(row) }
+            RemovedRow { id: row.id().to_string(), version: version.to_string(), before: self.masked(row) }
         });
         Ok(removed.collect())
     }
 
-    fn known(&self, id: &str) -> Option<LiveRow> {
+    pub(super) fn known(&self, id: &str) -> Option<LiveRow> {
         self.with_state(|state| state.table.get(id).and_then(|row| row.row()).cloned())
     }
 

@@ -22,7 +22,7 @@ pub enum LiveError {
     Unavailable(#[from] StoreError),
 }
 
-fn told(error: &StoreError) -> &'static str {
+fn told(error: &StoreError) -> &str {
     match error {
         StoreError::Timeout => "no answer in time; whether it took effect is not known",
         error => error.brief(),

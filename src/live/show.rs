@@ -1,7 +1,5 @@
 //! Lists and counts rows.
 
-use std::sync::Arc;
-
 use base::escaped_json;
 use rules::{KindCounts, LiveRow, Origin};
 use serde::Serialize;
@@ -26,7 +24,7 @@ pub struct ListRows {
 /// A row whose value is masked.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListedRow {
-    pub id: Arc<str>,
+    pub id: String,
     pub origin: &'static str,
     pub version: String,
     /// How many bans came before this one, each soon after the other.
@@ -121,7 +119,7 @@ impl LiveExceptions {
         let has_more = found.len() > limit;
         found.truncate(limit);
         let listed = found.iter().map(|(level, row)| ListedRow {
-            id: Arc::clone(row.id()),
+            id: row.id().to_string(),
             origin: row.origin.name(),
             version: row.version().to_string(),
             level: *level,
@@ -139,7 +137,7 @@ impl LiveExceptions {
     #[must_use]
     pub fn values(&self, ids: &[String]) -> Vec<Value> {
         let rows = ids.iter().filter_map(|id| self.known(id));
-        rows.map(|row| json!({"id": row.id(), "row": row.columns()})).collect()
+        rows.map(|row| json!({"id": **row.id(), "row": row.columns()})).collect()
     }
 
     /// Returns the rows of operators that have not ended, as a YAML file of exceptions, with their values, and their

@@ -17,7 +17,6 @@ mod telemetry;
 mod upgrades;
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 use engine::{Charging, Defaults, Enforcement, Verdict};
 use rules::Upgrade;
@@ -28,7 +27,7 @@ use crate::telemetry::traces::TracesOptions;
 pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
 pub use layers::{Setting, Written};
 pub use reader::{SettingInForce, SettingsReport};
-pub use rules_section::Rules;
+pub use rules_section::{Exceptions, Rules};
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server_section::{AdminServer, Check, GrpcServer, Server};
 pub use store_section::{Store, StoreKind};
@@ -38,7 +37,7 @@ pub(crate) use error::quoted;
 pub(crate) use layers::{is_service_link, process_variables, variable_origin};
 
 use layers::Merged;
-use parsers::{flag, header_name, named, nonzero_u32, one_of, share, text, time_zone};
+use parsers::{flag, header_name, named, nonzero_u32, one_of, share, time_zone};
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -46,9 +45,7 @@ use reader::Reader;
 pub struct Settings {
     pub server: Server,
     pub rules: Rules,
-    /// `exceptions.path`: a file, or a directory of files, with limits for single request values that override the
-    /// rules. `None`: no exceptions.
-    pub exceptions: Option<PathBuf>,
+    pub exceptions: Exceptions,
     pub secrets: Secrets,
     pub store: Store,
     /// `failure.local_share`: divisor of a limit with the policy `local` during an outage.
@@ -98,11 +95,7 @@ impl Settings {
         Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
-            exceptions: reader.take(
-                "exceptions.path",
-                "",
-                text("the path of a file or directory").or_nothing(),
-            ),
+            exceptions: Exceptions::from_reader(reader),
             secrets: Secrets::from_reader(reader),
             store: Store::from_reader(reader),
             local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000)),

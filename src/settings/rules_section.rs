@@ -1,6 +1,7 @@
-//! `rules.*`: where the rules are, how they are loaded, and how to reach an xDS server that provides them.
+//! `rules.*`: where the rules are, how they are loaded, and how to reach an xDS server that provides them. And
+//! `exceptions.*`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rules::RuleDirectory;
 use tls::ClientTls;
@@ -38,6 +39,35 @@ impl Rules {
     }
 }
 
+/// `exceptions.*`: limits for single request values that override the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exceptions {
+    /// `exceptions.path`: a file, or a directory of files; `None`: no files.
+    pub path: Option<PathBuf>,
+    /// `true` if nobody has written the path: it may be missing, and appear later.
+    pub may_be_missing: bool,
+    /// `exceptions.redis`: `true` if rows that are set while the service runs are kept in Redis, with the counters.
+    pub redis: bool,
+}
+
+impl Exceptions {
+    pub(super) fn from_reader(reader: &mut Reader) -> Self {
+        let path = text("the path of a file or directory").or_nothing();
+        Self {
+            path: reader.take(EXCEPTIONS_PATH, "/etc/ratelimitd/exceptions", path),
+            may_be_missing: !reader.is_written(EXCEPTIONS_PATH),
+            redis: reader.take("exceptions.redis", "true", flag()),
+        }
+    }
+
+    /// The path, unless it is missing and may be.
+    #[must_use]
+    pub fn existing_path(&self) -> Option<&Path> {
+        self.path.as_deref().filter(|path| !self.may_be_missing || path.exists())
+    }
+}
+
+const EXCEPTIONS_PATH: &str = "exceptions.path";
 const TLS: &str = "rules.xds.tls.enabled";
 const MAX_BACKOFF: &str = "rules.xds.backoff.max";
 

@@ -31,6 +31,8 @@ pub struct Source {
     paths: Vec<PathBuf>,
     directory: RuleDirectory,
     purpose: Purpose,
+    /// `true`: no path counts as no files.
+    may_be_missing: bool,
 }
 
 /// What the files of a source contain.
@@ -78,12 +80,12 @@ impl Source {
     /// Files are read in the order of `paths`.
     #[must_use]
     pub fn new(paths: &[PathBuf], directory: RuleDirectory) -> Self {
-        Self { paths: paths.to_vec(), directory, purpose: Purpose::Rules }
+        Self { paths: paths.to_vec(), directory, purpose: Purpose::Rules, may_be_missing: false }
     }
 
-    pub(super) fn of_exceptions(path: &Path) -> Self {
+    pub(super) fn of_exceptions(path: &Path, may_be_missing: bool) -> Self {
         let directory = RuleDirectory::YamlFiles;
-        Self { paths: vec![path.to_path_buf()], directory, purpose: Purpose::Exceptions }
+        Self { paths: vec![path.to_path_buf()], directory, purpose: Purpose::Exceptions, may_be_missing }
     }
 
     pub(super) fn read_files(&self) -> SourceFiles {
@@ -98,6 +100,12 @@ impl Source {
     fn search(&self) -> FileSearch {
         let mut found =
             FileSearch { directory: self.directory, purpose: self.purpose, ..FileSearch::default() };
+        let is_missing = |path: &PathBuf| {
+            fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        if self.may_be_missing && self.paths.iter().all(is_missing) {
+            return found;
+        }
         if self.paths.is_empty() {
             found.error(Path::new("rules"), "no path to rule files is given");
         }

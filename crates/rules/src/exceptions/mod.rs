@@ -70,7 +70,7 @@ pub fn load_exceptions(
     scope: ExceptionScope<'_>,
     previous: &LoadedExceptions,
 ) -> Result<LoadedExceptions, Problems> {
-    told_if_slow(&[path], || load_source(&Source::of_exceptions(path), scope, previous))
+    told_if_slow(&[path], || load_source(&Source::of_exceptions(path, false), scope, previous))
 }
 
 fn load_source(

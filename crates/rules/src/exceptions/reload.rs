@@ -18,15 +18,20 @@ pub struct ExceptionReloader {
 }
 
 impl ExceptionReloader {
-    /// Loads the files at `path` for the first time, at `now_us` (microseconds since the epoch).
+    /// Loads the files at `path` for the first time, at `now_us` (microseconds since the epoch). `may_be_missing`: no
+    /// path counts as no files.
     ///
     /// # Errors
     /// All problems of all files, including warnings, if at least one is an error.
-    pub fn start(path: &Path, now_us: u64) -> Result<(Self, Arc<LoadedExceptions>), Problems> {
+    pub fn start(
+        path: &Path,
+        may_be_missing: bool,
+        now_us: u64,
+    ) -> Result<(Self, Arc<LoadedExceptions>), Problems> {
         let scope = ExceptionScope { now_us, entries: None };
         let none = LoadedExceptions::default();
         let (files, loaded) =
-            Watched::start(Source::of_exceptions(path), |source| load_source(source, scope, &none));
+            Watched::start(Source::of_exceptions(path, may_be_missing), |source| load_source(source, scope, &none));
         let in_force = Arc::new(loaded?);
         Ok((Self { files, in_force: Arc::clone(&in_force) }, in_force))
     }
@@ -70,7 +75,7 @@ mod tests {
             let directory = tempfile::tempdir().expect("a folder");
             fs::write(directory.path().join("a.csv"), format!("{HEADER}llm,tenant,acme,pro\n"))
                 .expect("a file");
-            let (reloader, loaded) = ExceptionReloader::start(directory.path(), 0).expect("valid files");
+            let (reloader, loaded) = ExceptionReloader::start(directory.path(), false, 0).expect("valid files");
             assert_eq!(loaded.files.len(), 1);
             Self { directory, reloader, now: Instant::now() }
         }
@@ -147,7 +152,7 @@ mod tests {
     fn the_first_files_must_be_valid() {
         let directory = tempfile::tempdir().expect("a folder");
         fs::write(directory.path().join("a.csv"), "x\n").expect("a file");
-        let problems = ExceptionReloader::start(directory.path(), 0).expect_err("a bad file");
+        let problems = ExceptionReloader::start(directory.path(), false, 0).expect_err("a bad file");
         assert!(problems.to_string().contains("a.csv:1: unknown column 'x'"));
     }
 }

@@ -1,0 +1,41 @@
+//! Gives live exceptions what they need of the process.
+
+use std::sync::Arc;
+
+use base::clock::{Clock as _, SystemClock};
+use serde_json::json;
+use store::redis::RedisStore;
+
+use super::App;
+use super::console_start::host_name;
+use crate::live::{Keeper, LiveExceptions, LiveOptions};
+use crate::settings::{Settings, StoreKind};
+
+/// `true` if Redis keeps the rows.
+pub(super) fn keeps_live_rows(settings: &Settings) -> bool {
+    settings.store.kind == StoreKind::Redis && settings.exceptions.redis
+}
+
+impl App {
+    pub(super) fn live_exceptions(&self, redis: Option<&RedisStore>) -> LiveExceptions {
+        let keeper = match redis {
+            None => Keeper::Process,
+            Some(redis) if self.settings.exceptions.redis => Keeper::Redis(redis.clone()),
+            Some(_) => Keeper::Nowhere,
+        };
+        let (console, stores) = (Arc::clone(&self.console), Arc::clone(&self.stores));
+        let started_at = SystemClock.now_us() / 1_000_000;
+        let status = json!({"started": started_at, "version": env!("CARGO_PKG_VERSION")}).to_string();
+        LiveExceptions::new(LiveOptions {
+            keeper,
+            rulebook: Arc::clone(&self.rules.active.rulebook),
+            metrics: self.metrics.clone(),
+            clock: Arc::new(SystemClock),
+            on_change: Box::new(move || stores.purge_denials()),
+            mask: Arc::new(move |domain, key, value| console.masked_value(domain, key, value)),
+            confirmed_at: self.live_confirmed_at.shared(),
+            instance: format!("{}-{started_at}", host_name()),
+            status: Arc::new(move || status.clone()),
+        })
+    }
+}
