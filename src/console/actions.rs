@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use engine::algorithm::Kernel;
-use engine::{
-    Entry, KeyText, KeyValue, Limit, Quantity, Report, Reset, RuleSet, Store, parse_key,
-};
+use engine::{Entry, KeyText, KeyValue, Limit, Quantity, Report, Reset, RuleSet, Store, parse_key};
 
 use super::mask::{ID_DIGITS, KeyEntry, unmasked};
 use super::{Console, DeniedRow};
@@ -41,7 +39,9 @@ pub enum ActionError {
     NoRow(String),
     #[error("limit {0} of this row has changed; reload the console")]
     Changed(Arc<str>),
-    #[error("the value of this entry is not known: only its start is kept, or all values of a pattern count together")]
+    #[error(
+        "the value of this entry is not known: only its start is kept, or all values of a pattern count together"
+    )]
     NoValue,
     #[error("the key has no counter: an exception blocks it, or the limit of its tier is 0")]
     Blocked,

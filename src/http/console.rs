@@ -210,7 +210,8 @@ async fn except<S: Store + Reset + 'static>(
     let entry = body["entry"].as_u64().and_then(|entry| usize::try_from(entry).ok());
     let (domain, entry) = state.endpoints.actions.entry(&row_id(&body["id"])?, entry)?;
     let mut row = body["effect"].take();
-    let columns = row.as_object_mut().ok_or(ConsoleRefusal::Malformed("an effect such as {\"block\": true}"))?;
+    let columns =
+        row.as_object_mut().ok_or(ConsoleRefusal::Malformed("an effect such as {\"block\": true}"))?;
     columns.extend(
         [("domain", domain), ("key", entry.key), ("value", entry.value)]
             .map(|(name, text)| (name.to_owned(), text.into())),

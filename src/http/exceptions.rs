@@ -158,11 +158,13 @@ async fn export(
     let reason = required_reason(&reason)?;
     let (text, rows) = live.export();
     tracing::info!(rows, %peer, reason, "values of exceptions shown through the admin port");
-    Ok(([(header::CONTENT_TYPE, "application/yaml"), (header::CACHE_CONTROL, "no-store")], text).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/yaml"), (header::CACHE_CONTROL, "no-store")], text)
+        .into_response())
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, LiveError> {
-    serde_json::from_slice(body).map_err(|error| LiveError::Invalid(format!("the body is not as expected: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| LiveError::Invalid(format!("the body is not as expected: {error}")))
 }
 
 fn required_reason(reason: &Value) -> Result<String, LiveError> {

@@ -113,7 +113,9 @@ impl LiveExceptions {
         let is_network = |wanted: &&Wanted| matches!(wanted.row.row.value, RowValue::Network(_));
         let networks = wanted.iter().filter(is_network).count();
         if networks > 0 && self.with_state(|state| state.table.networks()) + networks > MOST_NETWORKS {
-            return Err(LiveError::Invalid(format!("at most {MOST_NETWORKS} rows may have networks or addresses")));
+            return Err(LiveError::Invalid(format!(
+                "at most {MOST_NETWORKS} rows may have networks or addresses"
+            )));
         }
         tracing::info!(rows = wanted.len(), peer = %author.peer, "setting exceptions through the admin port");
         let before: Vec<_> = wanted.iter().map(|wanted| self.known(wanted.row.id())).collect();
@@ -159,7 +161,9 @@ impl LiveExceptions {
         let filters = filters.collect::<Result<Vec<_>, _>>().map_err(LiveError::Invalid)?;
         self.be_current().await?;
         let mut found = self.with_state(|state| {
-            let by_id = ids.iter().map(|id| state.table.get(id).and_then(|row| row.row()).cloned().ok_or(LiveError::NoRow));
+            let by_id = ids
+                .iter()
+                .map(|id| state.table.get(id).and_then(|row| row.row()).cloned().ok_or(LiveError::NoRow));
             by_id.collect::<Result<Vec<LiveRow>, _>>()
         })?;
         for filter in &filters {
@@ -217,13 +221,20 @@ impl LiveExceptions {
 
     /// # Errors
     /// All problems of the row, one per line.
-    fn read(&self, index: usize, mut columns: Value, author: &Author, rules: &RuleSet) -> Result<Wanted, String> {
+    fn read(
+        &self,
+        index: usize,
+        mut columns: Value,
+        author: &Author,
+        rules: &RuleSet,
+    ) -> Result<Wanted, String> {
         let place = format!("rows[{index}]");
         let mut if_version = None;
         if let Some(columns) = columns.as_object_mut() {
             if let Some(version) = columns.remove("if_version") {
                 let parsed = version.as_str().and_then(|version| version.parse().ok());
-                if_version = Some(parsed.ok_or_else(|| format!("{place}: 'if_version' must be a version as text"))?);
+                if_version =
+                    Some(parsed.ok_or_else(|| format!("{place}: 'if_version' must be a version as text"))?);
             }
             for (name, text) in [("reason", &author.reason), ("by", &author.by)] {
                 if let Some(text) = text {
@@ -231,11 +242,14 @@ impl LiveExceptions {
                 }
             }
         }
-        let (row, warnings) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
+        let (row, warnings) =
+            LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let mut row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         if row.origin == Origin::Grant {
-            let end_us = latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default())
-                .ok_or_else(|| format!("{place}: add needs a limit with algorithm fixed_window or calendar_window"))?;
+            let end_us =
+                latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default()).ok_or_else(|| {
+                    format!("{place}: add needs a limit with algorithm fixed_window or calendar_window")
+                })?;
             let until_us = row.row.until_us.or(Some(end_us));
             row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);
         }
@@ -246,7 +260,8 @@ impl LiveExceptions {
     fn read_filter(&self, index: usize, mut columns: Value, rules: &RuleSet) -> Result<Filter, String> {
         let place = format!("rows[{index}]");
         let mut origin = None;
-        let names: Vec<String> = columns.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        let names: Vec<String> =
+            columns.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
         if let Some(columns) = columns.as_object_mut() {
             if let Some(name) = columns.remove("origin") {
                 let parsed = name.as_str().and_then(|name| name.parse().ok());
@@ -256,7 +271,8 @@ impl LiveExceptions {
             columns.insert("block".to_owned(), true.into());
             columns.insert("reason".to_owned(), "-".into());
         }
-        let (row, _) = LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
+        let (row, _) =
+            LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         let has = |column: &str| names.iter().any(|name| name == column);
         Ok(Filter { any_path: !has("path"), any_name: !has("limit_name"), origin, row })
@@ -352,7 +368,8 @@ pub(super) fn without_secret(row: LiveRow, rules: &RuleSet) -> Result<LiveRow, S
         pattern => {
             let mut domains = rules.domains().filter(|domain| pattern.matches(domain));
             if domains.any(|domain| rules.hidden_value(domain, &entry).is_some()) {
-                let reason = format!("values of '{}' are secret, and hashed per domain: name one domain", entry.key);
+                let reason =
+                    format!("values of '{}' are secret, and hashed per domain: name one domain", entry.key);
                 return Err(reason);
             }
             None

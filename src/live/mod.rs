@@ -106,7 +106,12 @@ impl LiveExceptions {
     #[must_use]
     pub fn new(options: LiveOptions) -> Self {
         let state = Mutex::new(State { view: LiveView::new(&options.keeper), ..State::default() });
-        Self(Arc::new(Shared { options, state, published: Mutex::default(), poll: tokio::sync::Mutex::default() }))
+        Self(Arc::new(Shared {
+            options,
+            state,
+            published: Mutex::default(),
+            poll: tokio::sync::Mutex::default(),
+        }))
     }
 
     fn confirmed_us(&self) -> u64 {
@@ -147,7 +152,9 @@ impl LiveExceptions {
                 Applied::Added => counts[0] += 1,
                 Applied::Changed => counts[1] += 1,
                 Applied::Removed => counts[2] += 1,
-                Applied::Unread => tracing::warn!(id, "cannot read a row of exceptions in Redis; ignoring it"),
+                Applied::Unread => {
+                    tracing::warn!(id, "cannot read a row of exceptions in Redis; ignoring it")
+                }
             }
             state.pending.remove(id.as_str());
         }
@@ -177,7 +184,10 @@ impl LiveExceptions {
 
     /// # Errors
     /// [`LiveError::Unavailable`] if it takes longer than a change may.
-    async fn within_time<T>(&self, change: impl Future<Output = Result<T, LiveError>>) -> Result<T, LiveError> {
+    async fn within_time<T>(
+        &self,
+        change: impl Future<Output = Result<T, LiveError>>,
+    ) -> Result<T, LiveError> {
         timeout(CHANGE_TIMEOUT, change).await.unwrap_or(Err(engine::StoreError::Timeout.into()))
     }
 }

@@ -60,13 +60,8 @@ impl LiveExceptions {
             PauseEnd::Ban { for_us, grow, max_us } => PutKind::Ban { for_us, grow, max_us },
         };
         let (until_us, now_us) = (row.row.until_us, self.now_us());
-        let put = RowPut {
-            id: row.id().to_string(),
-            kind,
-            until_us,
-            is_automatic: true,
-            json: Some(row.stored()),
-        };
+        let put =
+            RowPut { id: row.id().to_string(), kind, until_us, is_automatic: true, json: Some(row.stored()) };
         let wanted_us = until_us.map_or(0, |until_us| until_us.saturating_sub(SAME_END_US));
         let is_kept = self.with_state(|state| {
             let pending = state.pending.get(row.id()).map(|(row, _)| row.clone());
@@ -104,9 +99,8 @@ impl LiveExceptions {
     fn pause_row(&self, pause: &Pause) -> Result<LiveRow, LiveError> {
         let Pause { domain, key, value, path, limit_name, reason, end } = pause;
         let address: Option<IpAddr> = value.parse().ok();
-        let pattern = |text: &Option<Arc<str>>| {
-            text.as_ref().map_or(Glob::Any, |text| Glob::Exact(text.to_string()))
-        };
+        let pattern =
+            |text: &Option<Arc<str>>| text.as_ref().map_or(Glob::Any, |text| Glob::Exact(text.to_string()));
         let (origin, until_us) = match end {
             PauseEnd::Feedback { until_us } => (Origin::Feedback, Some(*until_us)),
             PauseEnd::Ban { .. } => (Origin::Penalty, None),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use base::log_throttle::LogThrottle;
 use base::readable_duration;
 use engine::{
-    Charge, Charges, Charging, Cost, FailurePolicy, PauseCause, PauseEvent, PausedValue, Penalty, Reset, Role,
-    Store,
+    Charge, Charges, Charging, Cost, FailurePolicy, PauseCause, PauseEvent, PausedValue, Penalty, Reset,
+    Role, Store,
 };
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
@@ -16,21 +16,30 @@ use tokio::sync::mpsc;
 use super::{LiveError, LiveExceptions, Pause, PauseEnd, Paused};
 use crate::telemetry::metrics::PauseMeter;
 
+#[cfg(test)]
+mod tests;
+
 /// Events in progress. The others wait in their channel.
 const AT_ONCE: usize = 64;
 
 /// Acts on the events of all limiters.
 #[derive(Debug)]
 pub struct Penalties<S> {
-    /// The counters, without layers that answer for them.
-    pub store: S,
-    pub live: LiveExceptions,
-    pub meter: PauseMeter,
-    pub ban_lines: LogThrottle,
-    pub failure_lines: LogThrottle,
+    store: S,
+    live: LiveExceptions,
+    meter: PauseMeter,
+    ban_lines: LogThrottle,
+    failure_lines: LogThrottle,
 }
 
 impl<S: Store + Reset> Penalties<S> {
+    /// `store`: the counters, without layers that answer for them.
+    #[must_use]
+    pub fn new(store: S, live: LiveExceptions, meter: PauseMeter) -> Self {
+        let (ban_lines, failure_lines) = Default::default();
+        Self { store, live, meter, ban_lines, failure_lines }
+    }
+
     /// Runs until all senders are gone.
     pub async fn run(self, mut events: mpsc::Receiver<PauseEvent>) {
         let events = stream::poll_fn(|context| events.poll_recv(context));
@@ -44,7 +53,8 @@ impl<S: Store + Reset> Penalties<S> {
             }
             PauseCause::Reported { value, until_us } => {
                 let end = PauseEnd::Feedback { until_us: *until_us };
-                let paused = self.live.pause(pause(&event, value, "reported by a caller".to_owned(), end)).await;
+                let paused =
+                    self.live.pause(pause(&event, value, "reported by a caller".to_owned(), end)).await;
                 paused.map(|paused| self.meter.paused(&event, paused != Paused::Kept))
             }
             PauseCause::Unreadable | PauseCause::Refused => Ok(()),

@@ -61,7 +61,8 @@ impl LiveView {
     #[must_use]
     pub fn json(&self) -> Value {
         let kinds = self.kinds.iter().filter(|(_, rows)| *rows > 0);
-        let kinds: serde_json::Map<_, _> = kinds.map(|(kind, rows)| (kind.name().to_owned(), rows.into())).collect();
+        let kinds: serde_json::Map<_, _> =
+            kinds.map(|(kind, rows)| (kind.name().to_owned(), rows.into())).collect();
         let origins = Origin::all().zip(self.origins).filter(|(_, rows)| *rows > 0);
         let origins: serde_json::Map<_, _> =
             origins.map(|(origin, rows)| (origin.name().to_owned(), rows.into())).collect();

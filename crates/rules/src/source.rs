@@ -100,9 +100,8 @@ impl Source {
     fn search(&self) -> FileSearch {
         let mut found =
             FileSearch { directory: self.directory, purpose: self.purpose, ..FileSearch::default() };
-        let is_missing = |path: &PathBuf| {
-            fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-        };
+        let is_missing =
+            |path: &PathBuf| fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if self.may_be_missing && self.paths.iter().all(is_missing) {
             return found;
         }

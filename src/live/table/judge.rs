@@ -15,7 +15,8 @@ impl LiveTable {
         let mut automatic_room = MOST_AUTOMATIC.saturating_sub(self.automatic);
         let mut results = Vec::with_capacity(puts.len());
         for put in puts {
-            let is_new = put.json.is_some() && !self.rows.get(put.id.as_str()).is_some_and(TableRow::is_present);
+            let is_new =
+                put.json.is_some() && !self.rows.get(put.id.as_str()).is_some_and(TableRow::is_present);
             let mut result = self.judge(put, now_us);
             if is_new && (room == 0 || put.is_automatic && automatic_room == 0) {
                 result = PutResult::Full;
@@ -30,7 +31,8 @@ impl LiveTable {
             }
             results.push(result);
         }
-        let is_refused = results.iter().any(|result| matches!(result, PutResult::Conflict(_) | PutResult::Full));
+        let is_refused =
+            results.iter().any(|result| matches!(result, PutResult::Conflict(_) | PutResult::Full));
         for (put, result) in puts.iter().zip(&mut results) {
             let PutResult::Written { version, until_us, level } = *result else { continue };
             match put.kind {
@@ -74,7 +76,8 @@ impl LiveTable {
                 }
             },
             PutKind::Drop { version } => {
-                let over_since = known.filter(|row| row.version == version).and_then(|row| row.over_since(now_us));
+                let over_since =
+                    known.filter(|row| row.version == version).and_then(|row| row.over_since(now_us));
                 let kept_us = if row.is_some() && put.is_automatic { 0 } else { KEPT_US };
                 match over_since {
                     Some(since_us) if since_us.saturating_add(kept_us) <= now_us => written(None, 0),

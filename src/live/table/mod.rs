@@ -215,9 +215,8 @@ impl LiveTable {
             Content::Removed => row.version.saturating_add(KEPT_US) <= now_us,
             Content::Row(_) | Content::Unread(_) => row.has_ended(now_us),
         };
-        let missing = self.rows.iter().filter(|(id, row)| {
-            !stored.contains_key(&***id) && (is_stale || is_over(row))
-        });
+        let missing =
+            self.rows.iter().filter(|(id, row)| !stored.contains_key(&***id) && (is_stale || is_over(row)));
         let missing: Vec<_> = missing.map(|(id, _)| Arc::clone(id)).collect();
         missing.iter().for_each(|id| self.forget(id));
     }

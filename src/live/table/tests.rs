@@ -338,10 +338,13 @@ fn a_row_of_another_release_is_kept_and_changes_nothing() {
     assert!(table.live().is_empty());
     let lost = table.lost(&HashMap::new());
     assert_eq!(lost.len(), 1);
-    assert_eq!((lost[0].json.as_deref(), lost[0].kind), (Some(unknown), PutKind::Restore { version: 2, level: 0 }));
+    assert_eq!(
+        (lost[0].json.as_deref(), lost[0].kind),
+        (Some(unknown), PutKind::Restore { version: 2, level: 0 })
+    );
     assert_eq!(table.apply(stored(3, &row.stored())), Applied::Added);
-    assert_eq!(table.live().rows().map(|row| row.source.clone()).collect::<Vec<_>>(), [RowSource::Live {
-        id: row.id().clone(),
-        version: 3
-    }]);
+    assert_eq!(
+        table.live().rows().map(|row| row.source.clone()).collect::<Vec<_>>(),
+        [RowSource::Live { id: row.id().clone(), version: 3 }]
+    );
 }

@@ -30,8 +30,9 @@ impl ExceptionReloader {
     ) -> Result<(Self, Arc<LoadedExceptions>), Problems> {
         let scope = ExceptionScope { now_us, entries: None };
         let none = LoadedExceptions::default();
-        let (files, loaded) =
-            Watched::start(Source::of_exceptions(path, may_be_missing), |source| load_source(source, scope, &none));
+        let (files, loaded) = Watched::start(Source::of_exceptions(path, may_be_missing), |source| {
+            load_source(source, scope, &none)
+        });
         let in_force = Arc::new(loaded?);
         Ok((Self { files, in_force: Arc::clone(&in_force) }, in_force))
     }
@@ -75,7 +76,8 @@ mod tests {
             let directory = tempfile::tempdir().expect("a folder");
             fs::write(directory.path().join("a.csv"), format!("{HEADER}llm,tenant,acme,pro\n"))
                 .expect("a file");
-            let (reloader, loaded) = ExceptionReloader::start(directory.path(), false, 0).expect("valid files");
+            let (reloader, loaded) =
+                ExceptionReloader::start(directory.path(), false, 0).expect("valid files");
             assert_eq!(loaded.files.len(), 1);
             Self { directory, reloader, now: Instant::now() }
         }

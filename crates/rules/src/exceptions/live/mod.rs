@@ -73,7 +73,10 @@ impl LiveRow {
         let ExceptionRow { domain, key, value, path, limit_name, .. } = &row;
         let value = value_text(value);
         let id = row_id(&[domain.text(), key, &value, path.text(), limit_name.text(), origin.name()]);
-        Self { row: Arc::new(ExceptionRow { source: RowSource::Live { id: id.into(), version }, ..row }), origin }
+        Self {
+            row: Arc::new(ExceptionRow { source: RowSource::Live { id: id.into(), version }, ..row }),
+            origin,
+        }
     }
 
     /// Reads a row that an operator sets. `place` is its name in problems, such as `rows[0]`. `now_us` (microseconds

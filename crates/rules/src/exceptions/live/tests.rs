@@ -112,14 +112,21 @@ fn what_is_stored_is_read_or_has_a_reason() {
 }
 
 fn text() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-z0-9*._/:-]{1,12}", "\\PC{1,12}", Just("true".to_owned()), Just("~".to_owned()), any::<String>()]
-        .prop_filter("a column has a value", |text| !text.is_empty())
+    prop_oneof![
+        "[a-z0-9*._/:-]{1,12}",
+        "\\PC{1,12}",
+        Just("true".to_owned()),
+        Just("~".to_owned()),
+        any::<String>()
+    ]
+    .prop_filter("a column has a value", |text| !text.is_empty())
 }
 
 fn value() -> impl Strategy<Value = RowValue> {
     let of_text = |text: String| super::super::row::parse_value(&text).ok();
-    let network = (any::<u32>(), 0..=32_u32)
-        .prop_map(|(bits, len)| format!("{}/{len}", std::net::Ipv4Addr::from(bits & u32::MAX.checked_shl(32 - len).unwrap_or(0))));
+    let network = (any::<u32>(), 0..=32_u32).prop_map(|(bits, len)| {
+        format!("{}/{len}", std::net::Ipv4Addr::from(bits & u32::MAX.checked_shl(32 - len).unwrap_or(0)))
+    });
     let address = any::<std::net::IpAddr>().prop_map(|address| address.to_string());
     prop_oneof![text(), network, address].prop_filter_map("not a network that is wrong", of_text)
 }
@@ -130,17 +137,18 @@ fn effect() -> impl Strategy<Value = Effect> {
         text.parse::<Multiplier>().expect("in range")
     });
     let number = prop::option::of(0..=1_u64 << 52);
-    let changes = (prop::option::of(text()), number, prop::option::of(multiplier), prop::option::of(any::<bool>()))
-        .prop_filter("it changes something", |(tier, limit, multiplier, shadow)| {
-            tier.is_some() || limit.is_some() || multiplier.is_some() || shadow.is_some()
-        })
-        .prop_map(|(tier, limit, multiplier, shadow_mode)| Effect {
-            tier: tier.map(Into::into),
-            limit,
-            multiplier,
-            shadow_mode,
-            ..Effect::default()
-        });
+    let changes =
+        (prop::option::of(text()), number, prop::option::of(multiplier), prop::option::of(any::<bool>()))
+            .prop_filter("it changes something", |(tier, limit, multiplier, shadow)| {
+                tier.is_some() || limit.is_some() || multiplier.is_some() || shadow.is_some()
+            })
+            .prop_map(|(tier, limit, multiplier, shadow_mode)| Effect {
+                tier: tier.map(Into::into),
+                limit,
+                multiplier,
+                shadow_mode,
+                ..Effect::default()
+            });
     prop_oneof![
         Just(Effect { block: true, ..Effect::default() }),
         Just(Effect { exempt: true, ..Effect::default() }),
