@@ -62,7 +62,6 @@ pub(super) fn make_console(
     let options = ConsoleOptions {
         instance: Instance { name: host_name(), id, started_at: SystemClock.now_us() / 1_000_000 },
         dashboard_url: admin.dashboard_url.clone(),
-        exceptions_path: settings.exceptions.path.as_ref().map(|path| path.display().to_string()),
         needs,
         tag_key: secret.derived("console"),
         is_shadow_mode: settings.enforcement == Enforcement::Shadow,

@@ -61,6 +61,7 @@ impl Sampler {
             rules: rules_observed(&self.rules.status.lock(), self.xds.as_ref()),
             store: self.store(),
             service: self.service(),
+            live: None,
         }
     }
 

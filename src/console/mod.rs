@@ -11,6 +11,7 @@ mod excepted;
 mod frame;
 mod history;
 mod limits;
+mod live;
 mod marks;
 mod mask;
 mod notices;
@@ -34,6 +35,7 @@ use frame::json_text;
 use history::{History, RuleSelection};
 
 pub use excepted::KeyException;
+pub use live::{ConsoleLive, LiveObserved};
 pub use notices::{clock, rate_text};
 pub use state::{
     ConsoleExceptions, ConsoleSample, ConsoleState, Level, Notice, RowsOfKind, RuleName, SCHEMA, ShownEntries,
@@ -54,8 +56,6 @@ pub struct ConsoleOptions {
     pub instance: Instance,
     /// Link to the dashboard for all instances; empty: none.
     pub dashboard_url: String,
-    /// Files of exceptions; `None`: none.
-    pub exceptions_path: Option<String>,
     pub needs: ValuesNeed,
     pub tag_key: HashKey,
     /// `false`: denials take effect.

@@ -22,6 +22,10 @@ const WEEK_S: i64 = 7 * 24 * 3_600;
 const BREAKERS_OPEN_S: u64 = 120;
 const SLOW_S: usize = 300;
 const SLOW_US: u64 = 10_000;
+/// Live rows that were read longer ago get a notice.
+const OLD_ROWS_S: u64 = 10;
+/// This many bans in five minutes get a notice.
+const MANY_BANS: u64 = 100;
 
 pub(super) struct Facts<'a> {
     pub(super) now: &'a Observation,
@@ -30,6 +34,10 @@ pub(super) struct Facts<'a> {
     pub(super) unknown_key: Option<UnknownKey>,
     pub(super) unknown_domains: Vec<String>,
     pub(super) is_shadow_mode: bool,
+    /// When the process started, seconds since the epoch.
+    pub(super) started_at: u64,
+    /// By this process in the last five minutes.
+    pub(super) bans: u64,
 }
 
 /// At most [`MOST_NOTICES`], worst first.
@@ -38,6 +46,7 @@ pub(super) fn notices(facts: &Facts<'_>) -> Vec<Notice> {
     all.add_store(facts);
     all.add_readiness(facts);
     all.add_rules(facts);
+    all.add_live_rows(facts);
     all.add_requests(facts);
     all.add_process(facts);
     let Notices(mut all) = all;
@@ -135,6 +144,24 @@ impl Notices {
         if facts.is_shadow_mode {
             let text = "Every request is admitted; the numbers show what would be denied.";
             self.warn("shadow_mode is on: nothing is denied.", text, "");
+        }
+    }
+
+    fn add_live_rows(&mut self, facts: &Facts<'_>) {
+        let Some(live) = &facts.now.live else { return };
+        let since_start = facts.now.end.saturating_sub(facts.started_at);
+        let old_s = live.age_s.map_or(since_start, |age_s| age_s as u64);
+        if live.source == "redis" && old_s > OLD_ROWS_S {
+            let title = match live.age_s {
+                Some(_) => format!("The exceptions in Redis were last read {old_s} s ago."),
+                None => "The exceptions in Redis are not known yet.".to_owned(),
+            };
+            let text = "Rows in force stay and end on time. Changes by other instances do not arrive.";
+            self.warn(&title, text, "");
+        }
+        if facts.bans >= MANY_BANS {
+            let title = format!("{} values banned in 5 minutes.", with_commas(facts.bans));
+            self.warn(&title, "A limit that bans many: is it too low?", "See ratelimitd_bans_total.");
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::RuleSet;
 use serde::{Deserialize, Serialize};
 
+use super::live::LiveObserved;
 use crate::telemetry::metrics::{CountedKeys, LimitsInForce, MetricsSample};
 
 /// The process's state at the end of a second.
@@ -22,6 +23,8 @@ pub struct Observation {
     pub rules: RulesObserved,
     pub store: StoreObserved,
     pub service: ServiceObserved,
+    /// `None` if rows cannot be set while the process runs.
+    pub live: Option<LiveObserved>,
 }
 
 /// The current rules. Times are seconds since the epoch.

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::excepted::KeyException;
+use super::live::ConsoleLive;
 use super::observation::RulesObserved;
 use super::totals::{SECONDS, Second};
 
@@ -25,6 +26,9 @@ pub struct ConsoleState {
     pub store: ConsoleStore,
     #[serde(default)]
     pub exceptions: ConsoleExceptions,
+    /// `None` if rows cannot be set while the process runs.
+    #[serde(default)]
+    pub live: Option<ConsoleLive>,
     #[serde(default)]
     pub unlimited: ConsoleUnlimited,
 }
@@ -40,7 +44,6 @@ pub struct ConsoleInstance {
     /// Why the process is not ready.
     pub reasons: Vec<String>,
     pub dashboard_url: Option<String>,
-    pub exceptions_path: Option<String>,
     /// What a caller must send to see the values of keys.
     pub values: String,
 }
@@ -221,18 +224,20 @@ pub struct ConsoleSample {
     #[serde(default)]
     pub marks: Vec<Mark>,
     pub reasons: Vec<String>,
+    #[serde(default)]
+    pub live: Option<ConsoleLive>,
 }
 
 impl ConsoleState {
     /// Adds a sample. Seconds that the stream left out count 0 until the next state.
     pub fn add(&mut self, sample: ConsoleSample) {
-        let ConsoleSample { end, sample, rules, keys, marks: _, reasons } = sample;
+        let ConsoleSample { end, sample, rules, keys, marks: _, reasons, live } = sample;
         let missed = end.saturating_sub(self.end.saturating_add(1)).min(SECONDS as u64);
         for _ in 0..missed {
             self.series.push(Second::default());
         }
         self.series.push(sample);
-        self.end = end;
+        (self.end, self.live) = (end, live);
         self.instance.reasons = reasons;
         for (id, asked, denied, denied_15m) in rules {
             if let Some(rule) = self.rules.list.iter_mut().find(|rule| rule.id == id) {

@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{StatusCode, header};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::console::reason_of;
@@ -39,53 +38,18 @@ pub(super) fn exceptions_router(live: LiveExceptions) -> Router {
         .with_state(live)
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SetBody {
+/// The body of each path, which reads some of the fields.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Body {
     rows: Vec<Value>,
-    #[serde(default)]
-    reason: Value,
-    #[serde(default)]
-    by: Value,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RemoveBody {
-    #[serde(default)]
-    rows: Vec<Value>,
-    #[serde(default)]
     ids: Vec<String>,
-    #[serde(default)]
     reason: Value,
-    #[serde(default)]
     by: Value,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ListBody {
     domain: Option<String>,
-    #[serde(default)]
     ended: bool,
-    #[serde(default)]
     after: String,
     limit: Option<usize>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ValuesBody {
-    ids: Vec<String>,
-    #[serde(default)]
-    reason: Value,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ExportBody {
-    #[serde(default)]
-    reason: Value,
 }
 
 impl IntoResponse for LiveError {
@@ -114,7 +78,7 @@ async fn set(
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, LiveError> {
-    let SetBody { rows, reason, by } = read(&body)?;
+    let Body { rows, reason, by, .. } = read(&body)?;
     let rows = live.set(rows, &author_of(&reason, &by, peer)).await?;
     Ok(answer(&json!({ "rows": rows })))
 }
@@ -124,13 +88,13 @@ async fn remove(
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, LiveError> {
-    let RemoveBody { rows, ids, reason, by } = read(&body)?;
+    let Body { rows, ids, reason, by, .. } = read(&body)?;
     let removed = live.remove(rows, &ids, &author_of(&reason, &by, peer)).await?;
     Ok(answer(&json!({ "removed": removed })))
 }
 
 async fn list(State(live): State<LiveExceptions>, body: Bytes) -> Result<Response, LiveError> {
-    let ListBody { domain, ended, after, limit } = read(&body)?;
+    let Body { domain, ended, after, limit, .. } = read(&body)?;
     let mut shown = live.view().json();
     let (rows, has_more) = live.list(&ListRows { domain, ended, after, limit });
     (shown["rows"], shown["more"]) = (json!(rows), has_more.into());
@@ -142,7 +106,7 @@ async fn values(
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, LiveError> {
-    let ValuesBody { ids, reason } = read(&body)?;
+    let Body { ids, reason, .. } = read(&body)?;
     let reason = required_reason(&reason)?;
     let rows = live.values(&ids);
     tracing::info!(rows = rows.len(), %peer, reason, "values of exceptions shown through the admin port");
@@ -154,7 +118,7 @@ async fn export(
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, LiveError> {
-    let ExportBody { reason } = read(&body)?;
+    let Body { reason, .. } = read(&body)?;
     let reason = required_reason(&reason)?;
     let (text, rows) = live.export();
     tracing::info!(rows, %peer, reason, "values of exceptions shown through the admin port");
@@ -162,7 +126,7 @@ async fn export(
         .into_response())
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, LiveError> {
+fn read(body: &[u8]) -> Result<Body, LiveError> {
     serde_json::from_slice(body)
         .map_err(|error| LiveError::Invalid(format!("the body is not as expected: {error}")))
 }

@@ -4,17 +4,15 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
-use rules::{LiveRow, Origin, latest_window_end, value_text};
+use rules::{LiveRow, Origin, latest_window_end, missing_in_rules, value_text};
 use serde::Serialize;
 use serde_json::{Value, json};
 use store::redis::{PutKind, PutResult, RowPut};
 
 use super::{LiveError, LiveExceptions};
-use crate::telemetry::metrics::{ExceptionWrite, WriteResult};
 
 /// Rows in one call.
 const MOST_ROWS: usize = 1_000;
-const MOST_NETWORKS: usize = 1_000;
 /// Start of the hash of a secret value, and its length in bytes.
 const HASH_MARK: &str = "%k";
 const HASH_BYTES: usize = 34;
@@ -63,7 +61,7 @@ impl LiveExceptions {
     /// [`LiveError`]: nothing has changed, unless Redis did not answer in time.
     pub async fn set(&self, rows: Vec<Value>, author: &Author) -> Result<Vec<SetRow>, LiveError> {
         let set = self.within_time(self.set_now(rows, author)).await;
-        self.count_write(ExceptionWrite::Set, &set);
+        self.count_write("set", &set);
         set
     }
 
@@ -79,15 +77,15 @@ impl LiveExceptions {
         author: &Author,
     ) -> Result<Vec<RemovedRow>, LiveError> {
         let removed = self.within_time(self.remove_now(rows, ids, author)).await;
-        self.count_write(ExceptionWrite::Remove, &removed);
+        self.count_write("remove", &removed);
         removed
     }
 
-    fn count_write<T>(&self, op: ExceptionWrite, result: &Result<T, LiveError>) {
+    fn count_write<T>(&self, op: &str, result: &Result<T, LiveError>) {
         let result = match result {
-            Ok(_) => WriteResult::Success,
-            Err(LiveError::Unavailable(_)) => WriteResult::Failure,
-            Err(_) => WriteResult::Refused,
+            Ok(_) => "success",
+            Err(LiveError::Unavailable(_)) => "failure",
+            Err(_) => "refused",
         };
         self.0.options.metrics.families.exceptions.written(op, result);
     }
@@ -110,13 +108,6 @@ impl LiveExceptions {
             return Err(LiveError::Invalid(problems.join("\n")));
         }
         self.be_current().await?;
-        let is_network = |wanted: &&Wanted| matches!(wanted.row.row.value, RowValue::Network(_));
-        let networks = wanted.iter().filter(is_network).count();
-        if networks > 0 && self.with_state(|state| state.table.networks()) + networks > MOST_NETWORKS {
-            return Err(LiveError::Invalid(format!(
-                "at most {MOST_NETWORKS} rows may have networks or addresses"
-            )));
-        }
         tracing::info!(rows = wanted.len(), peer = %author.peer, "setting exceptions through the admin port");
         let before: Vec<_> = wanted.iter().map(|wanted| self.known(wanted.row.id())).collect();
         let puts = wanted.iter().map(|Wanted { row, if_version, .. }| RowPut {
@@ -132,6 +123,7 @@ impl LiveExceptions {
         let now_us = self.now_us();
         let set = wanted.into_iter().zip(before).zip(versions).map(|((wanted, before), version)| {
             let Wanted { row, mut warnings, .. } = wanted;
+            warnings.extend(missing_in_rules(&row.row, &rules));
             warnings.extend(self.blocking_row(&row, &rules));
             self.audit("exception set through the admin port", [before.as_ref(), Some(&row)], author);
             SetRow {

@@ -14,7 +14,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +23,6 @@ use base::clock::Clock;
 use base::on_blocking_thread;
 use engine::LiveRows;
 use parking_lot::Mutex;
-use rules::LiveRow;
 use store::redis::{PutResult, RedisStore, RowPut, StoredRow};
 use tokio::time::timeout;
 
@@ -91,8 +89,6 @@ struct State {
     since: u64,
     /// `true` while polls fail.
     is_away: bool,
-    /// Feedback that is in effect here and not in Redis yet, by id.
-    pending: HashMap<Arc<str>, (LiveRow, RowPut)>,
     view: LiveView,
 }
 
@@ -122,16 +118,11 @@ impl LiveExceptions {
         self.0.options.clock.now_us()
     }
 
-    /// Brings the table up to date, so that a change is judged by the newest rows, and then makes it.
+    /// Writes rows, and applies what was written or found instead.
     async fn put(&self, puts: Vec<RowPut>) -> Result<Vec<PutResult>, LiveError> {
         match &self.0.options.keeper {
             Keeper::Nowhere => Err(LiveError::Off),
-            Keeper::Process => {
-                let mut state = self.0.state.lock();
-                let results = state.table.put_all(&puts, self.now_us());
-                state.generation += 1;
-                Ok(results)
-            }
+            Keeper::Process => Ok(self.put_here(&puts)),
             Keeper::Redis(redis) => {
                 let known_version = self.0.state.lock().table.newest();
                 let results = redis.put_rows(known_version, &puts).await?;
@@ -141,6 +132,12 @@ impl LiveExceptions {
         }
     }
 
+    fn put_here(&self, puts: &[RowPut]) -> Vec<PutResult> {
+        let mut state = self.0.state.lock();
+        state.generation += 1;
+        state.table.put_all(puts, self.now_us())
+    }
+
     /// Applies rows of Redis. Returns how many were added, changed and removed.
     fn apply(&self, rows: impl IntoIterator<Item = StoredRow>) -> [usize; 3] {
         let mut counts = [0; 3];
@@ -148,7 +145,7 @@ impl LiveExceptions {
         for row in rows {
             let id = row.id.clone();
             match state.table.apply(row) {
-                Applied::Known => continue,
+                Applied::Known => {}
                 Applied::Added => counts[0] += 1,
                 Applied::Changed => counts[1] += 1,
                 Applied::Removed => counts[2] += 1,
@@ -156,7 +153,6 @@ impl LiveExceptions {
                     tracing::warn!(id, "cannot read a row of exceptions in Redis; ignoring it")
                 }
             }
-            state.pending.remove(id.as_str());
         }
         state.generation += u64::from(counts != [0; 3]);
         counts

@@ -8,12 +8,10 @@ use rules::{LiveRow, Origin};
 use store::redis::{PutKind, PutResult, RowPut};
 
 use super::change::without_secret;
-use super::{Keeper, LiveError, LiveExceptions};
+use super::{LiveError, LiveExceptions};
 
 /// Feedback is not sent if the current row ends at most this much earlier: many callers report one answer.
 const SAME_END_US: u64 = 1_000_000;
-/// Feedback that waits for Redis.
-const MOST_PENDING: usize = 1_000;
 
 /// A value to block.
 #[derive(Clone, Debug)]
@@ -48,44 +46,33 @@ pub enum Paused {
 }
 
 impl LiveExceptions {
-    /// Blocks a value, at once here, elsewhere after the next poll. Feedback is kept for Redis while it is away.
+    /// Blocks a value, at once here, elsewhere after the next poll. Feedback takes effect here even while Redis is away,
+    /// which then gets the row like one that it has lost.
     ///
     /// # Errors
     /// [`LiveError::Full`] with 20,000 rows of this kind. [`LiveError::Unavailable`] for a ban that Redis does not
     /// answer.
     pub async fn pause(&self, pause: Pause) -> Result<Paused, LiveError> {
         let row = self.pause_row(&pause)?;
-        let kind = match pause.end {
-            PauseEnd::Feedback { .. } => PutKind::Later,
-            PauseEnd::Ban { for_us, grow, max_us } => PutKind::Ban { for_us, grow, max_us },
+        let (kind, is_kept_here) = match pause.end {
+            PauseEnd::Feedback { .. } => (PutKind::Later, true),
+            PauseEnd::Ban { for_us, grow, max_us } => (PutKind::Ban { for_us, grow, max_us }, false),
         };
-        let (until_us, now_us) = (row.row.until_us, self.now_us());
-        let put =
-            RowPut { id: row.id().to_string(), kind, until_us, is_automatic: true, json: Some(row.stored()) };
+        let (id, until_us, now_us) = (row.id().to_string(), row.row.until_us, self.now_us());
         let wanted_us = until_us.map_or(0, |until_us| until_us.saturating_sub(SAME_END_US));
-        let is_kept = self.with_state(|state| {
-            let pending = state.pending.get(row.id()).map(|(row, _)| row.clone());
-            let known = pending.or_else(|| state.table.get(row.id()).and_then(|known| known.row()).cloned());
-            let known = known.filter(|known| known.row.is_in_force(now_us));
-            known.is_some_and(|known| known.row.until_us.is_none_or(|until_us| until_us >= wanted_us))
-        });
-        if is_kept {
+        let known = self.known(&id).filter(|known| known.row.is_in_force(now_us));
+        if known.is_some_and(|known| known.row.until_us.is_none_or(|until_us| until_us >= wanted_us)) {
             return Ok(Paused::Kept);
         }
-        let is_sent_later = kind == PutKind::Later && matches!(self.0.options.keeper, Keeper::Redis(_));
-        if is_sent_later && !self.show_pending(&row, &put) {
-            return Err(LiveError::Full);
-        }
-        if is_sent_later {
-            self.publish().await;
-        }
-        let id = put.id.clone();
-        let results = match self.put(vec![put]).await {
-            // It takes effect here, and the next poll sends it.
-            Err(LiveError::Unavailable(_)) if is_sent_later => return Ok(Paused::Set { until_us, level: 0 }),
-            results => results?,
+        let put = RowPut { id, kind, until_us, is_automatic: true, json: Some(row.stored()) };
+        let results = if is_kept_here && self.with_state(|state| state.is_away) {
+            self.put_here(&[put])
+        } else {
+            match self.put(vec![put.clone()]).await {
+                Err(LiveError::Unavailable(_)) if is_kept_here => self.put_here(&[put]),
+                results => results?,
+            }
         };
-        self.with_state(|state| state.settle_pending(&id));
         self.publish().await;
         match results.first() {
             Some(PutResult::Written { until_us, level, .. }) => {
@@ -125,18 +112,5 @@ impl LiveExceptions {
         let row = without_secret(LiveRow::new(row, origin, 0), &rules).map_err(LiveError::Invalid)?;
         row.check(self.now_us()).map_err(LiveError::Invalid)?;
         Ok(row)
-    }
-
-    /// Makes feedback take effect before Redis has it. `false`: too much of it waits.
-    fn show_pending(&self, row: &LiveRow, put: &RowPut) -> bool {
-        self.with_state(|state| {
-            let has_room = state.pending.len() < MOST_PENDING || state.pending.contains_key(row.id());
-            if has_room {
-                state.pending.insert(Arc::clone(row.id()), (row.clone(), put.clone()));
-                state.table.show(row);
-                state.generation += 1;
-            }
-            has_room
-        })
     }
 }

@@ -53,7 +53,7 @@ impl LiveExceptions {
         Ok(())
     }
 
-    /// Applies what others have written to Redis, restores what it has lost, and sends what is pending.
+    /// Applies what others have written to Redis, and restores what it has lost.
     pub(super) async fn sync(&self) -> Result<(), StoreError> {
         let Keeper::Redis(redis) = &self.0.options.keeper else { return Ok(()) };
         let _turn = self.0.poll.lock().await;
@@ -64,7 +64,6 @@ impl LiveExceptions {
         if is_stale || sum != self.with_state(|state| state.table.sum()) {
             self.recover(redis, is_stale, &mut changes).await?;
         }
-        self.send_pending(redis).await?;
         self.tell_changes(changes);
         self.publish().await;
         Ok(())
@@ -125,26 +124,6 @@ impl LiveExceptions {
         Ok(())
     }
 
-    async fn send_pending(&self, redis: &RedisStore) -> Result<(), StoreError> {
-        let now_us = self.now_us();
-        let pending: Vec<RowPut> = self.with_state(|state| {
-            state.pending.retain(|_, (row, _)| !row.row.has_ended(now_us));
-            state.pending.values().map(|(_, put)| put.clone()).collect()
-        });
-        if pending.is_empty() {
-            return Ok(());
-        }
-        let newest = self.with_state(|state| state.table.newest());
-        // Each alone, because a row that does not fit refuses all.
-        for put in pending {
-            let id = put.id.clone();
-            let results = redis.put_rows(newest, std::slice::from_ref(&put)).await?;
-            self.apply(super::written_rows(vec![put], &results));
-            self.with_state(|state| state.settle_pending(&id));
-        }
-        Ok(())
-    }
-
     /// Returns what can be forgotten.
     fn sweep(&self) -> Vec<RowPut> {
         let now_us = self.now_us();
@@ -180,10 +159,13 @@ impl LiveExceptions {
 
     fn tell_failure(&self, error: &StoreError) {
         let was_away = self.with_state(|state| mem::replace(&mut state.is_away, true));
-        match (was_away, self.confirmed_us()) {
-            (true, _) => {}
-            (false, 0) => tracing::warn!(%error, "exceptions in Redis are not known yet"),
-            (false, _) => tracing::warn!(%error, "cannot read exceptions in Redis; keeping current ones"),
+        if was_away {
+            return;
+        }
+        if self.confirmed_us() == 0 {
+            tracing::warn!(%error, "exceptions in Redis are not known yet");
+        } else {
+            tracing::warn!(%error, "cannot read exceptions in Redis; keeping current ones");
         }
     }
 
@@ -196,16 +178,6 @@ impl LiveExceptions {
         match &self.0.options.keeper {
             Keeper::Nowhere => Err(LiveError::Off),
             Keeper::Redis(_) | Keeper::Process => Ok(self.sync().await?),
-        }
-    }
-}
-
-impl State {
-    /// Removes what is pending once Redis has answered. A row that it has refused is no longer in effect.
-    pub(super) fn settle_pending(&mut self, id: &str) {
-        if let Some((row, _)) = self.pending.remove(id) {
-            self.table.hide(&row);
-            self.generation += 1;
         }
     }
 }

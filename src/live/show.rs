@@ -77,6 +77,16 @@ impl LiveView {
     }
 }
 
+fn state_of(row: &LiveRow, now_us: u64) -> &'static str {
+    if row.row.is_in_force(now_us) {
+        "in_force"
+    } else if row.row.has_ended(now_us) {
+        "ended"
+    } else {
+        "later"
+    }
+}
+
 /// With three decimals.
 fn seconds(us: u64) -> f64 {
     (us / 1_000) as f64 / 1_000.0
@@ -124,11 +134,7 @@ impl LiveExceptions {
             origin: row.origin.name(),
             version: row.version().to_string(),
             level: *level,
-            state: match (row.row.has_ended(now_us), row.row.is_in_force(now_us)) {
-                (true, _) => "ended",
-                (false, true) => "in_force",
-                (false, false) => "later",
-            },
+            state: state_of(row, now_us),
             row: self.masked(row),
         });
         (listed.collect(), has_more)

@@ -44,7 +44,7 @@ impl Rules {
 pub struct Exceptions {
     /// `exceptions.path`: a file, or a directory of files; `None`: no files.
     pub path: Option<PathBuf>,
-    /// `true` if nobody has written the path: it may be missing, and appear later.
+    /// `true` for the default path: it may be missing, and appear later.
     pub may_be_missing: bool,
     /// `exceptions.redis`: `true` if rows that are set while the service runs are kept in Redis, with the counters.
     pub redis: bool,
@@ -52,10 +52,12 @@ pub struct Exceptions {
 
 impl Exceptions {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
-        let path = text("the path of a file or directory").or_nothing();
+        const DEFAULT: &str = "/etc/ratelimitd/exceptions";
+        let path: Option<PathBuf> =
+            reader.take("exceptions.path", DEFAULT, text("the path of a file or directory").or_nothing());
         Self {
-            path: reader.take(EXCEPTIONS_PATH, "/etc/ratelimitd/exceptions", path),
-            may_be_missing: !reader.is_written(EXCEPTIONS_PATH),
+            may_be_missing: path.as_deref() == Some(Path::new(DEFAULT)),
+            path,
             redis: reader.take("exceptions.redis", "true", flag()),
         }
     }
@@ -67,7 +69,6 @@ impl Exceptions {
     }
 }
 
-const EXCEPTIONS_PATH: &str = "exceptions.path";
 const TLS: &str = "rules.xds.tls.enabled";
 const MAX_BACKOFF: &str = "rules.xds.backoff.max";
 

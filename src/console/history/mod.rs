@@ -17,7 +17,7 @@ use super::notices::{Facts, notices};
 use super::observation::Observation;
 use super::shapes::Shapes;
 use super::state::Notice;
-use super::steps::Steps;
+use super::steps::{STEP_S, Steps};
 use super::totals::{Sums, Totals};
 use crate::telemetry::metrics::LimitRef;
 use state::MOST_SHAPES;
@@ -26,6 +26,8 @@ pub(super) use state::RuleSelection;
 
 /// Streams get the whole state at least this often.
 const STATE_EVERY_S: u64 = 10;
+/// In steps.
+const FIVE_MINUTES: u64 = 300 / STEP_S;
 
 #[derive(Debug)]
 pub(super) struct History {
@@ -44,6 +46,7 @@ pub(super) struct History {
     pub(super) deny_hits: Steps,
     pub(super) blocked: Steps,
     pub(super) exempt: Steps,
+    bans: Steps,
     pub(super) rows: RowsInForce,
     /// Rows of the last state. Streams have only these.
     listed_rules: HashSet<u32>,
@@ -73,6 +76,7 @@ impl History {
             deny_hits: Steps::default(),
             blocked: Steps::default(),
             exempt: Steps::default(),
+            bans: Steps::default(),
             rows: RowsInForce::default(),
             listed_rules: HashSet::new(),
             listed_keys: HashSet::new(),
@@ -103,6 +107,7 @@ impl History {
         self.deny_hits.add(end, grown(|now| now.store.deny_hits));
         self.blocked.add(end, grown(|now| now.metrics.blocked));
         self.exempt.add(end, grown(|now| now.metrics.exempt));
+        self.bans.add(end, grown(|now| now.live.as_ref().map_or(0, |live| live.bans)));
         let has_marks = self.marks.add(&now);
         let has_notices = self.update_notices(&now);
         self.observed += 1;
@@ -121,6 +126,8 @@ impl History {
             unknown_key: self.shapes.unknown_key(&now.rule_set),
             unknown_domains: domains.into_iter().map(|(name, _)| name.to_owned()).collect(),
             is_shadow_mode: self.options.is_shadow_mode,
+            started_at: self.options.instance.started_at,
+            bans: self.bans.newest_steps(FIVE_MINUTES),
         };
         let current = notices(&facts);
         let kind = |notice: &Notice| notice.title.replace(|letter: char| letter.is_ascii_digit(), "");

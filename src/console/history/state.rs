@@ -2,11 +2,14 @@
 
 use std::collections::HashSet;
 
+use engine::ExceptionKind;
+
 use super::History;
 use crate::console::catalog::CatalogRow;
 use crate::console::denied::DeniedKey;
 use crate::console::excepted::RowCounts;
 use crate::console::limits::LimitHistory;
+use crate::console::live::LiveObserved;
 use crate::console::state::{
     ConsoleExceptions, ConsoleInstance, ConsoleKey, ConsoleOutage, ConsoleRule, ConsoleRules, ConsoleSample,
     ConsoleSeries, ConsoleState, ConsoleStore, ConsoleUnlimited, RowsOfKind, SCHEMA,
@@ -42,7 +45,6 @@ impl History {
             started_at: options.instance.started_at,
             reasons: self.reasons().to_vec(),
             dashboard_url: Some(options.dashboard_url.clone()).filter(|url| !url.is_empty()),
-            exceptions_path: options.exceptions_path.clone(),
             values: <&str>::from(options.needs).to_owned(),
         };
         let mut series = ConsoleSeries::default();
@@ -58,6 +60,7 @@ impl History {
             keys: self.keys(),
             store: self.store(),
             exceptions: self.exceptions(),
+            live: self.live().map(LiveObserved::shown),
             unlimited: self.unlimited(),
         }
     }
@@ -81,7 +84,12 @@ impl History {
             keys: keys.map(|key| (key.id.clone(), rounded(key.denied.rate(end)), key.denied.sum())).collect(),
             marks: marks.cloned().collect(),
             reasons: self.reasons().to_vec(),
+            live: self.live().map(LiveObserved::shown),
         }
+    }
+
+    fn live(&self) -> Option<&LiveObserved> {
+        self.now.as_ref()?.live.as_ref()
     }
 
     fn rules(&self, selection: RuleSelection) -> ConsoleRules {
@@ -186,9 +194,14 @@ impl History {
     /// The exceptions, and the requests that they have blocked or exempted.
     fn exceptions(&self) -> ConsoleExceptions {
         let RowCounts { block, exempt } = self.rows.now();
-        let of_kind =
-            |rows: usize, requests: &Steps| RowsOfKind { rows: rows as u64, requests_15m: requests.sum() };
-        ConsoleExceptions { block: of_kind(block, &self.blocked), exempt: of_kind(exempt, &self.exempt) }
+        let of_kind = |rows: usize, kind: ExceptionKind, requests: &Steps| RowsOfKind {
+            rows: rows as u64 + self.live().map_or(0, |live| live.of_kind(kind)),
+            requests_15m: requests.sum(),
+        };
+        ConsoleExceptions {
+            block: of_kind(block, ExceptionKind::Block, &self.blocked),
+            exempt: of_kind(exempt, ExceptionKind::Exempt, &self.exempt),
+        }
     }
 
     fn unlimited(&self) -> ConsoleUnlimited {

@@ -1,6 +1,7 @@
 //! The history of a process, observed second by second on its own clock.
 
 mod excepted;
+mod live;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -46,7 +47,6 @@ fn options() -> ConsoleOptions {
     ConsoleOptions {
         instance: Instance { name: "host".to_owned(), id: "00c0ffee".to_owned(), started_at: T0 },
         dashboard_url: String::new(),
-        exceptions_path: None,
         needs: ValuesNeed::Token,
         tag_key: HashKey::new(b"a key"),
         is_shadow_mode: false,
@@ -60,6 +60,7 @@ struct Observed {
     rules: RulesObserved,
     store: StoreObserved,
     service: ServiceObserved,
+    live: Option<LiveObserved>,
     end: u64,
 }
 
@@ -83,6 +84,7 @@ impl Observed {
             rules: RulesObserved { generation: 1, domains: 1, ..RulesObserved::default() },
             store: StoreObserved { kind: "memory", answers: true, ..StoreObserved::default() },
             service: ServiceObserved::default(),
+            live: None,
             end: T0,
         }
     }
@@ -113,6 +115,7 @@ impl Observed {
             rules: self.rules.clone(),
             store: self.store.clone(),
             service: self.service.clone(),
+            live: self.live.clone(),
         });
         serde_json::from_str(&self.console.state()).expect("JSON")
     }

@@ -99,7 +99,9 @@ fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<
             };
             lines.extend(styled(&notice_text(view, line), style));
         }
-        lines.extend(exceptions_text(&view.exceptions).iter().flat_map(|text| prose(text)).map(Line::from));
+        let live = view.live.as_ref().map(|live| format!("{}.", live.text)).filter(|text| text != ".");
+        let exceptions = exceptions_text(&view.exceptions).into_iter().chain(live);
+        lines.extend(exceptions.flat_map(|text| prose(&text)).map(Line::from));
         lines.extend(numbers(view, width).into_iter().map(Line::from));
         lines.push(Line::from(trend(view, width)));
     }

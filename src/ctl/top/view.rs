@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ratelimitd::console::{
-    ConsoleExceptions, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS, ShownEntries,
+    ConsoleExceptions, ConsoleLive, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS,
+    ShownEntries,
 };
 use serde::Serialize;
 
@@ -98,6 +99,8 @@ pub(super) struct View {
     pub(super) redis: Option<RedisAnswers>,
     /// From the instance with the most exceptions.
     pub(super) exceptions: ConsoleExceptions,
+    /// From the instance with the most live rows.
+    pub(super) live: Option<ConsoleLive>,
     pub(super) notices: Vec<NoticeLine>,
     pub(super) rules: Vec<RuleLine>,
     pub(super) keys: Vec<KeyLine>,
@@ -212,6 +215,8 @@ impl View {
             let line = |notice: &Notice| NoticeLine { instance: instance.clone(), notice: notice.clone() };
             view.notices.extend(state.notices.iter().map(line));
         }
+        let live = states.iter().filter_map(|state| state.live.as_ref());
+        view.live = live.max_by_key(|live| live.observed.rows()).cloned();
         view.notices.sort_by_key(|line| line.notice.level);
         view.rules = rule_lines(&states);
         view.keys = key_lines(&states);

@@ -5,7 +5,7 @@ const note = (...text) => el("p.note", text);
 const fieldsOf = (form) => Object.fromEntries(new FormData(form));
 // `run` receives the fields, and can return what comes next. If it throws, the message is shown and the dialog stays.
 const dialog = (title, body, action, run) => {
-  const box = $("dialog"), wrong = el("p.red", { role: "alert" }), submit = el("button", action);
+  const box = $("dialog"), wrong = el("p.red", { role: "alert" }), submit = el("button", { name: "go" }, action);
   const form = el("form", { autocomplete: "off" }, el("h2", { id: "dialog-h" }, title), body, wrong, el("div.end", button("close", "Close"), run && submit));
   form.onsubmit = async (event) => {
     event.preventDefault();
@@ -21,8 +21,8 @@ const dialog = (title, body, action, run) => {
   if (!box.open) box.showModal();
   return form;
 };
-const audited = () => [
-  field("reason", "Reason", { required: true }),
+const audited = (value) => [
+  field("reason", "Reason", { required: true, value }),
   state.instance.values === "operator_token" && field("operator", "Operator token", { type: "password" }),
   note("The service logs the action, your address and the reason."),
 ];
@@ -42,51 +42,56 @@ const reset = (key) => dialog("Reset this counter?", [el("p", code(shownText(key
   say("The counter was reset.");
   return () => look(key.id);
 });
-const reveal = (keys, next) => (state.instance.values === "never"
+const reveal = (keys) => (state.instance.values === "never"
   ? dialog("Values need a token", el("p", "The service has none: set ", code("server.admin.operator_token_file"), " or ", code("server.admin.token_file"), "."))
   : dialog("Show these values?", [el("p", `${plural(keys.length, "key")}, in this tab only. Secret values are not available. If the service has no `, code("server.admin.operator_token_file"), ", ", code("ratelimitctl token"), " prints the token."), audited()], "Show", async ({ reason, operator }) => {
     const shown = await call("/console/values", { ids: keys.map((key) => key.id), reason }, operator);
     for (const row of shown.keys) values.set(row.id, row);
     show();
-    return next;
   }));
 
-// A line for an exceptions file.
-const yaml = (text) => JSON.stringify(text).replace(/[\x7f-\x9f\u2000-\u206f\ufeff]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
-const EFFECTS = { block: "Requests with this entry are denied", exempt: "Requests with this entry are admitted and not counted", multiplier: "The limit is multiplied" };
+// A live row for a denied key. The service knows the value.
+const USUAL_REASON = "from the console";
+const EFFECTS = { block: ["Block", "are denied"], exempt: ["Exempt", "are admitted and not counted"], multiplier: ["Multiply", "get a multiple of the limit"], limit: ["Set the limit", "get this limit"] };
 const except = (key) => {
-  const rule = ruleOf(key.rule), known = values.get(key.id);
-  // A hash or a pattern is not a request's value, and a limit from a request does not have a rule.
-  const usable = key.entries.map(([name, masked], i) => ({ name, masked, i })).filter(({ name, masked, i }) => rule?.path && name !== "…" && !/^%[hk].*…$/.test(masked) && (known?.exact[i] ?? true));
-  if (!usable[0]) return dialog("No exception possible", el("p", "The service has no value of this key."));
-  const preview = el("p"), line = el("pre");
+  const rule = ruleOf(key.rule), limit = key.limit ?? rule?.limit, shown = (values.get(key.id) ?? key).entries, preview = el("p"), morning = new Date(state.end * 1000);
+  morning.setDate(morning.getDate() + 1);
+  morning.setHours(8, 0, 0, 0);
+  const at8 = morning.toISOString();
+  // The rest of a long key is one hash. A value of the rule files has no tag: every client may send it.
+  const usable = key.entries.map(([name, masked], i) => ({ name, masked, i })).filter(({ name }) => name !== "…"), own = usable.findLast(({ masked }) => /#[\da-f]{4}$|^%[hk].*…$/.test(masked)) ?? usable.at(-1);
+  if (!own) return dialog("No exception possible", el("p", "The service has no value of this key."));
   const form = dialog("Exception for this key", [
-    el("div.fields", choice("entry", "Entry", usable.map(({ name, masked, i }) => `${name}=${known?.entries[i][1] ?? masked}`)), field("value", "Value", { required: true }),
-      choice("effect", "Effect", { block: "block", exempt: "exempt", multiplier: "multiply the limit" }), field("number", "Multiply by", { type: "number", min: 0.001, max: 1000, step: "any", value: 2 }),
-      choice("scope", "For", { "": `every limit of domain ${rule.domain}`, rule: `the limit ${rule.rule}` }), choice("minutes", "Ends in", { 15: "15 minutes", 60: "1 hour", 120: "2 hours", 240: "4 hours", 1440: "24 hours", "": "no end" }),
-      field("reason", "Reason"), field("by", "By")),
-    preview, line, note(`Add this line to a YAML file of exceptions.path, ${state.instance.exceptions_path}. It takes effect half a second later.`),
-  ], "Copy the line", navigator.clipboard && (() => navigator.clipboard.writeText(line.textContent)));
-  const inputs = form.elements, putValue = () => { inputs.value.value = known?.entries[usable[inputs.entry.value].i][1] ?? ""; };
-  form.oninput = (event) => {
-    if (event?.target === inputs.entry) putValue();
-    // An attacker tries the other limits next; an exempted client needs only this one.
-    if (event?.target === inputs.effect) inputs.scope.value = inputs.effect.value === "block" ? "" : "rule";
-    const { entry, value, effect, scope, minutes, reason, by } = fieldsOf(form), { name, masked } = usable[entry], times = Number(inputs.number.value), isTimes = effect === "multiplier";
-    inputs.number.parentElement.hidden = !isTimes;
-    const same = state.keys.filter((other) => (scope ? other.rule === rule.id : ruleOf(other.rule)?.domain === rule.domain) && other.entries.some(([n, v]) => n === name && v === masked));
-    const [, units, per] = /^([\d,]+)(\sper.*)$/.exec(isTimes && rule.limit) ?? [];
-    patch(preview, `${EFFECTS[effect]}${units ? `: ${rule.limit} becomes ${grouped(Math.max(1, Math.floor(units.replaceAll(",", "") * times)))}${per}` : ""}. It affects ${plural(same.length, "key")} on this page, ${rate(total(same.map(({ denied }) => denied)))} denials/s now. `,
-      value ? "" : ["The value is masked: type it, or ", button("value", "show it…", key.id)]);
-    const columns = {
-      domain: rule.domain, key: name, value, ...(scope && { path: rule.path, limit_name: rule.name }), [effect]: isTimes ? times : true,
-      until: minutes && `${new Date((state.end + minutes * 60) * 1000).toISOString().slice(0, 19)}Z`, reason, by,
-    };
-    line.hidden = !value;
-    patch(line, `- { ${Object.entries(columns).filter(([, column]) => column).map(([column, content]) => `${column}: ${typeof content === "string" ? yaml(content) : content}`).join(", ")} }`);
+    el("div.fields", choice("entry", "Requests with", Object.fromEntries(usable.map(({ i }) => [i, shown[i].join("=")]))), choice("effect", "Effect", { block: "block", exempt: "exempt", multiplier: "multiply the limit", limit: "set the limit" }),
+      choice("until", "Ends", { "1h": "in 1 hour", "4h": "in 4 hours", [`${at8.slice(0, 19)}Z`]: `tomorrow 08:00 (${at8.slice(11, 16)} UTC)`, "": "never: permanent" }),
+      field("multiplier", "Multiply by", { type: "number", min: 0.001, max: 1000, step: "any", value: 2, required: true }), field("limit", `Instead of ${limit}`, { type: "number", min: 0, required: true })),
+    preview, audited(USUAL_REASON),
+  ], "Block", async ({ entry, effect, until, multiplier, limit: units, reason, operator }) => {
+    const change = { [effect]: multiplier ?? (units ? Number(units) : true) };
+    const { rows: [row] } = await call("/console/except", { id: key.id, entry: Number(entry), effect: change, until: until || undefined, reason }, operator);
+    listed.at = 0;
+    say(`Live row ${row.id} is set.`);
+    return row.warnings?.[0] && (() => dialog("The row is set, but:", row.warnings.map((text) => el("p", text))));
+  });
+  const inputs = form.elements;
+  inputs.entry.value = own.i;
+  form.oninput = () => {
+    const { value: effect } = inputs.effect, [name, masked] = key.entries[inputs.entry.value];
+    for (const number of ["multiplier", "limit"]) inputs[number].parentElement.hidden = inputs[number].disabled = number !== effect;
+    const same = state.keys.filter((other) => ruleOf(other.rule)?.domain === rule?.domain && other.entries.some(([n, v]) => n === name && v === masked));
+    const [, units, per] = /^([\d,]+)(\sper.*)$/.exec(effect === "multiplier" && limit) ?? [];
+    patch(preview, `These requests ${EFFECTS[effect][1]}${units ? `: ${limit} becomes ${grouped(Math.max(1, Math.floor(units.replaceAll(",", "") * inputs.multiplier.value)))}${per}` : ""}. ${plural(same.length, "key")} on this page, ${rate(total(same.map(({ denied }) => denied)))} denials/s now.`);
+    patch(inputs.go, EFFECTS[effect][0]);
   };
-  putValue();
   form.oninput();
+};
+const remove = (id) => {
+  const { domain, key, value } = listed.rows.find((row) => row.id === id).row;
+  dialog("Remove this row?", [el("p", code(`${key}=${value}`), ` of domain ${domain} gets the limits of the rules and files again.`), audited(USUAL_REASON)], "Remove", async ({ reason, operator }) => {
+    await call("/exceptions/remove", { ids: [id], reason }, operator);
+    listed.at = 0;
+    say("The row is removed.");
+  });
 };
 
 // Ask: which current rules apply to a request, and the state of its counters.
@@ -105,7 +110,7 @@ const DO = {
   look: (id) => { if (!looks.delete(id)) look(id); },
   reset: (id) => reset(keyOf(id)),
   except: (id) => except(keyOf(id)),
-  value: (id) => reveal([keyOf(id)], () => except(keyOf(id))),
+  remove: (id) => remove(id),
   close: () => $("dialog").close(),
   token: () => enterToken(),
   reveal: () => { if (values.size) values.clear(); else reveal(state.keys); },

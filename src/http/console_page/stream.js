@@ -28,11 +28,12 @@ const RECEIVE = {
       moved = { level: "bad", title: "■ Connected to another process.", text: `${before.name} (${before.id}) before, ${now.name} (${now.id}) now.`, fix: "After a restart, or through a Service." };
       values.clear();
       looks.clear();
+      Object.assign(listed, { version: null, at: 0, rows: [] });
       fetched = chosen = null;
     }
     state = next;
   },
-  sample: ({ end, sample, rules, keys, marks, reasons }) => {
+  sample: ({ end, sample, rules, keys, marks, reasons, live }) => {
     // The next state includes the seconds that a slow reader missed.
     const missed = Array(Math.max(0, end - state.end - 1)).fill(null);
     for (const [name, list] of Object.entries(state.series)) list.splice(0, Math.max(0, list.push(...missed, sample[name]) - SECONDS));
@@ -42,7 +43,7 @@ const RECEIVE = {
     }
     for (const [id, denied, denied_15m] of keys) Object.assign(keyOf(id) ?? {}, { denied, denied_15m });
     for (const mark of marks) state.marks = [...state.marks.filter(({ at, until }) => at !== mark.at || !until), mark];
-    state.end = end;
+    Object.assign(state, { end, live });
     state.instance.reasons = reasons;
   },
   end: () => { isOver = true; },

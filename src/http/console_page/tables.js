@@ -53,7 +53,7 @@ const keyRow = (key) => {
   const row = el("tr", { "data-key": key.id },
     rowHead(code(shownText(key)), `${rule?.rule ?? ""}${key.limit ? `, ${key.limit}` : ""}${isShadow(rule) ? " (shadow)" : ""}${key.secret ? " (secret)" : ""}`, key.exception && excepted(key.exception)), perSecond(key.denied, kind),
     number(rule?.denied ? percent(Math.min(key.denied, rule.denied), rule.denied) : "–"), number(`≥ ${grouped(key.denied_15m)}`), el("td.wide", bars(key.spark, kind, 90)),
-    number(button("look", isOpen ? "Close" : "Look"), " ", button("reset", "Reset…"), state.instance.exceptions_path && [" ", button("except", "Except…")]));
+    number(button("look", isOpen ? "Close" : "Look"), " ", button("reset", "Reset…"), state.live && [" ", button("except", "Except…")]));
   return isOpen ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, looks.get(key.id)()))] : [row];
 };
 const keyTable = () => {
@@ -62,4 +62,26 @@ const keyTable = () => {
   fill("rows", rowsOf("block", "block", "denied"), " ", rowsOf("exempt", "exempt", "admitted"));
   fill("who-of", `${ruleOf(chosen)?.rule ?? "all rules"}${list.length > rows.length ? `, the first ${rows.length} of ${list.length}` : ""}`);
   patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : el("tr", el("td.soft", { colspan: 6 }, state.keys[0] ? "No matching key." : "No key was over a limit.")));
+};
+
+// Rows set while the process runs: fetched when their version changes, every five seconds at most.
+const effects = (row) => Object.entries({ block: "block", exempt: "exempt", limit: `limit ${row.limit}`, multiplier: `× ${row.multiplier}`, add: `+ ${row.add}`, tier: `tier ${row.tier}`, shadow_mode: row.shadow_mode ? "shadow mode" : "enforced" })
+  .filter(([name]) => name in row).map(([name, text]) => el("span", { class: `badge ${name}` }, text));
+const secondsOf = (time) => Date.parse(time) / 1000;
+const liveRow = ({ id, origin, row }) => el("tr", { "data-key": id },
+  rowHead(code(`${row.key}=${row.value}`), [`domain ${row.domain}`, row.path, row.limit_name, `row ${id}`].filter(Boolean).join(", ")), el("td", effects(row)), el("td", row.until ? day(secondsOf(row.until)) : "permanent", secondsOf(row.from) > state.end && el("span.sub", `from ${day(secondsOf(row.from))}`)),
+  el("td", row.reason, row.by && el("span.sub", `by ${row.by}`)), el("td", origin), number(button("remove", "Remove…", id)));
+const liveTable = () => {
+  const { live, end } = state, isEmpty = !live?.text;
+  $("live-rows").hidden = isEmpty;
+  if (isEmpty) return;
+  if (listed.version !== live.version && listed.at + 5 <= end) {
+    Object.assign(listed, { version: live.version, at: end });
+    call("/exceptions/list", { limit: 1000 }).then(({ rows, more }) => Object.assign(listed, { rows, more, wrong: "" }), ({ message }) => Object.assign(listed, { version: null, wrong: message })).then(show);
+  }
+  // Operators' rows first, then the newest.
+  const all = listed.rows.filter(({ row }) => !row.until || secondsOf(row.until) > end).sort((a, b) => (a.origin === "penalty") - (b.origin === "penalty") || b.version - a.version), rows = all.slice(0, DRAWN);
+  fill("live-of", live.text);
+  patch($("live-table").tBodies[0], rows[0] ? rows.map(liveRow) : el("tr", el("td.soft", { colspan: 6 }, "…")));
+  fill("live-note", listed.wrong, all[DRAWN] || listed.more ? ["The first ", rows.length, ". All of them: ", code("ratelimitctl exceptions list")] : "", live.source === "process" ? " In force in this process, until it ends." : "");
 };

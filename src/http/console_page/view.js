@@ -2,7 +2,7 @@
 let state = null, fetched = null, chosen = null, tab = "denying", isPaused = false, isHeld = false, isPressed = false;
 const CLASSES = ["requests", "denied", "failed", "policy", "shadow"];
 let order = [], moved = null, spoken = "";
-const looks = new Map(), values = new Map();
+const looks = new Map(), values = new Map(), listed = { at: 0, rows: [], wrong: "" };
 const mean = (name, seconds = 5) => {
   const list = state.series[name].slice(-seconds);
   return total(list) / Math.max(list.length, 1);
@@ -72,14 +72,14 @@ const cards = () => {
 };
 
 const bar = () => {
-  const { name, version, started_at, reasons, dashboard_url, exceptions_path } = state.instance;
+  const { live, instance: { name, version, started_at, reasons, dashboard_url } } = state;
   fill("instance", name);
   fill("about", `${version} · up ${lasting(state.end - started_at)} · ${clock(state.end)} UTC`);
   fill("fleet", dashboard_url ? el("a", { href: dashboard_url }, "All instances") : "");
   fill("ready", reasons[0] ? `not ready: ${reasons.join(", ")}` : "ready");
   $("ready").className = `dot ${!reasons[0] ? "" : reasons.every((reason) => reason === "draining") ? "wait" : "bad"}`;
   fill("reveal", values.size ? "Hide values" : "Show values…");
-  fill("key-note", `Values are ${values.size ? "shown in this tab only" : "masked"}, numbers are lower bounds. `, exceptions_path ? "" : ["To block, exempt or raise one key, set ", code("exceptions.path"), "."]);
+  fill("key-note", `Values are ${values.size ? "shown in this tab only" : "masked"}, numbers are lower bounds. `, live ? live.text && el("a", { href: "#live-rows" }, live.text) : ["To block, exempt or raise one key, set ", code("exceptions.redis"), "."]);
   page.title = `${rate(mean("denied"))}/s denied · ${name}`;
 };
 const show = () => {
@@ -90,7 +90,7 @@ const show = () => {
   fill("verdict", sentence());
   fill("notices", [moved, ...state.notices].filter(Boolean).map(({ level, title, text, fix }) => el("li", { class: level }, bold(title), ` ${text} `, soft(fix))));
   fill("tiles", tiles());
-  chart(); ruleTable(); keyTable(); cards();
+  chart(); ruleTable(); keyTable(); liveTable(); cards();
   // A moved row has lost the focus.
   if (focused !== page.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   // Notifies screen readers when the words change, not every second.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use engine::{ExceptionRow, LiveRows, RowValue};
+use engine::LiveRows;
 use rules::LiveRow;
 use store::redis::{PutKind, RowPut, StoredRow};
 
@@ -144,11 +144,6 @@ impl LiveTable {
         rows.filter_map(|(_, row)| Some((row, row.row()?)))
     }
 
-    pub(super) fn networks(&self) -> usize {
-        let is_network = |row: &&Arc<ExceptionRow>| matches!(row.value, RowValue::Network(_));
-        self.live.rows().filter(is_network).count()
-    }
-
     pub(super) fn apply(&mut self, stored: StoredRow) -> Applied {
         let before = self.rows.get(stored.id.as_str());
         if before.is_some_and(|before| before.version >= stored.version) {
@@ -192,19 +187,6 @@ impl LiveTable {
     pub(super) fn forget(&mut self, id: &str) {
         if let Some(TableRow { content: Content::Row(row), .. }) = self.take(id) {
             self.live.remove(&row.row);
-        }
-    }
-
-    /// Adds a row to those for requests that is not stored yet.
-    pub(super) fn show(&mut self, row: &LiveRow) {
-        self.live.insert(Arc::clone(&row.row));
-    }
-
-    /// Takes back [`show`](Self::show).
-    pub(super) fn hide(&mut self, row: &LiveRow) {
-        match self.rows.get(row.id()).and_then(TableRow::row) {
-            Some(stored) => self.live.insert(Arc::clone(&stored.row)),
-            None => self.live.remove(&row.row),
         }
     }
 

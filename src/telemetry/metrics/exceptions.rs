@@ -6,9 +6,8 @@ use std::sync::Arc;
 use engine::{Change, ChangedBy, Derivation, ExceptionKind, RuleSet};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, Result};
-use strum::{IntoStaticStr, VariantArray};
 
-use super::family::{CountersBy, ReadFamily, add_series, counter, counters, register_read};
+use super::family::{ReadFamily, add_series, counter, counters, register_read};
 use super::options::PulledStats;
 use super::series::{Count, SeriesTable};
 
@@ -26,24 +25,6 @@ const REQUESTS: ReadFamily = ReadFamily::counter(
 );
 const UNKNOWN_TIERS: ReadFamily =
     ReadFamily::counter("ratelimitd_unknown_tier_total", "Requests with a tier unknown to their limit");
-
-/// A change of live exceptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum ExceptionWrite {
-    Set,
-    Remove,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum WriteResult {
-    Success,
-    /// The caller's mistake, or a bound.
-    Refused,
-    /// Redis did not answer.
-    Failure,
-}
 
 /// Counts of one domain.
 #[derive(Debug, Default)]
@@ -72,8 +53,7 @@ impl ExceptionCounts {
 pub(crate) struct ExceptionFamilies {
     rows: IntGaugeVec,
     loads: IntCounterVec,
-    /// In the order of [`ExceptionWrite`].
-    writes: Vec<CountersBy<WriteResult>>,
+    writes: IntCounterVec,
     restores: IntCounter,
     domains: SeriesTable<Arc<str>, ExceptionCounts>,
 }
@@ -120,13 +100,12 @@ impl ExceptionFamilies {
             "Changes of live exceptions by operators",
             &["op", "result"],
         )?;
-        let writes = ExceptionWrite::VARIANTS.iter().map(|op| CountersBy::new(&writes, &[(*op).into()]));
         let restores = counter(
             registry,
             "ratelimitd_exception_restores_total",
             "Live exceptions that this process gave back to Redis after a loss",
         )?;
-        Ok(Self { rows, loads, writes: writes.collect(), restores, domains: SeriesTable::default() })
+        Ok(Self { rows, loads, writes, restores, domains: SeriesTable::default() })
     }
 
     pub(super) fn bind(&self, rules: &RuleSet) -> HashMap<Arc<str>, Arc<ExceptionCounts>> {
@@ -155,8 +134,9 @@ impl ExceptionFamilies {
         }
     }
 
-    pub(crate) fn written(&self, op: ExceptionWrite, result: WriteResult) {
-        self.writes[op as usize].count(result);
+    /// Counts a change of live exceptions.
+    pub(crate) fn written(&self, op: &str, result: &str) {
+        self.writes.with_label_values(&[op, result]).inc();
     }
 
     pub(crate) fn restored(&self, rows: usize) {

@@ -41,7 +41,6 @@ use series::Count;
 use stores::StoreFamilies;
 
 pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
-pub use exceptions::{ExceptionWrite, WriteResult};
 pub use family::DurationBuckets;
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};

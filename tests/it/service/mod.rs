@@ -12,6 +12,7 @@ mod exceptions;
 mod grpc;
 mod grpc_socket;
 pub(crate) mod http;
+mod live_exceptions;
 pub(crate) mod logging;
 mod many_rules;
 mod named_files;

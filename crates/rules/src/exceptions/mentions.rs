@@ -95,7 +95,7 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
     let mut problems = ProblemCollector::default();
     loaded.warnings.all().iter().cloned().for_each(|problem| problems.push(problem));
     for mention in &loaded.mentions.list {
-        if let Some(mut reason) = mention.missing(rules) {
+        if let Some(mut reason) = missing_in_rules(&mention.row, rules) {
             if mention.rows > 1 {
                 reason = format!("{reason} ({} rows)", mention.rows);
             }
@@ -110,35 +110,33 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
     Problems::sorted(problems, &names)
 }
 
-impl Mention {
-    /// What the rules lack.
-    fn missing(&self, rules: &RuleSet) -> Option<String> {
-        let row = &self.row;
-        if !rules.domains().any(|domain| row.domain.matches(domain)) {
-            return Some("no domain of the rules matches 'domain'".to_owned());
-        }
-        let with_key = rules_with_key(row, rules);
-        if with_key.is_empty() {
-            let effect = if row.effect.block {
-                "the row blocks only requests that no rule is for"
-            } else {
-                "the row changes nothing"
-            };
-            return Some(format!("no rule of the domain has the key '{}': {effect}", row.key));
-        }
-        let limits = named_limits(row, &with_key);
-        if limits.is_empty() {
-            return Some("no limit of the domain matches 'path' and 'limit_name'".to_owned());
-        }
-        if row.effect.add.is_some() && latest_end(&limits, 0).is_none() {
-            return Some(
-                "no limit that the row applies to has the algorithm 'fixed_window', which 'add' needs".into(),
-            );
-        }
-        let tier = row.effect.tier.as_ref()?;
-        let has_tier = limits.iter().any(|limit| limit.tier(tier).is_some());
-        (!has_tier).then(|| format!("no limit that the row applies to has the tier '{tier}'"))
+/// Returns why the row has no effect by these rules: what it mentions that they lack.
+#[must_use]
+pub fn missing_in_rules(row: &ExceptionRow, rules: &RuleSet) -> Option<String> {
+    if !rules.domains().any(|domain| row.domain.matches(domain)) {
+        return Some("no domain of the rules matches 'domain'".to_owned());
     }
+    let with_key = rules_with_key(row, rules);
+    if with_key.is_empty() {
+        let effect = if row.effect.block {
+            "the row blocks only requests that no rule is for"
+        } else {
+            "the row changes nothing"
+        };
+        return Some(format!("no rule of the domain has the key '{}': {effect}", row.key));
+    }
+    let limits = named_limits(row, &with_key);
+    if limits.is_empty() {
+        return Some("no limit of the domain matches 'path' and 'limit_name'".to_owned());
+    }
+    if row.effect.add.is_some() && latest_end(&limits, 0).is_none() {
+        return Some(
+            "no limit that the row applies to has the algorithm 'fixed_window', which 'add' needs".into(),
+        );
+    }
+    let tier = row.effect.tier.as_ref()?;
+    let has_tier = limits.iter().any(|limit| limit.tier(tier).is_some());
+    (!has_tier).then(|| format!("no limit that the row applies to has the tier '{tier}'"))
 }
 
 /// Returns the latest end of the windows at `now_us` in which `row` can grant units (microseconds since the epoch);

@@ -26,7 +26,7 @@ use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
 pub use live::{LiveRow, Origin, value_text};
-pub use mentions::{check_against_rules, latest_window_end};
+pub use mentions::{check_against_rules, latest_window_end, missing_in_rules};
 pub use reload::ExceptionReloader;
 
 use changes::ChangeCounts;

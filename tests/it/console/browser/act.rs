@@ -1,17 +1,15 @@
-//! Actions on a row: a look, a reset, and a line for an exceptions file.
+//! Actions on a row: a look, a reset, an exception and its end.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::{RULES, ask, post};
 use super::{click, has_text, open, submit};
-use crate::support::http;
 use crate::support::process::{Plan, Ratelimitd};
-use crate::support::wait;
 
 fn remaining(service: &Ratelimitd, user: &str) -> u64 {
     let body = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": user}]}]});
     let answer = post(service, "/counters/show", &body, "").body;
-    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
     answer["counters"][0]["remaining"].as_u64().expect("a number")
 }
 
@@ -46,76 +44,107 @@ fn a_look_changes_nothing_and_a_reset_one_counter() {
     browser.wait_until(&has_text("dialog [role=alert]", "of this row has changed"));
 }
 
-#[test]
-fn the_line_for_an_exceptions_file_does_what_its_preview_says() {
-    let token = tempfile::NamedTempFile::new().expect("a temporary file");
-    std::fs::write(token.path(), "token").expect("room for a token");
-    let exceptions = tempfile::TempDir::new().expect("a temporary directory");
-    let file = exceptions.path().join("console.yaml");
-    std::fs::write(&file, "[]").expect("a file");
-    let service = Plan::new(RULES)
-        .set("exceptions.path", exceptions.path().to_string_lossy())
-        .set("server.admin.operator_token_file", token.path().to_string_lossy())
-        .start();
-    // A value that YAML must not change.
-    let user = "ann \"x\": #'\u{202e}\\ é";
-    for _ in 0..3 {
-        ask(&service, "edge", &[("user", user)]);
-    }
-    let mut browser = open(&service);
-    click(&mut browser, "#key-table [data-do=except]");
-    browser.wait_until(&has_text("dialog p", "It affects 1 key on this page"));
-    assert_eq!(browser.evaluate("document.querySelector('dialog pre').hidden"), true, "the value is masked");
-    click(&mut browser, "dialog [data-do=value]");
-    submit(&mut browser, &[("reason", "INC-42"), ("operator", "token")]);
-    browser.wait_until(&has_text("dialog pre", "domain: \"edge\""));
-    assert_eq!(browser.texts("dialog [name=entry] option"), [format!("user={user}")], "as in the field");
-    assert!(browser.texts("dialog .note")[0].contains(&*exceptions.path().to_string_lossy()));
-    let line = |browser: &mut crate::support::chromium::Chromium, fields: &[(&str, &str)]| {
-        // The page copies the line; a browser without a window has no clipboard.
-        browser.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }");
-        submit(browser, fields);
-        let copied = browser.wait_until("window.copied");
-        browser.evaluate("window.copied = ''");
-        copied.as_str().expect("a text").to_owned()
-    };
-    let admits = line(&mut browser, &[("effect", "exempt"), ("reason", "INC-42"), ("by", "on call")]);
-    assert!(admits.contains("path: \"user\", limit_name: \"per-user\", exempt: true"), "{admits}");
-    assert!(admits.contains("reason: \"INC-42\", by: \"on call\" }"), "{admits}");
-    std::fs::write(&file, format!("{admits}\n")).expect("a file");
-    wait::expect("the row is in force", || !ask(&service, "edge", &[("user", user)]));
-    assert!(!ask(&service, "edge", &[("user", user)]), "and nothing is counted");
+/// The texts of the page, shown or not.
+const EVERYTHING: &str = "document.documentElement.outerHTML + document.documentElement.innerText";
 
-    click(&mut browser, "#key-table [data-do=except]");
-    let doubled = line(&mut browser, &[("effect", "multiplier"), ("number", "3"), ("minutes", "")]);
-    assert!(doubled.contains("multiplier: 3 }"), "{doubled}");
-    std::fs::write(&file, format!("{doubled}\n")).expect("a file");
-    wait::expect("the row is in force", || {
-        let body = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": user}]}]});
-        post(&service, "/counters/show", &body, "").body.contains("\"max_cost\": 3")
+fn reset(service: &Ratelimitd, user: &str) {
+    let body = json!({
+        "domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": user}]}], "reason": "a test",
     });
-    click(&mut browser, "#key-table [data-do=except]");
-    let blocks = line(&mut browser, &[("minutes", "120")]);
-    assert!(!blocks.contains("path:") && blocks.contains("block: true, until: \""), "{blocks}");
-    std::fs::write(&file, format!("{blocks}\n")).expect("a file");
-    wait::expect("the row is in force", || {
-        let page = http::get(service.admin_port(), "/exceptions", &[]).expect("an answer").body;
-        page.contains("\"block\": 1")
-    });
-    assert!(ask(&service, "edge", &[("user", user)]));
+    assert_eq!(post(service, "/counters/reset", &body, "").status, 200);
 }
 
 #[test]
-fn without_files_of_exceptions_the_page_says_what_to_set() {
+fn an_attacker_is_blocked_without_its_value_and_passes_once_the_row_is_removed() {
+    const ATTACKER: &str = "mallory@example.org";
     let service = Ratelimitd::start(RULES);
-    ask(&service, "edge", &[("user", "ann")]);
-    ask(&service, "edge", &[("user", "ann")]);
+    (0..3).for_each(|_| drop(ask(&service, "edge", &[("user", ATTACKER)])));
     let mut browser = open(&service);
-    browser.wait_until("document.querySelector('#key-table [data-do=reset]')");
-    assert_eq!(browser.evaluate("document.querySelector('[data-do=except]')"), json!(null));
-    assert!(browser.texts("#key-note")[0].contains("set exceptions.path"));
-    // The settings name no token.
-    click(&mut browser, "#reveal");
-    browser.wait_until(&has_text("dialog", "ratelimitctl token"));
-    assert_eq!(browser.texts("dialog button"), ["Close", "Show"]);
+    click(&mut browser, "#key-table [data-do=except]");
+    browser.wait_until(&has_text("dialog p", "These requests are denied. 1 key on this page"));
+    assert_eq!(browser.evaluate("document.querySelector('dialog [name=reason]').value"), "from the console");
+    click(&mut browser, "dialog [name=go]");
+    browser.wait_until(&has_text("#key-table .badge.block", "blocked until "));
+    browser.wait_until(&has_text("#key-table .badge.block", " (live row "));
+    // The counter is not what denies.
+    reset(&service, ATTACKER);
+    assert!(ask(&service, "edge", &[("user", ATTACKER)]));
+    assert!(!ask(&service, "edge", &[("user", "ann")]));
+
+    browser.wait_until(&has_text("#live-of", "1 live row: 1 block"));
+    browser.wait_until(&has_text("#live-table tbody tr", "user=ma…#"));
+    let cells = browser.texts("#live-table tbody tr > *");
+    assert_eq!([&*cells[1], &*cells[3], &*cells[4]], ["block", "from the console", "operator"], "{cells:?}");
+    click(&mut browser, "#live-table [data-do=remove]");
+    submit(&mut browser, &[("reason", "it was a test")]);
+    browser.wait_until("document.querySelector('#live-rows').hidden");
+    browser.wait_until("!document.querySelector('#key-table .badge')");
+    assert!(!ask(&service, "edge", &[("user", ATTACKER)]), "it may use its whole limit");
+
+    let page = browser.evaluate(EVERYTHING);
+    assert!(!page.as_str().expect("a text").contains(ATTACKER));
+    let sent = browser.events("Network.requestWillBeSent");
+    let asks_values =
+        |sent: &&&Value| sent["request"]["url"].as_str().is_some_and(|url| url.ends_with("/values"));
+    assert_eq!(sent.iter().filter(asks_values).count(), 0);
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+    let log = service.log_with("exception removed through the admin port");
+    let set = log.lines().find(|line| line.contains("exception set through the admin port")).expect("a line");
+    assert!(set.contains("reason=\"from the console\"") && set.contains("peer=127.0.0.1"), "{set}");
+    assert!(log.contains("reason=\"it was a test\"") && !log.contains(ATTACKER), "{log}");
+}
+
+#[test]
+fn an_exception_does_what_its_preview_says_and_a_refusal_is_told_in_words() {
+    let token = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(token.path(), "token").expect("room for a token");
+    let service =
+        Plan::new(RULES).set("server.admin.operator_token_file", token.path().to_string_lossy()).start();
+    for _ in 0..6 {
+        ask(&service, "edge", &[("tenant", "acme-corp"), ("path", "/search")]);
+    }
+    let mut browser = open(&service);
+    click(&mut browser, "#key-table [data-do=except]");
+    // Every client sends the path.
+    let entries =
+        "[...document.querySelector('dialog form').elements.entry.selectedOptions].map((e) => e.text)";
+    let entry = browser.evaluate(entries);
+    assert!(entry[0].as_str().is_some_and(|entry| entry.starts_with("tenant=ac…#")), "{entry}");
+    click(&mut browser, "dialog [name=go]");
+    browser
+        .wait_until(&has_text("dialog [role=alert]", "this action needs the header Authorization: Bearer"));
+    submit(&mut browser, &[("effect", "limit"), ("limit", "1.5"), ("operator", "token")]);
+    assert_eq!(browser.evaluate("document.querySelector('dialog form').checkValidity()"), false);
+    submit(&mut browser, &[("reason", " "), ("limit", "7")]);
+    browser.wait_until(&has_text("dialog [role=alert]", "reason"));
+    submit(
+        &mut browser,
+        &[("effect", "multiplier"), ("multiplier", "3"), ("reason", "INC-42"), ("until", "")],
+    );
+    browser.wait_until(&has_text("#key-table .badge", "limit changed (live row "));
+    let max_cost = || {
+        let entries = json!([{"key": "tenant", "value": "acme-corp"}, {"key": "path", "value": "/search"}]);
+        let answer = post(
+            &service,
+            "/counters/show",
+            &json!({"domain": "edge", "descriptors": [{"entries": entries}]}),
+            "",
+        );
+        let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+        answer["counters"][0]["max_cost"].clone()
+    };
+    assert_eq!(max_cost(), 15, "as the preview said");
+    browser.wait_until(&has_text("#live-table tbody tr", "× 3permanentINC-42"));
+
+    click(&mut browser, "#key-table [data-do=except]");
+    browser.wait_until("document.querySelector('dialog').open");
+    submit(&mut browser, &[("effect", "limit"), ("limit", "7"), ("until", "4h"), ("operator", "token")]);
+    browser.wait_until(&has_text("#key-table .badge", "limit changed until "));
+    assert_eq!(max_cost(), 7, "it replaces the multiplier");
+    click(&mut browser, "#key-table [data-do=except]");
+    submit(&mut browser, &[("effect", "exempt"), ("operator", "token")]);
+    browser.wait_until(&has_text("#key-table .badge.exempt", "exempt until "));
+    for _ in 0..9 {
+        assert!(!ask(&service, "edge", &[("tenant", "acme-corp"), ("path", "/search")]));
+    }
 }

@@ -20,7 +20,7 @@ fn an_incident_is_on_the_first_screen() {
     let (_scene, mut browser) = open(Story::Incident);
     three_denied_keys_are_on_the_first_screen(Story::Incident, &mut browser);
     a_block_that_works_is_seen(&mut browser);
-    the_fields_have_labels_and_a_block_is_for_every_limit(&mut browser);
+    the_fields_have_labels_and_only_the_number_that_counts_is_shown(&mut browser);
     browser.evaluate("document.querySelector('dialog').close()");
     browser.set_size(390, 844);
     a_phone_shows_the_actions_of_the_first_key_without_scrolling(&mut browser);
@@ -109,15 +109,17 @@ fn a_redis_that_is_away_has_no_latency(browser: &mut Chromium) {
     assert!(!browser.texts("#store").remove(0).contains("µs"));
 }
 
-fn the_fields_have_labels_and_a_block_is_for_every_limit(browser: &mut Chromium) {
+fn the_fields_have_labels_and_only_the_number_that_counts_is_shown(browser: &mut Chromium) {
     assert_eq!(browser.texts("#ask label"), ["Domain", "Descriptor", "Hits"]);
     browser.evaluate("document.querySelector('#key-table [data-do=except]').click()");
     browser.wait_until("document.querySelector('dialog').open");
     let form = "(() => {
-        const { effect, scope, minutes, number } = document.querySelector('dialog form').elements;
-        return [effect.value, scope.value, [...minutes.options].some((end) => end.textContent === '2 hours'), number.checkVisibility()];
+        const { effect, until, multiplier, limit, go } = document.querySelector('dialog form').elements;
+        return [effect.value, until.value, go.textContent, multiplier.checkVisibility(), limit.checkVisibility()];
     })()";
-    assert_eq!(browser.evaluate(form), json!(["block", "", true, false]));
+    assert_eq!(browser.evaluate(form), json!(["block", "1h", "Block", false, false]));
+    let height = "document.querySelector('dialog').clientHeight";
+    let before = browser.evaluate(height);
     browser.evaluate(
         "(() => {
             const { effect } = document.querySelector('dialog form').elements;
@@ -125,7 +127,14 @@ fn the_fields_have_labels_and_a_block_is_for_every_limit(browser: &mut Chromium)
             effect.dispatchEvent(new Event('input', { bubbles: true }));
         })()",
     );
-    assert_eq!(browser.evaluate(form), json!(["multiplier", "rule", true, true]));
+    assert_eq!(browser.evaluate(form), json!(["multiplier", "1h", "Multiply", true, false]));
+    assert!(browser.texts("dialog p").remove(0).contains("600 per minute becomes 1,200 per minute."));
+    let after = browser.evaluate(height);
+    let moved = after.as_f64().zip(before.as_f64()).map(|(after, before)| after - before);
+    assert!(
+        moved.is_some_and(|moved| moved.abs() < 4.0),
+        "the buttons stay in their place: {before} {after}"
+    );
     assert_eq!(
         browser.evaluate("getComputedStyle(document.querySelector('#tabs')).columnGap"),
         "6px",

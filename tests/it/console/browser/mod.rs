@@ -34,13 +34,13 @@ pub fn has_text(selector: &str, part: &str) -> String {
 }
 
 /// Presses a button, or what else the selector finds first.
-fn click(browser: &mut Chromium, selector: &str) {
+pub fn click(browser: &mut Chromium, selector: &str) {
     browser.wait_until(&format!("document.querySelector(`{selector}`)"));
     browser.evaluate(&format!("document.querySelector(`{selector}`).click()"));
 }
 
 /// Fills the fields of the dialog by their names, and submits it.
-fn submit(browser: &mut Chromium, fields: &[(&str, &str)]) {
+pub fn submit(browser: &mut Chromium, fields: &[(&str, &str)]) {
     browser.wait_until("document.querySelector('dialog').open");
     for (name, value) in fields {
         let value = serde_json::Value::from(*value);

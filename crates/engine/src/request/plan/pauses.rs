@@ -8,7 +8,7 @@ use crate::limit::Limit;
 use crate::limit::key::Entry;
 use crate::limit::pauses::{PauseScope, PauseTarget, Penalty};
 use crate::request::Descriptor;
-use crate::request::pause::{Pause, UnreadablePause};
+use crate::request::pause::Pause;
 use crate::rules::rule_set::Rule;
 
 /// Something that may pause a value.
@@ -51,7 +51,7 @@ pub struct PausedValue {
 pub(super) struct Report<'r> {
     pub(super) index: usize,
     pub(super) descriptor: &'r Descriptor,
-    pub(super) pause: Result<Pause, UnreadablePause>,
+    pub(super) pause: Option<Pause>,
     pub(super) now_us: u64,
 }
 
@@ -90,7 +90,7 @@ impl Plan {
         };
         let blocked = allowing.and_then(|(limit, feedback, value)| {
             event.cause = PauseCause::Unreadable;
-            let length_us = pause.ok()?.length_us(now_us, feedback.max_us)?;
+            let length_us = pause?.length_us(now_us, feedback.max_us)?;
             let until_us = now_us.saturating_add(length_us);
             event.cause = PauseCause::Reported { value, until_us };
             Some((Arc::new(limit.as_blocked(Some(until_us))), length_us))

@@ -17,7 +17,9 @@ use engine::{
     Caller, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions, ExceptionsBuilder,
     Glob, HashKey, Outcomes, Request, Reset, RowSource, RowValue, Store, StoreError, ValueHashing,
 };
-use ratelimitd::console::{Console, ConsoleActions, ConsoleOptions, Instance, Observation, ValuesNeed};
+use ratelimitd::console::{
+    Console, ConsoleActions, ConsoleOptions, Instance, LiveObserved, Observation, ValuesNeed,
+};
 use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
@@ -187,6 +189,11 @@ impl Process {
             rules: self.story.rules_observed(now, seconds),
             store: self.story.store_observed(now, seconds, self.end),
             service: self.story.service_observed(),
+            live: Some(LiveObserved {
+                source: "redis".to_owned(),
+                age_s: Some(0.4),
+                ..LiveObserved::default()
+            }),
         });
     }
 
@@ -246,7 +253,6 @@ fn options() -> ConsoleOptions {
             started_at: T_END - 533_520,
         },
         dashboard_url: "https://grafana.example/d/ratelimitd".to_owned(),
-        exceptions_path: Some("/etc/ratelimitd/exceptions".to_owned()),
         needs: ValuesNeed::OperatorToken,
         tag_key: HashKey::new(b"a scene"),
         is_shadow_mode: false,

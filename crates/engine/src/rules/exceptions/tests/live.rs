@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ChangedBy;
 
 const SECOND: u64 = 1_000_000;
 

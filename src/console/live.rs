@@ -1,0 +1,99 @@
+//! The exceptions that are set while the process runs, called live rows: how many there are, and how old they are.
+
+use base::with_commas;
+use engine::ExceptionKind;
+use serde::{Deserialize, Serialize};
+
+/// Live rows in force.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct LiveObserved {
+    /// `redis`, or `process` if no other process has them.
+    pub source: String,
+    /// Seconds since Redis sent what had changed; `None` before the first time.
+    pub age_s: Option<f64>,
+    /// Of the newest change.
+    pub version: String,
+    /// Rows by what they change: `block`, `exempt` and so on. A row that changes several things counts for each.
+    pub kinds: Vec<(String, u64)>,
+    /// Rows by who set them: `operator`, `grant`, `penalty` or `feedback`.
+    pub origins: Vec<(String, u64)>,
+    /// Bans by this process so far.
+    #[serde(skip)]
+    pub bans: u64,
+}
+
+/// Live rows as shown.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct ConsoleLive {
+    /// Such as `3 live rows: 1 block, 2 multipliers; 14 bans`; empty without rows.
+    pub text: String,
+    #[serde(flatten)]
+    pub observed: LiveObserved,
+}
+
+impl LiveObserved {
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.origins.iter().map(|(_, rows)| rows).sum()
+    }
+
+    pub(super) fn of_kind(&self, kind: ExceptionKind) -> u64 {
+        count_of(&self.kinds, kind.name())
+    }
+
+    pub(super) fn shown(&self) -> ConsoleLive {
+        // The service itself sets these, and all of them block.
+        let automatic = [("ban", "penalty"), ("pause", "feedback")];
+        let automatic = automatic.map(|(noun, origin)| (noun, count_of(&self.origins, origin)));
+        let paused = automatic.iter().map(|(_, rows)| rows).sum();
+        let kinds = self.kinds.iter().map(|(kind, rows)| match kind.as_str() {
+            "block" => ("block", rows.saturating_sub(paused)),
+            "add" => ("grant", *rows),
+            "exempt" => ("exemption", *rows),
+            kind => (kind, *rows),
+        });
+        let mut parts = words(automatic);
+        let set = self.rows().saturating_sub(paused);
+        if set > 0 {
+            parts.insert(0, format!("{}: {}", counted(set, "live row"), words(kinds).join(", ")));
+        }
+        ConsoleLive { text: parts.join("; "), observed: self.clone() }
+    }
+}
+
+fn count_of(counts: &[(String, u64)], name: &str) -> u64 {
+    counts.iter().find(|(known, _)| known == name).map_or(0, |(_, rows)| *rows)
+}
+
+fn words<'n>(counts: impl IntoIterator<Item = (&'n str, u64)>) -> Vec<String> {
+    let some = counts.into_iter().filter(|(_, rows)| *rows > 0);
+    some.map(|(noun, rows)| counted(rows, noun)).collect()
+}
+
+fn counted(rows: u64, noun: &str) -> String {
+    let plural = if rows == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", with_commas(rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_counted_in_words() {
+        let counts =
+            |counts: &[(&str, u64)]| counts.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect();
+        let said = |kinds, origins| {
+            LiveObserved { kinds: counts(kinds), origins: counts(origins), ..LiveObserved::default() }
+                .shown()
+                .text
+        };
+        assert_eq!(said(&[], &[]), "");
+        let all = said(&[("multiplier", 2), ("block", 15)], &[("operator", 3), ("penalty", 14)]);
+        assert_eq!(all, "3 live rows: 1 block, 2 multipliers; 14 bans");
+        assert_eq!(said(&[("block", 1_001)], &[("penalty", 1_000), ("feedback", 1)]), "1,000 bans; 1 pause");
+        let set = said(&[("add", 1), ("exempt", 2), ("limit", 1)], &[("grant", 1), ("operator", 3)]);
+        assert_eq!(set, "4 live rows: 1 grant, 2 exemptions, 1 limit");
+    }
+}
