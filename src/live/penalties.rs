@@ -11,7 +11,7 @@ use engine::{
     Role, Store,
 };
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use super::{LiveError, LiveExceptions, Pause, PauseEnd, Paused};
 use crate::telemetry::metrics::PauseMeter;
@@ -28,6 +28,8 @@ pub struct Penalties<S> {
     store: S,
     live: LiveExceptions,
     meter: PauseMeter,
+    /// Held while a report is acted on: a hundred workers with the same answer are one write.
+    turn: Mutex<()>,
     ban_lines: LogThrottle,
     failure_lines: LogThrottle,
 }
@@ -36,8 +38,8 @@ impl<S: Store + Reset> Penalties<S> {
     /// `store`: the counters, without layers that answer for them.
     #[must_use]
     pub fn new(store: S, live: LiveExceptions, meter: PauseMeter) -> Self {
-        let (ban_lines, failure_lines) = Default::default();
-        Self { store, live, meter, ban_lines, failure_lines }
+        let (turn, ban_lines, failure_lines) = Default::default();
+        Self { store, live, meter, turn, ban_lines, failure_lines }
     }
 
     /// Runs until all senders are gone.
@@ -52,6 +54,7 @@ impl<S: Store + Reset> Penalties<S> {
                 self.count_offence(&event, value, penalty, counter).await
             }
             PauseCause::Reported { value, until_us } => {
+                let _turn = self.turn.lock().await;
                 let end = PauseEnd::Feedback { until_us: *until_us };
                 let paused =
                     self.live.pause(pause(&event, value, "reported by a caller".to_owned(), end)).await;

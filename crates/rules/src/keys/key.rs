@@ -27,6 +27,8 @@ pub(crate) enum Section {
 }
 
 impl Section {
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+
     /// The section's name in messages.
     pub fn label(self) -> &'static str {
         match self {
