@@ -23,6 +23,10 @@ const MAX_CHANGED_LISTED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RulesStatus {
     pub(super) load: LoadStatus<Problems>,
+    /// Identifies the current rules; empty without rules. See [`LoadedRules::digest`].
+    pub(super) digest: String,
+    /// The digest of the newest rules if they are invalid: for as long as `load` has the error.
+    refused: String,
     /// Number of files or resources.
     pub(super) files: usize,
     pub(super) rules: usize,
@@ -79,8 +83,14 @@ impl RulesStatus {
         self.load.loads_ok > 0 && self.load.is_newest()
     }
 
+    /// The digest of newer rules that are invalid.
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.load.last_error.as_ref().map(|_| self.refused.as_str())
+    }
+
     fn record_loaded(&mut self, loaded: &LoadedRules, now_us: u64) {
         self.load.record_loaded(now_us);
+        self.digest.clone_from(&loaded.digest);
         self.files = loaded.files;
         self.rules = loaded.rules.rules().len();
         self.domains.clone_from(&loaded.documents);
@@ -152,14 +162,16 @@ impl ActiveRules {
         old.free_when_unused();
     }
 
-    /// Records that newer rules are invalid. The caller logs it.
-    pub(super) fn record_failure(&self, problems: Problems) {
+    /// Records that newer rules, with this digest, are invalid. The caller logs it.
+    pub(super) fn record_failure(&self, problems: Problems, digest: &str) {
         if self.readiness.has(NotReadyReason::NoRules) {
             let first = problems.first_error().unwrap_or_default();
             self.readiness.set_with_detail(NotReadyReason::NoRules, first);
         }
         self.metrics.families.rules.failed();
-        self.status.lock().load.record_failed(problems, SystemClock.now_us());
+        let mut status = self.status.lock();
+        status.load.record_failed(problems, SystemClock.now_us());
+        digest.clone_into(&mut status.refused);
     }
 
     /// Records why there are no rules yet. `fault`: why the xDS server is not connected; `None`: it is.
@@ -184,7 +196,7 @@ impl ActiveRules {
         }
         let RulesStatus { rules, files, load: LoadStatus { loaded_at_us: now_us, .. }, .. } = *status;
         let domains = status.domains.len();
-        self.metrics.families.rules.loaded(metrics::Loaded { rules, files, domains, now_us });
+        self.metrics.families.rules.loaded(metrics::Loaded { rules, files, domains, now_us }, &status.digest);
         tracing::info!(files, domains, rules, "rules loaded");
         status.changed.tell();
         if domains == 0 {

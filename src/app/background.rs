@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::certificates::TlsPorts;
 use super::check_map::CheckMapWatcher;
 use super::exceptions::ExceptionWatcher;
+use super::fleet::Fleet;
 use super::rule_source::RuleWatcher;
 use super::sampler::Sampler;
 use super::stores::{Restart, ServerChanges, Stores};
@@ -53,6 +54,8 @@ pub(super) struct Background {
     pub(super) readiness: Readiness,
     /// `true` if the process stays ready while Redis does not answer.
     pub(super) ready_in_outage: bool,
+    /// For `failure.local_share: auto`.
+    pub(super) counted_fleet: Option<Fleet>,
     /// `None` without the admin port.
     pub(super) sampler: Option<Sampler>,
 }
@@ -61,9 +64,11 @@ impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
         let Self { rules, exceptions, live, check_map, tls, .. } = self;
-        let Self { stores, http_store, readiness, ready_in_outage, sampler, .. } = self;
+        let Self { stores, http_store, readiness, ready_in_outage, counted_fleet, sampler, .. } = self;
         let watch_check_map = OptionFuture::from(check_map.map(CheckMapWatcher::watch));
         let sample = OptionFuture::from(sampler.map(Sampler::run));
+        let count = counted_fleet.as_ref().map(|fleet| fleet.count_forever(&stores.local_share));
+        let count = OptionFuture::from(count);
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
         let active_exceptions = exceptions.active.clone();
         let watch_rules = rules.watch(
@@ -97,6 +102,7 @@ impl Background {
             stop.run_until_cancelled(sweep_forever(&stores)),
             stop.run_until_cancelled(watch_calendars(&rulebook)),
             stop.run_until_cancelled(sample),
+            stop.run_until_cancelled(count),
         );
     }
 }

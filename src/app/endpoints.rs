@@ -1,8 +1,10 @@
 //! Lists the admin port's endpoints.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use base::clock::{Clock as _, SystemClock};
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use rules::{describe, rlconfig};
 use serde_json::{Value, json};
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use super::active_rules::ActiveRules;
 use super::certificates::TlsStatus;
 use super::exceptions::ExceptionWatcher;
+use super::fleet::Fleet;
 use super::rule_source::RuleWatcher;
 use super::status::{exceptions_page, rules_page, store_page, tls_page};
 use super::stores::Stores;
@@ -20,7 +23,7 @@ use crate::xds::XdsState;
 pub(super) fn admin_endpoints(
     rules: &RuleWatcher,
     exceptions: &ExceptionWatcher,
-    live: &LiveExceptions,
+    (live, fleet): (&LiveExceptions, &Fleet),
     stores: &Arc<Stores>,
     tls: Vec<Arc<Mutex<TlsStatus>>>,
 ) -> Vec<Endpoint> {
@@ -29,7 +32,7 @@ pub(super) fn admin_endpoints(
         path: "/rlconfig",
         summary: "the active limits, one line each",
         content_type: "text/plain; charset=utf-8",
-        render: Arc::new(move || rlconfig(&rulebook.rules())),
+        render: Arc::new(move || ready(rlconfig(&rulebook.rules())).boxed()),
     };
     let status = Arc::clone(&rules.active.status);
     let xds = rules.xds_state();
@@ -39,16 +42,26 @@ pub(super) fn admin_endpoints(
         move || rules_page(&status.lock(), xds.as_ref().map(XdsState::status).as_ref()),
     );
     let status = exceptions.has_files().then(|| Arc::clone(&exceptions.active.status));
-    let live = live.clone();
+    let view = live.clone();
     let exceptions = json_page(
         "/exceptions",
         "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
         move || {
             let mut page = exceptions_page(status.as_ref().map(|status| status.lock()).as_deref());
-            page["live"] = live.view().json();
+            page["live"] = view.view().json();
             page
         },
     );
+    let (live, fleet) = (live.clone(), fleet.clone());
+    let fleet = Endpoint {
+        path: "/fleet",
+        summary: "this instance and, with Redis, the others: which rules and live exceptions each one has",
+        content_type: "application/json",
+        render: Arc::new(move || {
+            let (live, fleet) = (live.clone(), fleet.clone());
+            async move { format!("{:#}\n", fleet.page(live.view().version).await) }.boxed()
+        }),
+    };
     let stores = Arc::clone(stores);
     let store =
         json_page("/store", "the state of Redis and of the breakers", move || store_page(&stores.view()));
@@ -59,7 +72,7 @@ pub(super) fn admin_endpoints(
         "name and version",
         || json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}),
     );
-    vec![in_force, history, exceptions, store, tls, build]
+    vec![in_force, history, exceptions, fleet, store, tls, build]
 }
 
 fn json_page(
@@ -67,7 +80,7 @@ fn json_page(
     summary: &'static str,
     page: impl Fn() -> Value + Send + Sync + 'static,
 ) -> Endpoint {
-    let render = Arc::new(move || format!("{:#}\n", page()));
+    let render = Arc::new(move || ready(format!("{:#}\n", page())).boxed());
     Endpoint { path, summary, content_type: "application/json", render }
 }
 
@@ -86,6 +99,7 @@ mod tests {
     use crate::app::rule_source::load_options;
     use crate::app::stores::LocalCounters;
     use crate::decide::Readiness;
+    use crate::live::{Keeper, LiveOptions};
     use crate::settings::Settings;
     use crate::telemetry::metrics::Metrics;
     use engine::ValueHashing;
@@ -98,11 +112,27 @@ mod tests {
         let rules =
             RuleWatcher::start(&settings, load_options(&settings, ValueHashing::NONE), &metrics, &readiness);
         let rules = rules.expect("the shipped rules");
-        let exceptions =
-            ExceptionWatcher::start(None, &rules.active.rulebook, &metrics, ConfirmedAt::default());
+        let exceptions = ExceptionWatcher::start(
+            &settings.exceptions,
+            &rules.active.rulebook,
+            &metrics,
+            ConfirmedAt::default(),
+        );
         let exceptions = exceptions.expect("no exceptions");
         let stores = Arc::new(Stores::new(&settings, LocalCounters::new(&settings.store), &metrics));
-        let endpoints = admin_endpoints(&rules, &exceptions, &stores, Vec::new());
+        let fleet = Fleet::new(rules.active.clone(), readiness, None);
+        let live = LiveExceptions::new(LiveOptions {
+            keeper: Keeper::Process,
+            rulebook: Arc::clone(&rules.active.rulebook),
+            metrics: metrics.clone(),
+            clock: Arc::new(SystemClock),
+            on_change: Box::new(|| {}),
+            mask: Arc::new(|_, _, _| String::new()),
+            confirmed_at: Arc::default(),
+            instance: fleet.name.clone(),
+            status: Arc::new(|_| String::new()),
+        });
+        let endpoints = admin_endpoints(&rules, &exceptions, (&live, &fleet), &stores, Vec::new());
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();
         let expected = [
             ("/rlconfig", "the active limits, one line each"),
@@ -110,6 +140,10 @@ mod tests {
             (
                 "/exceptions",
                 "the rows of exceptions by file and kind, when they were loaded, and the problems of newer ones",
+            ),
+            (
+                "/fleet",
+                "this instance and, with Redis, the others: which rules and live exceptions each one has",
             ),
             ("/store", "the state of Redis and of the breakers"),
             ("/tls", "the active certificates, and the problems of newer files"),

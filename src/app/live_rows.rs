@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use base::clock::{Clock as _, SystemClock};
-use serde_json::json;
+use base::clock::SystemClock;
 use store::redis::RedisStore;
 
 use super::App;
-use super::console_start::host_name;
+use super::fleet::Fleet;
 use super::worker_store::AuthoritativeStore;
 use crate::live::{Keeper, LiveExceptions, LiveOptions, Penalties};
 use crate::settings::{Settings, StoreKind};
@@ -27,15 +26,14 @@ impl App {
         Penalties::new(self.stores.authoritative(redis), live.clone(), self.metrics.families.pauses.clone())
     }
 
-    pub(super) fn live_exceptions(&self, redis: Option<&RedisStore>) -> LiveExceptions {
+    pub(super) fn live_exceptions(&self, redis: Option<&RedisStore>, fleet: &Fleet) -> LiveExceptions {
         let keeper = match redis {
             None => Keeper::Process,
             Some(redis) if self.settings.exceptions.redis => Keeper::Redis(redis.clone()),
             Some(_) => Keeper::Nowhere,
         };
         let (console, stores) = (Arc::clone(&self.console), Arc::clone(&self.stores));
-        let started_at = SystemClock.now_us() / 1_000_000;
-        let status = json!({"started": started_at, "version": env!("CARGO_PKG_VERSION")}).to_string();
+        let reporting = fleet.clone();
         LiveExceptions::new(LiveOptions {
             keeper,
             rulebook: Arc::clone(&self.rules.active.rulebook),
@@ -44,8 +42,8 @@ impl App {
             on_change: Box::new(move || stores.purge_denials()),
             mask: Arc::new(move |domain, key, value| console.masked_value(domain, key, value)),
             confirmed_at: self.live_confirmed_at.shared(),
-            instance: format!("{}-{started_at}", host_name()),
-            status: Arc::new(move || status.clone()),
+            instance: fleet.name.clone(),
+            status: Arc::new(move |version| reporting.status(version).to_string()),
         })
     }
 }

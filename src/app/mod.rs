@@ -12,6 +12,7 @@ mod check_map;
 mod console_start;
 mod endpoints;
 mod exceptions;
+mod fleet;
 mod live_rows;
 mod load_status;
 mod rule_source;

@@ -81,7 +81,7 @@ impl RuleWatcher {
             Ok(loaded) => active.replace(loaded, || {}),
             Err(problems) if rules.directory.may_start_without_rules() => {
                 readiness.set(NotReadyReason::NoRules);
-                record_failure(&active, problems);
+                record_failure(&active, problems, reloader.digest());
             }
             Err(problems) => return Err(RuleStartError { path: rules.path.clone(), problems }),
         }
@@ -103,8 +103,10 @@ impl RuleWatcher {
         match source {
             RuleSource::Files { is_watched: false, .. } => {}
             RuleSource::Files { mut reloader, is_watched: true } => {
-                let watched =
-                    check_forever(move || apply(&active, reloader.check_files(monotonic()), &on_change));
+                let watched = check_forever(move || {
+                    let change = reloader.check_files(monotonic());
+                    apply(&active, change, reloader.digest(), &on_change);
+                });
                 tokio::select! {
                     () = end => {}
                     never = watched => match never {},
@@ -115,7 +117,13 @@ impl RuleWatcher {
     }
 }
 
-fn apply(active: &ActiveRules, change: Change<Result<LoadedRules, Problems>>, on_change: &impl Fn()) {
+/// `digest`: identifies the files that were read last.
+fn apply(
+    active: &ActiveRules,
+    change: Change<Result<LoadedRules, Problems>>,
+    digest: &str,
+    on_change: &impl Fn(),
+) {
     match change {
         Change::Unchanged => active.status.lock().load.has_unread_change = false,
         Change::Unsettled { is_overdue } => {
@@ -125,18 +133,18 @@ fn apply(active: &ActiveRules, change: Change<Result<LoadedRules, Problems>>, on
             }
         }
         Change::Loaded(Ok(loaded)) => active.replace(loaded, on_change),
-        Change::Loaded(Err(problems)) => record_failure(active, problems),
+        Change::Loaded(Err(problems)) => record_failure(active, problems, digest),
     }
 }
 
-fn record_failure(active: &ActiveRules, problems: Problems) {
+fn record_failure(active: &ActiveRules, problems: Problems, digest: &str) {
     if active.has_rules() {
         let error = format_args!("rules.path:\n{problems}");
         tracing::error!(%error, "cannot load changed rules; keeping current rules");
     } else {
         tracing::error!(error = %problems, "cannot load rules; not ready");
     }
-    active.record_failure(problems);
+    active.record_failure(problems, digest);
 }
 
 /// Rules, and where they come from.

@@ -16,6 +16,7 @@ use super::bounds::PortBounds;
 use super::bounds::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
 use super::check_map::CheckMapWatcher;
 use super::endpoints::{admin_endpoints, explain};
+use super::fleet::Fleet;
 use super::sampler::Sampler;
 use super::worker_store::{AuthoritativeStore, WorkerStore};
 use super::{Addresses, App, AppError};
@@ -53,10 +54,12 @@ impl App {
         let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
         let shutdown = Shutdown::default();
-        let live = self.live_exceptions(http_store.as_ref());
-        let admin = self.admin_router(http_store.clone(), &live, &shutdown.rest);
+        let reports_to = http_store.clone().filter(|_| self.settings.exceptions.redis);
+        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to);
+        let live = self.live_exceptions(http_store.as_ref(), &fleet);
+        let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
-        let sampler = self.ports.admin.is_some().then(|| self.sampler());
+        let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone()));
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let (pauses, events) = PauseEvents::channel(self.metrics.families.pauses.clone());
@@ -77,6 +80,7 @@ impl App {
             http_store,
             readiness: readiness.clone(),
             ready_in_outage: settings.store.ready_in_outage,
+            counted_fleet: settings.local_share.is_none().then_some(fleet),
             sampler,
         };
 
@@ -211,7 +215,7 @@ impl App {
         HttpService { failures, ..self.http_service(Port::Http, router, unfinished) }
     }
 
-    fn sampler(&self) -> Sampler {
+    fn sampler(&self, live: LiveExceptions) -> Sampler {
         Sampler {
             console: Arc::clone(&self.console),
             metrics: self.metrics.clone(),
@@ -220,6 +224,7 @@ impl App {
             stores: Arc::clone(&self.stores),
             readiness: self.readiness.clone(),
             tls: self.tls.statuses(),
+            live,
         }
     }
 
@@ -228,6 +233,7 @@ impl App {
         &self,
         redis: Option<RedisStore>,
         live: &LiveExceptions,
+        fleet: &Fleet,
         stop: &CancellationToken,
     ) -> Router {
         let key_prefix = match &redis {
@@ -252,7 +258,7 @@ impl App {
             console: Arc::clone(&self.console),
         };
         let endpoints =
-            admin_endpoints(&self.rules, &self.exceptions, live, &self.stores, self.tls.statuses());
+            admin_endpoints(&self.rules, &self.exceptions, (live, fleet), &self.stores, self.tls.statuses());
         let access = self.settings.server.admin.access.clone();
         let access = AccessCheck::new(access, self.own_token.clone(), self.metrics.tokens());
         http::admin_router(endpoints, counters, console, live.clone(), access)

@@ -13,10 +13,11 @@ use super::certificates::TlsStatus;
 use super::status::{RedisView, redis_answers};
 use super::stores::Stores;
 use crate::console::{
-    Certificate, Console, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved,
-    StoreObserved,
+    Certificate, Console, LastOutage, LiveObserved, Observation, RejectedRules, RulesObserved,
+    ServiceObserved, StoreObserved,
 };
 use crate::decide::{NotReadyReason, Readiness};
+use crate::live::LiveExceptions;
 use crate::settings::StoreKind;
 use crate::telemetry::metrics::Metrics;
 use crate::xds::XdsState;
@@ -34,6 +35,7 @@ pub(super) struct Sampler {
     pub(super) stores: Arc<Stores>,
     pub(super) readiness: Readiness,
     pub(super) tls: Vec<Arc<Mutex<TlsStatus>>>,
+    pub(super) live: LiveExceptions,
 }
 
 impl Sampler {
@@ -61,7 +63,7 @@ impl Sampler {
             rules: rules_observed(&self.rules.status.lock(), self.xds.as_ref()),
             store: self.store(),
             service: self.service(),
-            live: None,
+            live: LiveObserved::new(&self.live.view()),
         }
     }
 

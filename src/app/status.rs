@@ -130,6 +130,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "in_force": status.is_in_force(),
         "unread_change": status.load.has_unread_change,
         "generation": status.load.loads_ok,
+        "digest": has_rules.then_some(&status.digest),
         "loaded_at": has_rules.then(|| timestamp(status.load.loaded_at_us)),
         documents_name: status.files,
         "domains": domains,

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::clock::{Clock, MonotonicClock, SystemClock};
 use parking_lot::Mutex;
@@ -27,7 +27,8 @@ use crate::telemetry::metrics::{Metrics, PulledStats};
 pub(super) struct Stores {
     kind: StoreKind,
     redis: RedisOptions,
-    local_share: NonZeroU32,
+    /// Processes that share a limit with the failure policy `local`.
+    pub(super) local_share: Arc<AtomicU32>,
     metrics: Metrics,
     /// All counters; with Redis, only counters of the failure policy `local`.
     memory: Arc<MemoryStore<SystemClock>>,
@@ -91,7 +92,8 @@ impl Stores {
         Self {
             kind: settings.kind,
             redis: settings.redis.clone(),
-            local_share: *local_share,
+            // With `auto`, 1 until Redis lists the instances: as without the setting.
+            local_share: Arc::new(AtomicU32::new(local_share.map_or(1, NonZeroU32::get))),
             metrics: metrics.clone(),
             memory,
             denials,
@@ -126,7 +128,7 @@ impl Stores {
     fn with_layers(&self, redis: RedisStore) -> WorkerStore {
         let observer = self.availability.watching(self.metrics.families.stores.meter("redis"));
         let observed = Observed::new(redis.clone(), observer);
-        let local = Local { store: Arc::clone(&self.memory), instances: self.local_share };
+        let local = Local { store: Arc::clone(&self.memory), instances: Arc::clone(&self.local_share) };
         let layered = Fallback::new(DenyCached::new(observed, self.denials.clone()), local);
         WorkerStore::Redis { layered, redis }
     }

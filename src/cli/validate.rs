@@ -27,6 +27,7 @@ use crate::settings::Settings;
 Examples:
   ratelimitd validate config/rules
   ratelimitd validate --strict --exceptions config/exceptions config/rules
+  ratelimitd validate --digest config/rules
   kubectl get configmap rules -o jsonpath='{.data.edge\\.yaml}' | ratelimitd validate -")]
 pub struct ValidateArgs {
     /// Treat warnings as errors: misplaced keys, unreachable rules, values that look like regular expressions or
@@ -37,6 +38,10 @@ pub struct ValidateArgs {
     /// How the rule files are read
     #[command(flatten)]
     pub options: RuleOptions,
+
+    /// Print only the digest of valid rules, which `/rules` of each service shows; it depends on the files alone
+    #[arg(long)]
+    pub digest: bool,
 
     /// Print the JSON Schema of rule files and exit
     #[arg(long)]
@@ -87,6 +92,9 @@ fn checked(args: &ValidateArgs) -> Result<String, Vec<String>> {
         if !of_map.is_empty() {
             return Err(vec![format!("{} of the map", count_of(of_map.len(), "warning"))]);
         }
+    }
+    if args.digest {
+        return Ok(format!("{}\n", loaded.digest));
     }
     let mut counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));
     if let (Some(exceptions), Some(problems)) = (exceptions, of_exceptions) {

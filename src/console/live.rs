@@ -1,10 +1,12 @@
-//! The exceptions that are set while the process runs, called live rows: how many there are, and how old they are.
+//! Live exceptions, which are set while the process runs: how many there are, and how old they are.
 
 use base::with_commas;
-use engine::ExceptionKind;
+use rules::Origin;
 use serde::{Deserialize, Serialize};
 
-/// Live rows in force.
+use crate::live::LiveView;
+
+/// Live exceptions in force.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LiveObserved {
@@ -18,28 +20,35 @@ pub struct LiveObserved {
     pub kinds: Vec<(String, u64)>,
     /// Rows by who set them: `operator`, `grant`, `penalty` or `feedback`.
     pub origins: Vec<(String, u64)>,
-    /// Bans by this process so far.
-    #[serde(skip)]
-    pub bans: u64,
 }
 
-/// Live rows as shown.
+/// Live exceptions as shown.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ConsoleLive {
-    /// Such as `3 live rows: 1 block, 2 multipliers; 14 bans`; empty without rows.
+    /// Such as `3 live exceptions: 1 block, 2 multipliers; 14 bans`; empty if there are none.
     pub text: String,
     #[serde(flatten)]
     pub observed: LiveObserved,
 }
 
 impl LiveObserved {
+    /// `None` if no exception can be set.
+    #[must_use]
+    pub fn new(view: &LiveView) -> Option<Self> {
+        let kinds = view.kinds.iter().map(|(kind, rows)| (kind.name().to_owned(), rows));
+        let origins = Origin::all().zip(view.origins).map(|(origin, rows)| (origin.name().to_owned(), rows));
+        Some(Self {
+            source: view.source?.to_owned(),
+            age_s: view.age_us.map(|us| us as f64 / 1e6),
+            version: view.version.to_string(),
+            kinds: kinds.filter(|(_, rows)| *rows > 0).collect(),
+            origins: origins.filter(|(_, rows)| *rows > 0).collect(),
+        })
+    }
+
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.origins.iter().map(|(_, rows)| rows).sum()
-    }
-
-    pub(super) fn of_kind(&self, kind: ExceptionKind) -> u64 {
-        count_of(&self.kinds, kind.name())
     }
 
     pub(super) fn shown(&self) -> ConsoleLive {
@@ -56,7 +65,7 @@ impl LiveObserved {
         let mut parts = words(automatic);
         let set = self.rows().saturating_sub(paused);
         if set > 0 {
-            parts.insert(0, format!("{}: {}", counted(set, "live row"), words(kinds).join(", ")));
+            parts.insert(0, format!("{}: {}", counted(set, "live exception"), words(kinds).join(", ")));
         }
         ConsoleLive { text: parts.join("; "), observed: self.clone() }
     }
@@ -91,9 +100,9 @@ mod tests {
         };
         assert_eq!(said(&[], &[]), "");
         let all = said(&[("multiplier", 2), ("block", 15)], &[("operator", 3), ("penalty", 14)]);
-        assert_eq!(all, "3 live rows: 1 block, 2 multipliers; 14 bans");
+        assert_eq!(all, "3 live exceptions: 1 block, 2 multipliers; 14 bans");
         assert_eq!(said(&[("block", 1_001)], &[("penalty", 1_000), ("feedback", 1)]), "1,000 bans; 1 pause");
         let set = said(&[("add", 1), ("exempt", 2), ("limit", 1)], &[("grant", 1), ("operator", 3)]);
-        assert_eq!(set, "4 live rows: 1 grant, 2 exemptions, 1 limit");
+        assert_eq!(set, "4 live exceptions: 1 grant, 2 exemptions, 1 limit");
     }
 }

@@ -22,7 +22,7 @@ const WEEK_S: i64 = 7 * 24 * 3_600;
 const BREAKERS_OPEN_S: u64 = 120;
 const SLOW_S: usize = 300;
 const SLOW_US: u64 = 10_000;
-/// Live rows that were read longer ago get a notice.
+/// Live exceptions that were read longer ago get a notice.
 const OLD_ROWS_S: u64 = 10;
 /// This many bans in five minutes get a notice.
 const MANY_BANS: u64 = 100;

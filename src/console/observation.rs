@@ -23,7 +23,7 @@ pub struct Observation {
     pub rules: RulesObserved,
     pub store: StoreObserved,
     pub service: ServiceObserved,
-    /// `None` if rows cannot be set while the process runs.
+    /// `None` if no exception can be set while the process runs.
     pub live: Option<LiveObserved>,
 }
 

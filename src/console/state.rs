@@ -26,7 +26,7 @@ pub struct ConsoleState {
     pub store: ConsoleStore,
     #[serde(default)]
     pub exceptions: ConsoleExceptions,
-    /// `None` if rows cannot be set while the process runs.
+    /// `None` if no exception can be set while the process runs.
     #[serde(default)]
     pub live: Option<ConsoleLive>,
     #[serde(default)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::escaped_json;
 use clap::Args;
 use http::request::Builder;
 use http::{Request, StatusCode, header};
@@ -12,8 +13,9 @@ use ratelimitd::cli::service_connection::{
     CONNECTION, HttpAnswer, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, root_cause,
 };
 use ratelimitd::http::{PAGE_NOT_FOUND, TokenFile};
+use serde_json::Value;
 
-use super::admin_port::AdminPort;
+use super::admin_port::{AdminPort, parse_admin_port};
 
 /// How the admin port is called, but for its address.
 #[derive(Clone, Debug, Args)]
@@ -30,7 +32,25 @@ pub struct AdminCallArgs {
         long, help_heading = CONNECTION,
         value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration
     )]
-    timeout: Duration,
+    pub(super) timeout: Duration,
+}
+
+/// One admin port, how it is called, and how its answer is printed.
+#[derive(Clone, Debug, Args)]
+pub struct AdminArgs {
+    /// Admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
+    #[arg(
+        long, help_heading = CONNECTION,
+        value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
+    )]
+    admin: AdminPort,
+
+    #[command(flatten)]
+    call: AdminCallArgs,
+
+    /// Print the service's JSON answer
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Why the admin port did not answer, or refused.
@@ -64,6 +84,29 @@ pub enum AdminCallError {
     NotAdmin { address: String, status: StatusCode },
     #[error("not an answer from a ratelimitd admin port: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+impl AdminArgs {
+    /// Posts a JSON body, and returns the answer.
+    ///
+    /// # Errors
+    /// [`AdminCallError`] unless the status is 200.
+    pub(super) fn post(&self, path: &'static str, body: &Value) -> Result<String, AdminCallError> {
+        self.call.post(&self.admin, path, body.to_string())
+    }
+
+    /// Returns an answer in words, or as it is with `--json`.
+    ///
+    /// # Errors
+    /// If the answer is not JSON.
+    pub(super) fn shown(
+        &self,
+        answer: String,
+        words: impl FnOnce(&Value) -> String,
+    ) -> Result<String, AdminCallError> {
+        let read = serde_json::from_str(&answer)?;
+        Ok(if self.json { escaped_json(answer) } else { words(&read) })
+    }
 }
 
 impl AdminCallArgs {

@@ -6,11 +6,9 @@ use std::time::Duration;
 use base::{escaped, escaped_json, readable_duration};
 use clap::{Args, Subcommand};
 use ratelimitd::cli::output::finish;
-use ratelimitd::cli::service_connection::CONNECTION;
 use serde_json::{Value, json};
 
-use super::admin_call::{AdminCallArgs, AdminCallError};
-use super::admin_port::{AdminPort, parse_admin_port};
+use super::admin_call::{AdminArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, LimitArg};
 
 const FAILED: u8 = 2;
@@ -53,13 +51,6 @@ struct ResetArgs {
 
 #[derive(Clone, Debug, Args)]
 struct CounterArgs {
-    /// Admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
-    #[arg(
-        long, help_heading = CONNECTION,
-        value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
-    )]
-    admin: AdminPort,
-
     /// Domain of the descriptor
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
@@ -69,12 +60,8 @@ struct CounterArgs {
     #[arg(long, value_name = "N/UNIT")]
     limit: Option<LimitArg>,
 
-    /// Print the service's JSON answer
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    call: AdminCallArgs,
+    admin: AdminArgs,
 
     /// Descriptor as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR")]
@@ -100,17 +87,17 @@ pub fn run(args: &CountersArgs) -> ExitCode {
         Action::Show(args) => (args, "/counters/show", None),
         Action::Reset(args) => (&args.counters, "/counters/reset", args.reason.as_deref()),
     };
-    let posted = args.call.post(&args.admin, path, body(args, reason)).map_err(CountersError::from);
+    let posted = args.admin.post(path, &body(args, reason)).map_err(CountersError::from);
     finish("ratelimitctl counters", posted.and_then(|answer| answer_text(args, answer)), FAILED)
 }
 
-fn body(args: &CounterArgs, reason: Option<&str>) -> String {
+fn body(args: &CounterArgs, reason: Option<&str>) -> Value {
     let descriptor = args.descriptor.json(args.limit.as_ref());
     let mut body = json!({"domain": args.domain, "descriptors": [descriptor]});
     if let Some(reason) = reason {
         body["reason"] = reason.into();
     }
-    body.to_string()
+    body
 }
 
 fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersError> {
@@ -119,7 +106,7 @@ fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersErr
     if args.limit.is_some() && counters.iter().all(|counter| counter["had_units"] == false) {
         return Err(CountersError::UnusedLimit);
     }
-    if args.json {
+    if args.admin.json {
         return Ok(escaped_json(answer));
     }
     Ok(counters.into_iter().map(counter_text).collect())

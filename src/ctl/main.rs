@@ -7,11 +7,13 @@ mod admin_port;
 mod check;
 mod counters;
 mod descriptor;
+mod exceptions;
 mod explain;
 mod install_help;
 mod migrate;
 mod progress_bar;
 mod replay;
+mod rules_wait;
 mod scripts;
 mod simulate;
 mod token;
@@ -24,10 +26,12 @@ use ratelimitd::cli;
 
 use check::CheckArgs;
 use counters::CountersArgs;
+use exceptions::{BlockArgs, ExceptionsArgs, GrantArgs, UnblockArgs};
 use explain::ExplainArgs;
 use install_help::InstallHelpArgs;
 use migrate::MigrateArgs;
 use replay::ReplayArgs;
+use rules_wait::RulesArgs;
 use scripts::ScriptsArgs;
 use simulate::SimulateArgs;
 use token::TokenArgs;
@@ -48,6 +52,7 @@ Examples:
   ratelimitctl explain --rules config/rules --domain edge generic_key=slow
   ratelimitctl check --address localhost:8081 --domain edge generic_key=slow
   ratelimitctl counters show --domain edge generic_key=slow
+  ratelimitctl block --domain edge remote_address=10.0.0.7 --for 2h --reason abuse
   ratelimitctl top --admin http://127.0.0.1:6070
   ratelimitctl replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
   ratelimitctl simulate --rules config/rules --map config/maps/envoy-address.yaml access.log"
@@ -62,6 +67,11 @@ enum Command {
     Explain(ExplainArgs),
     Check(Box<CheckArgs>),
     Counters(CountersArgs),
+    Exceptions(ExceptionsArgs),
+    Block(BlockArgs),
+    Unblock(UnblockArgs),
+    Grant(GrantArgs),
+    Rules(RulesArgs),
     Top(TopArgs),
     Token(TokenArgs),
     Replay(ReplayArgs),
@@ -81,6 +91,11 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Counters(args) => counters::run(&args),
+        Command::Exceptions(args) => exceptions::run(&args),
+        Command::Block(args) => exceptions::run_block(args),
+        Command::Unblock(args) => exceptions::run_unblock(args),
+        Command::Grant(args) => exceptions::run_grant(args),
+        Command::Rules(args) => rules_wait::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -13,6 +13,7 @@ use axum::routing::{get, post};
 use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
 use engine::{PlanError, Request, Reset, Store};
+use futures_util::future::BoxFuture;
 use http::{StatusCode, header};
 use rules::{Description, nearest_name};
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ pub struct Endpoint {
     pub summary: &'static str,
     pub content_type: &'static str,
     /// Called for each request.
-    pub render: Arc<dyn Fn() -> String + Send + Sync>,
+    pub render: Arc<dyn Fn() -> BoxFuture<'static, String> + Send + Sync>,
 }
 
 /// Returns the admin port's router, with an index of the endpoints at `/`.
@@ -66,16 +67,12 @@ pub fn admin_router<S: Store + Reset + 'static>(
     let index = move || async move { index };
     let add = |router: Router, endpoint: Endpoint| {
         let path = endpoint.path;
-        router.route(path, get(move || async move { endpoint.into_response() }))
+        let answer =
+            async move || ([(header::CONTENT_TYPE, endpoint.content_type)], (endpoint.render)().await);
+        router.route(path, get(answer))
     };
     let router = endpoints.into_iter().fold(counters.route("/", get(index)), add);
     router.layer(from_fn_with_state(Arc::new(access), check_access))
-}
-
-impl IntoResponse for Endpoint {
-    fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, self.content_type)], (self.render)()).into_response()
-    }
 }
 
 /// `/counters/show` and `/counters/reset`: the counters that a request's descriptors match. A call's body has the

@@ -62,9 +62,9 @@ pub struct LiveOptions {
     pub mask: MaskValue,
     /// When the rows last equalled those of Redis, microseconds since the epoch; 0: never.
     pub confirmed_at: Arc<AtomicU64>,
-    /// The name of this process in Redis, and what it says of itself there.
+    /// The name of this process in Redis, and what it says of itself there, for the newest version of its rows.
     pub instance: String,
-    pub status: Arc<dyn Fn() -> String + Send + Sync>,
+    pub status: Arc<dyn Fn(u64) -> String + Send + Sync>,
 }
 
 /// The exceptions that are set while the process runs. Clones share them.

@@ -79,7 +79,8 @@ impl LiveExceptions {
     ) -> Result<u64, StoreError> {
         let options = &self.0.options;
         loop {
-            let page = redis.poll_rows(since, &options.instance, &(options.status)()).await?;
+            let status = (options.status)(self.with_state(|state| state.table.newest()));
+            let page = redis.poll_rows(since, &options.instance, &status).await?;
             on_page(&page);
             for id in &page.skipped {
                 tracing::warn!(id, "another program has changed a row of exceptions in Redis; ignoring it");

@@ -48,8 +48,9 @@ pub struct Settings {
     pub exceptions: Exceptions,
     pub secrets: Secrets,
     pub store: Store,
-    /// `failure.local_share`: divisor of a limit with the policy `local` during an outage.
-    pub local_share: NonZeroU32,
+    /// `failure.local_share`: divisor of a limit with the policy `local` during an outage; `None`: `auto`, the number of
+    /// live instances.
+    pub local_share: Option<NonZeroU32>,
     /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,
     /// `defaults.month_calendar`: time zone of calendar months that do not name one; `None`: 30 days from the epoch.
@@ -92,13 +93,13 @@ impl Settings {
         // `envoy_ratelimit` has applied it already; it is only checked and listed.
         let is_checked = one_of(["auto", "on", "off"].map(|name| (name, ())));
         reader.take("envoy_ratelimit_environment", "auto", is_checked);
-        Self {
+        let settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
             exceptions: Exceptions::from_reader(reader),
             secrets: Secrets::from_reader(reader),
             store: Store::from_reader(reader),
-            local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000)),
+            local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000).or("auto", "auto")),
             defaults: defaults_from_reader(reader),
             month_zone: reader.take("defaults.month_calendar", "", time_zone()),
             upgrades: upgrades::upgrades_from_reader(reader),
@@ -108,7 +109,13 @@ impl Settings {
             enforcement: enforcement_from_reader(reader),
             response: response_from_reader(reader),
             log: Log::from_reader(reader),
+        };
+        let lists_instances = settings.store.kind == StoreKind::Memory || settings.exceptions.redis;
+        if settings.local_share.is_none() && !lists_instances {
+            let reason = "`auto` needs exceptions.redis: true, with which Redis lists the instances";
+            reader.refuse("failure.local_share", Fault::Unsupported(reason));
         }
+        settings
     }
 }
 

@@ -67,7 +67,8 @@ impl<T: 'static> Parser<T> {
         self.or("off", "off")
     }
 
-    fn or(self, none: &'static str, name: &str) -> Parser<Option<T>> {
+    /// Also accepts `none`, which errors call `name`, as `None`.
+    pub(super) fn or(self, none: &'static str, name: &str) -> Parser<Option<T>> {
         let Self { expected, is_secret, mask, parse } = self;
         let parse: ParseText<Option<T>> =
             Box::new(move |text| if text == none { Some(None) } else { parse(text).map(Some) });

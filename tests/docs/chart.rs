@@ -74,6 +74,9 @@ fn schema_of(setting: &Setting) -> Value {
         json!({"enum": names.split(", ").flat_map(number).chain(texts).collect::<Vec<_>>()})
     } else if let Some([min, max]) = expected.strip_prefix("a whole number from ").and_then(bounds) {
         json!({"type": "integer", "minimum": min, "maximum": max})
+    } else if let Some([min, max]) = number_or_auto(expected) {
+        // The bounds are of numbers, the pattern is of strings.
+        json!({"type": ["integer", "string"], "minimum": min, "maximum": max, "pattern": "^auto$"})
     } else if expected.starts_with("a number from 0 to 1") {
         // As a text, too: Helm writes a small number as 1e-06.
         json!({"type": ["number", "string"], "minimum": 0, "maximum": 1})
@@ -95,6 +98,10 @@ fn schema_of(setting: &Setting) -> Value {
 /// Whether the text is names with commas between them, and not also another form of values.
 fn is_list_of_names(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_, ".contains(&byte)) && !text.contains(" or ")
+}
+
+fn number_or_auto(expected: &str) -> Option<[u64; 2]> {
+    bounds(expected.strip_prefix("a whole number from ")?.strip_suffix(", or auto")?)
 }
 
 fn bounds(text: &str) -> Option<[u64; 2]> {

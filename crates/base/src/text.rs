@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use sha2::{Digest as _, Sha256};
+
 /// `true` for characters that move the cursor of a terminal, break a line, or change the text direction.
 #[must_use]
 pub fn is_hostile(letter: char) -> bool {
@@ -14,6 +16,17 @@ pub fn is_hostile(letter: char) -> bool {
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the first 12 hex digits of the SHA-256 over the parts. The length of each part (8 bytes, little-endian)
+/// precedes it.
+#[must_use]
+pub fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
+    let hash = parts.into_iter().fold(Sha256::new(), |hash, part| {
+        // A 64-bit length holds every usize.
+        hash.chain_update((part.len() as u64).to_le_bytes()).chain_update(part)
+    });
+    hex(&hash.finalize()[..6])
 }
 
 /// Groups digits by three: `12,345`.
@@ -90,6 +103,16 @@ mod tests {
         for (number, text) in table {
             assert_eq!(with_commas(number), text);
         }
+    }
+
+    #[test]
+    fn a_digest_depends_on_where_a_part_ends() {
+        let parts = |parts: &[&'static str]| digest(parts.iter().map(|part| part.as_bytes()));
+        // printf '\x01\0\0\0\0\0\0\0a\x02\0\0\0\0\0\0\0bc' | sha256sum
+        assert_eq!(parts(&["a", "bc"]), "9a8acca1b6c6");
+        assert_ne!(parts(&["ab", "c"]), parts(&["a", "bc"]));
+        // sha256sum < /dev/null
+        assert_eq!(parts(&[]), "e3b0c44298fc");
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct LoadedRules {
     /// The domains of `specs` with their files or resources.
     pub documents: Vec<DomainDocuments>,
     pub upgrades: AppliedUpgrades,
+    /// The first 12 hex digits of a SHA-256: equal for equal files, wherever `rules.path` is; or for equal resources.
+    pub digest: String,
 }
 
 /// The effect of the table of upgrades.
@@ -90,6 +92,15 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
     told_if_slow(paths, || compile(&Source::new(paths, options.directory).read_files(), &options, &[]))
 }
 
+/// Returns the digest of resources, which arrive in any order. Hashes them as read: a server can encode a map in any
+/// order.
+#[must_use]
+pub fn resources_digest(resources: &[RuleResource]) -> String {
+    let mut sorted: Vec<_> = resources.iter().collect();
+    sorted.sort_by_key(|resource| &resource.name);
+    base::digest([format!("{sorted:?}").as_bytes()])
+}
+
 /// Loads one rule file from `stream`; messages call it `name`.
 ///
 /// # Errors
@@ -108,6 +119,7 @@ pub fn load_resources(
     options: &LoadOptions,
 ) -> Result<LoadedRules, Problems> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
+    let digest = resources_digest(&resources);
     let finished = on_own_thread(|| {
         let calendars = Calendars::new(options.calendars.years);
         let names: Vec<Arc<str>> = resources.iter().map(|resource| Arc::clone(&resource.name)).collect();
@@ -125,7 +137,7 @@ pub fn load_resources(
             Warnings::Dropped,
         )
     })?;
-    compile_finished(finished, options)
+    compile_finished(finished, options, digest)
 }
 
 /// `in_force`: names of the files whose rules are active. Each is read as a rule file, whatever its content: otherwise
@@ -140,7 +152,7 @@ pub(super) fn compile(
         let drafts = read_drafts(sources, options, &calendars, in_force);
         finish_drafts(drafts, options, &calendars, Warnings::Kept)
     })?;
-    compile_finished(finished, options)
+    compile_finished(finished, options, sources.digest())
 }
 
 /// Runs `work`, which needs many times the memory of the rules, on a temporary thread, and waits for it.
@@ -160,14 +172,18 @@ pub(super) fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     .expect("the work is done here if it was not done there")
 }
 
-fn compile_finished(finished: FinishedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
+fn compile_finished(
+    finished: FinishedDrafts,
+    options: &LoadOptions,
+    digest: String,
+) -> Result<LoadedRules, Problems> {
     let FinishedDrafts { specs, documents, upgrades, month_calendar, warnings, names } = finished;
     let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
         // The checks of the drafts find these errors first, with file and line.
         Problems::one_error(Location::file("rules".into()), error.to_string())
     })?;
     let rules = rules.with_month_calendar(month_calendar);
-    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents, upgrades })
+    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents, upgrades, digest })
 }
 
 /// Rules as read, from all files or resources.

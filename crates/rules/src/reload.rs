@@ -17,6 +17,8 @@ pub struct Reloader {
     options: LoadOptions,
     /// The files whose rules are active.
     in_force: Vec<Arc<str>>,
+    /// The digest of the files last read.
+    digest: String,
 }
 
 impl Reloader {
@@ -24,16 +26,29 @@ impl Reloader {
     /// changes even if this fails.
     pub fn start(paths: &[PathBuf], options: LoadOptions) -> (Self, Result<LoadedRules, Problems>) {
         let source = Source::new(paths, options.directory);
-        let (files, loaded) = Watched::start(source, |source| compile(&source.read_files(), &options, &[]));
+        let (files, (digest, loaded)) = Watched::start(source, |source| {
+            let sources = source.read_files();
+            (sources.digest(), compile(&sources, &options, &[]))
+        });
         let in_force = loaded.as_ref().map(|loaded| loaded.names.clone()).unwrap_or_default();
-        (Self { files, options, in_force }, loaded)
+        (Self { files, options, in_force, digest }, loaded)
+    }
+
+    /// The digest of the files last read, whether or not they are valid.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
     }
 
     /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the
     /// file system; thousands of rules take long to load.
     pub fn check_files(&mut self, now: Instant) -> Change<Result<LoadedRules, Problems>> {
-        let Self { files, options, in_force } = self;
-        let change = files.check(now, |source| compile(&source.read_files(), options, in_force));
+        let Self { files, options, in_force, digest } = self;
+        let change = files.check(now, |source| {
+            let sources = source.read_files();
+            *digest = sources.digest();
+            compile(&sources, options, in_force)
+        });
         if let Change::Loaded(Ok(loaded)) = &change {
             in_force.clone_from(&loaded.names);
         }

@@ -92,7 +92,10 @@ impl Source {
         let found = self.search();
         let read = |path: &PathBuf| {
             let is_rules = self.paths.contains(path) || has_rule_name(path);
-            SourceFile::read_from(display(path), is_rules, path)
+            // A file beside the directory counts by its name.
+            let below = self.paths.iter().find_map(|root| path.strip_prefix(root).ok());
+            let below = below.or(path.file_name().map(Path::new)).unwrap_or(path);
+            SourceFile::read_from(display(path), below.to_owned(), is_rules, path)
         };
         SourceFiles { files: found.files.iter().map(read).collect(), problems: found.problems }
     }

@@ -107,7 +107,7 @@ impl History {
         self.deny_hits.add(end, grown(|now| now.store.deny_hits));
         self.blocked.add(end, grown(|now| now.metrics.blocked));
         self.exempt.add(end, grown(|now| now.metrics.exempt));
-        self.bans.add(end, grown(|now| now.live.as_ref().map_or(0, |live| live.bans)));
+        self.bans.add(end, grown(|now| now.metrics.bans));
         let has_marks = self.marks.add(&now);
         let has_notices = self.update_notices(&now);
         self.observed += 1;

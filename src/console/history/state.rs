@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use engine::ExceptionKind;
-
 use super::History;
 use crate::console::catalog::CatalogRow;
 use crate::console::denied::DeniedKey;
@@ -194,14 +192,9 @@ impl History {
     /// The exceptions, and the requests that they have blocked or exempted.
     fn exceptions(&self) -> ConsoleExceptions {
         let RowCounts { block, exempt } = self.rows.now();
-        let of_kind = |rows: usize, kind: ExceptionKind, requests: &Steps| RowsOfKind {
-            rows: rows as u64 + self.live().map_or(0, |live| live.of_kind(kind)),
-            requests_15m: requests.sum(),
-        };
-        ConsoleExceptions {
-            block: of_kind(block, ExceptionKind::Block, &self.blocked),
-            exempt: of_kind(exempt, ExceptionKind::Exempt, &self.exempt),
-        }
+        let of_kind =
+            |rows: usize, requests: &Steps| RowsOfKind { rows: rows as u64, requests_15m: requests.sum() };
+        ConsoleExceptions { block: of_kind(block, &self.blocked), exempt: of_kind(exempt, &self.exempt) }
     }
 
     fn unlimited(&self) -> ConsoleUnlimited {

@@ -99,7 +99,7 @@ pub(super) struct View {
     pub(super) redis: Option<RedisAnswers>,
     /// From the instance with the most exceptions.
     pub(super) exceptions: ConsoleExceptions,
-    /// From the instance with the most live rows.
+    /// From the instance with the most live exceptions.
     pub(super) live: Option<ConsoleLive>,
     pub(super) notices: Vec<NoticeLine>,
     pub(super) rules: Vec<RuleLine>,

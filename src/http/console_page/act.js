@@ -50,14 +50,15 @@ const reveal = (keys) => (state.instance.values === "never"
     show();
   }));
 
-// A live row for a denied key. The service knows the value.
+// A live exception for a denied key. The service knows the value.
 const USUAL_REASON = "from the console";
-const EFFECTS = { block: ["Block", "are denied"], exempt: ["Exempt", "are admitted and not counted"], multiplier: ["Multiply", "get a multiple of the limit"], limit: ["Set the limit", "get this limit"] };
+const EFFECTS = { block: ["Block", "denies these requests"], exempt: ["Exempt", "admits these requests and does not count them"], multiplier: ["Multiply", "is multiplied for these requests"], limit: ["Set the limit", "gets another number for these requests"] };
 const except = (key) => {
   const rule = ruleOf(key.rule), limit = key.limit ?? rule?.limit, shown = (values.get(key.id) ?? key).entries, preview = el("p"), morning = new Date(state.end * 1000);
   morning.setDate(morning.getDate() + 1);
   morning.setHours(8, 0, 0, 0);
-  const at8 = morning.toISOString();
+  // An attacker tries the other limits next. An override has no rule.
+  const at8 = morning.toISOString(), isForRule = (effect) => effect !== "block" && rule?.path;
   // The rest of a long key is one hash. A value of the rule files has no tag: every client may send it.
   const usable = key.entries.map(([name, masked], i) => ({ name, masked, i })).filter(({ name }) => name !== "…"), own = usable.findLast(({ masked }) => /#[\da-f]{4}$|^%[hk].*…$/.test(masked)) ?? usable.at(-1);
   if (!own) return dialog("No exception possible", el("p", "The service has no value of this key."));
@@ -67,11 +68,11 @@ const except = (key) => {
       field("multiplier", "Multiply by", { type: "number", min: 0.001, max: 1000, step: "any", value: 2, required: true }), field("limit", `Instead of ${limit}`, { type: "number", min: 0, required: true })),
     preview, audited(USUAL_REASON),
   ], "Block", async ({ entry, effect, until, multiplier, limit: units, reason, operator }) => {
-    const change = { [effect]: multiplier ?? (units ? Number(units) : true) };
+    const change = { [effect]: multiplier ?? (units ? Number(units) : true), ...(isForRule(effect) && { path: rule.path, limit_name: rule.name || undefined }) };
     const { rows: [row] } = await call("/console/except", { id: key.id, entry: Number(entry), effect: change, until: until || undefined, reason }, operator);
     listed.at = 0;
-    say(`Live row ${row.id} is set.`);
-    return row.warnings?.[0] && (() => dialog("The row is set, but:", row.warnings.map((text) => el("p", text))));
+    say(`The exception is set: live row ${row.id}.`);
+    return row.warnings?.[0] && (() => dialog("The exception is set, but:", row.warnings.map((text) => el("p", text))));
   });
   const inputs = form.elements;
   inputs.entry.value = own.i;
@@ -80,17 +81,17 @@ const except = (key) => {
     for (const number of ["multiplier", "limit"]) inputs[number].parentElement.hidden = inputs[number].disabled = number !== effect;
     const same = state.keys.filter((other) => ruleOf(other.rule)?.domain === rule?.domain && other.entries.some(([n, v]) => n === name && v === masked));
     const [, units, per] = /^([\d,]+)(\sper.*)$/.exec(effect === "multiplier" && limit) ?? [];
-    patch(preview, `These requests ${EFFECTS[effect][1]}${units ? `: ${limit} becomes ${grouped(Math.max(1, Math.floor(units.replaceAll(",", "") * inputs.multiplier.value)))}${per}` : ""}. ${plural(same.length, "key")} on this page, ${rate(total(same.map(({ denied }) => denied)))} denials/s now.`);
+    patch(preview, `${isForRule(effect) ? `The limit ${rule.rule}` : "Every limit of the domain"} ${EFFECTS[effect][1]}${units ? `: ${limit} becomes ${grouped(Math.max(1, Math.floor(units.replaceAll(",", "") * inputs.multiplier.value)))}${per}` : ""}. ${plural(same.length, "key")} on this page, ${rate(total(same.map(({ denied }) => denied)))} denials/s now.`);
     patch(inputs.go, EFFECTS[effect][0]);
   };
   form.oninput();
 };
 const remove = (id) => {
   const { domain, key, value } = listed.rows.find((row) => row.id === id).row;
-  dialog("Remove this row?", [el("p", code(`${key}=${value}`), ` of domain ${domain} gets the limits of the rules and files again.`), audited(USUAL_REASON)], "Remove", async ({ reason, operator }) => {
+  dialog("Remove this exception?", [el("p", code(`${key}=${value}`), ` of domain ${domain} gets the limits of the rules and files again.`), audited(USUAL_REASON)], "Remove", async ({ reason, operator }) => {
     await call("/exceptions/remove", { ids: [id], reason }, operator);
     listed.at = 0;
-    say("The row is removed.");
+    say("The exception is removed.");
   });
 };
 

@@ -64,7 +64,7 @@ const keyTable = () => {
   patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : el("tr", el("td.soft", { colspan: 6 }, state.keys[0] ? "No matching key." : "No key was over a limit.")));
 };
 
-// Rows set while the process runs: fetched when their version changes, every five seconds at most.
+// Exceptions set while the process runs: fetched when their version changes, every five seconds at most.
 const effects = (row) => Object.entries({ block: "block", exempt: "exempt", limit: `limit ${row.limit}`, multiplier: `× ${row.multiplier}`, add: `+ ${row.add}`, tier: `tier ${row.tier}`, shadow_mode: row.shadow_mode ? "shadow mode" : "enforced" })
   .filter(([name]) => name in row).map(([name, text]) => el("span", { class: `badge ${name}` }, text));
 const secondsOf = (time) => Date.parse(time) / 1000;

@@ -1,6 +1,8 @@
 //! Metrics of `penalty` and `feedback`. Only denied requests, reports and the task that acts on them count here.
 
 use engine::{PauseCause, PauseEvent};
+use prometheus::core::Collector as _;
+use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, Registry, Result};
 
 use super::family::{counter, counters};
@@ -43,6 +45,13 @@ impl PauseMeter {
 
     pub(crate) fn dropped(&self) {
         self.dropped.inc();
+    }
+
+    /// Bans so far.
+    pub(super) fn bans(&self) -> u64 {
+        let families = self.bans.collect();
+        let limits = families.iter().flat_map(MetricFamily::get_metric);
+        limits.map(|limit| limit.get_counter().get_value() as u64).sum()
     }
 
     pub(crate) fn banned(&self, event: &PauseEvent) {

@@ -1,7 +1,7 @@
 //! Metrics of rules: the current ones (rules, files, load time), the results of loads, and the xDS client's stream,
 //! answers, failures and certificates.
 
-use prometheus::{IntCounter, IntGauge, Registry, Result};
+use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, Result};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::family::{CountersBy, LoadResult, counter, counters, gauge};
@@ -20,6 +20,7 @@ pub(crate) struct RuleFamilies {
     rules: IntGauge,
     files: IntGauge,
     domains: IntGauge,
+    digest: IntGaugeVec,
     loaded_at: IntGauge,
     loads: CountersBy<LoadResult>,
 }
@@ -32,6 +33,12 @@ impl RuleFamilies {
             "Loads of rules by result; a failed load keeps the previous rules active",
             &["result"],
         )?;
+        let digest = Opts::new(
+            "ratelimitd_rules_digest_info",
+            "1 for the digest of the active rules; equal on all instances with equal files",
+        );
+        let digest = IntGaugeVec::new(digest, &["digest"])?;
+        registry.register(Box::new(digest.clone()))?;
         Ok(Self {
             rules: gauge(registry, "ratelimitd_rules", "Active rules")?,
             files: gauge(registry, "ratelimitd_rule_files", "Files of the active rules")?,
@@ -46,10 +53,13 @@ impl RuleFamilies {
                 "Load time of the active rules in seconds since the epoch; 0 before the first load",
             )?,
             loads: CountersBy::new(&loads, &[]),
+            digest,
         })
     }
 
-    pub(crate) fn loaded(&self, loaded: Loaded) {
+    pub(crate) fn loaded(&self, loaded: Loaded, digest: &str) {
+        self.digest.reset();
+        self.digest.with_label_values(&[digest]).set(1);
         // All of them are far below 2^63.
         self.rules.set(i64::try_from(loaded.rules).unwrap_or(i64::MAX));
         self.files.set(i64::try_from(loaded.files).unwrap_or(i64::MAX));

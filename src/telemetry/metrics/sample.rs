@@ -27,6 +27,8 @@ pub struct MetricsSample {
     /// Requests that an exception blocked; `exempt`: those with a limit from which an exception exempted them.
     pub blocked: u64,
     pub exempt: u64,
+    /// Values banned by penalties.
+    pub bans: u64,
     pub calls: DurationBuckets,
     /// Decisions of Redis.
     pub store_calls: DurationBuckets,
@@ -84,6 +86,7 @@ impl Metrics {
             shadowed: families.limits.shadowed(),
             blocked: families.exceptions.requests(ExceptionKind::Block),
             exempt: families.exceptions.requests(ExceptionKind::Exempt),
+            bans: families.pauses.bans(),
             calls: families.requests.durations(),
             store_calls: families.stores.durations("redis"),
             store_overloads: families.stores.overloads("redis"),

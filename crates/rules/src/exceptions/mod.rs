@@ -28,6 +28,7 @@ pub use changes::{FileSummary, KindCounts, RowChanges};
 pub use live::{LiveRow, Origin, value_text};
 pub use mentions::{check_against_rules, latest_window_end, missing_in_rules};
 pub use reload::ExceptionReloader;
+pub use yaml_file::read_rows;
 
 use changes::ChangeCounts;
 use mentions::Mentions;

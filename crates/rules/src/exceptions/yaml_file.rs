@@ -1,7 +1,7 @@
 //! Reads a YAML file of rows with all columns: a list of maps, one per row.
 
 use std::collections::HashMap;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::sync::Arc;
 
 use engine::{Effect, ExceptionKind, ExceptionRow, Glob, Multiplier, RowSource};
@@ -10,6 +10,7 @@ use super::changes::row_identity;
 use super::row::{COLUMNS, parse_time, parse_value};
 use super::{Loader, MAX_YAML_ROWS};
 use crate::nearest::nearest_name;
+use crate::problem::Problems;
 use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_and_text};
 use crate::text::decode;
 use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
@@ -21,22 +22,62 @@ const NO_LIST: &str = "the file is empty; one without rows is `[]`";
 const NOT_A_LIST: &str =
     "expected a list of rows, such as `- { domain: llm, key: tenant, value: acme, multiplier: 2 }`";
 
-impl Loader<'_> {
-    pub(super) fn read_yaml(&mut self, file: &Arc<str>, mut stream: impl BufRead, report: &mut FileReport) {
-        let mut bytes = Vec::new();
-        if let Err(error) = stream.read_to_end(&mut bytes) {
-            report.error(&Position::default(), format!("cannot read the file: {error}"));
+/// Reads the rows of a YAML file, to set them while the service runs.
+///
+/// # Errors
+/// All problems of the file.
+pub fn read_rows(name: &str, stream: impl Read) -> Result<Vec<ExceptionRow>, Problems> {
+    let (file, mut rows) = (name.into(), Vec::new());
+    let mut report = FileReport::new(&file);
+    read_list(stream, &mut report, |node, report| {
+        let source = RowSource::File { file: Arc::clone(&file), line: node.line };
+        rows.extend(read_row(source, &node, report));
+        Ok(())
+    });
+    let problems = Problems::sorted(report.problems, &[]);
+    if problems.has_errors() { Err(problems) } else { Ok(rows) }
+}
+
+/// Passes each element of the file's list to `on_row`.
+fn read_list(
+    mut stream: impl Read,
+    report: &mut FileReport,
+    mut on_row: impl FnMut(Node, &mut FileReport) -> Result<(), YamlError>,
+) {
+    let mut bytes = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        report.error(&Position::default(), format!("cannot read the file: {error}"));
+        return;
+    }
+    let text = match decode(&bytes) {
+        Ok(text) => text,
+        Err(fault) => {
+            report.error(&Position::document(fault.line), fault.reason);
             return;
         }
-        let text = match decode(&bytes) {
-            Ok(text) => text,
-            Err(fault) => {
-                report.error(&Position::document(fault.line), fault.reason);
-                return;
+    };
+    match parse_list(&text, |node| on_row(node, report)) {
+        Err(YamlError { line, reason }) => report.error(&Position::document(line), reason),
+        Ok(document) => {
+            match document.root {
+                None => report.error(&Position::document(1), NO_LIST),
+                Some(root) if !matches!(root.content, Content::List(_)) => {
+                    report.error(&Position::document(root.line), NOT_A_LIST);
+                }
+                Some(_) => {}
             }
-        };
+            if let Some(line) = document.second_line {
+                let reason = "only the first YAML document of a file is read; this one is ignored";
+                report.warn(&Position::document(line), reason);
+            }
+        }
+    }
+}
+
+impl Loader<'_> {
+    pub(super) fn read_yaml(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
         let mut lines = HashMap::new();
-        let read = parse_list(&text, |node| {
+        read_list(stream, report, |node, report| {
             self.yaml_rows += 1;
             if self.yaml_rows > MAX_YAML_ROWS {
                 let reason = format!(
@@ -51,22 +92,6 @@ impl Loader<'_> {
             }
             Ok(())
         });
-        match read {
-            Err(YamlError { line, reason }) => report.error(&Position::document(line), reason),
-            Ok(document) => {
-                match document.root {
-                    None => report.error(&Position::document(1), NO_LIST),
-                    Some(root) if !matches!(root.content, Content::List(_)) => {
-                        report.error(&Position::document(root.line), NOT_A_LIST);
-                    }
-                    Some(_) => {}
-                }
-                if let Some(line) = document.second_line {
-                    let reason = "only the first YAML document of a file is read; this one is ignored";
-                    report.warn(&Position::document(line), reason);
-                }
-            }
-        }
     }
 
     /// `lines`: the line of each row of the file, by row identity.

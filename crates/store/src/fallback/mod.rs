@@ -7,6 +7,7 @@ mod tests;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::algorithm::{Blocked, Kernel};
 use engine::{
@@ -46,8 +47,9 @@ pub struct Fallback<S, C> {
 pub struct Local<C> {
     /// Shared by all workers of a process. Stores nothing for a limit of 0.
     pub store: Arc<MemoryStore<C>>,
-    /// Processes that share each limit: each process enforces the limit divided by `instances`.
-    pub instances: NonZeroU32,
+    /// Processes that share each limit: each process enforces the limit divided by `instances`; 0 counts as 1. Shared
+    /// by all workers, and may change.
+    pub instances: Arc<AtomicU32>,
 }
 
 impl<S, C> Fallback<S, C> {
@@ -98,7 +100,9 @@ impl<S: Store, C: Clock> Fallback<S, C> {
         let mut outcomes = Outcomes::default();
         let mut local = Outcomes::default().by_charge.into_iter();
         if answers.iter().any(|answer| matches!(answer, ChargeAnswer::Local)) {
-            let charges = local_charges(charges, &answers, self.local.instances);
+            let instances = self.local.instances.load(Ordering::Relaxed);
+            let charges =
+                local_charges(charges, &answers, NonZeroU32::new(instances).unwrap_or(NonZeroU32::MIN));
             local = self.local.store.decide(&charges).await?.by_charge.into_iter();
         }
         for (charge, &answer) in charges.values().zip(&answers) {

@@ -22,7 +22,7 @@ impl Store for FailingStore {
 
 fn layer(share: u32) -> Fallback<FailingStore, ManualClock> {
     let store = Arc::new(MemoryStore::new(MemoryOptions::default(), ManualClock::at(NOW_US)));
-    Fallback::new(FailingStore, Local { store, instances: NonZeroU32::new(share).expect("not zero") })
+    Fallback::new(FailingStore, Local { store, instances: Arc::new(AtomicU32::new(share)) })
 }
 
 fn window(limit: u64) -> Kernel {
@@ -329,6 +329,20 @@ async fn each_process_enforces_its_share_of_a_local_limit() {
         }
         assert_eq!(admitted, expected, "{kernel:?} of {processes}");
     }
+}
+
+#[tokio::test]
+async fn the_number_of_processes_may_change_and_is_at_least_1() {
+    let layer = layer(0);
+    let left = async |limit| {
+        let hit = charge(window(limit), Cost::take(1), FailurePolicy::Local);
+        decide_one(&layer, hit).await.expect("memory answers").report.remaining
+    };
+    assert_eq!(left(10).await, 9, "not known yet: the whole limit");
+    layer.local.instances.store(5, Ordering::Relaxed);
+    assert_eq!(left(10).await, 0, "a fifth of 10 is 2, and 2 are taken");
+    layer.local.instances.store(2, Ordering::Relaxed);
+    assert_eq!(left(10).await, 2, "a half of 10 is 5, and 3 are taken");
 }
 
 #[test]

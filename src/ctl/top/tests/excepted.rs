@@ -20,7 +20,7 @@ fn a_blocked_key_says_which_row_and_until_when_and_two_limits_stay_apart() {
         of_another_limit["limit"] = json!("9 per day");
         of_another_limit["exception"] = json!({"kind": "multiplier", "row": "a.csv:2", "until": null});
         state["keys"].as_array_mut().expect("a list").push(of_another_limit);
-        state["live"] = json!({"text": "3 live rows: 1 block, 2 multipliers; 14 bans", "source": "redis",
+        state["live"] = json!({"text": "3 live exceptions: 1 block, 2 multipliers; 14 bans", "source": "redis",
             "age_s": 0.4, "version": "7", "kinds": [["block", 14]], "origins": [["penalty", 14]]});
         state["exceptions"] =
             json!({"block": {"rows": 3, "requests_15m": 413}, "exempt": {"rows": 0, "requests_15m": 0}});
@@ -31,7 +31,7 @@ fn a_blocked_key_says_which_row_and_until_when_and_two_limits_stay_apart() {
     let shown = text(&view, 20, 160);
     for line in [
         "3 rows block: 826 requests denied in 15 min.\n",
-        "3 live rows: 1 block, 2 multipliers; 14 bans.\n",
+        "3 live exceptions: 1 block, 2 multipliers; 14 bans.\n",
         "edge.tenant.path_/search, blocked until 16:04:31 (blocks.yaml:3) ",
         "per-address (edge), exempt until 2026-11-22 ",
         "per-address (edge), 9 per day, limit changed (a.csv:2) ",

@@ -335,7 +335,9 @@ fn stores_report_durations_errors_batches_and_keys() {
 #[test]
 fn loads_of_rules_are_counted() {
     let metrics = metrics();
-    metrics.families.rules.loaded(Loaded { rules: 12, files: 2, domains: 3, now_us: 1_700_000_000_999_999 });
+    let loaded = Loaded { rules: 12, files: 2, domains: 3, now_us: 1_700_000_000_999_999 };
+    metrics.families.rules.loaded(Loaded { rules: 0, ..loaded }, "e3b0c44298fc");
+    metrics.families.rules.loaded(loaded, "9a8acca1b6c6");
     metrics.families.rules.failed();
     metrics.families.rules.failed();
     let cases = [
@@ -343,13 +345,16 @@ fn loads_of_rules_are_counted() {
         ("ratelimitd_rule_files", 2),
         ("ratelimitd_rule_domains", 3),
         ("ratelimitd_rules_loaded_timestamp_seconds", 1_700_000_000),
-        (r#"ratelimitd_rule_loads_total{result="success"}"#, 1),
+        (r#"ratelimitd_rules_digest_info{digest="9a8acca1b6c6"}"#, 1),
+        (r#"ratelimitd_rule_loads_total{result="success"}"#, 2),
         (r#"ratelimitd_rule_loads_total{result="failure"}"#, 2),
-        ("ratelimit_service_config_load_success", 1),
+        ("ratelimit_service_config_load_success", 2),
         ("ratelimit_service_config_load_error", 2),
         (concat!("ratelimitd_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1),
     ];
     for (series, count) in cases {
         assert_eq!(value(&metrics, series), Some(count), "{series}");
     }
+    let before = r#"ratelimitd_rules_digest_info{digest="e3b0c44298fc"}"#;
+    assert_eq!(value(&metrics, before), None, "only the active rules");
 }

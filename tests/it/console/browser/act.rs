@@ -61,7 +61,10 @@ fn an_attacker_is_blocked_without_its_value_and_passes_once_the_row_is_removed()
     (0..3).for_each(|_| drop(ask(&service, "edge", &[("user", ATTACKER)])));
     let mut browser = open(&service);
     click(&mut browser, "#key-table [data-do=except]");
-    browser.wait_until(&has_text("dialog p", "These requests are denied. 1 key on this page"));
+    browser.wait_until(&has_text(
+        "dialog p",
+        "Every limit of the domain denies these requests. 1 key on this page",
+    ));
     assert_eq!(browser.evaluate("document.querySelector('dialog [name=reason]').value"), "from the console");
     click(&mut browser, "dialog [name=go]");
     browser.wait_until(&has_text("#key-table .badge.block", "blocked until "));
@@ -71,7 +74,7 @@ fn an_attacker_is_blocked_without_its_value_and_passes_once_the_row_is_removed()
     assert!(ask(&service, "edge", &[("user", ATTACKER)]));
     assert!(!ask(&service, "edge", &[("user", "ann")]));
 
-    browser.wait_until(&has_text("#live-of", "1 live row: 1 block"));
+    browser.wait_until(&has_text("#live-of", "1 live exception: 1 block"));
     browser.wait_until(&has_text("#live-table tbody tr", "user=ma…#"));
     let cells = browser.texts("#live-table tbody tr > *");
     assert_eq!([&*cells[1], &*cells[3], &*cells[4]], ["block", "from the console", "operator"], "{cells:?}");

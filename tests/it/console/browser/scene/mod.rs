@@ -26,11 +26,13 @@ use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
     AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, HttpService, admin_router, serve,
 };
+use ratelimitd::live::{Author, Keeper, LiveExceptions, LiveOptions};
 use ratelimitd::net::{
     Admission, ConnectionBounds, ListenAddress, ListenOptions, PortListener, SocketAccess, UnfinishedBytes,
 };
 use ratelimitd::settings::Settings;
 use ratelimitd::telemetry::metrics::{Metrics, Port};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 pub use story::Story;
@@ -114,19 +116,22 @@ async fn play(story: Story, seconds: u64, started: Sender<u16>, stop: Cancellati
         finish_within: Duration::from_secs(1),
         failures: None,
     };
+    process.set_live_rows().await;
+    let exceptions = stop.run_until_cancelled(process.live.clone().run());
     let live = async {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             process.second(seconds).await;
         }
     };
-    tokio::join!(serve(listener, service, stop.clone()), live);
+    tokio::join!(serve(listener, service, stop.clone()), exceptions, live);
 }
 
 struct Process {
     story: Story,
     console: Arc<Console>,
     metrics: Metrics,
+    live: LiveExceptions,
     limiter: Limiter<Counters>,
     clock: Arc<ManualClock>,
     /// The end of the last second.
@@ -159,8 +164,33 @@ impl Process {
             pauses: PauseEvents::default(),
         };
         let console = Arc::new(Console::new(options()));
+        let masking = Arc::clone(&console);
+        let live = LiveExceptions::new(LiveOptions {
+            keeper: Keeper::Process,
+            rulebook: Arc::clone(&limiter.rulebook),
+            metrics: metrics.clone(),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            on_change: Box::new(|| ()),
+            mask: Arc::new(move |domain, key, value| masking.masked_value(domain, key, value)),
+            confirmed_at: Arc::default(),
+            instance: String::new(),
+            status: Arc::new(|_| String::new()),
+        });
         let random = fastrand::Rng::with_seed(7);
-        Self { story, console, metrics, limiter, clock, end: start, random, added: Added::default() }
+        Self { story, console, metrics, live, limiter, clock, end: start, random, added: Added::default() }
+    }
+
+    /// Sets exceptions that no request of the story meets.
+    async fn set_live_rows(&self) {
+        let rows = json!([
+            {"domain": "edge", "key": "remote_address", "value": "192.0.2.66", "block": true, "until": "2h"},
+            {"domain": "edge", "key": "tenant", "value": "massive-dynamic", "multiplier": "2", "path": "tenant.*",
+                "until": "2026-11-22T08:00:00Z", "by": "ann"},
+        ]);
+        let reason = Some("INC-42".to_owned());
+        let author = Author { reason, by: None, peer: std::net::Ipv4Addr::LOCALHOST.into() };
+        let rows = rows.as_array().expect("a list").clone();
+        self.live.set(rows, &author).await.expect("two rows");
     }
 
     /// Decides the requests of a second, and observes it. `seconds`: those before the end of the story.
@@ -189,11 +219,7 @@ impl Process {
             rules: self.story.rules_observed(now, seconds),
             store: self.story.store_observed(now, seconds, self.end),
             service: self.story.service_observed(),
-            live: Some(LiveObserved {
-                source: "redis".to_owned(),
-                age_s: Some(0.4),
-                ..LiveObserved::default()
-            }),
+            live: LiveObserved::new(&self.live.view()),
         });
     }
 
@@ -222,7 +248,7 @@ impl Process {
             stop: stop.clone(),
         };
         let access = AccessCheck::new(AdminAccess::default(), None, self.metrics.tokens());
-        admin_router(Vec::new(), counters, console, access)
+        admin_router(Vec::new(), counters, console, self.live.clone(), access)
     }
 }
 
