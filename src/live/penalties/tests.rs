@@ -63,7 +63,7 @@ impl Story {
             mask: Arc::new(|_, _, _| "masked".to_owned()),
             confirmed_at: Arc::default(),
             instance: "test".to_owned(),
-            status: Arc::new(|| "{}".to_owned()),
+            status: Arc::new(|_| "{}".to_owned()),
         });
         let meter = metrics.families.pauses.clone();
         let (pauses, events) = PauseEvents::channel(meter.clone());

@@ -121,11 +121,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tmp_schema() {
-        std::fs::write("/tmp/pauses-schema.json", serde_json::to_string_pretty(&schema()).expect("j") + "\n").expect("f");
-    }
-
-    #[test]
     fn every_key_is_in_the_table_once() {
         let mut seen = HashSet::new();
         for key in keys::all() {
