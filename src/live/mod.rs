@@ -7,6 +7,7 @@
 mod change;
 mod error;
 mod pause;
+mod penalties;
 mod poll;
 mod show;
 mod table;
@@ -32,6 +33,7 @@ use table::{Applied, LiveTable};
 pub use change::{Author, RemovedRow, SetRow};
 pub use error::LiveError;
 pub use pause::{Pause, PauseEnd, Paused};
+pub use penalties::Penalties;
 pub use show::{ListRows, ListedRow, LiveView};
 
 /// Maximum time of a change, including the poll before it.

@@ -109,6 +109,8 @@ impl LiveExceptions {
             by: None,
         };
         let rules = self.0.options.rulebook.rules();
-        without_secret(LiveRow::new(row, origin, 0), &rules).map_err(LiveError::Invalid)
+        let row = without_secret(LiveRow::new(row, origin, 0), &rules).map_err(LiveError::Invalid)?;
+        row.check(self.now_us()).map_err(LiveError::Invalid)?;
+        Ok(row)
     }
 }

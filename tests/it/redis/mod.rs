@@ -33,6 +33,7 @@ mod list_commands;
 pub(crate) mod lua_twin;
 mod metrics;
 mod outage;
+mod pauses;
 mod per_second;
 mod recipes;
 mod replay;

@@ -129,6 +129,23 @@ impl LiveRow {
         Value::Object(columns).to_string()
     }
 
+    /// Checks a row that was not read from columns.
+    ///
+    /// # Errors
+    /// It is too long, its end is in the past, or it would be read as another row, because its value looks like a
+    /// network.
+    pub fn check(&self, now_us: u64) -> Result<(), String> {
+        let mut reason = None;
+        self.check_bounds(now_us, &mut |first| {
+            reason.get_or_insert(first);
+        });
+        let read = Self::from_stored(&self.stored(), 0, self.row.until_us)?;
+        if read.row.value != self.row.value {
+            reason.get_or_insert_with(|| "'value' looks like a network".to_owned());
+        }
+        reason.map_or(Ok(()), Err)
+    }
+
     /// The columns as in a file.
     #[must_use]
     pub fn columns(&self) -> Map<String, Value> {
