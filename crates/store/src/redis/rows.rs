@@ -1,8 +1,8 @@
-//! Keeps rows that are set while the service runs (lua/rows.lua), and the status of each instance. What a row says is up
-//! to the service.
+//! Keeps rows that are set while the service runs (lua/rows.lua), and the status of each instance. What a row says is
+//! up to the service.
 //!
-//! These are side calls: they use a separate connection, and neither a queue nor a breaker. So they cannot delay or fail a
-//! decision.
+//! These are side calls: they use a separate connection, and neither a queue nor a breaker. So they cannot delay or
+//! fail a decision.
 
 use std::time::Duration;
 

@@ -8,12 +8,12 @@
 --          3  hash: name of an instance -> "<time of its last poll> <status>"
 -- ARGV[1]  poll       ARGV[2] is the version after which the page begins, ARGV[3] and ARGV[4] are the name and the
 --                     status of the instance that polls. An empty status is not stored
---          put        ARGV[2] is the greatest version that the sender has. Then 8 arguments for each row: id, kind, end,
+--          put        ARGV[2] is the last version that the sender has. Then 8 arguments for each row: id, kind, end,
 --                     automatic, JSON, and those of the kind:
---            set      version that the row must have, 0 for no row in effect, empty for any
+--            set      version that the row must have, 0: no row in effect, empty: any
 --            later    none. A row in effect that does not end earlier is kept
---            ban      length in us, factor, greatest length. A row in effect is kept. If the last ban has ended for less
---                     than the greatest length, the level is one higher, and the ban longer by the factor
+--            ban      length in us, factor, greatest length. A row in effect is kept. If the last ban has ended for
+--                     less than the greatest length, the level is one higher, and the ban longer by the factor
 --            restore  version and level. Writes the row with this version, unless it has this or a newer one
 --            drop     version. Deletes a row that was removed or has ended 7 days ago; an automatic one at its end
 --          instances
