@@ -55,7 +55,8 @@ impl App {
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
         let shutdown = Shutdown::default();
         let reports_to = http_store.clone().filter(|_| self.settings.exceptions.redis);
-        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to);
+        let share = Arc::clone(&self.stores.local_share);
+        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to, share);
         let live = self.live_exceptions(http_store.as_ref(), &fleet);
         let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);

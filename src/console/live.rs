@@ -10,6 +10,8 @@ use crate::live::LiveView;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LiveObserved {
+    /// Such as `3 live exceptions: 1 block, 2 multipliers; 14 bans`; empty if there are none.
+    pub text: String,
     /// `redis`, or `process` if no other process has them.
     pub source: String,
     /// Seconds since Redis sent what had changed; `None` before the first time.
@@ -22,27 +24,21 @@ pub struct LiveObserved {
     pub origins: Vec<(String, u64)>,
 }
 
-/// Live exceptions as shown.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct ConsoleLive {
-    /// Such as `3 live exceptions: 1 block, 2 multipliers; 14 bans`; empty if there are none.
-    pub text: String,
-    #[serde(flatten)]
-    pub observed: LiveObserved,
-}
-
 impl LiveObserved {
     /// `None` if no exception can be set.
     #[must_use]
     pub fn new(view: &LiveView) -> Option<Self> {
         let kinds = view.kinds.iter().map(|(kind, rows)| (kind.name().to_owned(), rows));
         let origins = Origin::all().zip(view.origins).map(|(origin, rows)| (origin.name().to_owned(), rows));
+        let kinds: Vec<_> = kinds.filter(|(_, rows)| *rows > 0).collect();
+        let origins: Vec<_> = origins.filter(|(_, rows)| *rows > 0).collect();
         Some(Self {
+            text: in_words(&kinds, &origins),
             source: view.source?.to_owned(),
             age_s: view.age_us.map(|us| us as f64 / 1e6),
             version: view.version.to_string(),
-            kinds: kinds.filter(|(_, rows)| *rows > 0).collect(),
-            origins: origins.filter(|(_, rows)| *rows > 0).collect(),
+            kinds,
+            origins,
         })
     }
 
@@ -50,29 +46,26 @@ impl LiveObserved {
     pub fn rows(&self) -> u64 {
         self.origins.iter().map(|(_, rows)| rows).sum()
     }
-
-    pub(super) fn shown(&self) -> ConsoleLive {
-        // The service itself sets these, and all of them block.
-        let automatic = [("ban", "penalty"), ("pause", "feedback")];
-        let automatic = automatic.map(|(noun, origin)| (noun, count_of(&self.origins, origin)));
-        let paused = automatic.iter().map(|(_, rows)| rows).sum();
-        let kinds = self.kinds.iter().map(|(kind, rows)| match kind.as_str() {
-            "block" => ("block", rows.saturating_sub(paused)),
-            "add" => ("grant", *rows),
-            "exempt" => ("exemption", *rows),
-            kind => (kind, *rows),
-        });
-        let mut parts = words(automatic);
-        let set = self.rows().saturating_sub(paused);
-        if set > 0 {
-            parts.insert(0, format!("{}: {}", counted(set, "live exception"), words(kinds).join(", ")));
-        }
-        ConsoleLive { text: parts.join("; "), observed: self.clone() }
-    }
 }
 
-fn count_of(counts: &[(String, u64)], name: &str) -> u64 {
-    counts.iter().find(|(known, _)| known == name).map_or(0, |(_, rows)| *rows)
+fn in_words(kinds: &[(String, u64)], origins: &[(String, u64)]) -> String {
+    // The service itself sets these, and all of them block.
+    let automatic = [("ban", "penalty"), ("pause", "feedback")].map(|(noun, origin)| {
+        (noun, origins.iter().find(|(known, _)| known == origin).map_or(0, |(_, rows)| *rows))
+    });
+    let paused: u64 = automatic.iter().map(|(_, rows)| rows).sum();
+    let set = origins.iter().map(|(_, rows)| rows).sum::<u64>() - paused;
+    let kinds = kinds.iter().map(|(kind, rows)| match kind.as_str() {
+        "block" => ("block", rows.saturating_sub(paused)),
+        "add" => ("grant", *rows),
+        "exempt" => ("exemption", *rows),
+        kind => (kind, *rows),
+    });
+    let mut parts = words(automatic);
+    if set > 0 {
+        parts.insert(0, format!("{}: {}", counted(set, "live exception"), words(kinds).join(", ")));
+    }
+    parts.join("; ")
 }
 
 fn words<'n>(counts: impl IntoIterator<Item = (&'n str, u64)>) -> Vec<String> {
@@ -91,13 +84,10 @@ mod tests {
 
     #[test]
     fn rows_are_counted_in_words() {
-        let counts =
-            |counts: &[(&str, u64)]| counts.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect();
-        let said = |kinds, origins| {
-            LiveObserved { kinds: counts(kinds), origins: counts(origins), ..LiveObserved::default() }
-                .shown()
-                .text
+        let counts = |counts: &[(&str, u64)]| {
+            counts.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect::<Vec<_>>()
         };
+        let said = |kinds, origins| in_words(&counts(kinds), &counts(origins));
         assert_eq!(said(&[], &[]), "");
         let all = said(&[("multiplier", 2), ("block", 15)], &[("operator", 3), ("penalty", 14)]);
         assert_eq!(all, "3 live exceptions: 1 block, 2 multipliers; 14 bans");

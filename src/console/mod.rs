@@ -35,7 +35,7 @@ use frame::json_text;
 use history::{History, RuleSelection};
 
 pub use excepted::KeyException;
-pub use live::{ConsoleLive, LiveObserved};
+pub use live::LiveObserved;
 pub use notices::{clock, rate_text};
 pub use state::{
     ConsoleExceptions, ConsoleSample, ConsoleState, Level, Notice, RowsOfKind, RuleName, SCHEMA, ShownEntries,

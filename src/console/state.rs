@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::excepted::KeyException;
-use super::live::ConsoleLive;
+use super::live::LiveObserved;
 use super::observation::RulesObserved;
 use super::totals::{SECONDS, Second};
 
@@ -28,7 +28,7 @@ pub struct ConsoleState {
     pub exceptions: ConsoleExceptions,
     /// `None` if no exception can be set while the process runs.
     #[serde(default)]
-    pub live: Option<ConsoleLive>,
+    pub live: Option<LiveObserved>,
     #[serde(default)]
     pub unlimited: ConsoleUnlimited,
 }
@@ -225,7 +225,7 @@ pub struct ConsoleSample {
     pub marks: Vec<Mark>,
     pub reasons: Vec<String>,
     #[serde(default)]
-    pub live: Option<ConsoleLive>,
+    pub live: Option<LiveObserved>,
 }
 
 impl ConsoleState {

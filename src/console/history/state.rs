@@ -58,7 +58,7 @@ impl History {
             keys: self.keys(),
             store: self.store(),
             exceptions: self.exceptions(),
-            live: self.live().map(LiveObserved::shown),
+            live: self.live(),
             unlimited: self.unlimited(),
         }
     }
@@ -82,12 +82,12 @@ impl History {
             keys: keys.map(|key| (key.id.clone(), rounded(key.denied.rate(end)), key.denied.sum())).collect(),
             marks: marks.cloned().collect(),
             reasons: self.reasons().to_vec(),
-            live: self.live().map(LiveObserved::shown),
+            live: self.live(),
         }
     }
 
-    fn live(&self) -> Option<&LiveObserved> {
-        self.now.as_ref()?.live.as_ref()
+    fn live(&self) -> Option<LiveObserved> {
+        self.now.as_ref()?.live.clone()
     }
 
     fn rules(&self, selection: RuleSelection) -> ConsoleRules {

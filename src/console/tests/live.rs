@@ -8,7 +8,8 @@ use super::*;
 fn blocks(rows: u64) -> LiveObserved {
     let [kinds, origins] = ["block", "operator"].map(|name| vec![(name.to_owned(), rows)]);
     let version = "1795701835000001".to_owned();
-    LiveObserved { source: "redis".to_owned(), age_s: Some(0.4), version, kinds, origins }
+    let text = format!("{rows} blocks");
+    LiveObserved { text, source: "redis".to_owned(), age_s: Some(0.4), version, kinds, origins }
 }
 
 fn sample(process: &Observed) -> ConsoleSample {
@@ -24,7 +25,7 @@ fn the_state_and_the_samples_have_the_live_rows() {
     process.live = Some(blocks(2));
     let state = process.second();
     let live = json!({
-        "text": "2 live exceptions: 2 blocks", "source": "redis", "age_s": 0.4, "version": "1795701835000001",
+        "text": "2 blocks", "source": "redis", "age_s": 0.4, "version": "1795701835000001",
         "kinds": [["block", 2]], "origins": [["operator", 2]],
     });
     assert_eq!(state["live"], live);
@@ -33,7 +34,7 @@ fn the_state_and_the_samples_have_the_live_rows() {
     process.live = Some(blocks(1));
     process.second();
     shown.add(sample(&process));
-    assert_eq!(shown.live, Some(blocks(1).shown()));
+    assert_eq!(shown.live, Some(blocks(1)));
 }
 
 #[test]

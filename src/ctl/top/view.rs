@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ratelimitd::console::{
-    ConsoleExceptions, ConsoleLive, ConsoleState, KeyException, Level, Notice, RuleName, SECONDS,
+    ConsoleExceptions, ConsoleState, KeyException, Level, LiveObserved, Notice, RuleName, SECONDS,
     ShownEntries,
 };
 use serde::Serialize;
@@ -100,7 +100,7 @@ pub(super) struct View {
     /// From the instance with the most exceptions.
     pub(super) exceptions: ConsoleExceptions,
     /// From the instance with the most live exceptions.
-    pub(super) live: Option<ConsoleLive>,
+    pub(super) live: Option<LiveObserved>,
     pub(super) notices: Vec<NoticeLine>,
     pub(super) rules: Vec<RuleLine>,
     pub(super) keys: Vec<KeyLine>,
@@ -216,7 +216,7 @@ impl View {
             view.notices.extend(state.notices.iter().map(line));
         }
         let live = states.iter().filter_map(|state| state.live.as_ref());
-        view.live = live.max_by_key(|live| live.observed.rows()).cloned();
+        view.live = live.max_by_key(|live| live.rows()).cloned();
         view.notices.sort_by_key(|line| line.notice.level);
         view.rules = rule_lines(&states);
         view.keys = key_lines(&states);

@@ -37,7 +37,7 @@ fn the_console_is_closed_to_foreign_pages_and_names() {
                 );
             }
         }
-        for path in ["/console/show", "/console/reset", "/console/values", "/explain"] {
+        for path in ["/console/show", "/console/reset", "/console/values", "/console/except", "/explain"] {
             let post = format!("POST {path} HTTP/1.1");
             let json = "content-type: application/json";
             assert_eq!(status(service, &post, &["host: evil.example", json]), 421, "{path}");

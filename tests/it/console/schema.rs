@@ -1,8 +1,8 @@
 //! The state has exactly the fields that `docs/console-state.schema.json` describes.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{RULES, ask, state_with};
+use super::{RULES, ask, post, state_with};
 use crate::support::json_schema;
 use crate::support::process::Ratelimitd;
 
@@ -18,11 +18,18 @@ fn the_state_has_the_fields_of_its_schema() {
         ask(&service, "edge", &[("user", "ann@example.org")]);
         ask(&service, "edge", &[("usr", "ann")]);
     }
+    let row = json!({"domain": "edge", "key": "user", "value": "bob", "block": true, "until": "1h"});
+    let set = post(&service, "/exceptions/set", &json!({"rows": [row], "reason": "a test"}), "");
+    assert_eq!(set.status, 200, "{}", set.body);
     std::fs::write(service.rules().join("rules.yaml"), RULES.replace("unit: day", "unit: dya"))
         .expect("a rule file");
     let is_full = |state: &Value| {
-        !state["keys"][0].is_null() && !state["marks"][0].is_null() && !state["rules"]["rejected"].is_null()
+        let has = |part: &Value| !part.is_null();
+        has(&state["keys"][0])
+            && has(&state["marks"][0])
+            && has(&state["rules"]["rejected"])
+            && has(&state["live"]["kinds"][0])
     };
-    let full = state_with(&service, "keys, a mark and rejected rules", is_full);
+    let full = state_with(&service, "keys, a mark, rejected rules and a live exception", is_full);
     json_schema::check(&full, &schema, "state");
 }

@@ -240,7 +240,13 @@ fn with_times(columns: &Value, now_us: u64) -> Value {
 fn time_json(us: u64) -> Value {
     const LAST_US: u64 = 253_402_207_199_999_999;
     let time = UNIX_EPOCH + Duration::from_micros(us.min(LAST_US));
-    json!(humantime::format_rfc3339(time).to_string())
+    let is_whole = us.is_multiple_of(1_000_000);
+    let text = if is_whole {
+        humantime::format_rfc3339_seconds(time)
+    } else {
+        humantime::format_rfc3339_micros(time)
+    };
+    json!(text.to_string())
 }
 
 /// The texts are hashed with their lengths, so that different rows have different ids.

@@ -183,7 +183,7 @@ impl Process {
     /// Sets exceptions that no request of the story meets.
     async fn set_live_rows(&self) {
         let rows = json!([
-            {"domain": "edge", "key": "remote_address", "value": "192.0.2.66", "block": true, "until": "2h"},
+            {"domain": "edge", "key": "remote_address", "value": "192.0.2.66", "limit": 5, "until": "2h"},
             {"domain": "edge", "key": "tenant", "value": "massive-dynamic", "multiplier": "2", "path": "tenant.*",
                 "until": "2026-11-22T08:00:00Z", "by": "ann"},
         ]);
