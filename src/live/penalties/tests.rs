@@ -227,7 +227,7 @@ async fn a_value_that_looks_like_a_network_bans_no_network() {
     assert_eq!(story.metric("ratelimitd_offences_dropped_total"), 4);
     assert_eq!(story.login(0.0, &"x".repeat(2_000)).await, "offences 0", "a long value");
     assert_eq!(story.login(0.0, "10.0.0.7").await, "until 300");
-    assert_eq!(story.login(1.0, "[10.0.0.7]:443").await, "OVER 299", "an address in another spelling");
+    assert_eq!(story.login(1.0, "10.0.0.7:443").await, "OVER 299", "an address in another spelling");
     assert_eq!(story.login(1.0, "10.0.0.8").await, "until 301");
 }
 

@@ -182,9 +182,10 @@ mod tests {
         let over = |charge: &crate::Charge| {
             let attempt = Attempt { now_us: NOW_US, cost: charge.cost };
             let reading = charge.kernel.reading(None, attempt);
-            let decided_by = match by_policy {
-                true => DecidedBy::Policy(FailurePolicy::Deny),
-                false => DecidedBy::Store(CounterSnapshot { now_us: NOW_US, reading }),
+            let decided_by = if by_policy {
+                DecidedBy::Policy(FailurePolicy::Deny)
+            } else {
+                DecidedBy::Store(CounterSnapshot { now_us: NOW_US, reading })
             };
             let verdict = Verdict::Over;
             Outcome { verdict, report: charge.kernel.report(&reading, attempt, verdict), decided_by }
