@@ -67,14 +67,14 @@ impl Background {
         let Self { stores, http_store, readiness, ready_in_outage, counted_fleet, sampler, .. } = self;
         let watch_check_map = OptionFuture::from(check_map.map(CheckMapWatcher::watch));
         let sample = OptionFuture::from(sampler.map(Sampler::run));
-        let count = counted_fleet.as_ref().map(|fleet| fleet.count_forever(&stores.local_share));
-        let count = OptionFuture::from(count);
+        let count = OptionFuture::from(counted_fleet.as_ref().map(Fleet::count_forever));
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
-        let active_exceptions = exceptions.active.clone();
+        let (active_exceptions, compared) = (exceptions.active.clone(), live.clone());
         let watch_rules = rules.watch(
             move || {
                 denials.purge_denials();
                 active_exceptions.compare_with_rules();
+                compared.compare_with_rules();
             },
             stop.cancelled(),
         );

@@ -1,6 +1,7 @@
 //! What this process and the other instances have loaded: `GET /fleet`, and the number of instances for
 //! `failure.local_share: auto`. Instances report it to Redis with each poll of live rows.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -29,13 +30,20 @@ pub(super) struct Fleet {
     readiness: Readiness,
     /// `None` if instances do not report to Redis.
     redis: Option<RedisStore>,
+    /// Processes that share a limit with the failure policy `local`.
+    local_share: Arc<AtomicU32>,
 }
 
 impl Fleet {
-    pub(super) fn new(rules: ActiveRules, readiness: Readiness, redis: Option<RedisStore>) -> Self {
+    pub(super) fn new(
+        rules: ActiveRules,
+        readiness: Readiness,
+        redis: Option<RedisStore>,
+        local_share: Arc<AtomicU32>,
+    ) -> Self {
         let started_us = SystemClock.now_us();
         let name = format!("{}-{started_us}", host_name());
-        Self { name, started: started_us / 1_000_000, rules, readiness, redis }
+        Self { name, started: started_us / 1_000_000, rules, readiness, redis, local_share }
     }
 
     /// Returns what this process reports. `exceptions`: the newest version of its live rows.
@@ -69,12 +77,13 @@ impl Fleet {
             Value::Object(shown)
         });
         let instances: Vec<_> = [own].into_iter().chain(others).collect();
-        json!({"source": "redis", "error": error, "instances": instances})
+        let local_share = self.local_share.load(Ordering::Relaxed);
+        json!({"source": "redis", "error": error, "local_share": local_share, "instances": instances})
     }
 
-    /// Keeps `instances` at the number of live instances, at least 1. While Redis is away, the last number stays: it is
-    /// needed then. Returns only if no Redis lists them.
-    pub(super) async fn count_forever(&self, instances: &AtomicU32) {
+    /// Keeps the local share at the number of live instances, at least 1. While Redis is away, the last number stays:
+    /// it is needed then. Returns only if no Redis lists them.
+    pub(super) async fn count_forever(&self) {
         let Some(redis) = &self.redis else { return };
         let mut ticks = tokio::time::interval(COUNT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -86,7 +95,7 @@ impl Fleet {
             let live = reported.iter().filter(|instance| instance.age_us <= LIVE_US).count();
             let live = u32::try_from(live).unwrap_or(u32::MAX);
             // After an outage the reports are old, until each instance reports again within a second.
-            instances.store(live.max(before).max(1), Ordering::Relaxed);
+            self.local_share.store(live.max(before).max(1), Ordering::Relaxed);
             before = live;
         }
     }

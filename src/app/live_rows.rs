@@ -7,7 +7,8 @@ use store::redis::RedisStore;
 
 use super::App;
 use super::fleet::Fleet;
-use crate::live::{Keeper, LiveExceptions, LiveOptions};
+use super::worker_store::AuthoritativeStore;
+use crate::live::{Keeper, LiveExceptions, LiveOptions, Penalties};
 use crate::settings::{Settings, StoreKind};
 
 /// `true` if Redis keeps the rows.
@@ -16,6 +17,15 @@ pub(super) fn keeps_live_rows(settings: &Settings) -> bool {
 }
 
 impl App {
+    /// Acts on offences and reported pauses.
+    pub(super) fn penalties(
+        &self,
+        redis: Option<RedisStore>,
+        live: &LiveExceptions,
+    ) -> Penalties<AuthoritativeStore> {
+        Penalties::new(self.stores.authoritative(redis), live.clone(), self.metrics.families.pauses.clone())
+    }
+
     pub(super) fn live_exceptions(&self, redis: Option<&RedisStore>, fleet: &Fleet) -> LiveExceptions {
         let keeper = match redis {
             None => Keeper::Process,

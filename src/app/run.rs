@@ -55,15 +55,19 @@ impl App {
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
         let shutdown = Shutdown::default();
         let reports_to = http_store.clone().filter(|_| self.settings.exceptions.redis);
-        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to);
+        let share = Arc::clone(&self.stores.local_share);
+        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to, share);
         let live = self.live_exceptions(http_store.as_ref(), &fleet);
         let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
         let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone()));
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
-        let public = self.public_service(store, &unfinished);
-        let service = self.grpc_service(unfinished);
+        let (pauses, events) = PauseEvents::channel(self.metrics.families.pauses.clone());
+        let penalties = self.penalties(http_store.clone(), &live);
+        let public = self.public_service(store, &pauses, &unfinished);
+        let service = self.grpc_service(&pauses, unfinished);
+        drop(pauses);
         let Self { rules, exceptions, check_map, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
         let handshakes = tls.handshakes.take();
@@ -96,6 +100,7 @@ impl App {
                 serve_http(ports.admin, admin),
                 serve_http(ports.metrics, metrics),
                 background.run(&shutdown.rest),
+                shutdown.rest.run_until_cancelled(penalties.run(events)),
             );
             store_closed.await;
             shutdown.exporters.cancel();
@@ -126,9 +131,9 @@ impl App {
     }
 
     /// Returns the gRPC port. Every worker creates its own store and handler on its own runtime.
-    fn grpc_service(&self, unfinished: UnfinishedBytes) -> GrpcService<WorkerStore> {
+    fn grpc_service(&self, pauses: &PauseEvents, unfinished: UnfinishedBytes) -> GrpcService<WorkerStore> {
         let stores = Arc::clone(&self.stores);
-        let make_handler = self.handler_factory(Transport::Grpc);
+        let make_handler = self.handler_factory(Transport::Grpc, pauses);
         let make_context: MakeContext<WorkerStore> = Box::new(move || {
             let store = stores.make_store()?;
             let (close, died) = (store.close(), store.died());
@@ -158,6 +163,7 @@ impl App {
     fn handler_factory(
         &self,
         transport: Transport,
+        pauses: &PauseEvents,
     ) -> impl Fn(WorkerStore) -> Handler<WorkerStore> + Clone + Send + 'static + use<> {
         let rulebook = Arc::clone(&self.rules.active.rulebook);
         let enforcement = self.settings.enforcement;
@@ -173,7 +179,7 @@ impl App {
         // If there is no admin port, nobody reads the keys.
         let (has_console, metrics) = (self.ports.admin.is_some(), self.metrics.clone());
         let failures = Failures::new(meter.clone());
-        let tracer = self.tracer.clone();
+        let (tracer, pauses) = (self.tracer.clone(), pauses.clone());
         move |store| {
             let limiter = Limiter {
                 rulebook: Arc::clone(&rulebook),
@@ -181,7 +187,7 @@ impl App {
                 enforcement,
                 clock: Arc::new(SystemClock),
                 denied: if has_console { metrics.denied_keys() } else { DeniedKeys::default() },
-                pauses: PauseEvents::default(),
+                pauses: pauses.clone(),
             };
             Handler {
                 limiter,
@@ -197,8 +203,13 @@ impl App {
     }
 
     /// Returns the HTTP port. Requests refused by hyper count like those refused by its endpoints.
-    fn public_service(&self, store: WorkerStore, unfinished: &UnfinishedBytes) -> HttpService {
-        let handler = self.handler_factory(Transport::Http)(store);
+    fn public_service(
+        &self,
+        store: WorkerStore,
+        pauses: &PauseEvents,
+        unfinished: &UnfinishedBytes,
+    ) -> HttpService {
+        let handler = self.handler_factory(Transport::Http, pauses)(store);
         let failures = Some(handler.failures.clone());
         let check = self.check_map.as_ref().map(CheckMapWatcher::options);
         let router = http::public_router(handler, check, self.readiness.clone(), self.metrics.clone());

@@ -2,7 +2,6 @@
 //! that block and exempt.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 
 use engine::algorithm::Kernel;
 use engine::{
@@ -91,13 +90,6 @@ pub(super) struct RowCounts {
     pub(super) exempt: usize,
 }
 
-impl AddAssign for RowCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.block += other.block;
-        self.exempt += other.exempt;
-    }
-}
-
 impl RowsInForce {
     /// Counts a rule set's exceptions that are valid at `end`.
     pub(super) fn count(rules: &RuleSet, end: u64) -> Self {
@@ -110,10 +102,11 @@ impl RowsInForce {
             if (!block && !exempt) || until.is_some_and(|until| until <= from.max(end)) {
                 continue;
             }
-            let counts = RowCounts { block: usize::from(*block), exempt: usize::from(*exempt) };
-            found.later.entry(from).or_default()[0] += counts;
-            if let Some(until) = until {
-                found.later.entry(until).or_default()[1] += counts;
+            for (turn, time) in [Some(from), until].into_iter().enumerate() {
+                let Some(time) = time else { continue };
+                let counts = &mut found.later.entry(time).or_default()[turn];
+                counts.block += usize::from(*block);
+                counts.exempt += usize::from(*exempt);
             }
         }
         found.advance(end);
@@ -124,9 +117,8 @@ impl RowsInForce {
     pub(super) fn advance(&mut self, end: u64) {
         while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= end) {
             let [started, ended] = first.remove();
-            self.now += started;
-            self.now.block -= ended.block;
-            self.now.exempt -= ended.exempt;
+            self.now.block = self.now.block + started.block - ended.block;
+            self.now.exempt = self.now.exempt + started.exempt - ended.exempt;
         }
     }
 

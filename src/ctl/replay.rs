@@ -14,6 +14,7 @@ use rules::load;
 use simulate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 
 use super::progress_bar::progress_bar;
+use super::simulate::NO_PENALTIES;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -75,6 +76,9 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
         Ok(loaded) => loaded.rules,
         Err(problems) => return fail(1, &problems),
     };
+    if rules.has_penalties() {
+        print_error(NO_PENALTIES);
+    }
     match args.options.load_exceptions(&settings, None) {
         Ok(Some(loaded)) => rules = rules.with_exceptions(loaded.exceptions, &LiveRows::default()),
         Ok(None) => {}

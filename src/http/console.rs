@@ -147,7 +147,7 @@ async fn events<S: Store + Reset + 'static>(
     response
 }
 
-fn not_stored(content_type: &'static str, body: impl Into<Body>) -> Response {
+pub(super) fn not_stored(content_type: &'static str, body: impl Into<Body>) -> Response {
     let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];
     (headers, body.into()).into_response()
 }

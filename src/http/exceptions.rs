@@ -7,11 +7,11 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use http::{StatusCode, header};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::console::reason_of;
+use super::console::{not_stored, reason_of};
 use super::server::ClientAddress;
 use crate::live::{Author, ListRows, LiveError, LiveExceptions};
 
@@ -122,8 +122,7 @@ async fn export(
     let reason = required_reason(&reason)?;
     let (text, rows) = live.export();
     tracing::info!(rows, %peer, reason, "values of exceptions shown through the admin port");
-    Ok(([(header::CONTENT_TYPE, "application/yaml"), (header::CACHE_CONTROL, "no-store")], text)
-        .into_response())
+    Ok(not_stored("application/yaml", text))
 }
 
 fn read(body: &[u8]) -> Result<Body, LiveError> {
@@ -137,6 +136,5 @@ fn required_reason(reason: &Value) -> Result<String, LiveError> {
 }
 
 fn answer(answer: &Value) -> Response {
-    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
-    (headers, format!("{answer:#}\n")).into_response()
+    not_stored("application/json", format!("{answer:#}\n"))
 }

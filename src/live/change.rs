@@ -1,7 +1,8 @@
 //! Sets and removes rows for operators.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
 use rules::{LiveRow, Origin, latest_window_end, missing_in_rules, value_text};
@@ -17,7 +18,7 @@ const MOST_ROWS: usize = 1_000;
 const HASH_MARK: &str = "%k";
 const HASH_BYTES: usize = 34;
 
-/// Who makes a change, for rows and the log.
+/// The author of a change, for rows and the log.
 #[derive(Clone, Debug)]
 pub struct Author {
     /// For rows that lack one.
@@ -54,8 +55,8 @@ struct Wanted {
 }
 
 impl LiveExceptions {
-    /// Sets rows, all or none. They are in effect here when this returns. `rows`: objects with the columns of a row, and
-    /// `if_version`.
+    /// Sets rows, all or none. They are in effect here when this returns. `rows`: objects with the columns of a row,
+    /// and `if_version`.
     ///
     /// # Errors
     /// [`LiveError`]: nothing has changed, unless Redis did not answer in time.
@@ -65,8 +66,8 @@ impl LiveExceptions {
         set
     }
 
-    /// Removes rows, all or none. `rows`: objects with `domain`, `key` and `value`, and perhaps `path`, `limit_name` and
-    /// `origin`; what is absent may be anything.
+    /// Removes rows, all or none. `rows`: objects with `domain`, `key` and `value`, and perhaps `path`, `limit_name`
+    /// and `origin`; what is absent may be anything.
     ///
     /// # Errors
     /// As for [`set`](Self::set).
@@ -79,6 +80,25 @@ impl LiveExceptions {
         let removed = self.within_time(self.remove_now(rows, ids, author)).await;
         self.count_write("remove", &removed);
         removed
+    }
+
+    /// Warns of values that new rules mark as secret, and that are kept in clear.
+    pub fn compare_with_rules(&self) {
+        let rules = self.0.options.rulebook.rules();
+        let mut keys: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        self.with_state(|state| {
+            let rows = state.table.rows_after("").map(|(_, row)| row);
+            for row in rows.filter(|row| without_secret((*row).clone(), &rules).as_ref() != Ok(*row)) {
+                *keys.entry(Arc::clone(&row.row.key)).or_default() += 1;
+            }
+        });
+        for (key, rows) in keys {
+            tracing::warn!(
+                key = &*key,
+                rows,
+                "exceptions have values of a secret key in clear; remove and set them"
+            );
+        }
     }
 
     fn count_write<T>(&self, op: &str, result: &Result<T, LiveError>) {
@@ -238,10 +258,8 @@ impl LiveExceptions {
             LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let mut row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         if row.origin == Origin::Grant {
-            let end_us =
-                latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default()).ok_or_else(|| {
-                    format!("{place}: add needs a limit with algorithm fixed_window or calendar_window")
-                })?;
+            let end_us = latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default())
+                .ok_or_else(|| format!("{place}: add needs a limit with algorithm fixed_window"))?;
             let until_us = row.row.until_us.or(Some(end_us));
             row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);
         }

@@ -1,12 +1,13 @@
 //! Exceptions that operators and the service set while it runs. They are kept in Redis, or in this process if its
 //! counters are.
 //!
-//! One task polls Redis once a second and applies what others have written. If Redis has lost rows, it restores them. No
-//! decision waits for any of this. Entry point: [`LiveExceptions`].
+//! One task polls Redis once a second and applies what others have written. If Redis has lost rows, it restores them.
+//! No decision waits for any of this. Entry point: [`LiveExceptions`].
 
 mod change;
 mod error;
 mod pause;
+mod penalties;
 mod poll;
 mod show;
 mod table;
@@ -32,6 +33,7 @@ use table::{Applied, LiveTable};
 pub use change::{Author, RemovedRow, SetRow};
 pub use error::LiveError;
 pub use pause::{Pause, PauseEnd, Paused};
+pub use penalties::Penalties;
 pub use show::{ListRows, ListedRow, LiveView};
 
 /// Maximum time of a change, including the poll before it.
@@ -189,8 +191,7 @@ impl LiveExceptions {
 /// The rows that a call has written, and those that it has found instead.
 fn written_rows(puts: Vec<RowPut>, results: &[PutResult]) -> Vec<StoredRow> {
     let row = |(put, result): (RowPut, &PutResult)| match result {
-        PutResult::Written { version: 1.., .. } => {
-            let PutResult::Written { version, until_us, level } = *result else { return None };
+        &PutResult::Written { version: version @ 1.., until_us, level } => {
             let RowPut { id, is_automatic, json, .. } = put;
             Some(StoredRow { id, version, until_us, level, is_automatic, json })
         }

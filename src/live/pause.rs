@@ -46,8 +46,8 @@ pub enum Paused {
 }
 
 impl LiveExceptions {
-    /// Blocks a value, at once here, elsewhere after the next poll. Feedback takes effect here even while Redis is away,
-    /// which then gets the row like one that it has lost.
+    /// Blocks a value, at once here, elsewhere after the next poll. Feedback takes effect here even while Redis is
+    /// away, which then gets the row like one that it has lost.
     ///
     /// # Errors
     /// [`LiveError::Full`] with 20,000 rows of this kind. [`LiveError::Unavailable`] for a ban that Redis does not
@@ -109,6 +109,8 @@ impl LiveExceptions {
             by: None,
         };
         let rules = self.0.options.rulebook.rules();
-        without_secret(LiveRow::new(row, origin, 0), &rules).map_err(LiveError::Invalid)
+        let row = without_secret(LiveRow::new(row, origin, 0), &rules).map_err(LiveError::Invalid)?;
+        row.check(self.now_us()).map_err(LiveError::Invalid)?;
+        Ok(row)
     }
 }

@@ -28,7 +28,8 @@ impl LiveExceptions {
         }
     }
 
-    async fn tick(&self) {
+    /// What [`run`](Self::run) does once a second.
+    pub async fn tick(&self) {
         // First: all instances forget a row at about the same time, and then have equal sums.
         let live = self.clone();
         let over = on_blocking_thread(move || live.sweep()).await;

@@ -185,6 +185,7 @@ fn durations_and_numbers_outside_their_range_are_refused() {
         ("STORE__REDIS__BREAKER__WINDOW", ["100ms", "1m"], ["99ms", "61s"]),
         ("STORE__REDIS__BREAKER__PAUSE", ["10ms", "10s"], ["0s", "11s"]),
         ("FAILURE__LOCAL_SHARE", ["1", "1000"], ["0", "0.25"]),
+        ("FAILURE__LOCAL_SHARE", ["auto", "2"], ["Auto", "1001"]),
         ("STORE__MEMORY__MAX_KEYS", ["1", "1000000000"], ["0", "1e6"]),
         // Braces would decide the cluster slot.
         ("STORE__REDIS__KEY_PREFIX", ["", "edge:"], ["{edge}", "a b"]),
@@ -338,6 +339,28 @@ fn servers_that_do_not_go_together_are_refused_where_redis_is_used() {
     assert!(
         with(&[("RATELIMITD__STORE__REDIS__URL", "rediss://a"), ("RATELIMITD__STORE__KIND", "redis")])
             .is_ok()
+    );
+}
+
+#[test]
+fn a_share_by_the_number_of_instances_needs_redis_to_list_them() {
+    let share = |more: &[(&str, &str)]| {
+        let auto = [("RATELIMITD__FAILURE__LOCAL_SHARE", "auto")];
+        with(&[&auto[..], more].concat()).map(|settings| settings.local_share)
+    };
+    let redis = ("RATELIMITD__STORE__KIND", "redis");
+    let off = ("RATELIMITD__EXCEPTIONS__REDIS", "false");
+    // In memory the setting has no effect.
+    for more in [&[redis][..], &[off], &[]] {
+        assert!(matches!(share(more), Ok(None)), "{more:?}");
+    }
+    let told = problems(share(&[redis, off]).map(|_| Settings::default()));
+    assert_eq!(
+        told,
+        [
+            "RATELIMITD__FAILURE__LOCAL_SHARE: failure.local_share: `auto` needs exceptions.redis: true, with which Redis \
+         lists the instances"
+        ]
     );
 }
 

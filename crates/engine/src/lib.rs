@@ -27,7 +27,7 @@ pub use limit::spec::{
 };
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use request::pause::{PAUSE_KEY, Pause, UnreadablePause};
+pub use request::pause::{PAUSE_KEY, Pause};
 pub use request::plan::charge::{Charge, Charges, ChargesPart};
 pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};
 pub use request::plan::matched::PlanError;

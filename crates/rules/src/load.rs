@@ -353,7 +353,54 @@ fn join_domains(drafts: Vec<DomainDraft>, merge: bool, problems: &mut ProblemCol
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+    use crate::read::ResourceRules;
+
+    #[test]
+    fn a_digest_is_of_the_files_below_the_path_and_of_nothing_else() {
+        let digest =
+            |path: &Path| Source::new(&[path.into()], RuleDirectory::YamlFiles).read_files().digest();
+        let folder = |files: &[(&str, &str)]| {
+            let folder = tempfile::tempdir().expect("a folder");
+            for (name, text) in files {
+                let path = folder.path().join(name);
+                fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+                fs::write(path, text).expect("a file");
+            }
+            folder
+        };
+        let first = folder(&[("a.yaml", "x"), ("b/c.yml", "y"), ("README", "one")]);
+        let same = folder(&[("b/c.yml", "y"), ("a.yaml", "x"), ("README", "two")]);
+        assert_eq!(digest(first.path()), digest(same.path()));
+        for other in [
+            &[("a.yaml", "x"), ("b/c.yml", "z")][..],
+            &[("a.yaml", "x"), ("b/d.yml", "y")],
+            &[("a.yaml", "x"), ("c.yml", "y")],
+            &[("a.yaml", "x")],
+            &[("a.yaml", "xy"), ("b/c.yml", "")],
+        ] {
+            assert_ne!(digest(first.path()), digest(folder(other).path()), "{other:?}");
+        }
+        // The name of a single file does not count.
+        let renamed = folder(&[("other.yaml", "x")]);
+        assert_eq!(digest(&first.path().join("a.yaml")), digest(&renamed.path().join("other.yaml")));
+        // printf '\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0x' | sha256sum
+        assert_eq!(digest(&first.path().join("a.yaml")), "65094dcac6e0");
+    }
+
+    #[test]
+    fn a_digest_of_resources_does_not_depend_on_their_order() {
+        let resource = |name: &str, domain: &str| RuleResource {
+            name: name.into(),
+            rules: Ok(ResourceRules { domain: domain.to_owned(), descriptors: Vec::new() }),
+        };
+        let (a, b) = (resource("a", "d"), resource("b", "e"));
+        assert_eq!(resources_digest(&[a.clone(), b.clone()]), resources_digest(&[b.clone(), a.clone()]));
+        assert_ne!(resources_digest(&[a.clone(), b]), resources_digest(&[a, resource("b", "d")]));
+    }
 
     #[test]
     fn work_on_its_own_thread_is_done_once_and_its_result_comes_back() {

@@ -86,7 +86,7 @@ pub struct UnblockArgs {
 
 /// Grant an entry more units in the current window of its limits, until that window ends.
 ///
-/// Needs a limit with algorithm fixed_window or calendar_window. Example: ratelimitctl grant --domain shop
+/// Needs a limit with algorithm fixed_window. Example: ratelimitctl grant --domain shop
 /// customer_id=acme --add 5000 --limit-name monthly --reason 'ticket 12'
 #[derive(Clone, Debug, Args)]
 pub struct GrantArgs {

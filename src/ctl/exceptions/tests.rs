@@ -129,7 +129,7 @@ in effect: shop remote_address=10…#3f9a: block until 2026-11-26 17:00:00 +01:0
         json!({"rows": [{"id": "b", "version": "18", "in_force": false, "row": later, "before": null}]});
     let text = set_text(&answer, &here(None));
     let expected = "\
-set, not in effect yet: shop remote_address=10…#3f9a: block from 2026-11-26T15:00:00.5Z (in 1h 1s) until \
+set, not in effect yet: shop remote_address=10…#3f9a: block from 2026-11-26T15:00:00Z (in 1h 1s) until \
         2026-11-26T16:00:00Z (in 2h): abuse, by ann
   id b, version 18
 ";
@@ -147,7 +147,7 @@ fn rows_are_listed_with_state_origin_and_id_in_a_line_each() {
         {"id": "e", "origin": "operator", "version": "18", "state": "ended", "row": ended}]});
     let expected = "\
 2 rows in Redis, read 400ms ago; version 19
-shop customer_id=acme, only path x.*, only limit monthly: 5,000 units more until 2026-12-01T00:00:00Z (in 4d 10h): \
+shop customer_id=acme, only path x.*, only limit monthly: add 5,000 until 2026-12-01T00:00:00Z (in 4d 10h): \
         a\\nremoved: all [grant, g]
 ended: * a=b: tier pro, shadow mode on until 2026-11-26T13:59:00Z (1m ago) [operator, e]
 ";

@@ -32,10 +32,11 @@ impl Here {
         let Some(us) = micros(time) else { return time.to_owned() };
         let seconds = Duration::from_secs(us.abs_diff(self.now_us).div_ceil(1_000_000));
         let distance = readable_duration(seconds);
+        let utc = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(us));
         let distance = if us < self.now_us { format!("{distance} ago") } else { format!("in {distance}") };
         match self.zone.as_ref().and_then(|zone| local_time(zone, us)) {
-            Some(local) => format!("{local} ({time}, {distance})"),
-            None => format!("{time} ({distance})"),
+            Some(local) => format!("{local} ({utc}, {distance})"),
+            None => format!("{utc} ({distance})"),
         }
     }
 }
@@ -111,7 +112,7 @@ fn effect_text(row: &Value, here: &Here) -> String {
     let named = ["tier", "limit", "multiplier"]
         .map(|name| (!row[name].is_null()).then(|| format!("{name} {}", text(&row[name]))));
     let flags = ["block", "exempt"].map(|name| (row[name] == true).then(|| name.to_owned()));
-    let add = row["add"].as_u64().map(|units| format!("{} units more", with_commas(units)));
+    let add = row["add"].as_u64().map(|units| format!("add {}", with_commas(units)));
     let shadow =
         row["shadow_mode"].as_bool().map(|on| format!("shadow mode {}", if on { "on" } else { "off" }));
     let effects: Vec<_> = named.into_iter().chain(flags).chain([add, shadow]).flatten().collect();

@@ -28,6 +28,9 @@ pub use arguments::SimulateArgs;
 use arguments::{Exit, Failure};
 use progress::{LogProgress, on_interrupt};
 
+/// For rules with penalties, which depend on rows that the service sets.
+pub(super) const NO_PENALTIES: &str = "warning: penalty is not simulated: no value is banned";
+
 /// Maximum share of unreadable lines in a log, in parts per million.
 const MAX_UNREADABLE_PPM: u64 = 10_000;
 
@@ -51,6 +54,9 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let mut judged = load(&args.rules)?;
     for warning in judged.warnings.all() {
         print_error(warning);
+    }
+    if judged.rules.has_penalties() {
+        print_error(NO_PENALTIES);
     }
     let exceptions = args.options.load_exceptions(&settings, None);
     let exceptions = exceptions.map_err(|error| Failure::new(Exit::Rules, error))?;

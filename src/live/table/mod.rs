@@ -190,12 +190,13 @@ impl LiveTable {
         }
     }
 
-    /// Forgets rows that Redis does not store if they are over, automatic, or if `is_stale`. `stored`: the versions of
-    /// all rows of Redis.
+    /// Forgets rows that Redis does not store if they are over for as long as they are kept, or if `is_stale`. A row that
+    /// has just ended stays: another instance may know the row that it replaced. `stored`: the versions of all rows of
+    /// Redis.
     pub(super) fn forget_missing(&mut self, stored: &HashMap<String, u64>, is_stale: bool, now_us: u64) {
-        let is_over = |row: &TableRow| match row.content {
-            Content::Removed => row.version.saturating_add(KEPT_US) <= now_us,
-            Content::Row(_) | Content::Unread(_) => row.has_ended(now_us),
+        let is_over = |row: &TableRow| {
+            let kept_us = if row.is_automatic && row.is_present() { 0 } else { KEPT_US };
+            row.over_since(now_us).is_some_and(|since_us| since_us.saturating_add(kept_us) <= now_us)
         };
         let missing =
             self.rows.iter().filter(|(id, row)| !stored.contains_key(&***id) && (is_stale || is_over(row)));

@@ -18,31 +18,18 @@ pub struct PauseMeter {
 
 impl PauseMeter {
     pub(super) fn new(registry: &Registry) -> Result<Self> {
-        let labels = ["domain", "rule"];
+        let by_limit = |name, help| counters(registry, name, help, &["domain", "rule"]);
+        let (pauses, reports) = ("ratelimitd_pauses_total", "Pauses that callers reported, by result");
+        let dropped =
+            "Offences and reported pauses without effect: too many, no answer of the store, or a bad value";
         Ok(Self {
-            offences: counters(
-                registry,
+            offences: by_limit(
                 "ratelimitd_offences_total",
                 "Denials that count for the penalty of their limit",
-                &labels,
             )?,
-            dropped: counter(
-                registry,
-                "ratelimitd_offences_dropped_total",
-                "Offences and reported pauses without effect: too many at once, the store did not answer, or the value is no value of a row",
-            )?,
-            bans: counters(
-                registry,
-                "ratelimitd_bans_total",
-                "Values banned by the penalty of a limit",
-                &labels,
-            )?,
-            reports: counters(
-                registry,
-                "ratelimitd_pauses_total",
-                "Pauses that callers reported, by result",
-                &["domain", "rule", "result"],
-            )?,
+            dropped: counter(registry, "ratelimitd_offences_dropped_total", dropped)?,
+            bans: by_limit("ratelimitd_bans_total", "Values banned by the penalty of a limit")?,
+            reports: counters(registry, pauses, reports, &["domain", "rule", "result"])?,
         })
     }
 

@@ -7,6 +7,7 @@ mod exceptions;
 mod health;
 mod install_help;
 mod json_names;
+mod live_exceptions;
 mod migrate;
 mod output;
 mod programs;

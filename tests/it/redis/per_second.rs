@@ -33,10 +33,10 @@ pub(super) fn two_servers(main: RedisOptions, per_second: &Redis) -> RedisStore 
     store(&RedisOptions { per_second: Some(servers), ..main })
 }
 
-/// The keys of counters, without those of probes.
+/// The keys of counters, without those of probes and of exceptions.
 fn counters(redis: &Redis) -> Vec<String> {
     let mut keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("keys");
-    keys.retain(|key| !key.contains("probe"));
+    keys.retain(|key| !key.contains("probe") && !key.contains("{exceptions}"));
     keys.sort();
     keys
 }

@@ -15,15 +15,15 @@ use crate::support::redis::cluster::{Cluster, run};
 use crate::support::redis::sentinel::Monitored;
 use crate::support::wait;
 
-const ROWS: &str = "it:{exceptions}:rows";
-const CHANGES: &str = "it:{exceptions}:changes";
-const INSTANCES: &str = "it:{exceptions}:instances";
+pub(super) const ROWS: &str = "it:{exceptions}:rows";
+pub(super) const CHANGES: &str = "it:{exceptions}:changes";
+pub(super) const INSTANCES: &str = "it:{exceptions}:instances";
 
 const SECOND_US: u64 = 1_000_000;
 const HOUR_US: u64 = 3_600 * SECOND_US;
 const DAY_US: u64 = 24 * HOUR_US;
 
-pub(super) const SET: PutKind = PutKind::Set { if_version: None };
+const SET: PutKind = PutKind::Set { if_version: None };
 const BAN: PutKind = PutKind::Ban { for_us: HOUR_US, grow: 2, max_us: 3 * HOUR_US };
 
 fn row(id: &str, kind: PutKind, until_us: Option<u64>, json: &str) -> RowPut {
@@ -393,6 +393,7 @@ async fn a_row_that_another_program_damages_is_named_and_forgotten_and_others_st
     written(put(&store, row("b", restore, b.until_us, "{}")).await);
     written(put(&store, row("not in the sorted set", SET, None, "{}")).await);
     assert_eq!(stored(&store, "b").await, Some(b));
+    assert_consistent(&redis, &store).await;
     // JSON and ids that are not UTF-8 harm nothing else.
     let version = poll(&store, 0).await.last;
     let bad = [&format!("{version} 0 0 0 ").into_bytes()[..], &[0xff, b'x']].concat();
@@ -402,7 +403,6 @@ async fn a_row_that_another_program_damages_is_named_and_forgotten_and_others_st
     hset.arg(ROWS).arg("not in the sorted set").arg(bad).query::<()>(&mut connection).expect("HSET");
     let row = stored(&store, "not in the sorted set").await.expect("a row");
     assert_eq!(row.json.as_deref(), Some("\u{fffd}x"));
-    assert_consistent(&redis, &store).await;
 }
 
 #[tokio::test]
@@ -550,8 +550,13 @@ async fn a_server_that_starts_again_is_used_again_and_decisions_have_their_own_c
     let mut redis = Redis::start();
     let store = store(&patient_options(&redis.url()));
     let (_, kernel) = kernels(10)[0];
-    poll(&store, 0).await;
-    assert_eq!(store.connections_opened(), 0, "a poll opens no connection for decisions");
+    let opened = async || (store.connections_opened() == 2).then_some(());
+    wait::until_async(wait::PATIENCE, opened).await.expect("connections for decisions");
+    for _ in 0..3 {
+        poll(&store, 0).await;
+    }
+    let clients: String = redis.run(&["CLIENT", "LIST"]).expect("CLIENT LIST");
+    assert_eq!(clients.lines().count(), 2 + 1 + 1, "decisions, polls, and this test: {clients}");
     decide_one(&store, kernel, "k", Cost::take(1)).await.expect("a decision");
     redis.stop();
     store.poll_rows(0, "it", "").await.expect_err("the server is gone");

@@ -23,7 +23,8 @@ pub fn lasting(story: &Story, now_us: u64) -> Story {
             Step::Rules(files) => lengthen(files, is_spread),
             Step::Rows(files) => {
                 let rows = files.iter_mut().flat_map(|file| &mut file.rows);
-                rows.filter_map(|row| row.until.as_mut()).for_each(|until_us| *until_us += later_us);
+                let times = rows.flat_map(|row| row.from.iter_mut().chain(&mut row.until));
+                times.for_each(|time_us| *time_us += later_us);
             }
             Step::Call(call) => {
                 for limit in call.descriptors.iter_mut().filter_map(|ask| ask.limit.as_mut()) {

@@ -317,14 +317,15 @@ fn csv(rows: &[Row]) -> String {
     ["domain,key,value,tier".to_owned()].into_iter().chain(lines).map(|line| line + "\n").collect()
 }
 
-/// YAML: JSON with the end of each row as a time.
+/// YAML: JSON with the start and the end of each row as times.
 fn yaml(rows: &[Row]) -> String {
     let mut rows: Vec<Value> =
         rows.iter().filter_map(|row| serde_json::from_str(&text_of(row)).ok()).collect();
     for row in &mut rows {
-        if let Some(until) = row.get_mut("until") {
-            let us = until.as_i64().unwrap_or_default();
-            *until = Timestamp::from_microsecond(us).map(|time| time.to_string()).unwrap_or_default().into();
+        for name in ["from", "until"] {
+            let Some(time) = row.get_mut(name) else { continue };
+            let us = time.as_i64().unwrap_or_default();
+            *time = Timestamp::from_microsecond(us).map(|time| time.to_string()).unwrap_or_default().into();
         }
     }
     Value::Array(rows).to_string()

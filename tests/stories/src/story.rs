@@ -173,7 +173,8 @@ pub struct Row {
     pub block: bool,
     pub exempt: bool,
     pub shadow_mode: Option<bool>,
-    /// Microseconds since the epoch. A file has it as a time of RFC 3339.
+    /// Microseconds since the epoch. A file has it as a time of RFC 3339, as `until`.
+    pub from: Option<u64>,
     pub until: Option<u64>,
 }
 

@@ -9,7 +9,7 @@ pub(crate) mod receipt;
 pub(crate) mod store;
 pub mod wire;
 
-use self::pause::{PAUSE_KEY, Pause, UnreadablePause};
+use self::pause::{PAUSE_KEY, Pause};
 use self::receipt::{RECEIPT_KEY, Receipt, UnreadableReceipt};
 use crate::limit::cost::Cost;
 use crate::limit::key::Entry;
@@ -72,15 +72,16 @@ pub enum Attached {
     /// The receipt of an earlier request whose real cost is the descriptor's hits. Such a descriptor is a settle: it
     /// books only the difference to the receipt, and ignores `is_refund`.
     Receipt(Result<Receipt, UnreadableReceipt>),
-    /// A pause that a third party asks for. Such a descriptor takes nothing, whatever its hits.
-    Pause(Result<Pause, UnreadablePause>),
+    /// A pause that a third party asks for; `None` if it is unreadable. Such a descriptor takes nothing, whatever its
+    /// hits.
+    Pause(Option<Pause>),
 }
 
 impl Attached {
     /// Reads an entry with one of the [`RESERVED_KEYS`].
     pub(crate) fn of_entry(entry: &Entry) -> Self {
         match entry.key.as_str() {
-            PAUSE_KEY => Self::Pause(entry.value.parse()),
+            PAUSE_KEY => Self::Pause(Pause::parse(&entry.value)),
             _ => Self::Receipt(entry.value.parse()),
         }
     }
@@ -95,7 +96,7 @@ impl Descriptor {
 
     /// `Some` if the descriptor reports a pause.
     #[must_use]
-    pub fn pause(&self) -> Option<Result<Pause, UnreadablePause>> {
+    pub fn pause(&self) -> Option<Option<Pause>> {
         if let Some(Attached::Pause(pause)) = self.attached.as_deref() { Some(*pause) } else { None }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::{PAUSE_KEY, RECEIPT_KEY};
+use engine::RESERVED_KEYS;
 use rules::yaml::{self, Node};
 
 use super::{CostRule, Map, TimeField};
@@ -157,13 +157,10 @@ const ENTRY_KEYS: [&str; 9] =
 fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> {
     let map = YamlMap::new(node, "an entry", &ENTRY_KEYS)?;
     let key = map.text("key")?.filter(|(text, _)| !text.is_empty()).ok_or_else(|| map.missing("key"))?.0;
-    if key == RECEIPT_KEY {
-        let reason = "'ratelimitd_receipt' is no entry of a descriptor: a simulation takes the real cost of \
-                      each line, which 'cost' names, and needs no receipts";
-        return Err(Reason::new(node.line, reason));
-    }
-    if key == PAUSE_KEY {
-        let reason = "'ratelimitd_pause' is no entry of a descriptor: callers report pauses, not requests";
+    if RESERVED_KEYS.contains(&key) {
+        let reason = format!(
+            "'{key}' is no entry of a descriptor: a map takes the real cost of a request, which 'cost' names"
+        );
         return Err(Reason::new(node.line, reason));
     }
     let source = match (map.text("value")?, map.text("from")?) {

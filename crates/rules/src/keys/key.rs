@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use base::readable_duration;
 use engine::{MAX_LIMIT, Share};
+use strum::VariantArray;
 
 /// A kind of map in a rule file, with its own keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub(crate) enum Section {
     /// The whole document.
     File,
@@ -26,15 +27,7 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    pub const ALL: [Self; 7] = [
-        Self::File,
-        Self::Descriptor,
-        Self::RateLimit,
-        Self::Replaces,
-        Self::Tier,
-        Self::Penalty,
-        Self::Feedback,
-    ];
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The section's name in messages.
     pub fn label(self) -> &'static str {

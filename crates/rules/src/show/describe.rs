@@ -354,22 +354,26 @@ mod tests {
         RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules")
     }
 
-    fn exempting(key: &str, value: &str) -> Arc<Exceptions> {
-        let none = Exceptions::default();
-        let mut builder = ExceptionsBuilder::new(&none);
-        builder.add_row(ExceptionRow {
+    fn row(key: &str, value: &str, effect: Effect) -> ExceptionRow {
+        ExceptionRow {
             source: RowSource::File { file: "ex.yaml".into(), line: 1 },
             domain: Glob::Any,
             key: key.into(),
             value: RowValue::Exact(value.into()),
             path: Glob::Any,
             limit_name: Glob::Any,
-            effect: Effect { exempt: true, ..Effect::default() },
+            effect,
             from_us: None,
             until_us: None,
             reason: None,
             by: None,
-        });
+        }
+    }
+
+    fn exempting(key: &str, value: &str) -> Arc<Exceptions> {
+        let none = Exceptions::default();
+        let mut builder = ExceptionsBuilder::new(&none);
+        builder.add_row(row(key, value, Effect { exempt: true, ..Effect::default() }));
         Arc::new(builder.build(&none, |_| {}))
     }
 
@@ -385,6 +389,27 @@ mod tests {
             caller: Caller::default(),
         };
         describe(rules, &AppliedUpgrades::default(), &request, 0).expect("a request without an override")
+    }
+
+    #[test]
+    fn a_live_row_and_a_grant_are_named() {
+        let live_row = |id: &str, version, effect| ExceptionRow {
+            source: RowSource::Live { id: id.into(), version },
+            from_us: Some(0),
+            reason: Some("INC-42".into()),
+            by: Some("ann".into()),
+            ..row("user", "x", effect)
+        };
+        let mut live = LiveRows::default();
+        let doubled = Effect { multiplier: "2".parse().ok(), ..Effect::default() };
+        let granted = Effect { add: Some(40), ..Effect::default() };
+        live.insert(Arc::new(live_row("b5kq0w2m9x7c", 1, doubled)));
+        live.insert(Arc::new(live_row("0000000000gr", 2, granted)));
+        let rules = rules().with_exceptions(Arc::default(), &live);
+        let Description { text, .. } = explained(&rules, &[("user", "x")]);
+        let steps = "5 -> x2 = 10 (live row b5kq0w2m9x7c) -> +40 = 50 until 1970-01-01T00:01:00Z (live row 0000000000gr)";
+        assert!(text.contains(steps), "{text}");
+        assert!(text.contains("INC-42 (by ann), live row b5kq0w2m9x7c\n"), "{text}");
     }
 
     #[test]

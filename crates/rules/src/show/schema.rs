@@ -11,8 +11,8 @@ use crate::keys::{self, Key, Section, ValueType};
 pub fn schema() -> Value {
     let mut root = section(Section::File);
     let definitions: Map<_, _> = Section::ALL
-        .into_iter()
-        .filter_map(|part| Some((definition_name(part)?.to_owned(), section(part))))
+        .iter()
+        .filter_map(|part| Some((definition_name(*part)?.to_owned(), section(*part))))
         .collect();
     if let Value::Object(members) = &mut root {
         members.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
@@ -67,7 +67,7 @@ fn keys_together(section: Section) -> Value {
             "then": { "not": { "required": ["unit"] } },
             "else": { "required": ["unit"] },
         }),
-        Section::File | Section::Replaces | Section::Tier | Section::Penalty | Section::Feedback => json!({}),
+        _ => json!({}),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Keeps counters in Redis. One script call decides a whole batch of requests.
 //!
 //! A request is encoded (`script`) and queued at its node. A batcher of the node (`node`) sends the queue as one call
-//! over a pooled connection (`connect`). Rows that are set at run time have a connection apart (`rows`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
-//! requests over several slots. Entry point: [`RedisStore`]. Types of redis-rs stay in this module.
+//! over a pooled connection (`connect`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
+//! requests over several slots. Rows that are set at run time use a separate connection (`rows`). Entry point:
+//! [`RedisStore`]. Types of redis-rs stay in this module.
 
 mod address;
 mod backends;

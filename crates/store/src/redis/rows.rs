@@ -1,7 +1,7 @@
-//! Keeps rows that are set while the service runs (lua/rows.lua), and what each instance says of itself. What a row says
-//! is up to the service.
+//! Keeps rows that are set while the service runs (lua/rows.lua), and the status of each instance. What a row says is
+//! up to the service.
 //!
-//! These are side calls: they have a connection of their own, and neither a queue nor a breaker. So they cannot delay or
+//! These are side calls: they use a separate connection, and neither a queue nor a breaker. So they cannot delay or
 //! fail a decision.
 
 use std::time::Duration;
@@ -67,8 +67,7 @@ pub struct RowPut {
     pub kind: PutKind,
     /// Microseconds since the epoch; `None` for a row without end. Unused by a ban, whose end the server computes.
     pub until_us: Option<u64>,
-    /// `true` for a row of a penalty or of feedback. At most 20,000 of the 100,000 rows can be automatic. The same in
-    /// all writes of an id.
+    /// `true` for a row of a penalty or of feedback. At most 20,000 of the 100,000 rows can be automatic.
     pub is_automatic: bool,
     /// What the row says; `None` to remove it. Unused by a drop.
     pub json: Option<String>,
@@ -77,16 +76,16 @@ pub struct RowPut {
 /// When a row is written, and with which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutKind {
-    /// If the row has this version; `Some(0)`: if no row is in force. `None`: in any case.
+    /// If the row has this version; `Some(0)`: if no row is in effect. `None`: in any case.
     Set { if_version: Option<u64> },
-    /// Unless a row is in force that does not end earlier.
+    /// Unless a row is in effect that does not end earlier.
     Later,
-    /// Unless a row is in force. If the last ban ended less than `max_us` ago, this one has the next level. Its length
+    /// Unless a row is in effect. If the last ban ended less than `max_us` ago, this one has the next level. Its length
     /// is `for_us` x `grow`^level, at most `max_us`; all in microseconds.
     Ban { for_us: u64, grow: u64, max_us: u64 },
     /// If the row is absent or older than this version, which it keeps. Needs no room.
     Restore { version: u64, level: u32 },
-    /// Forgets the row if it has this version, and was removed or has ended 7 days ago; an automatic one as soon as it
+    /// Deletes the row if it has this version, and was removed or has ended 7 days ago; an automatic one as soon as it
     /// has ended.
     Drop { version: u64 },
 }
@@ -95,7 +94,7 @@ pub enum PutKind {
 pub enum PutResult {
     /// For a drop, `version` is 0.
     Written { version: u64, until_us: Option<u64>, level: u32 },
-    /// This row is in force: it ends later, or the value is banned already.
+    /// This row is in effect: it ends later, or the value is banned already.
     Kept(StoredRow),
     /// A restore or a drop does not apply to the stored row.
     Newer,
@@ -157,8 +156,8 @@ impl RedisStore {
         Ok(page)
     }
 
-    /// Writes all rows, or none if one is refused. `known_version` is the greatest version that the caller has seen: new
-    /// versions are greater. Returns one result per row.
+    /// Writes all rows, or none if one is refused. New versions are greater than `known_version`, the greatest that the
+    /// caller has seen. Returns one result per row.
     ///
     /// # Errors
     /// [`StoreError`] if Redis does not answer within 2 s. The rows may have been written.
@@ -173,7 +172,7 @@ impl RedisStore {
         results.map(|(row, (result, text))| put_result(row.id.clone(), &result, text.as_deref())).collect()
     }
 
-    /// Returns the instances that have polled in the last day, and forgets the others.
+    /// Returns the instances that have polled in the last day, and deletes the others.
     ///
     /// # Errors
     /// [`StoreError`] if Redis does not answer within 2 s.

@@ -132,7 +132,9 @@ impl Plot {
         };
         if !row.block && !row.exempt {
             row.shadow_mode = self.random.chance(20).then(|| self.random.chance(50));
-            row.until = self.random.chance(15).then(|| START_US + self.random.below(20 * self.period_us));
+            let mut time =
+                || self.random.chance(15).then(|| START_US + self.random.below(20 * self.period_us));
+            (row.from, row.until) = (time(), time());
         }
         if self.random.chance(35) {
             row.limit_name = Some(format!("limit{}", self.random.between(1, self.names.max(1))));

@@ -172,7 +172,8 @@ fn rows<'r>(files: &'r [RowFile], domain: &str, ask: &Ask, now_us: i128) -> Rank
     let mut found = Ranked::new();
     for (file, RowFile { rows, .. }) in files.iter().enumerate() {
         for (index, row) in rows.iter().enumerate() {
-            let is_in_force = row.until.is_none_or(|until_us| now_us < i128::from(until_us));
+            let has_started = row.from.is_none_or(|from_us| i128::from(from_us) <= now_us);
+            let is_in_force = has_started && row.until.is_none_or(|until_us| now_us < i128::from(until_us));
             let entry = ask.entries.iter().rposition(|(key, value)| *key == row.key && *value == row.value);
             let (Some(entry), true) = (entry, is_in_force && glob(&row.domain, domain)) else { continue };
             if ask.receipt.is_none() || !row.block {

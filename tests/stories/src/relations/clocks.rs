@@ -17,9 +17,10 @@ pub(super) fn two_clocks(story: &Story, play: Play<'_>) -> Checked {
     for step in &mut right.steps {
         match step {
             Step::Rules(files) => even_windows(files, &mut calendars),
-            // The clock of the process decides when a row ends.
+            // The clock of the process decides when a row starts and ends.
             Step::Rows(files) => {
-                files.iter_mut().flat_map(|file| &mut file.rows).for_each(|row| row.until = None)
+                let rows = files.iter_mut().flat_map(|file| &mut file.rows);
+                rows.for_each(|row| (row.from, row.until) = (None, None));
             }
             Step::Clock(_) | Step::Skew { .. } | Step::Call(_) => {}
         }

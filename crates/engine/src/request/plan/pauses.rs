@@ -8,7 +8,7 @@ use crate::limit::Limit;
 use crate::limit::key::Entry;
 use crate::limit::pauses::{PauseScope, PauseTarget, Penalty};
 use crate::request::Descriptor;
-use crate::request::pause::{Pause, UnreadablePause};
+use crate::request::pause::Pause;
 use crate::rules::rule_set::Rule;
 
 /// Something that may pause a value.
@@ -42,16 +42,16 @@ pub enum PauseCause {
 pub struct PausedValue {
     pub key: Arc<str>,
     /// The hash of a secret value.
-    pub value: Box<str>,
-    /// The path of the rule in its domain, or `*` for the whole domain.
-    pub path: Box<str>,
+    pub value: Arc<str>,
+    /// The path of the rule in its domain; `None`: the whole domain.
+    pub path: Option<Arc<str>>,
 }
 
 /// A reported pause to plan.
 pub(super) struct Report<'r> {
     pub(super) index: usize,
     pub(super) descriptor: &'r Descriptor,
-    pub(super) pause: Result<Pause, UnreadablePause>,
+    pub(super) pause: Option<Pause>,
     pub(super) now_us: u64,
 }
 
@@ -67,10 +67,10 @@ impl Plan {
         let at = entries.iter().rposition(|entry| *entry.key == *target.of)?;
         let value = self.hidden.get(index, at).unwrap_or(&entries[at].value);
         let path = match target.scope {
-            PauseScope::Rule => rule.path_in_domain(),
-            PauseScope::Domain => "*",
+            PauseScope::Rule => Some(rule.path_in_domain().into()),
+            PauseScope::Domain => None,
         };
-        Some(PausedValue { key: Arc::clone(&target.of), value: value.into(), path: path.into() })
+        Some(PausedValue { key: Arc::clone(&target.of), value: value.into(), path })
     }
 
     /// Adds what a report means. Returns the limit that blocks the value, and for how many microseconds; `None` if the
@@ -90,7 +90,7 @@ impl Plan {
         };
         let blocked = allowing.and_then(|(limit, feedback, value)| {
             event.cause = PauseCause::Unreadable;
-            let length_us = pause.ok()?.length_us(now_us, feedback.max_us)?;
+            let length_us = pause?.length_us(now_us, feedback.max_us)?;
             let until_us = now_us.saturating_add(length_us);
             event.cause = PauseCause::Reported { value, until_us };
             Some((Arc::new(limit.as_blocked(Some(until_us))), length_us))
@@ -193,15 +193,19 @@ mod tests {
         Decision::merge(plan, outcomes, enforcement)
     }
 
+    fn shown(value: &PausedValue) -> String {
+        format!("{}={} at {}", value.key, value.value, value.path.as_deref().unwrap_or("*"))
+    }
+
     fn offences(descriptors: &[&[(&str, &str)]], by_policy: bool, enforcement: Enforcement) -> Vec<String> {
         let request = request(descriptors);
-        let shown = |event: PauseEvent| match event.cause {
+        let offence = |event: PauseEvent| match event.cause {
             PauseCause::Offence { value, counter, .. } => {
-                format!("{} {}={} at {} of {counter}", event.rule, value.key, value.value, value.path)
+                format!("{} {} of {counter}", event.rule, shown(&value))
             }
             other => format!("{other:?}"),
         };
-        denied(&request, by_policy, enforcement).offences(&request).map(shown).collect()
+        denied(&request, by_policy, enforcement).offences(&request).map(offence).collect()
     }
 
     #[test]
@@ -236,13 +240,7 @@ mod tests {
         };
         let event = |event: &PauseEvent| match &event.cause {
             PauseCause::Reported { value, until_us } => {
-                format!(
-                    "{}={} at {} +{}",
-                    value.key,
-                    value.value,
-                    value.path,
-                    (until_us - NOW_US) / SECOND_US
-                )
+                format!("{} +{}", shown(value), (until_us - NOW_US) / SECOND_US)
             }
             other => format!("{other:?} by {}", event.rule),
         };

@@ -43,18 +43,18 @@ struct AccessRanks {
 struct AccessRank {
     entry: usize,
     precision: u8,
-    rows: usize,
+    rows: i64,
     /// Those of `rows` that block.
-    blocks: usize,
+    blocks: i64,
 }
 
-/// An exception starts or ends.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// An exception starts, or ends and is subtracted.
+#[derive(Clone, Copy)]
 struct RankChange {
     at_us: u64,
     rank: usize,
-    starts: bool,
-    blocks: bool,
+    rows: i64,
+    blocks: i64,
 }
 
 impl AccessRanks {
@@ -66,14 +66,14 @@ impl AccessRanks {
                 ranks.now.push(AccessRank { entry, precision, rows: 0, blocks: 0 });
                 ranks.now.len() - 1
             });
-            let from_us = row.from_us.unwrap_or_default();
-            let start = RankChange { at_us: from_us, rank, starts: true, blocks: row.effect.block };
-            if from_us <= now_us {
-                change_rank(&mut ranks.now, start);
+            let (at_us, blocks) = (row.from_us.unwrap_or_default(), i64::from(row.effect.block));
+            let start = RankChange { at_us, rank, rows: 1, blocks };
+            if row.has_started(now_us) {
+                start.apply(&mut ranks.now);
             } else {
                 ranks.later.push(start);
             }
-            let end = row.until_us.map(|at_us| RankChange { at_us, starts: false, ..start });
+            let end = row.until_us.map(|at_us| RankChange { at_us, rows: -1, blocks: -blocks, ..start });
             ranks.later.extend(end);
         }
         ranks
@@ -81,26 +81,22 @@ impl AccessRanks {
 
     /// Returns the first later time at which nothing blocks.
     fn unblocked_at_us(mut self) -> Option<u64> {
-        self.later.sort_unstable();
+        self.later.sort_unstable_by_key(|change| change.at_us);
         let mut times = self.later.chunk_by(|one, next| one.at_us == next.at_us);
         let unblocked = times.find(|changes| {
-            changes.iter().for_each(|change| change_rank(&mut self.now, *change));
-            !self
-                .now
-                .iter()
-                .any(|rank| rank.blocks > 0 && is_most_precise(&self.now, rank.entry, rank.precision))
+            changes.iter().for_each(|change| change.apply(&mut self.now));
+            let blocks =
+                |rank: &AccessRank| rank.blocks > 0 && is_most_precise(&self.now, rank.entry, rank.precision);
+            !self.now.iter().any(blocks)
         });
         unblocked?.first().map(|change| change.at_us)
     }
 }
 
-fn change_rank(ranks: &mut [AccessRank], change: RankChange) {
-    let rank = &mut ranks[change.rank];
-    let blocks = usize::from(change.blocks);
-    if change.starts {
-        (rank.rows, rank.blocks) = (rank.rows + 1, rank.blocks + blocks);
-    } else {
-        (rank.rows, rank.blocks) = (rank.rows - 1, rank.blocks - blocks);
+impl RankChange {
+    fn apply(&self, ranks: &mut [AccessRank]) {
+        ranks[self.rank].rows += self.rows;
+        ranks[self.rank].blocks += self.blocks;
     }
 }
 

@@ -64,9 +64,10 @@ impl LiveRows {
         self.by_id.values()
     }
 
-    /// The domain and key of each group, with its rows.
-    pub(super) fn groups(&self) -> impl Iterator<Item = (&Glob, &Arc<str>, &LiveGroup)> {
-        self.groups.iter().map(|((domain, key), group)| (domain, key, group))
+    /// The groups for a domain, with their keys.
+    pub(super) fn groups_for(&self, domain: &str) -> Vec<(Arc<str>, LiveGroup)> {
+        let matching = self.groups.iter().filter(|((pattern, _), _)| pattern.matches(domain));
+        matching.map(|((_, key), group)| (Arc::clone(key), group.clone())).collect()
     }
 
     /// Changes the rows that have the domain, key and value of `row`.

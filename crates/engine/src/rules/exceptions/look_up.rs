@@ -6,7 +6,6 @@ use std::iter;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::effect::{self, Changed, RowsOfLimit};
@@ -17,7 +16,6 @@ use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{Exceptions, RankedRow};
 use crate::limit::Limit;
 use crate::limit::key::Entry;
-use crate::rules::wildcards::Glob;
 
 /// The exceptions, by domain of one rule set.
 #[derive(Clone, Debug)]
@@ -87,14 +85,13 @@ impl ExceptionsInForce {
             return None;
         }
         let of_same_files = previous.filter(|previous| Arc::ptr_eq(&previous.files, &files));
-        let mut live_keys = LiveKeys::new(live);
         let mut by_domain = vec![None; domains.len()];
         for (index, name) in domains {
             let keys = match of_same_files {
                 Some(previous) => previous.by_domain[index].as_ref().map(|rows| Arc::clone(&rows.keys)),
                 None => Some(keys_of_files(&files, name)),
             };
-            let (keys, live) = (keys.unwrap_or_default(), live_keys.take(name));
+            let (keys, live) = (keys.unwrap_or_default(), live.groups_for(name));
             if !keys.is_empty() || !live.is_empty() {
                 by_domain[index] = Some(RowsOfDomain { domain: Arc::clone(name), keys, live });
             }
@@ -114,35 +111,6 @@ impl ExceptionsInForce {
     pub(crate) fn of_domain(&self, index: usize) -> Option<DomainLookUp<'_>> {
         let of_domain = self.by_domain.get(index)?.as_ref()?;
         Some(DomainLookUp { files: &self.files, of_domain })
-    }
-}
-
-/// The groups of live rows, by their domain.
-struct LiveKeys<'l> {
-    by_name: HashMap<&'l str, Vec<(Arc<str>, LiveGroup)>>,
-    patterns: Vec<(&'l Glob, &'l Arc<str>, &'l LiveGroup)>,
-}
-
-impl<'l> LiveKeys<'l> {
-    fn new(live: &'l LiveRows) -> Self {
-        let mut keys = Self { by_name: HashMap::new(), patterns: Vec::new() };
-        for (domain, key, group) in live.groups() {
-            match domain {
-                Glob::Exact(name) => {
-                    keys.by_name.entry(name).or_default().push((Arc::clone(key), group.clone()));
-                }
-                Glob::Any | Glob::Pattern(_) => keys.patterns.push((domain, key, group)),
-            }
-        }
-        keys
-    }
-
-    /// The groups for a domain, which asks once.
-    fn take(&mut self, domain: &str) -> Vec<(Arc<str>, LiveGroup)> {
-        let mut found = self.by_name.remove(domain).unwrap_or_default();
-        let matching = self.patterns.iter().filter(|(pattern, ..)| pattern.matches(domain));
-        found.extend(matching.map(|&(_, key, group)| (Arc::clone(key), group.clone())));
-        found
     }
 }
 

@@ -129,6 +129,23 @@ impl LiveRow {
         Value::Object(columns).to_string()
     }
 
+    /// Checks a row that was not read from columns.
+    ///
+    /// # Errors
+    /// It is too long, its end is in the past, or it would be read as another row, because its value looks like a
+    /// network.
+    pub fn check(&self, now_us: u64) -> Result<(), String> {
+        let mut reason = None;
+        self.check_bounds(now_us, &mut |first| {
+            reason.get_or_insert(first);
+        });
+        let read = Self::from_stored(&self.stored(), 0, self.row.until_us)?;
+        if read.row.value != self.row.value {
+            reason.get_or_insert_with(|| "'value' looks like a network".to_owned());
+        }
+        reason.map_or(Ok(()), Err)
+    }
+
     /// The columns as in a file.
     #[must_use]
     pub fn columns(&self) -> Map<String, Value> {
@@ -223,7 +240,13 @@ fn with_times(columns: &Value, now_us: u64) -> Value {
 fn time_json(us: u64) -> Value {
     const LAST_US: u64 = 253_402_207_199_999_999;
     let time = UNIX_EPOCH + Duration::from_micros(us.min(LAST_US));
-    json!(humantime::format_rfc3339(time).to_string())
+    let is_whole = us.is_multiple_of(1_000_000);
+    let text = if is_whole {
+        humantime::format_rfc3339_seconds(time)
+    } else {
+        humantime::format_rfc3339_micros(time)
+    };
+    json!(text.to_string())
 }
 
 /// The texts are hashed with their lengths, so that different rows have different ids.

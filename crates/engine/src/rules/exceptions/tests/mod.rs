@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::*;
 use crate::request::plan::matched::{Matching, Planning};
 use crate::{
-    Algorithm, Amount, Caller, Change, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit,
+    Algorithm, Amount, Caller, Change, ChangedBy, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit,
     LimitOverride, LimitSpec, NodeSpec, Period, Plan, Quantity, Request, RuleSet, RuleSpec, Tier, Unfit,
     Unit, ValueHashing,
 };

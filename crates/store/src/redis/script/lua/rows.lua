@@ -3,26 +3,26 @@
 -- later: it rises with each change of any row, also if the clock steps back.
 --
 -- KEYS     1  hash: id -> "<version> <end, or 0> <level> <1 if automatic, else 0> <JSON, empty if the row is removed>",
---             and "" -> "<sum of all versions modulo 2^52> <rows that are not removed> <automatic ones of these>"
+--             and "" -> "<sum of all versions modulo 2^52> <rows that are not removed> <automatic rows among them>"
 --          2  sorted set: the ids by version. Its scores say which versions are in the sum
 --          3  hash: name of an instance -> "<time of its last poll> <status>"
 -- ARGV[1]  poll       ARGV[2] is the version after which the page begins, ARGV[3] and ARGV[4] are the name and the
 --                     status of the instance that polls. An empty status is not stored
---          put        ARGV[2] is the last version that the sender knows. Then 8 arguments for each row: id, kind, end,
+--          put        ARGV[2] is the last version that the sender has. Then 8 arguments for each row: id, kind, end,
 --                     automatic, JSON, and those of the kind:
---            set      version that the row must have, 0 for no row in force, empty for any
---            later    none. A row in force that does not end earlier is kept
---            ban      length in us, factor, greatest length. A row in force is kept. If the last ban has ended for less
---                     than the greatest length, the level is one higher, and the ban longer by the factor
+--            set      version that the row must have, 0: no row in effect, empty: any
+--            later    none. A row in effect that does not end earlier is kept
+--            ban      length in us, factor, greatest length. A row in effect is kept. If the last ban has ended for
+--                     less than the greatest length, the level is one higher, and the ban longer by the factor
 --            restore  version and level. Writes the row with this version, unless it has this or a newer one
---            drop     version. Forgets a row that was removed or has ended 7 days ago; an automatic one at its end
+--            drop     version. Deletes a row that was removed or has ended 7 days ago; an automatic one at its end
 --          instances
 -- Returns  poll       the sum, the time, the last version of the page, 1 if the page is full, and a list: id and row of
---                     each. A row that was not written by this script is forgotten, and nil in the list
+--                     each. A row that was not written by this script is deleted, and nil in the list
 --          put        for each row two strings. All rows are written unless one is refused (conflict, full)
 --                     written and the row without JSON; kept and the row; conflict and the row or nil; newer, full,
 --                     unwritten and nil
---          instances  for each name, age of its last poll in us, and status. Those older than a day are forgotten
+--          instances  for each name, age of its last poll in us, and status. Those older than a day are deleted
 
 local PAGE, MOST_ROWS, MOST_AUTOMATIC, DAY = 1000, 100000, 20000, 86400000000
 local call, format, match = redis.call, string.format, string.match
@@ -81,7 +81,7 @@ if ARGV[1] == 'poll' then
     if not read(text, last) then
       call('HDEL', rows, id)
       call('ZREM', changes, id)
-      sum, text = (sum - last) % 2^52, false
+      sum, count, text = (sum - last) % 2^52, math.max(count - 1, 0), false
       save_totals()
     end
     list[i], list[i + 1] = id, text
@@ -147,8 +147,8 @@ for i = 3, #ARGV, 8 do
       new.version = version
     end
     new.score = new.version
-    local more = (json ~= '' and 1 or 0) - (is_row and 1 or 0)
-    count, automatic = count + more, automatic + (flag == '1' and more or 0)
+    local after, before = json ~= '' and 1 or 0, is_row and 1 or 0
+    count, automatic = count + after - before, automatic + after * flag - before * old.flag
     sum = (sum - old.score + new.score) % 2^52
     known[id], text = new, write(new, '')
     writes[#writes + 1] = { id, new }
