@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::live::LiveView;
 
-/// Live exceptions in force.
+/// Active live exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LiveObserved {

@@ -156,7 +156,7 @@ impl Notices {
                 Some(_) => format!("The exceptions in Redis were last read {old_s} s ago."),
                 None => "The exceptions in Redis are not known yet.".to_owned(),
             };
-            let text = "Rows in force stay and end on time. Changes by other instances do not arrive.";
+            let text = "Active rows stay, and end on time. Changes by other instances do not arrive.";
             self.warn(&title, text, "");
         }
         if facts.bans >= MANY_BANS {

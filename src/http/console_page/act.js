@@ -23,7 +23,7 @@ const dialog = (title, body, action, run) => {
 };
 const audited = (value) => [
   field("reason", "Reason", { required: true, value }),
-  state.instance.values === "operator_token" && field("operator", "Operator token", { type: "password" }),
+  state.instance.values === "operator_token" && field("operator", "Operator token", { type: "password", autocomplete: "off" }),
   note("The service logs the action, your address and the reason."),
 ];
 

@@ -83,5 +83,5 @@ const liveTable = () => {
   const all = listed.rows.filter(({ row }) => !row.until || secondsOf(row.until) > end).sort((a, b) => (a.origin === "penalty") - (b.origin === "penalty") || b.version - a.version), rows = all.slice(0, DRAWN);
   fill("live-of", live.text);
   patch($("live-table").tBodies[0], rows[0] ? rows.map(liveRow) : el("tr", el("td.soft", { colspan: 6 }, "…")));
-  fill("live-note", listed.wrong, all[DRAWN] || listed.more ? ["The first ", rows.length, ". All of them: ", code("ratelimitctl exceptions list")] : "", live.source === "process" ? " In force in this process, until it ends." : "");
+  fill("live-note", listed.wrong, all[DRAWN] || listed.more ? ["The first ", rows.length, ". All of them: ", code("ratelimitctl exceptions list")] : "", live.source === "process" ? " Active in this process only, until it ends." : "");
 };
