@@ -7,7 +7,7 @@ use prometheus::{IntCounter, IntCounterVec, Registry, Result};
 
 use super::family::{counter, counters};
 
-/// Clones share the counts. A limit has series from its first event on.
+/// Clones share the counts. A limit's series start with its first event.
 #[derive(Clone, Debug)]
 pub struct PauseMeter {
     offences: IntCounterVec,

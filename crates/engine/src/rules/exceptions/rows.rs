@@ -216,7 +216,7 @@ impl fmt::Display for RowSource {
 }
 
 impl RowSource {
-    /// The name of the file, or the id of the live row.
+    /// The file name, or the id of the live row.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         match self {
