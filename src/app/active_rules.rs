@@ -78,7 +78,7 @@ pub(super) struct UpgradeUse {
 }
 
 impl RulesStatus {
-    /// `true` if the newest rules are current, as far as the last check of the files can tell.
+    /// `true` if the newest rules are current, according to the last check of the files.
     pub(super) fn is_in_force(&self) -> bool {
         self.load.loads_ok > 0 && self.load.is_newest()
     }
@@ -211,7 +211,7 @@ impl ActiveRules {
         } else {
             self.readiness.clear(NotReadyReason::NoDomain);
         }
-        // Last: a caller that sees the process ready must find the rules applied.
+        // Last: once the process is ready, callers must find the rules applied.
         self.readiness.clear(NotReadyReason::NoRules);
     }
 }

@@ -84,7 +84,7 @@ impl LiveRows {
 }
 
 impl LiveGroup {
-    /// Returns the rows for a value, each with the precision of the value in the row.
+    /// Returns the rows for a value, each with its own value's precision.
     pub(super) fn rows_of(&self, value: &str) -> impl Iterator<Item = (u8, &Arc<ExceptionRow>)> {
         let exact = self.exact.get(value).map(|rows| (EXACT, rows));
         let of_networks = networks_of(value, self.prefix_lens.keys().map(|Reverse(len)| *len))

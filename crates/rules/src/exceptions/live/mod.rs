@@ -1,4 +1,4 @@
-//! Rows that are set while the service runs: JSON objects with the columns of a file's row, read by the YAML file
+//! Rows that are set while the service runs: JSON objects with the same columns as a file's row, read by the YAML file
 //! reader.
 
 #[cfg(test)]
