@@ -113,7 +113,7 @@ impl RowsInForce {
         found
     }
 
-    /// At `end`, adds the exceptions that started, and subtracts the ones that ended.
+    /// Adds the exceptions that started by `end`, and subtracts the ones that ended.
     pub(super) fn advance(&mut self, end: u64) {
         while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= end) {
             let [started, ended] = first.remove();

@@ -58,7 +58,8 @@ impl LiveExceptions {
     /// Sets rows, all or none. They are in effect here when this returns. `rows`: objects with a row's columns, and
     /// `if_version`.
     ///
-    /// # Errors [`LiveError`]: nothing changed, unless Redis did not answer in time.
+    /// # Errors
+    /// [`LiveError`]: nothing changed, unless Redis did not answer in time.
     pub async fn set(&self, rows: Vec<Value>, author: &Author) -> Result<Vec<SetRow>, LiveError> {
         let set = self.within_time(self.set_now(rows, author)).await;
         self.count_write("set", &set);

@@ -178,7 +178,8 @@ impl LiveExceptions {
         }
     }
 
-    /// # Errors [`LiveError::Unavailable`] if it lasts longer than a change may.
+    /// # Errors
+    /// [`LiveError::Unavailable`] if it lasts longer than a change may.
     async fn within_time<T>(
         &self,
         change: impl Future<Output = Result<T, LiveError>>,

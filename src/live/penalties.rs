@@ -101,7 +101,7 @@ impl<S: Store + Reset> Penalties<S> {
     }
 }
 
-/// Charges one offence to the counter for denials by `counter`.
+/// Charges one offence to the denial counter of `counter`.
 fn offence(counter: &str, penalty: &Penalty) -> Charges {
     let charge = Charge {
         kernel: penalty.kernel(),

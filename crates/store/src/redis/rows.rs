@@ -85,8 +85,8 @@ pub enum PutKind {
     Ban { for_us: u64, grow: u64, max_us: u64 },
     /// If the row is absent or older than this version, which it keeps. Needs no room.
     Restore { version: u64, level: u32 },
-    /// Deletes the row if its version is this, and it was removed or ended at least 7 days ago. Deletes an automatic
-    /// row as soon as it is over.
+    /// Deletes the row if its version is this, and it was removed or ended at least 7 days ago. An automatic row need
+    /// only be over.
     Drop { version: u64 },
 }
 
@@ -159,7 +159,8 @@ impl RedisStore {
     /// Writes all rows, or none if one is refused. New versions are greater than `known_version`, the greatest that the
     /// caller read. Returns one result per row.
     ///
-    /// # Errors [`StoreError`] if Redis does not answer within 2 s. The rows may be written nevertheless.
+    /// # Errors
+    /// [`StoreError`] if Redis does not answer within 2 s. The rows may be written nevertheless.
     pub async fn put_rows(&self, known_version: u64, rows: &[RowPut]) -> Result<Vec<PutResult>, StoreError> {
         let mut arguments = vec!["put".to_owned(), known_version.to_string()];
         arguments.extend(rows.iter().flat_map(RowPut::arguments));

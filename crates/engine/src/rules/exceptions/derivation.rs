@@ -54,8 +54,8 @@ pub enum Change {
     Number(u64),
     /// The factor, and the resulting limit.
     Multiplied(Multiplier, u64),
-    /// Grants these units. Also stores the resulting limit, and when its window or the exception ends (microseconds
-    /// since the epoch).
+    /// Added by a grant: its units, the resulting limit, and when its window or the exception ends (microseconds since
+    /// the epoch).
     Added { units: u64, number: u64, until_us: u64 },
     /// `true`: shadow mode; `false`: enforced although its rule is in shadow mode.
     Shadow(bool),

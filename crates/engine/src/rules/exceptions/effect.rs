@@ -106,7 +106,7 @@ fn is_most_precise(ranks: &[AccessRank], entry: usize, precision: u8) -> bool {
     of_entry.all(|rank| rank.precision <= precision)
 }
 
-/// Lists the exceptions for one limit: if they apply now or later.
+/// Exceptions for one limit that apply now or later.
 pub(super) struct RowsOfLimit<'m, 'x> {
     rows: SmallVec<[&'m MatchedRow<'x>; 4]>,
     now_us: u64,
@@ -146,7 +146,7 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
         AccessRanks::new(self.access_rows(), self.now_us)
     }
 
-    /// Returns the exceptions if they block or exempt, now or later.
+    /// Returns the exceptions with `block` or `exempt` that apply now or later.
     fn access_rows(&self) -> impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)> {
         self.full_rows().filter(|(_, row)| row.effect.block || row.effect.exempt)
     }
