@@ -80,7 +80,7 @@ pub(super) struct ExceptionWatcher {
 }
 
 impl ExceptionWatcher {
-    /// Loads the exceptions of the settings for the first time.
+    /// Loads the exceptions that the settings name, for the first time.
     ///
     /// # Errors
     /// If a file is invalid: starting without it would unblock clients, and change customers' limits.

@@ -29,7 +29,7 @@ impl App {
         (pauses, penalties.run(events))
     }
 
-    /// Returns what this process tells the other instances, and what it reads of them.
+    /// Returns what this process reports to the other instances, and what it reads of them.
     pub(super) fn fleet(&self, redis: Option<&RedisStore>) -> Fleet {
         let reports_to = redis.filter(|_| self.settings.exceptions.redis).cloned();
         let share = Arc::clone(&self.stores.local_share);

@@ -257,7 +257,7 @@ impl App {
     }
 }
 
-/// Runs the thread of the TLS handshakes until `stop`.
+/// Runs the TLS handshake thread until `stop`.
 async fn shake_hands(thread: Option<HandshakeThread>, stop: CancellationToken) -> Result<(), AppError> {
     let run = OptionFuture::from(thread.map(|thread| thread.run(&stop)));
     run.await.unwrap_or(Ok(())).map_err(AppError::from)

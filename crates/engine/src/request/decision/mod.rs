@@ -185,14 +185,14 @@ impl Decision {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
-    /// The pauses that the request reports, in descriptor order.
+    /// Lists the pauses in the request, in descriptor order.
     #[must_use]
     pub fn reports(&self) -> &[PauseEvent] {
         &self.plan.reports
     }
 
-    /// The denials by limits with `penalty`, once per counter. A limit that a row blocks, and an answer of a failure
-    /// policy, are no offences. `request` is the decided one.
+    /// Lists the denials by limits with `penalty`, once per counter. Does not list limits blocked by a row, or answers
+    /// from a failure policy. `request` is the decided one.
     pub fn offences(&self, request: &Request) -> impl Iterator<Item = PauseEvent> {
         let is_offence = |(charged, result): &(ChargedLimit<'_>, LimitResult<'_>)| {
             let is_over = result.outcome.verdict == Verdict::Over && charged.role == Role::Enforce;

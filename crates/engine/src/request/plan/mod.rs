@@ -95,7 +95,7 @@ pub struct Plan {
     pub(crate) settles: Settles,
     /// `true` if a charge other than a settle is to a limit with `settle`.
     pub(crate) gives_receipt: bool,
-    /// The pauses that callers report, in descriptor order.
+    /// Pauses reported by callers, in descriptor order.
     pub(crate) reports: Vec<PauseEvent>,
 }
 

@@ -26,14 +26,14 @@ pub enum PauseCause {
     Offence {
         value: PausedValue,
         penalty: Arc<Penalty>,
-        /// The key of the counter that denied.
+        /// Key of the counter whose limit denied.
         counter: Box<str>,
     },
     /// A caller reports a pause until this time, microseconds since the epoch.
     Reported { value: PausedValue, until_us: u64 },
-    /// The report is not a pause, or the pause has ended.
+    /// The report is not a pause, or the pause is over.
     Unreadable,
-    /// The rule has no limit with `feedback`, or is in shadow mode.
+    /// The rule lacks a limit with `feedback`, or is in shadow mode.
     Refused,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn paused_value(
     rule: &Rule,
     target: &PauseTarget,
 ) -> Option<PausedValue> {
-    // The deepest entry, if several have the key.
+    // The deepest entry, if the key occurs several times.
     let at = entries.iter().rposition(|entry| *entry.key == *target.of)?;
     let value = hidden.get(index, at).unwrap_or(&entries[at].value);
     let path = match target.scope {

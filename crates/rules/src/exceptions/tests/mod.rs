@@ -397,7 +397,7 @@ fn what_the_rules_do_not_have_is_a_warning() {
             row("domain: llm, key: tenant, tier: gold"),
             "a.yaml:1: warning: no limit that the row applies to has the tier 'gold'",
         ),
-        // The path is that of a rule without the key.
+        // The path belongs to a rule without the key.
         (
             row("domain: llm, key: tenant, limit: 5, path: 'path*'"),
             "a.yaml:1: warning: no limit of the domain matches 'path' and 'limit_name'",
