@@ -89,7 +89,7 @@ mod tests {
         };
         let said = |kinds, origins| in_words(&counts(kinds), &counts(origins));
         assert_eq!(said(&[], &[]), "");
-        let all = said(&[("multiplier", 2), ("block", 15)], &[("operator", 3), ("penalty", 14)]);
+        let all = said(&[("block", 15), ("multiplier", 2)], &[("operator", 3), ("penalty", 14)]);
         assert_eq!(all, "3 live exceptions: 1 block, 2 multipliers; 14 bans");
         assert_eq!(said(&[("block", 1_001)], &[("penalty", 1_000), ("feedback", 1)]), "1,000 bans; 1 pause");
         let set = said(&[("add", 1), ("exempt", 2), ("limit", 1)], &[("grant", 1), ("operator", 3)]);

@@ -249,7 +249,9 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = words(text).map(|word| word.strip_suffix("_bucket").unwrap_or(word));
     let starts = ["ratelimitd_", "ratelimit_service_", "process_"];
-    words.filter(move |word| starts.iter().any(|start| word.starts_with(start)))
+    let is_metric = move |word: &&str| starts.iter().any(|start| word.starts_with(start));
+    // The key of an entry that reports a pause.
+    words.filter(is_metric).filter(|word| *word != "ratelimitd_pause")
 }
 
 /// The paths of a certificate and its key.

@@ -1,6 +1,7 @@
 //! Makes strings from outside safe to show: client values, reasons of exceptions, file names.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
@@ -27,6 +28,22 @@ pub fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
         hash.chain_update((part.len() as u64).to_le_bytes()).chain_update(part)
     });
     hex(&hash.finalize()[..6])
+}
+
+/// Returns the first 12 hex digits of the SHA-256 over what `Debug` prints, without holding all of it at once.
+#[must_use]
+pub fn debug_digest(value: &impl fmt::Debug) -> String {
+    struct Hashed(Sha256);
+    impl fmt::Write for Hashed {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.update(text);
+            Ok(())
+        }
+    }
+    let mut hashed = Hashed(Sha256::new());
+    // Only a `Debug` that itself fails can fail here, and the digest is then of what it printed.
+    let _ = write!(hashed, "{value:?}");
+    hex(&hashed.0.finalize()[..6])
 }
 
 /// Groups digits by three: `12,345`.

@@ -98,7 +98,7 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
 pub fn resources_digest(resources: &[RuleResource]) -> String {
     let mut sorted: Vec<_> = resources.iter().collect();
     sorted.sort_by_key(|resource| &resource.name);
-    base::digest([format!("{sorted:?}").as_bytes()])
+    base::debug_digest(&sorted)
 }
 
 /// Loads one rule file from `stream`; messages call it `name`.

@@ -57,9 +57,14 @@ enum Action {
 }
 
 /// Block an entry: deny its requests at once.
-///
-/// Example: ratelimitctl block --domain shop remote_address=10.0.0.7 --for 2h --reason abuse
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Exit codes:
+  0  done
+  1  refused
+  2  no answer, or unwritable output
+
+Examples:
+  ratelimitctl block --domain shop remote_address=10.0.0.7 --for 2h --reason abuse")]
 pub struct BlockArgs {
     #[command(flatten)]
     target: Target,
@@ -70,9 +75,14 @@ pub struct BlockArgs {
 }
 
 /// Remove every live row of an entry: blocks, bans and all others.
-///
-/// Example: ratelimitctl unblock --domain shop remote_address=10.0.0.7 --reason over
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Exit codes:
+  0  done
+  1  refused
+  2  no answer, or unwritable output
+
+Examples:
+  ratelimitctl unblock --domain shop remote_address=10.0.0.7 --reason over")]
 pub struct UnblockArgs {
     /// Domain of the rows, as they were set
     #[arg(long)]
@@ -86,9 +96,15 @@ pub struct UnblockArgs {
 
 /// Grant an entry more units in the current window of its limits, until that window ends.
 ///
-/// Needs a limit with algorithm fixed_window. Example: ratelimitctl grant --domain shop
-/// customer_id=acme --add 5000 --limit-name monthly --reason 'ticket 12'
+/// Needs a limit with algorithm fixed_window.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Exit codes:
+  0  done
+  1  refused
+  2  no answer, or unwritable output
+
+Examples:
+  ratelimitctl grant --domain shop customer_id=acme --add 5000 --limit-name monthly --reason 'ticket 12'")]
 pub struct GrantArgs {
     #[command(flatten)]
     target: Target,

@@ -121,7 +121,9 @@ fn completions_know(helps: &BTreeMap<String, String>, file: &Path) {
         let command = name
             .trim_start_matches("ratelimitd-")
             .trim_start_matches("ratelimitctl-")
-            .trim_start_matches("counters-");
+            .trim_start_matches("counters-")
+            .trim_start_matches("exceptions-")
+            .trim_start_matches("rules-");
         assert!(text.contains(command), "{file:?}: {name}");
         for option in long_options(help) {
             // fish has the names of options without the hyphens.

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::support::grpc::{Code, Rls};
 use crate::support::process::{Plan, Ratelimitd};
@@ -19,10 +19,27 @@ descriptors:
     rate_limit: { name: monthly, unit: year, requests_per_unit: 2, algorithm: fixed_window }
 ";
 
-fn run(service: &Ratelimitd, line: &[&str]) -> (Option<i32>, String, String) {
+/// A service, with the file of its operators' token.
+struct OnCall {
+    service: Ratelimitd,
+    token: NamedTempFile,
+}
+
+impl OnCall {
+    fn start(plan: Plan) -> Self {
+        let token = NamedTempFile::new().expect("a temporary file");
+        fs::write(token.path(), "operator").expect("room for a few bytes");
+        let path = token.path().display().to_string();
+        Self { service: plan.set("server.admin.operator_token_file", path).start(), token }
+    }
+}
+
+fn run(OnCall { service, token }: &OnCall, line: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(line)
         .args(["--admin", &format!("127.0.0.1:{}", service.admin_port())])
+        .arg("--token-file")
+        .arg(token.path())
         .env("USER", "ann")
         .env("TZ", "Europe/Berlin")
         .output()
@@ -31,8 +48,8 @@ fn run(service: &Ratelimitd, line: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-fn done(service: &Ratelimitd, line: &[&str]) -> String {
-    let (code, text, error) = run(service, line);
+fn done(on_call: &OnCall, line: &[&str]) -> String {
+    let (code, text, error) = run(on_call, line);
     assert_eq!((code, error.as_str()), (Some(0), ""), "{line:?}");
     text
 }
@@ -43,17 +60,17 @@ async fn ask(rls: &mut Rls, key: &str, value: &str) -> Code {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn people_on_call_block_unblock_and_grant() {
-    let service = Ratelimitd::start(RULES);
-    let mut rls = Rls::connect(service.grpc_port()).await;
+    let on_call = OnCall::start(Plan::new(RULES));
+    let mut rls = Rls::connect(on_call.service.grpc_port()).await;
     let of_address = ["--domain", "shop", "remote_address=10.0.0.7"];
     let block = |more: &[&'static str]| [&["block", "--reason", "abuse"][..], &of_address, more].concat();
 
-    let (code, _, error) = run(&service, &block(&[]));
+    let (code, _, error) = run(&on_call, &block(&[]));
     assert_eq!(
         (code, error.as_str()),
         (Some(1), "ratelimitctl block: say how long: --until 2h, or --permanent\n")
     );
-    let text = done(&service, &block(&["--for", "2h"]));
+    let text = done(&on_call, &block(&["--for", "2h"]));
     let expected = "in effect: shop remote_address=";
     assert!(text.starts_with(expected) && text.contains(": block until 2"), "{text}");
     assert!(
@@ -63,25 +80,25 @@ async fn people_on_call_block_unblock_and_grant() {
     assert_eq!(ask(&mut rls, "remote_address", "10.0.0.7").await, Code::OverLimit);
     assert_eq!(ask(&mut rls, "remote_address", "10.0.0.8").await, Code::Ok);
 
-    let text = done(&service, &block(&["--permanent", "--by", "bob"]));
+    let text = done(&on_call, &block(&["--permanent", "--by", "bob"]));
     assert!(text.contains(": block, without an end: abuse, by bob\n  replaces: block until 2"), "{text}");
 
-    let text = done(&service, &["exceptions", "list", "--values", "INC-42"]);
+    let text = done(&on_call, &["exceptions", "list", "--values", "INC-42"]);
     let (head, row) = text.split_once('\n').expect("two lines");
     assert!(head.starts_with("1 row of this process only; version "), "{head}");
     assert!(
         row.starts_with("shop remote_address=10.0.0.7: block, without an end: abuse, by bob [operator, "),
         "{row}"
     );
-    service.log_with("values of exceptions shown through the admin port");
-    let masked = done(&service, &["exceptions", "list", "--domain", "shop"]);
+    on_call.service.log_with("values of exceptions shown through the admin port");
+    let masked = done(&on_call, &["exceptions", "list", "--domain", "shop"]);
     assert!(masked.contains("shop remote_address=") && !masked.contains("10.0.0.7"), "{masked}");
 
     let unblock = [&["unblock", "--reason", "over"][..], &of_address].concat();
-    let text = done(&service, &unblock);
+    let text = done(&on_call, &unblock);
     assert!(text.starts_with("removed: shop remote_address=") && text.lines().count() == 1, "{text}");
     assert_eq!(ask(&mut rls, "remote_address", "10.0.0.7").await, Code::Ok);
-    let (code, _, error) = run(&service, &unblock);
+    let (code, _, error) = run(&on_call, &unblock);
     assert_eq!((code, error.as_str()), (Some(1), "ratelimitctl unblock: no row is for this\n"));
 
     let mut codes = Vec::new();
@@ -91,13 +108,13 @@ async fn people_on_call_block_unblock_and_grant() {
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
     let grant =
         ["grant", "--domain", "shop", "--limit-name", "monthly", "--add", "1", "--reason", "ticket 12"];
-    let text = done(&service, &[&grant[..], &["customer_id=acme"]].concat());
+    let text = done(&on_call, &[&grant[..], &["customer_id=acme"]].concat());
     assert!(text.contains(", only limit monthly: add 1 until 2"), "{text}");
     // The denial has counted: the limit is postpaid.
     let (code, status) = rls.send_one("shop", &[("customer_id", "acme")]).await;
     let limit = status.current_limit.map(|limit| limit.requests_per_unit);
     assert_eq!((code, limit), (Code::OverLimit, Some(3)));
-    let (code, _, error) = run(&service, &[&grant[..], &["remote_address=10.0.0.7"]].concat());
+    let (code, _, error) = run(&on_call, &[&grant[..], &["remote_address=10.0.0.7"]].concat());
     assert_eq!(code, Some(1));
     assert!(error.ends_with("add needs a limit with algorithm fixed_window\n"), "{error}");
 }
@@ -105,10 +122,10 @@ async fn people_on_call_block_unblock_and_grant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_exported_emptied_and_imported_again() {
     let redis = Redis::start();
-    let service = Plan::new(RULES).redis(&redis.url()).start();
+    let on_call = OnCall::start(Plan::new(RULES).redis(&redis.url()));
     let set = |line: &[&'static str]| {
         let set = ["exceptions", "set", "--domain", "shop", "--reason", "INC-42"];
-        run(&service, &[&set[..], line].concat())
+        run(&on_call, &[&set[..], line].concat())
     };
     assert_eq!(set(&["remote_address=10.0.0.0/8", "--block", "--permanent"]).0, Some(0));
     let acme = ["customer_id=acme", "--multiplier", "2", "--until", "1d", "--json"];
@@ -121,18 +138,18 @@ async fn rows_are_exported_emptied_and_imported_again() {
 
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("live.yaml");
-    let exported = done(&service, &["exceptions", "export", "--reason", "backup"]);
+    let exported = done(&on_call, &["exceptions", "export", "--reason", "backup"]);
     let ended =
         "- { domain: shop, key: customer_id, value: old, block: true, until: 2020-01-01T00:00:00Z }\n";
     fs::write(&file, exported + ended).expect("a file");
-    let removed = done(&service, &["exceptions", "remove", "--all", "--reason", "move"]);
+    let removed = done(&on_call, &["exceptions", "remove", "--all", "--reason", "move"]);
     assert_eq!(removed.lines().filter(|line| line.starts_with("removed: ")).count(), 2, "{removed}");
-    assert!(done(&service, &["exceptions", "list"]).starts_with("0 rows in Redis, read "));
+    assert!(done(&on_call, &["exceptions", "list"]).starts_with("0 rows in Redis, read "));
 
     let file = file.to_str().expect("UTF-8");
-    let text = done(&service, &["exceptions", "import", file, "--reason", "back"]);
+    let text = done(&on_call, &["exceptions", "import", file, "--reason", "back"]);
     assert_eq!(text, "2 rows set, 1 skipped because they have ended\n");
-    let listed = done(&service, &["exceptions", "list", "--values", "check"]);
+    let listed = done(&on_call, &["exceptions", "list", "--values", "check"]);
     for row in [
         "shop customer_id=acme: multiplier 2 until 2",
         "shop remote_address=10.0.0.0/8: block, without an end: INC-42",
@@ -140,15 +157,15 @@ async fn rows_are_exported_emptied_and_imported_again() {
         assert!(listed.contains(row), "{listed}");
     }
     fs::write(file, "- { domain: shop, key: a, value: b, blok: true }\n").expect("a file");
-    let (code, _, error) = run(&service, &["exceptions", "import", file, "--reason", "back"]);
+    let (code, _, error) = run(&on_call, &["exceptions", "import", file, "--reason", "back"]);
     assert_eq!(code, Some(1));
     assert!(error.contains("live.yaml:1: ") && error.contains("did you mean 'block'?"), "{error}");
 
     let id = answer["rows"][0]["id"].as_str().expect("an id").to_owned();
-    let text = done(&service, &["exceptions", "remove", &id, "--reason", "over"]);
+    let text = done(&on_call, &["exceptions", "remove", &id, "--reason", "over"]);
     assert!(text.starts_with("removed: shop customer_id="), "{text}");
-    let port = service.admin_port();
-    drop(service);
+    let port = on_call.service.admin_port();
+    drop(on_call);
     let gone = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .args(["exceptions", "list", "--admin", &format!("127.0.0.1:{port}")])
         .output()
