@@ -25,7 +25,7 @@ pub(super) struct RulesStatus {
     pub(super) load: LoadStatus<Problems>,
     /// Identifies the current rules; empty without rules. See [`LoadedRules::digest`].
     pub(super) digest: String,
-    /// The digest of the newest rules if they are invalid: for as long as `load` has the error.
+    /// The newest rules' digest if they are invalid: for as long as `load` stores the error.
     refused: String,
     /// Number of files or resources.
     pub(super) files: usize,
@@ -78,12 +78,12 @@ pub(super) struct UpgradeUse {
 }
 
 impl RulesStatus {
-    /// `true` if the newest rules are current, as far as the last check of the files can tell.
+    /// `true` if the newest rules are current, according to the last check of the files.
     pub(super) fn is_in_force(&self) -> bool {
         self.load.loads_ok > 0 && self.load.is_newest()
     }
 
-    /// The digest of newer rules that are invalid.
+    /// If newer rules are invalid, returns their digest.
     pub(super) fn refused(&self) -> Option<&str> {
         self.load.last_error.as_ref().map(|_| self.refused.as_str())
     }
@@ -211,7 +211,7 @@ impl ActiveRules {
         } else {
             self.readiness.clear(NotReadyReason::NoDomain);
         }
-        // Last: a caller that sees the process ready must find the rules applied.
+        // Last: once the process is ready, callers must find the rules applied.
         self.readiness.clear(NotReadyReason::NoRules);
     }
 }

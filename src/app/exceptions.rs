@@ -17,7 +17,7 @@ use rules::{
 use super::load_status::LoadStatus;
 use crate::decide::limiter::Rulebook;
 use crate::settings;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, PulledStats};
 
 /// Why a process cannot start, or a command cannot run, with these exceptions.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,10 @@ pub(super) struct ExceptionsStatus {
 pub(super) struct ConfirmedAt(Arc<AtomicU64>);
 
 impl ConfirmedAt {
+    pub(super) fn read_age(self) -> PulledStats<u64> {
+        Arc::new(move || self.age_seconds())
+    }
+
     pub(super) fn shared(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0)
     }
@@ -76,7 +80,7 @@ pub(super) struct ExceptionWatcher {
 }
 
 impl ExceptionWatcher {
-    /// Loads the exceptions of the settings for the first time.
+    /// Loads the exceptions that the settings name, for the first time.
     ///
     /// # Errors
     /// If a file is invalid: starting without it would unblock clients, and change customers' limits.

@@ -1,4 +1,4 @@
-//! What this process and the other instances have loaded: `GET /fleet`, and the number of instances for
+//! What this process and the other instances loaded: `GET /fleet`, and the number of instances for
 //! `failure.local_share: auto`. Instances report it to Redis with each poll of live rows.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::active_rules::ActiveRules;
 use super::console_start::host_name;
 use crate::decide::Readiness;
 
-/// An instance that has reported nothing for longer is not live.
+/// If an instance does not report for longer, it is not live.
 const LIVE_US: u64 = 10_000_000;
 /// Between two counts of the live instances.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Clones are of the same process.
 #[derive(Clone, Debug)]
 pub(super) struct Fleet {
-    /// Differs from the name of every other process.
+    /// Different in every process.
     pub(super) name: String,
     /// Seconds since the epoch.
     started: u64,

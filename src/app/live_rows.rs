@@ -7,7 +7,7 @@ use store::redis::RedisStore;
 
 use super::App;
 use super::fleet::Fleet;
-use super::worker_store::AuthoritativeStore;
+use crate::decide::PauseEvents;
 use crate::live::{Keeper, LiveExceptions, LiveOptions, Penalties};
 use crate::settings::{Settings, StoreKind};
 
@@ -17,13 +17,23 @@ pub(super) fn keeps_live_rows(settings: &Settings) -> bool {
 }
 
 impl App {
-    /// Acts on offences and reported pauses.
-    pub(super) fn penalties(
+    /// Returns the sender of offences and reported pauses, and the task that acts on them.
+    pub(super) fn pauses(
         &self,
         redis: Option<RedisStore>,
         live: &LiveExceptions,
-    ) -> Penalties<AuthoritativeStore> {
-        Penalties::new(self.stores.authoritative(redis), live.clone(), self.metrics.families.pauses.clone())
+    ) -> (PauseEvents, impl Future<Output = ()> + use<>) {
+        let meter = self.metrics.families.pauses.clone();
+        let (pauses, events) = PauseEvents::channel(meter.clone());
+        let penalties = Penalties::new(self.stores.authoritative(redis), live.clone(), meter);
+        (pauses, penalties.run(events))
+    }
+
+    /// Returns what this process reports to the other instances, and what it reads of them.
+    pub(super) fn fleet(&self, redis: Option<&RedisStore>) -> Fleet {
+        let reports_to = redis.filter(|_| self.settings.exceptions.redis).cloned();
+        let share = Arc::clone(&self.stores.local_share);
+        Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to, share)
     }
 
     pub(super) fn live_exceptions(&self, redis: Option<&RedisStore>, fleet: &Fleet) -> LiveExceptions {

@@ -26,7 +26,7 @@ impl<E> Default for LoadStatus<E> {
 }
 
 impl<E> LoadStatus<E> {
-    /// `true` if the newest version is current, as far as the last check of the files can tell.
+    /// `true` if the newest version is current, according to the last check of the files.
     pub(super) fn is_newest(&self) -> bool {
         self.last_error.is_none() && !self.has_unread_change
     }

@@ -188,19 +188,13 @@ impl App {
         let ready = readiness.clone();
         let counters = LocalCounters::new(&settings.store);
         let (queue, timings) = timing_queue();
-        let confirmed_at = ConfirmedAt::default();
-        let age = confirmed_at.clone();
-        let live_confirmed_at = ConfirmedAt::default();
-        let live_age = live_confirmed_at.clone();
+        let (confirmed_at, live_confirmed_at) = <(ConfirmedAt, ConfirmedAt)>::default();
+        let (age, live_age) = (confirmed_at.clone(), live_confirmed_at.clone());
         let parts = MeteredParts {
             is_ready: Some(Arc::new(move || ready.is_ready())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
-            exceptions_age: settings
-                .exceptions
-                .path
-                .is_some()
-                .then(|| Arc::new(move || age.age_seconds()) as _),
-            live_age: (keeps_live_rows(&settings)).then(|| Arc::new(move || live_age.age_seconds()) as _),
+            exceptions_age: settings.exceptions.path.is_some().then(|| age.read_age()),
+            live_age: keeps_live_rows(&settings).then(|| live_age.read_age()),
             lost_log_lines: Some(Arc::new(move || log.lost())),
             memory: Some(counters.memory_stats()),
             deny_cache: counters.deny_cache_stats(),
@@ -212,13 +206,11 @@ impl App {
         let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
         let statsd = settings.metrics.statsd.clone();
         let statsd = statsd.map(|options| Statsd::new(options, metrics.clone(), timings));
-        let (tracer, traces) = match settings.traces.clone() {
-            Some(options) => {
-                let (tracer, traces) = Traces::new(options, metrics.families.traces.clone())?;
-                (tracer, Some(traces))
-            }
-            None => Default::default(),
-        };
+        let traces = settings.traces.clone();
+        let traces =
+            traces.map(|options| Traces::new(options, metrics.families.traces.clone())).transpose()?;
+        let (tracer, traces) =
+            traces.map_or_else(Default::default, |(tracer, traces)| (tracer, Some(traces)));
         let hashing = settings.secrets.value_hashing()?;
         let own_token = own_token(&settings)?;
         let console = make_console(&settings, hashing.key, own_token.as_ref())?;
@@ -229,13 +221,13 @@ impl App {
         let check_map = settings.server.check.as_ref();
         let check_map =
             check_map.map(|check| CheckMapWatcher::start(check, &rules.active.rulebook)).transpose()?;
-        let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some() {
             server.admin.access.check_token_files().map_err(AppError::of_admin_token)?;
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;
+        let stores = Stores::new(&settings, counters, &metrics);
         Ok(Self {
             settings,
             metrics,
@@ -246,7 +238,7 @@ impl App {
             exceptions,
             live_confirmed_at,
             check_map,
-            stores,
+            stores: Arc::new(stores),
             readiness,
             ports,
             tls,

@@ -29,6 +29,7 @@ use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
 use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService};
 use crate::live::LiveExceptions;
+use crate::net::tls_port::HandshakeThread;
 use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
@@ -52,25 +53,21 @@ impl App {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
         let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
-        let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
-        let shutdown = Shutdown::default();
-        let reports_to = http_store.clone().filter(|_| self.settings.exceptions.redis);
-        let share = Arc::clone(&self.stores.local_share);
-        let fleet = Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to, share);
+        let (unfinished, shutdown) = (UnfinishedBytes::new(MAX_UNFINISHED_BYTES), Shutdown::default());
+        let fleet = self.fleet(http_store.as_ref());
         let live = self.live_exceptions(http_store.as_ref(), &fleet);
         let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
         let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone()));
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
-        let (pauses, events) = PauseEvents::channel(self.metrics.families.pauses.clone());
-        let penalties = self.penalties(http_store.clone(), &live);
+        let (pauses, act_on_pauses) = self.pauses(http_store.clone(), &live);
         let public = self.public_service(store, &pauses, &unfinished);
         let service = self.grpc_service(&pauses, unfinished);
         drop(pauses);
         let Self { rules, exceptions, check_map, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
-        let handshakes = tls.handshakes.take();
+        let shake_hands = shake_hands(tls.handshakes.take(), shutdown.rest.clone());
         let background = Background {
             rules,
             exceptions,
@@ -100,21 +97,15 @@ impl App {
                 serve_http(ports.admin, admin),
                 serve_http(ports.metrics, metrics),
                 background.run(&shutdown.rest),
-                shutdown.rest.run_until_cancelled(penalties.run(events)),
+                shutdown.rest.run_until_cancelled(act_on_pauses),
             );
             store_closed.await;
             shutdown.exporters.cancel();
         };
-        let send_traces = OptionFuture::from(
-            traces.map(|traces| traces.run(shutdown.exporters.clone(), settings.server.drain)),
-        );
+        let send_traces = traces.map(|traces| traces.run(shutdown.exporters.clone(), settings.server.drain));
         let serve_rest = async {
-            tokio::join!(serve_rest, send_statsd, send_traces);
+            tokio::join!(serve_rest, send_statsd, OptionFuture::from(send_traces));
             Ok(())
-        };
-        let shake_hands = async {
-            let run = OptionFuture::from(handshakes.map(|thread| thread.run(&shutdown.rest)));
-            run.await.unwrap_or(Ok(())).map_err(AppError::from)
         };
         let drain = async {
             stop.await;
@@ -264,6 +255,12 @@ impl App {
         let access = AccessCheck::new(access, self.own_token.clone(), self.metrics.tokens());
         http::admin_router(endpoints, counters, console, live.clone(), access)
     }
+}
+
+/// Runs the TLS handshake thread until `stop`.
+async fn shake_hands(thread: Option<HandshakeThread>, stop: CancellationToken) -> Result<(), AppError> {
+    let run = OptionFuture::from(thread.map(|thread| thread.run(&stop)));
+    run.await.unwrap_or(Ok(())).map_err(AppError::from)
 }
 
 /// Logs what the process serves, and from where.

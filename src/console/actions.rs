@@ -99,8 +99,7 @@ impl<S: Store + Reset> ConsoleActions<S> {
         rows.map(|row| (row.id, unmasked(&row.key))).collect()
     }
 
-    /// Returns the domain of a row, and the entry of its key with this index, or else the last one. A secret value is
-    /// its hash.
+    /// Returns a row's domain, and the entry at this index in its key, or else the last one. A secret value is hashed.
     ///
     /// # Errors
     /// [`ActionError`] if the row or the entry does not exist, or its value is not kept.

@@ -22,7 +22,7 @@ const OVERRIDE: &str = "override";
 pub struct KeyException {
     /// `block`, `exempt`, or what else the exception changes.
     pub kind: String,
-    /// File name and line of the exception, or the id of a live row; `None` if only its effect is known.
+    /// File name and line of the exception, or a live row's id; `None` if only its effect is known.
     pub row: Option<String>,
     /// End, seconds since the epoch.
     pub until: Option<u64>,
@@ -113,7 +113,7 @@ impl RowsInForce {
         found
     }
 
-    /// Adds the exceptions that have started at `end`, and subtracts those that have ended.
+    /// Adds the exceptions that started by `end`, and subtracts the ones that ended.
     pub(super) fn advance(&mut self, end: u64) {
         while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= end) {
             let [started, ended] = first.remove();

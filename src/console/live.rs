@@ -12,9 +12,9 @@ use crate::live::LiveView;
 pub struct LiveObserved {
     /// Such as `3 live exceptions: 1 block, 2 multipliers; 14 bans`; empty if there are none.
     pub text: String,
-    /// `redis`, or `process` if no other process has them.
+    /// `redis`, or `process` if only this process stores them.
     pub source: String,
-    /// Seconds since Redis sent what had changed; `None` before the first time.
+    /// Seconds since Redis sent what changed; `None` before the first time.
     pub age_s: Option<f64>,
     /// Of the newest change.
     pub version: String,

@@ -14,7 +14,7 @@ const TAG_DIGITS: usize = 4;
 /// Characters shown of a hash.
 const HASH_CHARS: usize = 10;
 pub(super) const ID_DIGITS: usize = 12;
-/// Start of the hash of a secret value.
+/// Start of a secret value's hash.
 const SECRET_MARK: &str = "%k";
 /// Name of entries that are hashed together.
 const FURTHER_ENTRIES: &str = "…";
@@ -113,7 +113,7 @@ fn shown(tag_key: &HashKey, names: [&str; 2], value: &KeyValue, is_public: bool)
     }
 }
 
-/// Masks the value of an exception, which may be a hash.
+/// Masks an exception's value, which may be a hash.
 pub(super) fn masked_value(tag_key: &HashKey, domain: &str, key: &str, value: &str) -> String {
     let kind = if value.starts_with(SECRET_MARK) { KeyValue::Secret } else { KeyValue::Plain };
     shown(tag_key, [domain, key], &kind(value.to_owned()), false)

@@ -138,7 +138,7 @@ impl Console {
         self.history.lock().denied.logged(rules, key)
     }
 
-    /// Returns the value of an exception as it may be shown: masked.
+    /// Returns an exception's value as the console may show it: masked.
     #[must_use]
     pub fn masked_value(&self, domain: &str, key: &str, value: &str) -> String {
         mask::masked_value(&self.tag_key, domain, key, value)

@@ -22,9 +22,9 @@ const WEEK_S: i64 = 7 * 24 * 3_600;
 const BREAKERS_OPEN_S: u64 = 120;
 const SLOW_S: usize = 300;
 const SLOW_US: u64 = 10_000;
-/// Live exceptions that were read longer ago get a notice.
+/// If live exceptions were read longer ago, the console shows a notice.
 const OLD_ROWS_S: u64 = 10;
-/// This many bans in five minutes get a notice.
+/// This many bans in five minutes cause a notice.
 const MANY_BANS: u64 = 100;
 
 pub(super) struct Facts<'a> {

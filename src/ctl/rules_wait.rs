@@ -1,4 +1,4 @@
-//! `rules wait`: waits until the instances of a fleet have loaded the same rules, or the same live rows.
+//! `rules wait`: waits until all instances in a fleet loaded the same rules, or the same live rows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::admin_port::{AdminPort, parse_admin_port};
 
 /// Between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// A port that has not answered by then is asked again.
+/// If a port does not answer by then, it is asked again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const BEHIND: u8 = 1;
 const FAILED: u8 = 2;
@@ -36,7 +36,7 @@ enum RulesAction {
     Wait(WaitArgs),
 }
 
-/// Wait until every live instance has these rules, or live rows.
+/// Wait until every live instance uses these rules, or live rows.
 ///
 /// Reads /fleet. With Redis, one address is enough; without, name the admin port of each instance. Ends at once if an
 /// instance refuses these rules.
@@ -77,7 +77,7 @@ struct WaitArgs {
     call: AdminCallArgs,
 }
 
-/// What every instance shall have.
+/// What every instance shall load.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     digest: Option<String>,
@@ -85,7 +85,7 @@ struct Wanted {
     instances: usize,
 }
 
-/// What one look has found.
+/// What one look found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
     live: usize,
@@ -115,8 +115,8 @@ pub fn run(RulesArgs { action: RulesAction::Wait(args) }: &RulesArgs) -> ExitCod
     }
 }
 
-/// Returns the digest of the rules at `path`. Rules that no service would load are an error now. A domain may have
-/// several files, as with rules.merge_domains.
+/// Returns the digest of rules at `path`. Rules that no service would load are an error now. Several files may define a
+/// domain, as with rules.merge_domains.
 fn digest(path: &PathBuf) -> Result<String, String> {
     let options = RuleOptions { merge_domains: true, ..RuleOptions::default() };
     let (_, options) = options.load().map_err(|error| error.to_string())?;
@@ -144,7 +144,7 @@ async fn wait(args: &WaitArgs, wanted: &Wanted) -> Found {
 }
 
 impl Found {
-    /// `pages`: the answer of each port, or why there is none. An instance that several ports list counts once.
+    /// `pages`: what each port answered, or why it did not. An instance that several ports list counts once.
     fn new(pages: &[(String, Result<Value, String>)], wanted: &Wanted) -> Self {
         let mut found = Self { is_silent: pages.iter().all(|(_, page)| page.is_err()), ..Self::default() };
         let mut instances: BTreeMap<&str, &Value> = BTreeMap::new();
@@ -225,7 +225,7 @@ mod tests {
         away["live"] = json!(false);
         assert_eq!(found(&[Ok(json!([a, away]))], &wanted(1)), Found { live: 1, ..Found::default() });
 
-        // The newer report of an instance counts, whichever port has it.
+        // An instance's newer report counts, whichever port serves it.
         let mut newer = instance("a", "old", None, "9");
         newer["at"] = json!(8);
         for pages in [[Ok(json!([a])), Ok(json!([newer]))], [Ok(json!([newer])), Ok(json!([a]))]] {

@@ -173,7 +173,7 @@ impl Rulebook {
         self.change_exceptions(|kept| kept.files = exceptions)
     }
 
-    /// Replaces the live rows, as [`replace_exceptions`](Self::replace_exceptions) does those of files.
+    /// Replaces the live rows, as [`replace_exceptions`](Self::replace_exceptions) replaces the rows of files.
     pub fn replace_live_rows(&self, live: LiveRows) -> OldRules {
         self.change_exceptions(|kept| kept.live = live)
     }

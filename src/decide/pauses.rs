@@ -14,7 +14,7 @@ const MAX_EVENTS: usize = 1_024;
 pub struct PauseEvents(Option<(mpsc::Sender<PauseEvent>, PauseMeter)>);
 
 impl PauseEvents {
-    /// Returns the receiver for the task, too.
+    /// Also returns the receiver for the task.
     #[must_use]
     pub fn channel(meter: PauseMeter) -> (Self, mpsc::Receiver<PauseEvent>) {
         let (sender, events) = mpsc::channel(MAX_EVENTS);

@@ -199,7 +199,7 @@ async fn values<S: Store + Reset + 'static>(
     Ok(not_stored(JSON, format!("{:#}\n", json!({ "keys": rows }))))
 }
 
-/// Sets an exception for the value of a denied key, which the caller need not have.
+/// Sets an exception for a denied key's value. The caller need not send the value.
 async fn except<S: Store + Reset + 'static>(
     State(state): State<Arc<ConsoleRoutes<S>>>,
     Extension(ClientAddress(peer)): Extension<ClientAddress>,

@@ -67,7 +67,7 @@ pub(super) fn live_status(error: &LiveError) -> StatusCode {
     }
 }
 
-/// A reason that is missing or too long is none: rows without their own are refused.
+/// If `reason` is missing or too long, it is `None`: rows without their own are refused.
 pub(super) fn author_of(reason: &Value, by: &Value, peer: IpAddr) -> Author {
     let text = |text| reason_of(text).filter(|text| !text.is_empty());
     Author { reason: text(reason), by: text(by), peer }

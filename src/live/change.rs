@@ -14,7 +14,7 @@ use super::{LiveError, LiveExceptions};
 
 /// Rows in one call.
 const MOST_ROWS: usize = 1_000;
-/// Start of the hash of a secret value, and its length in bytes.
+/// How a secret value's hash starts, and its length in bytes.
 const HASH_MARK: &str = "%k";
 const HASH_BYTES: usize = 34;
 
@@ -27,20 +27,20 @@ pub struct Author {
     pub peer: IpAddr,
 }
 
-/// A row that was set. Values are masked.
+/// Describes a row that was set. Values are masked.
 #[derive(Clone, Debug, Serialize)]
 pub struct SetRow {
     pub id: String,
     pub version: String,
     pub in_force: bool,
     pub row: Value,
-    /// The row that this one replaced.
+    /// The replaced row.
     pub before: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// A row that was removed. Values are masked.
+/// Describes a row that was removed. Values are masked.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemovedRow {
     pub id: String,
@@ -55,11 +55,11 @@ struct Wanted {
 }
 
 impl LiveExceptions {
-    /// Sets rows, all or none. They are in effect here when this returns. `rows`: objects with the columns of a row,
-    /// and `if_version`.
+    /// Sets rows, all or none. They are in effect here when this returns. `rows`: objects with a row's columns, and
+    /// `if_version`.
     ///
     /// # Errors
-    /// [`LiveError`]: nothing has changed, unless Redis did not answer in time.
+    /// [`LiveError`]: nothing changed, unless Redis did not answer in time.
     pub async fn set(&self, rows: Vec<Value>, author: &Author) -> Result<Vec<SetRow>, LiveError> {
         let set = self.within_time(self.set_now(rows, author)).await;
         self.count_write("set", &set);
@@ -297,7 +297,7 @@ impl LiveExceptions {
         Value::Object(columns)
     }
 
-    /// Writes the audit log line. It has no value.
+    /// Writes the audit log line, which does not contain the value.
     fn audit(&self, message: &'static str, [before, after]: [Option<&LiveRow>; 2], author: &Author) {
         let Some(row) = after.or(before) else { return };
         let shown = self.masked(row);
@@ -317,7 +317,7 @@ impl LiveExceptions {
         );
     }
 
-    /// Warns that another row blocks the value of an exempt row.
+    /// Warns that another row blocks an exempt row's value.
     fn blocking_row(&self, row: &LiveRow, rules: &RuleSet) -> Option<String> {
         if !row.row.effect.exempt {
             return None;

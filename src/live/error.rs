@@ -3,7 +3,7 @@
 use engine::StoreError;
 use serde_json::Value;
 
-/// The text is for the caller. Nothing has changed, except perhaps after a [`StoreError`].
+/// The text is for the caller. Nothing changed, except perhaps after a [`StoreError`].
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// Problems of the caller's rows, one per line.
@@ -11,7 +11,7 @@ pub enum LiveError {
     Invalid(String),
     #[error("no row is for this")]
     NoRow,
-    /// The row has another version than the caller has seen. `row`: as it is, masked.
+    /// The row's version differs from the one that the caller named. `row`: as it is, masked.
     #[error("{place}: the row has changed: it has version {version} now\n{row:#}")]
     Changed { place: String, version: u64, row: Value },
     #[error("100,000 rows are set already: remove some")]

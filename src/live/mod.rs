@@ -1,8 +1,8 @@
 //! Exceptions that operators and the service set while it runs. They are kept in Redis, or in this process if its
 //! counters are.
 //!
-//! One task polls Redis once a second and applies what others have written. If Redis has lost rows, it restores them.
-//! No decision waits for any of this. Entry point: [`LiveExceptions`].
+//! One task polls Redis once a second and applies what others wrote. If Redis lost rows, it restores them. No decision
+//! waits for any of this. Entry point: [`LiveExceptions`].
 
 mod change;
 mod error;
@@ -60,21 +60,21 @@ pub struct LiveOptions {
     /// Called after each change that requests can notice, on a thread that may block.
     pub on_change: Box<dyn Fn() + Send + Sync>,
     pub mask: MaskValue,
-    /// When the rows last equalled those of Redis, microseconds since the epoch; 0: never.
+    /// When the rows last equalled the rows in Redis, microseconds since the epoch; 0: never.
     pub confirmed_at: Arc<AtomicU64>,
     /// The name of this process in Redis, and what it says of itself there, for the newest version of its rows.
     pub instance: String,
     pub status: Arc<dyn Fn(u64) -> String + Send + Sync>,
 }
 
-/// The exceptions that are set while the process runs. Clones share them.
+/// Exceptions set while the process runs. Clones share them.
 #[derive(Clone)]
 pub struct LiveExceptions(Arc<Shared>);
 
 struct Shared {
     options: LiveOptions,
     state: Mutex<State>,
-    /// The generation that requests use.
+    /// Requests use this generation.
     published: Mutex<u64>,
     /// Held during a poll.
     poll: tokio::sync::Mutex<()>,
@@ -179,7 +179,7 @@ impl LiveExceptions {
     }
 
     /// # Errors
-    /// [`LiveError::Unavailable`] if it takes longer than a change may.
+    /// [`LiveError::Unavailable`] if it lasts longer than a change may.
     async fn within_time<T>(
         &self,
         change: impl Future<Output = Result<T, LiveError>>,
@@ -188,7 +188,7 @@ impl LiveExceptions {
     }
 }
 
-/// The rows that a call has written, and those that it has found instead.
+/// Returns the rows that a call wrote, and the rows that it found instead.
 fn written_rows(puts: Vec<RowPut>, results: &[PutResult]) -> Vec<StoredRow> {
     let row = |(put, result): (RowPut, &PutResult)| match result {
         &PutResult::Written { version: version @ 1.., until_us, level } => {

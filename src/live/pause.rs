@@ -33,7 +33,7 @@ pub struct Pause {
 pub enum PauseEnd {
     /// Since the epoch. Counts if it is later than the current end.
     Feedback { until_us: u64 },
-    /// Each ban that follows the last one within `max_us` is `grow` times longer, up to `max_us`.
+    /// If a ban follows the last one within `max_us`, it is `grow` times longer, up to `max_us`.
     Ban { for_us: u64, grow: u64, max_us: u64 },
 }
 
@@ -46,8 +46,8 @@ pub enum Paused {
 }
 
 impl LiveExceptions {
-    /// Blocks a value, at once here, elsewhere after the next poll. Feedback takes effect here even while Redis is
-    /// away, which then gets the row like one that it has lost.
+    /// Blocks a value, at once here, elsewhere after the next poll. Feedback applies here even while Redis is away,
+    /// which then receives the row like one that it lost.
     ///
     /// # Errors
     /// [`LiveError::Full`] with 20,000 rows of this kind. [`LiveError::Unavailable`] for a ban that Redis does not

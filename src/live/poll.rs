@@ -1,4 +1,4 @@
-//! Follows the rows in Redis, and restores what Redis has lost.
+//! Follows the rows in Redis, and restores what Redis lost.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const PAGE: usize = 1_000;
 
 impl LiveExceptions {
-    /// Polls Redis, and forgets what is over. Never returns.
+    /// Polls Redis, and drops what is over. Never returns.
     pub async fn run(self) {
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -30,7 +30,7 @@ impl LiveExceptions {
 
     /// What [`run`](Self::run) does once a second.
     pub async fn tick(&self) {
-        // First: all instances forget a row at about the same time, and then have equal sums.
+        // First: all instances drop a row at about the same time, so that their sums are equal.
         let live = self.clone();
         let over = on_blocking_thread(move || live.sweep()).await;
         if !over.is_empty()
@@ -46,7 +46,7 @@ impl LiveExceptions {
         self.publish().await;
     }
 
-    /// Forgets rows that are over. Redis refuses a drop if another instance has made it.
+    /// Drops rows that are over. Redis refuses a drop if another instance was first.
     async fn forget(&self, over: Vec<RowPut>) -> Result<(), LiveError> {
         let ids: Vec<String> = over.iter().map(|put| put.id.clone()).collect();
         self.put(over).await?;
@@ -54,7 +54,7 @@ impl LiveExceptions {
         Ok(())
     }
 
-    /// Applies what others have written to Redis, and restores what it has lost.
+    /// Applies what others wrote to Redis, and restores what Redis lost.
     pub(super) async fn sync(&self) -> Result<(), StoreError> {
         let Keeper::Redis(redis) = &self.0.options.keeper else { return Ok(()) };
         let _turn = self.0.poll.lock().await;
@@ -70,7 +70,7 @@ impl LiveExceptions {
         Ok(())
     }
 
-    /// Reads the pages from `since` on. Returns the sum of the versions in Redis.
+    /// Reads the pages from `since` on. Returns the sum of versions in Redis.
     async fn read_pages(
         &self,
         redis: &RedisStore,
@@ -98,7 +98,7 @@ impl LiveExceptions {
         }
     }
 
-    /// Compares all rows with those of Redis, and restores what it lacks.
+    /// Compares all rows with the rows in Redis, and restores what Redis lacks.
     async fn recover(
         &self,
         redis: &RedisStore,

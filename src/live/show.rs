@@ -14,14 +14,14 @@ const MOST_LISTED: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub struct ListRows {
     pub domain: Option<String>,
-    /// `true`: also rows that have ended.
+    /// `true`: also rows that are over.
     pub ended: bool,
     /// The id of the last row of the page before.
     pub after: String,
     pub limit: Option<usize>,
 }
 
-/// A row whose value is masked.
+/// Shows a row, with a masked value.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListedRow {
     pub id: String,
@@ -34,12 +34,12 @@ pub struct ListedRow {
     pub row: Value,
 }
 
-/// The rows that are in effect, counted at most a second ago.
+/// Rows in effect, counted at most a second ago.
 #[derive(Clone, Debug, Default)]
 pub struct LiveView {
     /// `redis`, `process`, or `None` if rows cannot be set.
     pub source: Option<&'static str>,
-    /// Microseconds since the rows equalled those of Redis; `None` if they never did, or are not in Redis.
+    /// Microseconds since the rows equalled the rows in Redis; `None` if they never did, or are not in Redis.
     pub age_us: Option<u64>,
     pub version: u64,
     pub kinds: KindCounts,
@@ -147,8 +147,7 @@ impl LiveExceptions {
         rows.map(|row| json!({"id": **row.id(), "row": row.columns()})).collect()
     }
 
-    /// Returns the rows of operators that have not ended, as a YAML file of exceptions, with their values, and their
-    /// number.
+    /// Returns operators' current and future rows as a YAML file of exceptions, with their values, and their number.
     #[must_use]
     pub fn export(&self) -> (String, usize) {
         let now_us = self.now_us();

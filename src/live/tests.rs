@@ -46,7 +46,7 @@ impl Tested {
         Self { live, rulebook, clock, changes }
     }
 
-    /// The ends of the rows that requests use, in seconds after the start.
+    /// When each row for requests ends, in seconds after `NOW_US`.
     fn ends(&self) -> Vec<Option<u64>> {
         let rules = self.rulebook.rules();
         let rows = rules.live_rows().into_iter().flat_map(LiveRows::rows);

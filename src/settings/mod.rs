@@ -48,8 +48,8 @@ pub struct Settings {
     pub exceptions: Exceptions,
     pub secrets: Secrets,
     pub store: Store,
-    /// `failure.local_share`: divisor of a limit with the policy `local` during an outage; `None`: `auto`, the number of
-    /// live instances.
+    /// `failure.local_share`: divisor of a limit with the policy `local` during an outage; `None`: `auto`, the number
+    /// of live instances.
     pub local_share: Option<NonZeroU32>,
     /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,

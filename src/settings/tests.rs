@@ -350,7 +350,7 @@ fn a_share_by_the_number_of_instances_needs_redis_to_list_them() {
     };
     let redis = ("RATELIMITD__STORE__KIND", "redis");
     let off = ("RATELIMITD__EXCEPTIONS__REDIS", "false");
-    // In memory the setting has no effect.
+    // In memory, the setting does not apply.
     for more in [&[redis][..], &[off], &[]] {
         assert!(matches!(share(more), Ok(None)), "{more:?}");
     }

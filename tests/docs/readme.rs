@@ -266,7 +266,7 @@ fn certificate_in(folder: &Path) -> [String; 2] {
 #[test]
 fn every_metric_is_documented_and_exists() {
     // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it,
-    // and those of exceptions where they have a file.
+    // those of exceptions where they have a file, and those of pauses where a rule has them.
     let folder = tempfile::tempdir().expect("a folder");
     let [certificate, key] = certificate_in(folder.path());
     let exceptions = folder.path().join("exceptions.csv");
@@ -283,7 +283,16 @@ fn every_metric_is_documented_and_exists() {
     // The settings file names rule files, and two sources of rules are refused.
     let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1")]);
     let traced = Service::start_with(&["serve"], &[("RATELIMITD__TRACES__ENDPOINT", "http://localhost:1")]);
-    let exposed = service.get("/metrics") + &by_xds.get("/metrics") + &traced.get("/metrics");
+    let rules = folder.path().join("rules");
+    std::fs::create_dir(&rules).expect("a new folder");
+    let pauses = "penalty: { after: 10, within: 1m, for: 15m }, feedback: { max: 10m }";
+    let limit = format!("{{ unit: minute, requests_per_unit: 5, {pauses} }}");
+    let text = format!("domain: d\ndescriptors: [{{ key: k, rate_limit: {limit} }}]\n");
+    std::fs::write(rules.join("rules.yaml"), text).expect("room for a file");
+    let rules = rules.to_str().expect("a path of a temporary file is text");
+    let paused = Service::start_with(&["serve"], &[("RATELIMITD__RULES__PATH", rules)]);
+    let services = [&service, &by_xds, &traced, &paused];
+    let exposed: String = services.map(|service| service.get("/metrics")).concat();
     let families = || exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let metrics = read("docs/metrics.md");
     let missing: Vec<_> = families().filter(|name| !words(&metrics).any(|known| known == *name)).collect();

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file of at most `max_bytes`. It may grow later: limit what you read, too.
+/// Opens a regular file of at most `max_bytes`. It may grow later: also limit what you read.
 ///
 /// # Errors
 /// If the file cannot be opened, is larger, or is a directory, pipe, socket or device.

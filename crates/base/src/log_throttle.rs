@@ -51,7 +51,7 @@ mod tests {
     fn the_first_event_is_logged_at_once_and_the_others_once_a_minute() {
         let throttle = LogThrottle::default();
         let start = monotonic();
-        // (seconds after the start, events in the line)
+        // (seconds since `start`, events in the line)
         let table = [(0, Some(1)), (1, None), (59, None), (60, Some(3)), (61, None), (200, Some(2))];
         for (seconds, line) in table {
             assert_eq!(throttle.add_at(1, start + Duration::from_secs(seconds)), line, "after {seconds} s");

@@ -21,7 +21,7 @@ pub(super) struct SourceFiles {
 #[derive(Debug)]
 pub(super) struct SourceFile {
     pub name: Arc<str>,
-    /// The path below the directory that the user names; empty for a file that the user names.
+    /// If the user names a directory, the path below it. If the user names a file, empty.
     pub below: PathBuf,
     pub bytes: Result<Vec<u8>, String>,
     /// `true` if the file must hold rules: its path was given, or its name ends in `.yaml` or `.yml`.

@@ -22,10 +22,10 @@ use super::descriptor::{DescriptorArg, DescriptorError};
 /// Rows in a call.
 const MOST_ROWS: usize = 1_000;
 
-/// Set, remove and list live rows: exceptions that take effect while the service runs.
+/// Set, remove and list live rows: exceptions that apply while the service runs.
 ///
-/// Calls the admin port. A live row counts after the rows of exceptions.path. With Redis it takes effect on every
-/// instance within about a second; without, in the process that gets the call, until that process ends.
+/// Calls the admin port. A live row counts after the rows of exceptions.path. With Redis it applies on every instance
+/// within about a second; without, in the process that receives the call, until that process ends.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Exit codes:
   0  done
@@ -52,7 +52,7 @@ enum Action {
     List(ListArgs),
     /// Print the current rows with their values, as a file for exceptions.path
     Export(ExportArgs),
-    /// Set the rows of such a file again; skips rows that have ended
+    /// Set the rows of such a file again; skips rows that are over
     Import(ImportArgs),
 }
 
@@ -150,7 +150,7 @@ struct Columns {
     /// Start at this time [default: now]
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
-    /// Only if the row still has this version; 0: only if there is no row yet
+    /// Only if this is still the row's version; 0: only if there is no row yet
     #[arg(long, value_name = "VERSION")]
     if_version: Option<String>,
 }
@@ -364,7 +364,7 @@ fn list(ListArgs { domain, ended, values, admin }: &ListArgs) -> Answered {
             shown.extend(rows_of(&answer).map(|row| (row["id"].clone(), row["row"].clone())));
         }
         for row in listed["rows"].as_array_mut().into_iter().flatten() {
-            // A row that was removed meanwhile keeps its mask.
+            // If a row was removed meanwhile, it stays masked.
             if let Some(columns) = shown.remove(&row["id"]) {
                 row["row"] = columns;
             }

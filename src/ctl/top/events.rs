@@ -38,7 +38,7 @@ pub(super) fn parsed_state(text: &str) -> Result<ConsoleState, StateError> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ConsoleEvent {
     State(Box<ConsoleState>),
-    Sample(ConsoleSample),
+    Sample(Box<ConsoleSample>),
     /// The last event.
     End,
 }
@@ -72,7 +72,7 @@ fn parsed_event(text: &str) -> Result<Option<ConsoleEvent>, StateError> {
     let data = field("data").unwrap_or_default();
     Ok(match field("event") {
         Some("state") => Some(ConsoleEvent::State(Box::new(parsed_state(data)?))),
-        Some("sample") => Some(ConsoleEvent::Sample(serde_json::from_str(data)?)),
+        Some("sample") => Some(ConsoleEvent::Sample(Box::new(serde_json::from_str(data)?))),
         Some("end") => Some(ConsoleEvent::End),
         _ => None,
     })

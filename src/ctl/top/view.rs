@@ -55,7 +55,7 @@ impl InstanceSeen {
                 }
                 *before = Some(*state);
             }
-            (ConsoleEvent::Sample(sample), Some(state)) => state.add(sample),
+            (ConsoleEvent::Sample(sample), Some(state)) => state.add(*sample),
             // A stream starts with a state, and its reader ends it at the last event.
             (ConsoleEvent::Sample(_), None) | (ConsoleEvent::End, _) => return,
         }

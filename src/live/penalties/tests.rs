@@ -79,7 +79,7 @@ impl Story {
         Self { clock, limiter, penalties, events, metrics }
     }
 
-    /// Decides a request at a time. The task has not acted yet.
+    /// Decides a request at a time. The task does not act yet.
     async fn decide(&mut self, at_s: f64, entries: &[(&str, &str)], hits: u64) -> Decision {
         self.clock.set(T0_US + (at_s * 1e6).round() as u64);
         let entry = |&(key, value): &(&str, &str)| Entry { key: key.to_owned(), value: value.to_owned() };
@@ -92,7 +92,7 @@ impl Story {
     }
 
     /// What a request of a value that its limit of 0 denies leads to: `OVER` with the seconds to wait if a row denies
-    /// it, the number of `offences` that now count, or `until` with the end of the ban in seconds.
+    /// it, the number of `offences` that now count, or `until` with the second at which the ban ends.
     async fn login(&mut self, at_s: f64, value: &str) -> String {
         let entries = [("login", value)];
         if let RetryAfter::In(us) = self.decide(at_s, &entries, 1).await.retry_after() {
@@ -165,7 +165,7 @@ async fn the_denials_within_a_minute_ban_and_each_ban_is_longer() {
         (301.999, "OVER 0.001"),
         (302.0, "offences 1"),
         (310.0, "offences 2"),
-        // That of 302 has left the window.
+        // The offence at 302 is outside the window.
         (363.0, "offences 2"),
         (364.0, "until 964"),
         (964.0, "offences 1"),
@@ -227,7 +227,7 @@ async fn a_value_that_looks_like_a_network_bans_no_network() {
     assert_eq!(story.metric("ratelimitd_offences_dropped_total"), 4);
     assert_eq!(story.login(0.0, &"x".repeat(2_000)).await, "offences 0", "a long value");
     assert_eq!(story.login(0.0, "10.0.0.7").await, "until 300");
-    assert_eq!(story.login(1.0, "[10.0.0.7]:443").await, "OVER 299", "an address in another spelling");
+    assert_eq!(story.login(1.0, "10.0.0.7:443").await, "OVER 299", "an address in another spelling");
     assert_eq!(story.login(1.0, "10.0.0.8").await, "until 301");
 }
 

@@ -16,10 +16,10 @@ use store::redis::{PutKind, RowPut, StoredRow};
 
 /// Sums are taken modulo this: Redis computes with doubles.
 const SUM_MODULUS: u64 = 1 << 52;
-/// Microseconds for which removals, and rows that have ended, are kept: an instance that was cut off for longer takes
-/// over the rows of Redis.
+/// Microseconds for which removals, and rows that are over, are kept: if an instance was cut off for longer, it adopts
+/// the rows in Redis.
 pub(super) const KEPT_US: u64 = 7 * 86_400 * 1_000_000;
-/// Automatic rows above which those that have ended make room.
+/// If there are more automatic rows, the ones that are over free their space.
 const MANY_AUTOMATIC: usize = 15_000;
 /// Added before a row is forgotten, so that clocks that differ agree.
 const CLOCK_RESERVE_US: u64 = 60 * 1_000_000;
@@ -31,7 +31,7 @@ pub(super) struct LiveTable {
     rows: BTreeMap<Arc<str>, TableRow>,
     sum: u64,
     newest: u64,
-    /// The rows without those that have ended.
+    /// The rows, without the ones that are over.
     live: LiveRows,
     /// Rows that are not removed, and the automatic ones of these.
     present: usize,
@@ -55,10 +55,10 @@ pub(super) enum Content {
     Unread(Box<str>),
 }
 
-/// What a row has changed.
+/// What a row changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// The table has this version or a newer one.
+    /// The table stores this version or a newer one.
     Known,
     Added,
     Changed,
@@ -120,7 +120,7 @@ impl TableRow {
 }
 
 impl LiveTable {
-    /// The rows for requests. They lack rows that had ended at the last [`sweep`](Self::sweep).
+    /// The rows for requests. They lack rows that were over at the last [`sweep`](Self::sweep).
     pub(super) fn live(&self) -> &LiveRows {
         &self.live
     }
@@ -190,9 +190,9 @@ impl LiveTable {
         }
     }
 
-    /// Forgets rows that Redis does not store if they are over for as long as they are kept, or if `is_stale`. A row that
-    /// has just ended stays: another instance may know the row that it replaced. `stored`: the versions of all rows of
-    /// Redis.
+    /// Drops rows that Redis does not store if they are over for as long as they are kept, or if `is_stale`. If a row
+    /// ended just now, it stays, because another instance may store the row that it replaced. `stored`: the versions of
+    /// all rows in Redis.
     pub(super) fn forget_missing(&mut self, stored: &HashMap<String, u64>, is_stale: bool, now_us: u64) {
         let is_over = |row: &TableRow| {
             let kept_us = if row.is_automatic && row.is_present() { 0 } else { KEPT_US };
@@ -204,7 +204,7 @@ impl LiveTable {
         missing.iter().for_each(|id| self.forget(id));
     }
 
-    /// What Redis has lost: every row or removal of which it stores an older version, or none.
+    /// What Redis lost: every row or removal of which it stores an older version, or none.
     pub(super) fn lost(&self, stored: &HashMap<String, u64>) -> Vec<RowPut> {
         let lost = self.rows.iter().filter(|(id, row)| stored.get(&***id) != Some(&row.version));
         let restore = |(id, row): (&Arc<str>, &TableRow)| {
@@ -214,7 +214,7 @@ impl LiveTable {
         lost.map(restore).collect()
     }
 
-    /// Removes rows that have ended from those for requests. Returns what can be forgotten now, the oldest first.
+    /// Removes rows that are over from the rows for requests. Returns what to drop now, the oldest first.
     pub(super) fn sweep(&mut self, now_us: u64) -> Vec<RowPut> {
         let is_crowded = self.automatic > MANY_AUTOMATIC;
         let mut over = Vec::new();

@@ -140,7 +140,7 @@ proptest! {
         let mut written: HashMap<String, StoredRow> = HashMap::new();
         let mut now_us = NOW_US;
         for step in steps {
-            // Versions are times: those of later writes are greater, whatever Redis has lost.
+            // Versions are times: a later write's version is greater, whatever Redis lost.
             now_us += 1_000;
             match step {
                 Step::Set { process, value, multiplier, lasts } => {

@@ -100,6 +100,11 @@ impl ExceptionFamilies {
             "Changes of live exceptions by operators",
             &["op", "result"],
         )?;
+        for op in ["set", "remove"] {
+            for result in ["success", "refused", "failure"] {
+                writes.with_label_values(&[op, result]);
+            }
+        }
         let restores = counter(
             registry,
             "ratelimitd_exception_restores_total",

@@ -196,6 +196,7 @@ impl Metrics {
     /// first request on; the series of other rules are removed. Only one thread may call it at a time.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
+        self.families.pauses.bind(rules);
         self.families.limits.bind(rules, self.families.exceptions.bind(rules))
     }
 

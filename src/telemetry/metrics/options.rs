@@ -28,7 +28,7 @@ pub struct MeteredParts {
     pub rules: Option<RulesOrigin>,
     /// Reads the seconds since the current exceptions last matched their files.
     pub exceptions_age: Option<PulledStats<u64>>,
-    /// Reads the seconds since the live exceptions last equalled those in Redis.
+    /// Reads the seconds since the live exceptions last equalled the rows in Redis.
     pub live_age: Option<PulledStats<u64>>,
     /// Reads the number of lost log lines.
     pub lost_log_lines: Option<PulledStats<u64>>,

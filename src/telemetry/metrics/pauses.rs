@@ -1,13 +1,13 @@
 //! Metrics of `penalty` and `feedback`. Only denied requests, reports and the task that acts on them count here.
 
-use engine::{PauseCause, PauseEvent};
+use engine::{PauseCause, PauseEvent, RuleSet};
 use prometheus::core::Collector as _;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, Registry, Result};
 
 use super::family::{counter, counters};
 
-/// Clones share the counts. A limit has series from its first event on.
+/// Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct PauseMeter {
     offences: IntCounterVec,
@@ -31,6 +31,23 @@ impl PauseMeter {
             bans: by_limit("ratelimitd_bans_total", "Values banned by the penalty of a limit")?,
             reports: counters(registry, pauses, reports, &["domain", "rule", "result"])?,
         })
+    }
+
+    /// Creates the series of these rules, so that the first event is an increase.
+    pub(super) fn bind(&self, rules: &RuleSet) {
+        let limits = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
+        for (rule, limit) in limits {
+            let labels = [&*rule.domain, &*limit.label];
+            if limit.spec.penalty.is_some() {
+                self.offences.with_label_values(&labels);
+                self.bans.with_label_values(&labels);
+            }
+            if limit.spec.feedback.is_some() {
+                for result in ["set", "kept", "unreadable", "refused"] {
+                    self.reports.with_label_values(&[labels[0], labels[1], result]);
+                }
+            }
+        }
     }
 
     /// Counts what is known without the task: an offence, or a report that changes nothing.

@@ -80,7 +80,7 @@ fn rules_wait_returns_once_every_instance_has_the_rules_or_one_refuses_them() {
 
     // Valid for the command, which merges domains, and not for the service.
     for service in [&a, &b] {
-        fs::write(service.rules().join("more.yaml"), &newer.replace("tenant", "user")).expect("a rule file");
+        fs::write(service.rules().join("more.yaml"), newer.replace("tenant", "user")).expect("a rule file");
     }
     wait::expect("the refusal", || page(&b, "/rules")["last_error"] != Value::Null);
     let start = now();

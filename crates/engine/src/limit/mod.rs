@@ -100,7 +100,7 @@ impl Limit {
         Ok(Self { id, spec, quantity, shadow, label, fingerprint, place: "".into(), blocked, tiers })
     }
 
-    /// Empty if the limit has no name.
+    /// Empty if the limit is unnamed.
     #[must_use]
     pub fn name(&self) -> &str {
         self.spec.name.as_deref().unwrap_or_default()

@@ -64,7 +64,7 @@ pub struct Descriptor {
     pub attached: Option<Box<Attached>>,
 }
 
-/// The keys of entries that name no value: the last entry of a descriptor. Rules cannot match them.
+/// Keys of entries that do not name a value: the last entry of a descriptor. Rules cannot match them.
 pub const RESERVED_KEYS: [&str; 2] = [RECEIPT_KEY, PAUSE_KEY];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,8 +72,8 @@ pub enum Attached {
     /// The receipt of an earlier request whose real cost is the descriptor's hits. Such a descriptor is a settle: it
     /// books only the difference to the receipt, and ignores `is_refund`.
     Receipt(Result<Receipt, UnreadableReceipt>),
-    /// A pause that a third party asks for; `None` if it is unreadable. Such a descriptor takes nothing, whatever its
-    /// hits.
+    /// Reports a pause requested by a third party; `None` if it is unreadable. The descriptor costs nothing, whatever
+    /// its hits.
     Pause(Option<Pause>),
 }
 

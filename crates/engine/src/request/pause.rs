@@ -4,7 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use httpdate::parse_http_date;
 
-/// The key of the entry that reports a pause: the last entry of a descriptor. Rules cannot match it.
+/// This key in the last entry of a descriptor reports a pause. Rules cannot match it.
 pub const PAUSE_KEY: &str = "ratelimitd_pause";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Pause {
 }
 
 impl Pause {
-    /// Reads the text of the header `Retry-After`: whole seconds, or a date. `None` for other texts, and for 0.
+    /// Reads the text in the header `Retry-After`: whole seconds, or a date. `None` for other texts, and for 0.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Some(Self::For(text.parse().unwrap_or(u64::MAX))).filter(|pause| *pause != Self::For(0));
@@ -25,7 +25,7 @@ impl Pause {
         u64::try_from(end.as_micros()).ok().map(Self::Until)
     }
 
-    /// How long the pause lasts at `now_us`, at most `max_us`. `None` if it has ended.
+    /// How long the pause lasts at `now_us`, at most `max_us`. `None` if it is over.
     pub(crate) fn length_us(self, now_us: u64, max_us: u64) -> Option<u64> {
         let length_us = match self {
             Self::For(seconds) => seconds.saturating_mul(1_000_000),

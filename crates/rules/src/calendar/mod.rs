@@ -1,7 +1,7 @@
 //! Turns the keys `calendar` and `starts` into the window boundaries that the engine gets as numbers.
 //!
 //! Time zones come from the system (`/usr/share/zoneinfo`, or the directory in `TZDIR`), or from the copy in the
-//! binary. Each load of rules reopens them, so that it sees new rules of a zone.
+//! binary. Each load of rules reopens them, so that it applies new rules of a zone.
 
 mod starts;
 mod zones;

@@ -110,7 +110,7 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
     Problems::sorted(problems, &names)
 }
 
-/// Returns why the row has no effect by these rules: what it mentions that they lack.
+/// Returns why the row is without effect under these rules: what it mentions that they lack.
 #[must_use]
 pub fn missing_in_rules(row: &ExceptionRow, rules: &RuleSet) -> Option<String> {
     if !rules.domains().any(|domain| row.domain.matches(domain)) {
@@ -140,7 +140,7 @@ pub fn missing_in_rules(row: &ExceptionRow, rules: &RuleSet) -> Option<String> {
 }
 
 /// Returns the latest end of the windows at `now_us` in which `row` can grant units (microseconds since the epoch);
-/// `None` if no limit of the rules has such a window.
+/// `None` if the rules lack a limit with such a window.
 #[must_use]
 pub fn latest_window_end(row: &ExceptionRow, rules: &RuleSet, now_us: u64) -> Option<u64> {
     latest_end(&named_limits(row, &rules_with_key(row, rules)), now_us)
@@ -152,14 +152,14 @@ fn latest_end(limits: &[&Arc<Limit>], now_us: u64) -> Option<u64> {
     with_tiers.filter_map(|limit| limit.window_at(now_us)).map(|(_, end_us)| end_us).max()
 }
 
-/// The limits of these rules that a row is for by its path and limit name.
+/// Returns the limits of these rules that match the row's path and limit name.
 fn named_limits<'r>(row: &ExceptionRow, with_key: &[&'r Arc<Rule>]) -> Vec<&'r Arc<Limit>> {
     let has_path = |rule: &&&Arc<Rule>| row.path.matches(rule.path_in_domain());
     let limits = with_key.iter().filter(has_path).flat_map(|rule| &rule.limits);
     limits.filter(|limit| row.limit_name.matches(limit.name())).collect()
 }
 
-/// The rules for requests that have an entry with the key of the row.
+/// Returns the rules for requests with the row's key in an entry.
 fn rules_with_key<'r>(row: &ExceptionRow, rules: &'r RuleSet) -> Vec<&'r Arc<Rule>> {
     let start = composite(&row.key, "") + "_";
     // A wildcard matches key and value together.

@@ -25,8 +25,8 @@ pub(super) const COLUMNS: [&str; 16] = [
     "by",
 ];
 
-/// Parses `from` or `until` to microseconds since the epoch: RFC 3339, also with a space for the `T`, in lower case, and
-/// with up to nine decimals of a second, of which six are used.
+/// Parses `from` or `until` to microseconds since the epoch: RFC 3339, also with a space for the `T`, in lower case,
+/// and with up to nine decimals of a second, of which six are used.
 ///
 /// # Errors
 /// What to write instead.

@@ -22,7 +22,7 @@ const NO_LIST: &str = "the file is empty; one without rows is `[]`";
 const NOT_A_LIST: &str =
     "expected a list of rows, such as `- { domain: llm, key: tenant, value: acme, multiplier: 2 }`";
 
-/// Reads the rows of a YAML file, to set them while the service runs.
+/// Reads the rows in a YAML file, to set them while the service runs.
 ///
 /// # Errors
 /// All problems of the file.

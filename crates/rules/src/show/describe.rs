@@ -121,7 +121,7 @@ impl ShownDescriptor<'_, '_> {
                     Some(end) => push_line!(out, "No limit: {}.", no_limit_reason(end)),
                     None => self.explain_mismatch(out),
                 }
-                // A blocking exception denies a descriptor without a limit, too.
+                // A blocking exception also denies a descriptor without a limit.
                 let derivations = limits.iter().filter_map(|limit| limit.derivation.as_ref());
                 for derivation in derivations {
                     push_line!(out, "Every hit is denied nevertheless:");

@@ -218,7 +218,7 @@ impl Iterator for BoundedChars<'_> {
     type Item = char;
 
     fn next(&mut self) -> Option<char> {
-        // The parser reads on after the end. The error is on the line of the character.
+        // The parser reads on past the end. The error is on the line of the character.
         if self.read_ahead.control.get().is_some() {
             return None;
         }

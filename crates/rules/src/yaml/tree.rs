@@ -88,7 +88,7 @@ impl Node {
     }
 }
 
-/// JSON has no lines: they are 0. Of a repeated name the last value counts.
+/// JSON lacks line numbers, so they are 0. If a name is repeated, the last value counts.
 impl From<&Value> for Node {
     fn from(json: &Value) -> Self {
         let scalar = |text: &str, is_plain| {

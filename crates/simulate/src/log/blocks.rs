@@ -16,7 +16,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Removes lines at the start.
+    /// Removes the first `count` lines.
     pub fn remove_lines(&mut self, count: u64) {
         let ends = memchr::memchr_iter(b'\n', &self.bytes).map(|end| end + 1);
         let end = ends.take(usize::try_from(count).unwrap_or(usize::MAX)).last().unwrap_or(self.bytes.len());

@@ -57,7 +57,7 @@ impl Piped {
 impl Read for Piped {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.read == self.chunk.len() {
-            // Whatever arrived before the stop is still read.
+            // Still reads whatever arrived before `stop` was set.
             let patience = if self.stop.load(Ordering::Relaxed) { Duration::ZERO } else { LOOK_EVERY };
             match self.chunks.recv_timeout(patience) {
                 Ok(chunk) => (self.chunk, self.read) = (chunk?, 0),

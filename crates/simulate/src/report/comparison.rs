@@ -53,7 +53,7 @@ pub struct AlgorithmsOfLimit {
     pub algorithms: Vec<AlgorithmCounts>,
 }
 
-/// The effect of a limit as one algorithm, if all other limits of the rule set have that algorithm, too.
+/// The effect of a limit as one algorithm, if all other limits of the rule set also use that algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AlgorithmCounts {
     /// For a person; unique among the limit's algorithms.

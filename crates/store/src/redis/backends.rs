@@ -144,7 +144,7 @@ impl Backends {
         self.backend(place).call(request, place.slot, deadline).await
     }
 
-    /// Makes a side call at the server of the main backend that has its keys.
+    /// Sends a side call to the main backend's server that stores its keys.
     pub(super) async fn side_call<T: FromRedisValue>(&self, call: &SideCall<'_>) -> Result<T, StoreError> {
         match &self.main.servers {
             Servers::One(node) => Ok(call.send(node, CallMode::Single).await?),

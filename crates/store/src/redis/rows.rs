@@ -1,5 +1,5 @@
-//! Keeps rows that are set while the service runs (lua/rows.lua), and the status of each instance. What a row says is
-//! up to the service.
+//! Keeps rows that are set while the service runs (lua/rows.lua), and each instance's status. What a row says is up to
+//! the service.
 //!
 //! These are side calls: they use a separate connection, and neither a queue nor a breaker. So they cannot delay or
 //! fail a decision.
@@ -24,17 +24,17 @@ const SIDE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time of the PING after which a connection that was idle is used again.
 const PING_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Ends later than this many microseconds since the epoch, in 2255, are stored as this: Lua has doubles.
+/// Ends later than this many microseconds since the epoch, in 2255, are stored as this: Lua uses doubles.
 const LATEST_END_US: u64 = (1 << 53) - 1;
 
 /// A row as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRow {
     pub id: String,
-    /// Unique among all rows, below 2^52, and greater for each change of any row. It is the time of the change in
-    /// microseconds since the epoch, or greater.
+    /// Unique among all rows, below 2^52, and greater for each change of any row. At least the time at which the row
+    /// changed, in microseconds since the epoch.
     pub version: u64,
-    /// Microseconds since the epoch; `None` if the row has no end.
+    /// Microseconds since the epoch; `None` if the row never ends.
     pub until_us: Option<u64>,
     /// Of a ban: how many bans came before it, each soon after the other. Otherwise 0.
     pub level: u32,
@@ -44,17 +44,17 @@ pub struct StoredRow {
     pub json: Option<String>,
 }
 
-/// Rows that have changed, by rising version.
+/// Changed rows, by rising version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowsPage {
-    /// Sum of the versions of all stored rows, removed ones included, modulo 2^52.
+    /// Sum of all stored rows' versions, removed rows included, modulo 2^52.
     pub sum: u64,
     /// The server's time in microseconds since the epoch.
     pub now_us: u64,
     /// Pass this as `since` for the next page.
     pub last: u64,
     pub rows: Vec<StoredRow>,
-    /// Ids of rows that another program has damaged. They are no longer stored, and not part of `sum`.
+    /// Ids of rows that another program damaged. They are no longer stored, and not part of `sum`.
     pub skipped: Vec<String>,
     /// `true` if there may be a next page.
     pub is_full: bool,
@@ -76,17 +76,17 @@ pub struct RowPut {
 /// When a row is written, and with which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutKind {
-    /// If the row has this version; `Some(0)`: if no row is in effect. `None`: in any case.
+    /// Sets the row if its version is this; `Some(0)`: if no row is in effect. `None`: in any case.
     Set { if_version: Option<u64> },
     /// Unless a row is in effect that does not end earlier.
     Later,
-    /// Unless a row is in effect. If the last ban ended less than `max_us` ago, this one has the next level. Its length
-    /// is `for_us` x `grow`^level, at most `max_us`; all in microseconds.
+    /// Unless a row is in effect. If the last ban ended less than `max_us` ago, this one reaches the next level. Its
+    /// length is `for_us` x `grow`^level, at most `max_us`; all in microseconds.
     Ban { for_us: u64, grow: u64, max_us: u64 },
     /// If the row is absent or older than this version, which it keeps. Needs no room.
     Restore { version: u64, level: u32 },
-    /// Deletes the row if it has this version, and was removed or has ended 7 days ago; an automatic one as soon as it
-    /// has ended.
+    /// Deletes the row if its version is this, and it was removed or ended at least 7 days ago. An automatic row need
+    /// only be over.
     Drop { version: u64 },
 }
 
@@ -98,16 +98,16 @@ pub enum PutResult {
     Kept(StoredRow),
     /// A restore or a drop does not apply to the stored row.
     Newer,
-    /// The row has another version; `None` if it does not exist. No row of the call is written.
+    /// The stored version differs; `None` if the row does not exist. No row of the call is written.
     Conflict(Option<StoredRow>),
-    /// There are 100,000 rows, or 20,000 automatic ones. No row of the call is written. Drop automatic rows that have
-    /// ended to make room.
+    /// There are 100,000 rows, or 20,000 automatic ones. No row of the call is written. To free space, drop automatic
+    /// rows that are over.
     Full,
     /// Nothing speaks against this row, but another one of the call is refused.
     Unwritten,
 }
 
-/// An instance that has polled in the last day.
+/// Describes an instance that polled in the last day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
     pub name: String,
@@ -157,10 +157,10 @@ impl RedisStore {
     }
 
     /// Writes all rows, or none if one is refused. New versions are greater than `known_version`, the greatest that the
-    /// caller has seen. Returns one result per row.
+    /// caller read. Returns one result per row.
     ///
     /// # Errors
-    /// [`StoreError`] if Redis does not answer within 2 s. The rows may have been written.
+    /// [`StoreError`] if Redis does not answer within 2 s. The rows may be written nevertheless.
     pub async fn put_rows(&self, known_version: u64, rows: &[RowPut]) -> Result<Vec<PutResult>, StoreError> {
         let mut arguments = vec!["put".to_owned(), known_version.to_string()];
         arguments.extend(rows.iter().flat_map(RowPut::arguments));
@@ -172,7 +172,7 @@ impl RedisStore {
         results.map(|(row, (result, text))| put_result(row.id.clone(), &result, text.as_deref())).collect()
     }
 
-    /// Returns the instances that have polled in the last day, and deletes the others.
+    /// Returns the instances that polled in the last day, and deletes the others.
     ///
     /// # Errors
     /// [`StoreError`] if Redis does not answer within 2 s.
@@ -223,7 +223,7 @@ fn put_result(id: String, result: &str, text: Option<&[u8]>) -> Result<PutResult
     }
 }
 
-/// The connection that side calls share, and the name of its node; `None` while there is none, or a call uses it.
+/// Side calls share this connection, stored with its node's name; `None` while there is none, or a call uses it.
 #[derive(Debug, Default)]
 pub(super) struct SideConnection(Mutex<Option<(String, Connection)>>);
 
@@ -305,12 +305,12 @@ mod tests {
         RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options")
     }
 
-    /// Connections that the server has seen, without those for decisions.
+    /// Connections that the server accepted, without the connections for decisions.
     fn side_connections(server: &FakeServer, store: &RedisStore) -> u64 {
         server.connections() as u64 - store.connections_opened()
     }
 
-    /// A reply to a poll that finds these rows.
+    /// The reply if a poll finds these rows.
     fn page(rows: &[&str]) -> Reply {
         let rows = rows.iter().enumerate();
         let rows =

@@ -60,7 +60,7 @@ impl CalendarWindow {
         self.middle_us - self.first_us
     }
 
-    /// Returns the start of the window at `now_us`. A time outside the boundaries means that the clocks differ by more
+    /// Returns when the window at `now_us` starts. A time outside the boundaries means that the clocks differ by more
     /// than half a window. The two windows then repeat in both directions, so that every time lies in a window.
     fn start_us(&self, now_us: u64) -> u64 {
         if now_us < self.first_us {

@@ -127,19 +127,19 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// `window_us`: the period of the limit, 1 us to 366 days.
+    /// `window_us`: the limit's period, 1 us to 366 days.
     #[must_use]
     pub const fn new(window_us: u64) -> Self {
         Self { start_us: 0, window_us, until_us: None }
     }
 
-    /// Sets the end of the block, microseconds since the epoch.
+    /// Sets when the block ends, microseconds since the epoch.
     #[must_use]
     pub fn until(self, until_us: Option<u64>) -> Self {
         Self { until_us, ..self }
     }
 
-    /// `None` if the block has no end.
+    /// `None` if the block never ends.
     #[must_use]
     pub fn until_us(&self) -> Option<u64> {
         self.until_us

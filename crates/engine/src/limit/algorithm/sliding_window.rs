@@ -76,7 +76,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Time since the start of the current window; 0 if `now_us` is before it.
+    /// Time since the current window started; 0 if `now_us` is before it.
     fn elapsed_us(&self, state: BucketState, now_us: u64) -> u64 {
         now_us.saturating_sub(state.index * self.window_us)
     }

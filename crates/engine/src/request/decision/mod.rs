@@ -11,7 +11,7 @@ use crate::limit::role::Role;
 use crate::limit::{Limit, Quantity};
 use crate::request::Request;
 use crate::request::plan::charge::Charge;
-use crate::request::plan::pauses::{PauseCause, PauseEvent};
+use crate::request::plan::pauses::{PauseCause, PauseEvent, paused_value};
 use crate::request::plan::reserve::ReserveKind;
 use crate::request::plan::settle::{Settle, SettleResult};
 use crate::request::plan::{ChargedLimit, Plan, Planned};
@@ -185,14 +185,14 @@ impl Decision {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
-    /// The pauses that the request reports, in descriptor order.
+    /// Lists the pauses in the request, in descriptor order.
     #[must_use]
     pub fn reports(&self) -> &[PauseEvent] {
         &self.plan.reports
     }
 
-    /// The denials by limits with `penalty`, once per counter. A limit that a row blocks, and an answer of a failure
-    /// policy, are no offences. `request` is the decided one.
+    /// Lists the denials by limits with `penalty`, once per counter. Does not list limits blocked by a row, or answers
+    /// from a failure policy. `request` is the decided one.
     pub fn offences(&self, request: &Request) -> impl Iterator<Item = PauseEvent> {
         let is_offence = |(charged, result): &(ChargedLimit<'_>, LimitResult<'_>)| {
             let is_over = result.outcome.verdict == Verdict::Over && charged.role == Role::Enforce;
@@ -203,7 +203,7 @@ impl Decision {
             let (rule, penalty) = (charged.rule?, charged.limit.spec.penalty.as_ref()?);
             let descriptor = self.plan.descriptor_of(charged.index)?;
             let entries = request.descriptors.get(descriptor)?.entries.as_slice();
-            let value = self.plan.paused_value((descriptor, entries), rule, &penalty.target)?;
+            let value = paused_value(&self.plan.hidden, (descriptor, entries), rule, &penalty.target)?;
             let counter = self.plan.charges.get(charged.index).0.into();
             let cause = PauseCause::Offence { value, penalty: Arc::clone(penalty), counter };
             let rule_label = Arc::clone(&charged.limit.label);

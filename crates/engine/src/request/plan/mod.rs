@@ -95,7 +95,7 @@ pub struct Plan {
     pub(crate) settles: Settles,
     /// `true` if a charge other than a settle is to a limit with `settle`.
     pub(crate) gives_receipt: bool,
-    /// The pauses that callers report, in descriptor order.
+    /// Pauses reported by callers, in descriptor order.
     pub(crate) reports: Vec<PauseEvent>,
 }
 
@@ -178,7 +178,11 @@ impl Plan {
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(matches).enumerate() {
             if let Some(pause) = descriptor.pause() {
                 let report = Report { index, descriptor, pause, now_us };
-                let paused = matched.rule.and_then(|rule| self.add_report(rule, &report));
+                let paused = matched.rule.and_then(|rule| {
+                    let (event, paused) = pauses::read_report(&self.hidden, rule, &report);
+                    self.reports.push(event);
+                    paused
+                });
                 let planned =
                     paused.map_or(Planned::Nothing, |(limit, length_us)| Planned::Paused(limit, length_us));
                 self.descriptors.push(planned);

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::Plan;
 use crate::limit::Limit;
 use crate::limit::key::Entry;
 use crate::limit::pauses::{PauseScope, PauseTarget, Penalty};
 use crate::request::Descriptor;
 use crate::request::pause::Pause;
 use crate::rules::rule_set::Rule;
+use crate::rules::secret::HiddenValues;
 
 /// Something that may pause a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +26,14 @@ pub enum PauseCause {
     Offence {
         value: PausedValue,
         penalty: Arc<Penalty>,
-        /// The key of the counter that denied.
+        /// Key of the counter whose limit denied.
         counter: Box<str>,
     },
     /// A caller reports a pause until this time, microseconds since the epoch.
     Reported { value: PausedValue, until_us: u64 },
-    /// The report is not a pause, or the pause has ended.
+    /// The report is not a pause, or the pause is over.
     Unreadable,
-    /// The rule has no limit with `feedback`, or is in shadow mode.
+    /// The rule lacks a limit with `feedback`, or is in shadow mode.
     Refused,
 }
 
@@ -55,49 +55,47 @@ pub(super) struct Report<'r> {
     pub(super) now_us: u64,
 }
 
-impl Plan {
-    /// The value of the target's entry in a descriptor of the request.
-    pub(crate) fn paused_value(
-        &self,
-        (index, entries): (usize, &[Entry]),
-        rule: &Rule,
-        target: &PauseTarget,
-    ) -> Option<PausedValue> {
-        // The deepest entry, if several have the key.
-        let at = entries.iter().rposition(|entry| *entry.key == *target.of)?;
-        let value = self.hidden.get(index, at).unwrap_or(&entries[at].value);
-        let path = match target.scope {
-            PauseScope::Rule => Some(rule.path_in_domain().into()),
-            PauseScope::Domain => None,
-        };
-        Some(PausedValue { key: Arc::clone(&target.of), value: value.into(), path })
-    }
+/// The value of the target's entry in a descriptor of the request.
+pub(crate) fn paused_value(
+    hidden: &HiddenValues,
+    (index, entries): (usize, &[Entry]),
+    rule: &Rule,
+    target: &PauseTarget,
+) -> Option<PausedValue> {
+    // The deepest entry, if the key occurs several times.
+    let at = entries.iter().rposition(|entry| *entry.key == *target.of)?;
+    let value = hidden.get(index, at).unwrap_or(&entries[at].value);
+    let path = match target.scope {
+        PauseScope::Rule => Some(rule.path_in_domain().into()),
+        PauseScope::Domain => None,
+    };
+    Some(PausedValue { key: Arc::clone(&target.of), value: value.into(), path })
+}
 
-    /// Adds what a report means. Returns the limit that blocks the value, and for how many microseconds; `None` if the
-    /// report changes nothing.
-    pub(super) fn add_report(&mut self, rule: &Rule, report: &Report<'_>) -> Option<(Arc<Limit>, u64)> {
-        let &Report { index, descriptor, pause, now_us } = report;
-        let allowing = rule.limits.iter().filter(|limit| !limit.shadow).find_map(|limit| {
-            let feedback = limit.spec.feedback.as_deref()?;
-            let value = self.paused_value((index, &descriptor.entries), rule, &feedback.target)?;
-            Some((limit, feedback, value))
-        });
-        let label = allowing.as_ref().map_or(&rule.limits[0].label, |(limit, ..)| &limit.label);
-        let mut event = PauseEvent {
-            domain: Arc::clone(&rule.domain),
-            rule: Arc::clone(label),
-            cause: PauseCause::Refused,
-        };
-        let blocked = allowing.and_then(|(limit, feedback, value)| {
-            event.cause = PauseCause::Unreadable;
-            let length_us = pause?.length_us(now_us, feedback.max_us)?;
-            let until_us = now_us.saturating_add(length_us);
-            event.cause = PauseCause::Reported { value, until_us };
-            Some((Arc::new(limit.as_blocked(Some(until_us))), length_us))
-        });
-        self.reports.push(event);
-        blocked
-    }
+/// Returns what a report means, with the limit that blocks the value, and for how many microseconds; `None` if the
+/// report changes nothing.
+pub(super) fn read_report(
+    hidden: &HiddenValues,
+    rule: &Rule,
+    report: &Report<'_>,
+) -> (PauseEvent, Option<(Arc<Limit>, u64)>) {
+    let &Report { index, descriptor, pause, now_us } = report;
+    let allowing = rule.limits.iter().filter(|limit| !limit.shadow).find_map(|limit| {
+        let feedback = limit.spec.feedback.as_deref()?;
+        let value = paused_value(hidden, (index, &descriptor.entries), rule, &feedback.target)?;
+        Some((limit, feedback, value))
+    });
+    let label = allowing.as_ref().map_or(&rule.limits[0].label, |(limit, ..)| &limit.label);
+    let mut event =
+        PauseEvent { domain: Arc::clone(&rule.domain), rule: Arc::clone(label), cause: PauseCause::Refused };
+    let blocked = allowing.and_then(|(limit, feedback, value)| {
+        event.cause = PauseCause::Unreadable;
+        let length_us = pause?.length_us(now_us, feedback.max_us)?;
+        let until_us = now_us.saturating_add(length_us);
+        event.cause = PauseCause::Reported { value, until_us };
+        Some((Arc::new(limit.as_blocked(Some(until_us))), length_us))
+    });
+    (event, blocked)
 }
 
 #[cfg(test)]
@@ -105,6 +103,7 @@ mod tests {
     use super::*;
     use crate::algorithm::Attempt;
     use crate::limit::pauses::Feedback;
+    use crate::request::plan::Plan;
     use crate::wire::{Bounds, RawDescriptor, RawRequest};
     use crate::{
         Algorithm, Applied, Code, CounterSnapshot, DecidedBy, Decision, Defaults, DomainSpec, Enforcement,
@@ -182,9 +181,10 @@ mod tests {
         let over = |charge: &crate::Charge| {
             let attempt = Attempt { now_us: NOW_US, cost: charge.cost };
             let reading = charge.kernel.reading(None, attempt);
-            let decided_by = match by_policy {
-                true => DecidedBy::Policy(FailurePolicy::Deny),
-                false => DecidedBy::Store(CounterSnapshot { now_us: NOW_US, reading }),
+            let decided_by = if by_policy {
+                DecidedBy::Policy(FailurePolicy::Deny)
+            } else {
+                DecidedBy::Store(CounterSnapshot { now_us: NOW_US, reading })
             };
             let verdict = Verdict::Over;
             Outcome { verdict, report: charge.kernel.report(&reading, attempt, verdict), decided_by }

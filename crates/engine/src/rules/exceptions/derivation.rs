@@ -54,7 +54,7 @@ pub enum Change {
     Number(u64),
     /// The factor, and the resulting limit.
     Multiplied(Multiplier, u64),
-    /// A grant of these units, the resulting limit, and the end of its window or of the exception (microseconds since
+    /// Added by a grant: its units, the resulting limit, and when its window or the exception ends (microseconds since
     /// the epoch).
     Added { units: u64, number: u64, until_us: u64 },
     /// `true`: shadow mode; `false`: enforced although its rule is in shadow mode.
@@ -68,7 +68,7 @@ pub enum Change {
 pub enum Unfit {
     #[error("the limit is unlimited")]
     Unlimited,
-    /// Only fixed and calendar windows can take a grant.
+    /// A grant needs a fixed or calendar window.
     #[error("the limit has no window that ends")]
     NoWindow,
     #[error(transparent)]

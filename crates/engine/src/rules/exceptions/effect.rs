@@ -20,8 +20,8 @@ pub(crate) struct Changed {
 
 pub(super) struct Block<'x> {
     row: &'x Arc<ExceptionRow>,
-    /// The first time at which nothing blocks: `row` and exceptions that continue its block have ended. `None` if there
-    /// is no such time.
+    /// The first time at which nothing blocks, because `row` and the exceptions that continue its block are over.
+    /// `None` if something blocks forever.
     until_us: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Block<'_> {
 }
 
 /// Counts the active exceptions that block or exempt: per entry and precision, because only the most precise ones of an
-/// entry apply. There are few ranks, however many exceptions a value has.
+/// entry apply. Even a value with many exceptions needs few ranks.
 #[derive(Default)]
 struct AccessRanks {
     now: SmallVec<[AccessRank; 2]>,
@@ -106,7 +106,7 @@ fn is_most_precise(ranks: &[AccessRank], entry: usize, precision: u8) -> bool {
     of_entry.all(|rank| rank.precision <= precision)
 }
 
-/// The exceptions that apply to one limit, now or later.
+/// Exceptions for one limit that apply now or later.
 pub(super) struct RowsOfLimit<'m, 'x> {
     rows: SmallVec<[&'m MatchedRow<'x>; 4]>,
     now_us: u64,
@@ -146,7 +146,7 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
         AccessRanks::new(self.access_rows(), self.now_us)
     }
 
-    /// The exceptions that block or exempt, now or later.
+    /// Returns the exceptions with `block` or `exempt` that apply now or later.
     fn access_rows(&self) -> impl Iterator<Item = (Place, &'x Arc<ExceptionRow>)> {
         self.full_rows().filter(|(_, row)| row.effect.block || row.effect.exempt)
     }
@@ -185,7 +185,7 @@ impl<'m, 'x> RowsOfLimit<'m, 'x> {
 /// Units on top of a limit.
 struct Grant {
     units: u64,
-    /// `None`: the limit has no window that ends.
+    /// `None`: the limit lacks a window that ends.
     until_us: Option<u64>,
 }
 

@@ -17,7 +17,7 @@ use crate::rules::wildcards::Glob;
 type Map<K, V> = HashTrieMapSync<K, V, DefaultHashBuilder>;
 type Rows = SmallVec<[Arc<ExceptionRow>; 1]>;
 
-/// The live rows of a process. They take precedence over the rows of files, and later versions over earlier ones.
+/// The live rows of a process. They outrank the rows of files, and later versions over earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct LiveRows {
     by_id: Map<Arc<str>, Arc<ExceptionRow>>,
@@ -70,7 +70,7 @@ impl LiveRows {
         matching.map(|((_, key), group)| (Arc::clone(key), group.clone())).collect()
     }
 
-    /// Changes the rows that have the domain, key and value of `row`.
+    /// Changes the rows with the domain, key and value of `row`.
     fn change_group(&mut self, row: &ExceptionRow, change: impl FnOnce(&mut Rows)) {
         let name = (row.domain.clone(), Arc::clone(&row.key));
         let mut group = self.groups.get(&name).cloned().unwrap_or_default();
@@ -84,7 +84,7 @@ impl LiveRows {
 }
 
 impl LiveGroup {
-    /// Returns the rows of a value, each with the precision of its own value.
+    /// Returns the rows for a value, each with its own value's precision.
     pub(super) fn rows_of(&self, value: &str) -> impl Iterator<Item = (u8, &Arc<ExceptionRow>)> {
         let exact = self.exact.get(value).map(|rows| (EXACT, rows));
         let of_networks = networks_of(value, self.prefix_lens.keys().map(|Reverse(len)| *len))

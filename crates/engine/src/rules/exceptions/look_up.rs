@@ -1,4 +1,4 @@
-//! Finds the exceptions of a descriptor, in files and among the live rows. Each domain lists its keys with exceptions,
+//! Finds the exceptions for a descriptor, in files and among the live rows. Each domain lists its keys with exceptions,
 //! so an entry with another key costs a comparison, and a domain without exceptions one branch.
 
 use std::io::Write as _;
@@ -114,7 +114,7 @@ impl ExceptionsInForce {
     }
 }
 
-/// The keys that have exceptions for the domain in files.
+/// Lists the keys with exceptions for the domain in files.
 fn keys_of_files(all: &Exceptions, domain: &str) -> Arc<[KeyOfDomain]> {
     let mut keys: Vec<KeyOfDomain> = Vec::new();
     for (index, of_key) in all.keys.iter().enumerate() {
@@ -212,7 +212,7 @@ impl<'x> MatchedRows<'x> {
     }
 
     fn add(&mut self, place: Place, row: &'x Arc<ExceptionRow>) {
-        // A row that ends before it starts is never active.
+        // If a row ends before it starts, it is never active.
         if !row.has_ended(row.from_us.unwrap_or_default().max(self.now_us)) {
             self.rows.push(MatchedRow { place, row: AnyRow::Full(row) });
         }

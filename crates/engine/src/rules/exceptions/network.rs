@@ -141,7 +141,7 @@ impl fmt::Display for Network {
 }
 
 /// Returns the networks with these prefix lengths that contain the address in `text`, in the order of `prefix_lens`.
-/// Each has its precision: the prefix length, or [`EXACT`] for this address alone.
+/// Adds each network's precision: the prefix length, or [`EXACT`] for this address alone.
 pub(super) fn networks_of(
     text: &str,
     mut prefix_lens: impl ExactSizeIterator<Item = u8>,

@@ -54,7 +54,7 @@ pub enum RowSource {
 pub enum RowValue {
     /// Exactly this string.
     Exact(Arc<str>),
-    /// Every address of a network, in any spelling. A single address is a network, too.
+    /// Every address of a network, in any spelling. A single address is also a network.
     Network(Network),
 }
 
@@ -216,7 +216,7 @@ impl fmt::Display for RowSource {
 }
 
 impl RowSource {
-    /// The name of the file, or the id of the live row.
+    /// The file name, or the live row's id.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         match self {

@@ -213,7 +213,7 @@ impl RuleSet {
         CompiledRules::empty(Defaults::ENVOY_RATELIMIT).into()
     }
 
-    /// Replaces the set's exceptions: those of files, and the live rows, which take precedence.
+    /// Replaces the set's exceptions: rows of files, and live rows, which outrank them.
     #[must_use]
     pub fn with_exceptions(&self, files: Arc<Exceptions>, live: &LiveRows) -> Self {
         let compiled = Arc::clone(&self.compiled);
@@ -263,7 +263,7 @@ impl RuleSet {
             || self.limits().iter().any(|limit| limit.spec.feedback.is_some())
     }
 
-    /// `true` if a limit has a `penalty`.
+    /// `true` if a limit defines a `penalty`.
     #[must_use]
     pub fn has_penalties(&self) -> bool {
         self.limits().iter().any(|limit| limit.spec.penalty.is_some())

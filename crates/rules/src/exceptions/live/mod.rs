@@ -1,5 +1,5 @@
-//! Rows that are set while the service runs: JSON objects with the columns of a file's row, read by the reader of YAML
-//! files.
+//! Rows that are set while the service runs: JSON objects with the same columns as a file's row, read by the YAML file
+//! reader.
 
 #[cfg(test)]
 mod tests;
@@ -33,9 +33,9 @@ pub enum Origin {
     Operator,
     /// An operator, with `add`: it does not replace a multiplier of the same value.
     Grant,
-    /// A limit that was denied too often.
+    /// A limit denied too often.
     Penalty,
-    /// A caller that was asked to wait.
+    /// A third party asked the caller to wait.
     Feedback,
 }
 
@@ -59,7 +59,7 @@ impl Origin {
     }
 }
 
-/// A row whose source is [`RowSource::Live`].
+/// The row's source is [`RowSource::Live`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveRow {
     pub row: Arc<ExceptionRow>,
@@ -223,7 +223,7 @@ fn read_columns(columns: &Value, report: &mut FileReport) -> Option<ExceptionRow
     read_row(RowSource::Live { id: "".into(), version: 0 }, &Node::from(columns), report)
 }
 
-/// Replaces an `until` that is a duration by a time, and adds the start of a grant.
+/// If `until` is a duration, replaces it by a time. Also adds a grant's start.
 fn with_times(columns: &Value, now_us: u64) -> Value {
     let mut columns = columns.clone();
     if columns.get("add").is_some() && columns.get("from").is_none() {
@@ -249,7 +249,7 @@ fn time_json(us: u64) -> Value {
     json!(text.to_string())
 }
 
-/// The texts are hashed with their lengths, so that different rows have different ids.
+/// Hashes the texts with their lengths, so that the ids of different rows differ.
 fn row_id(texts: &[&str; 6]) -> String {
     let hash = HashKey::new(b"live rows").tag(texts);
     let mut rest = hash.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));

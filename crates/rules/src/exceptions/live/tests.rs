@@ -1,4 +1,4 @@
-//! A row is the same after it was written as JSON and read again, and problems have the row's place.
+//! A row is the same after it was written as JSON and read again, and problems name the row's place.
 
 use engine::{Effect, Multiplier, RowValue};
 use proptest::prelude::*;
@@ -184,7 +184,7 @@ proptest! {
         let row = LiveRow::new(row, origin, version);
         let stored = LiveRow::from_stored(&row.stored(), version, row.row.until_us);
         prop_assert_eq!(stored.as_ref(), Ok(&row), "{}", row.stored());
-        // The columns are those of a file.
+        // The columns are the same as in a file.
         let mut report = FileReport::new(&"row".into());
         let columns = read_columns(&Value::Object(row.columns()), &mut report);
         prop_assert_eq!(columns.map(|columns| LiveRow::new(columns, origin, version)), Some(row));

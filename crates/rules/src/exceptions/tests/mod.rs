@@ -135,9 +135,41 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
     );
 }
 
+/// A YAML file with one row.
+fn row(columns: &str) -> String {
+    format!("- {{ domain: llm, key: tenant, value: acme, {columns} }}\n")
+}
+
+fn check_problems(text: &str, expected: &str) {
+    let told = problems_of("a.yaml", text);
+    assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{text:?}: {told}");
+}
+
+#[test]
+fn a_bad_grant_or_start_is_refused_with_line_and_reason() {
+    for (text, expected) in [
+        (row("add: 500, from: 2026-11-20T00:00:00Z"), ""),
+        (row("block: true, from: 2026-12-01T00:00:00Z, until: 2026-12-02T00:00:00+01:00"), ""),
+        (
+            row("add: 5, multiplier: 2, from: 2026-11-20T00:00:00Z"),
+            "a.yaml:1: set 'add' or 'multiplier', not both",
+        ),
+        (row("add: 5, block: true, from: 2026-11-20T00:00:00Z"), "a.yaml:1: set 'block' or 'add', not both"),
+        (row("add: 5"), "a.yaml:1: 'add' needs 'from': the units are for the window"),
+        (row("add: 0, from: 2026-11-20T00:00:00Z"), "a.yaml:1: 'add' must be a whole number from 1 to 45035"),
+        (row("add: 4503599627370497, from: 2026-11-20T00:00:00Z"), "a.yaml:1: 'add' must be a whole number"),
+        (row("block: true, from: 2026-12-01"), "a.yaml:1: 'from' must be a time with a UTC offset"),
+        (
+            row("block: true, from: 2026-12-01T00:00:00Z, until: 2026-12-01T00:00:00Z"),
+            "a.yaml:1: warning: 'until' is not after 'from': the row is never in force",
+        ),
+    ] {
+        check_problems(&text, expected);
+    }
+}
+
 #[test]
 fn a_bad_yaml_file_is_refused_with_line_and_reason() {
-    let row = |columns: &str| format!("- {{ domain: llm, key: tenant, value: acme, {columns} }}\n");
     let table = [
         (String::new(), "a.yaml:1: the file is empty; one without rows is `[]`"),
         ("# nothing\n".to_owned(), "a.yaml:1: the file is empty"),
@@ -146,8 +178,6 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         (row("multiplier: 0.5, path: 'tenant*', limit_name: x"), ""),
         (row("limit: 0"), ""),
         (row("shadow_mode: false"), ""),
-        (row("block: true, from: 2026-12-01T00:00:00Z, until: 2026-12-02T00:00:00+01:00"), ""),
-        (row("add: 500, from: 2026-11-20T00:00:00Z"), ""),
         ("rows: []\n".to_owned(), "a.yaml:1: expected a list of rows"),
         ("- x\n".to_owned(), "a.yaml:1: a row must be a map"),
         ("- { domain: llm, key: tenant, block: true }\n".to_owned(), "a.yaml:1: 'value' is missing"),
@@ -167,19 +197,6 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         (row("block: false"), "a.yaml:1: the row changes nothing"),
         (row("block: true, exempt: true"), "a.yaml:1: set 'block' or 'exempt', not both"),
         (row("exempt: true, tier: pro"), "a.yaml:1: set 'exempt' or 'tier', not both"),
-        (
-            row("add: 5, multiplier: 2, from: 2026-11-20T00:00:00Z"),
-            "a.yaml:1: set 'add' or 'multiplier', not both",
-        ),
-        (row("add: 5, block: true, from: 2026-11-20T00:00:00Z"), "a.yaml:1: set 'block' or 'add', not both"),
-        (row("add: 5"), "a.yaml:1: 'add' needs 'from': the units are for the window"),
-        (row("add: 0, from: 2026-11-20T00:00:00Z"), "a.yaml:1: 'add' must be a whole number from 1 to 45035"),
-        (row("add: 4503599627370497, from: 2026-11-20T00:00:00Z"), "a.yaml:1: 'add' must be a whole number"),
-        (row("block: true, from: 2026-12-01"), "a.yaml:1: 'from' must be a time with a UTC offset"),
-        (
-            row("block: true, from: 2026-12-01T00:00:00Z, until: 2026-12-01T00:00:00Z"),
-            "a.yaml:1: warning: 'until' is not after 'from': the row is never in force",
-        ),
         (row("tier: pro, limit: 5"), "a.yaml:1: warning: 'tier' has no effect next to 'limit'"),
         (row("block: maybe"), "a.yaml:1: 'block' must be true or false"),
         (row("limit: -1"), "a.yaml:1: 'limit' must be a whole number from 0 to 4503599627370496"),
@@ -208,8 +225,7 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         ("- { domain: a\n".to_owned(), "a.yaml:2:"),
     ];
     for (text, expected) in table {
-        let told = problems_of("a.yaml", &text);
-        assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{text:?}: {told}");
+        check_problems(&text, expected);
     }
     assert_eq!(problems_of("a.yml", b"- \xff\n"), "a.yml:1: the file is not UTF-8");
     // A merge key is one of the ways to write less.
@@ -381,7 +397,7 @@ fn what_the_rules_do_not_have_is_a_warning() {
             row("domain: llm, key: tenant, tier: gold"),
             "a.yaml:1: warning: no limit that the row applies to has the tier 'gold'",
         ),
-        // The path is that of a rule without the key.
+        // The path belongs to a rule without the key.
         (
             row("domain: llm, key: tenant, limit: 5, path: 'path*'"),
             "a.yaml:1: warning: no limit of the domain matches 'path' and 'limit_name'",

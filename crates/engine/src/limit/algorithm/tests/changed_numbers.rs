@@ -28,7 +28,7 @@ fn any_numbers() -> impl Strategy<Value = Kernel> {
 #[derive(Clone, Copy, Debug)]
 enum ReceiptStep {
     Take(u64),
-    /// Estimated units, and those of the real cost.
+    /// Estimated units, and units of the real cost.
     Estimate(u64, u64),
     /// Settles one of the open estimates.
     Settle(usize),

@@ -87,7 +87,7 @@ fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
             &[&booked, &booked, &settle, &take(1)],
             &[("k", Role::Booked, 2), ("k", Role::Enforce, 3), ("k", Role::Settle, 0)],
         ),
-        // The counter of a settle is that of the rule, whatever the limits of the request's other charges.
+        // A settle uses the rule's counter, whatever the limits of the request's other charges.
         (
             &[&six, &settle, &take(1), &settle, &six],
             &[

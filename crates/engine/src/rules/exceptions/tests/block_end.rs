@@ -89,17 +89,17 @@ fn of_several_rows_the_last_end_counts() {
             vec![until("10.0.0.7", two), exempt_until("ip", "10.0.0.0/16", one), until("10.0.0.0/8", three)],
             Some(3),
         ),
-        // A block that starts when another ends continues it; one that starts a microsecond later does not.
+        // If a block starts when another ends, it continues it. If it starts a microsecond later, it does not.
         (vec![until("10.0.0.7", one), from(until("10.0.0.7", three), one)], Some(3)),
         (vec![until("10.0.0.7", one), from(until("10.0.0.7", three), one + 1)], Some(1)),
         (vec![until("10.0.0.7", one), from(row("ip", "10.0.0.0/8", block()), one)], None),
         (vec![until("10.0.0.7", two), from(until("10.0.0.7", three), one)], Some(3)),
-        // An address is exempt before the block of its network ends.
+        // An address is exempt before its network's block ends.
         (vec![until("10.0.0.0/8", two), from(row("ip", "10.0.0.7", exempt()), one)], Some(1)),
         (vec![until("10.0.0.7", two), from(row("ip", "10.0.0.0/8", exempt()), one)], Some(2)),
         // It is blocked again when that ends, but a caller can come back in between.
         (vec![row("ip", "10.0.0.0/8", block()), from(exempt_until("ip", "10.0.0.7", two), one)], Some(1)),
-        // A start after the end is never active.
+        // If the start is later than the end, the row is never active.
         (vec![until("10.0.0.7", one), from(until("10.0.0.7", one), two)], Some(1)),
     ];
     for (rows, seconds) in table {

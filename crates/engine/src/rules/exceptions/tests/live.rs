@@ -21,7 +21,7 @@ fn a_live_row_comes_after_the_rows_of_files() {
         // Of two live rows the later version wins, whatever their domains.
         (vec![], vec![ExceptionRow { domain: Glob::Any, ..on(limit(5)) }, on(limit(6))], "6"),
         (vec![], vec![on(limit(6)), ExceptionRow { domain: Glob::new("d*"), ..on(limit(5)) }], "5"),
-        // A row of a file that names limits still wins over one that does not.
+        // If a file row names limits, it still wins over a live row that does not.
         (vec![ExceptionRow { path: Glob::new("tenant"), ..on(limit(7)) }], vec![on(limit(5))], "7"),
     ];
     for (files, live, expected) in table {

@@ -22,7 +22,7 @@ mod tests;
 /// Events in progress. The others wait in their channel.
 const AT_ONCE: usize = 64;
 
-/// Acts on the events of all limiters.
+/// Acts on events from all limiters.
 #[derive(Debug)]
 pub struct Penalties<S> {
     store: S,
@@ -101,7 +101,7 @@ impl<S: Store + Reset> Penalties<S> {
     }
 }
 
-/// One offence, on the counter of the denials of this counter.
+/// Charges one offence to the denial counter of `counter`.
 fn offence(counter: &str, penalty: &Penalty) -> Charges {
     let charge = Charge {
         kernel: penalty.kernel(),
