@@ -92,7 +92,7 @@ mod tests {
         let all = said(&[("block", 15), ("multiplier", 2)], &[("operator", 3), ("penalty", 14)]);
         assert_eq!(all, "3 live exceptions: 1 block, 2 multipliers; 14 bans");
         assert_eq!(said(&[("block", 1_001)], &[("penalty", 1_000), ("feedback", 1)]), "1,000 bans; 1 pause");
-        let set = said(&[("add", 1), ("exempt", 2), ("limit", 1)], &[("grant", 1), ("operator", 3)]);
-        assert_eq!(set, "4 live exceptions: 1 grant, 2 exemptions, 1 limit");
+        let set = said(&[("exempt", 2), ("limit", 1), ("add", 1)], &[("grant", 1), ("operator", 3)]);
+        assert_eq!(set, "4 live exceptions: 2 exemptions, 1 limit, 1 grant");
     }
 }

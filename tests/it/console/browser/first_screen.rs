@@ -128,7 +128,7 @@ fn the_fields_have_labels_and_only_the_number_that_counts_is_shown(browser: &mut
         })()",
     );
     assert_eq!(browser.evaluate(form), json!(["multiplier", "1h", "Multiply", true, false]));
-    assert!(browser.texts("dialog p").remove(0).contains("600 per minute becomes 1,200 per minute."));
+    assert!(browser.texts("dialog p").remove(0).contains("1,800 per minute becomes 3,600 per minute."));
     let after = browser.evaluate(height);
     let moved = after.as_f64().zip(before.as_f64()).map(|(after, before)| after - before);
     assert!(
