@@ -47,7 +47,6 @@ struct Sink<F> {
 
 impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
     fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String> {
-        let digest = rules::resources_digest(&resources);
         match rules::load_resources(resources, &self.load_options) {
             Ok(loaded) => {
                 self.active.replace(loaded, &self.on_change);
@@ -55,7 +54,8 @@ impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
             }
             Err(problems) => {
                 let reason = reason(&problems);
-                self.active.record_failure(problems, &digest);
+                // Resources that cannot be read do not get a digest.
+                self.active.record_failure(problems, "");
                 Err(reason)
             }
         }

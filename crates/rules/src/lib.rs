@@ -35,7 +35,6 @@ pub use exceptions::{
 };
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
-    resources_digest,
 };
 pub use nearest::nearest_name;
 pub use problem::{Problem, Problems};

@@ -92,15 +92,6 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
     told_if_slow(paths, || compile(&Source::new(paths, options.directory).read_files(), &options, &[]))
 }
 
-/// Returns the digest of resources, which arrive in any order. Hashes them as read: a server can encode a map in any
-/// order.
-#[must_use]
-pub fn resources_digest(resources: &[RuleResource]) -> String {
-    let mut sorted: Vec<_> = resources.iter().collect();
-    sorted.sort_by_key(|resource| &resource.name);
-    base::debug_digest(&sorted)
-}
-
 /// Loads one rule file from `stream`; messages call it `name`.
 ///
 /// # Errors
@@ -119,8 +110,7 @@ pub fn load_resources(
     options: &LoadOptions,
 ) -> Result<LoadedRules, Problems> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
-    let digest = resources_digest(&resources);
-    let finished = on_own_thread(|| {
+    let (finished, digest) = on_own_thread(|| {
         let calendars = Calendars::new(options.calendars.years);
         let names: Vec<Arc<str>> = resources.iter().map(|resource| Arc::clone(&resource.name)).collect();
         let mut problems = ProblemCollector::default();
@@ -130,12 +120,10 @@ pub fn load_resources(
             problems.append(found);
             drafts.extend(draft);
         }
-        finish_drafts(
-            Drafts { domains: drafts, problems, listed: names.clone(), names },
-            options,
-            &calendars,
-            Warnings::Dropped,
-        )
+        // Of what was read: a server can encode a map in any order.
+        let digest = base::debug_digest(&drafts);
+        let drafts = Drafts { domains: drafts, problems, listed: names.clone(), names };
+        Ok((finish_drafts(drafts, options, &calendars, Warnings::Dropped)?, digest))
     })?;
     compile_finished(finished, options, digest)
 }
@@ -357,7 +345,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::read::ResourceRules;
+    use crate::read::{ResourceDescriptor, ResourceLimit, ResourceRules};
 
     #[test]
     fn a_digest_is_of_the_files_below_the_path_and_of_nothing_else() {
@@ -393,13 +381,41 @@ mod tests {
 
     #[test]
     fn a_digest_of_resources_does_not_depend_on_their_order() {
-        let resource = |name: &str, domain: &str| RuleResource {
-            name: name.into(),
-            rules: Ok(ResourceRules { domain: domain.to_owned(), descriptors: Vec::new() }),
+        let resource = |name: &str, key: &str| {
+            let limit = ResourceLimit {
+                unit: Ok(engine::Unit::Minute),
+                requests_per_unit: 5,
+                unlimited: false,
+                name: String::new(),
+                replaces: Vec::new(),
+            };
+            let descriptor = ResourceDescriptor {
+                key: key.to_owned(),
+                value: String::new(),
+                rate_limit: Some(limit),
+                descriptors: Vec::new(),
+                shadow_mode: false,
+                quota_mode: false,
+                detailed_metric: false,
+                metadata: None,
+            };
+            let rules = ResourceRules { domain: name.to_owned(), descriptors: vec![descriptor] };
+            RuleResource { name: name.into(), rules: Ok(rules) }
         };
-        let (a, b) = (resource("a", "d"), resource("b", "e"));
-        assert_eq!(resources_digest(&[a.clone(), b.clone()]), resources_digest(&[b.clone(), a.clone()]));
-        assert_ne!(resources_digest(&[a.clone(), b]), resources_digest(&[a, resource("b", "d")]));
+        let options = LoadOptions {
+            merge_domains: false,
+            defaults: Defaults::ENVOY_RATELIMIT,
+            upgrades: Vec::new(),
+            hashing: ValueHashing::NONE,
+            directory: RuleDirectory::YamlFiles,
+            calendars: CalendarOptions::new(crate::calendar::CalendarYears { first: 2020, last: 2031 }),
+        };
+        let digest = |resources: [&RuleResource; 2]| {
+            load_resources(resources.map(Clone::clone).into(), &options).expect("valid rules").digest
+        };
+        let (a, b) = (resource("a", "k"), resource("b", "k"));
+        assert_eq!(digest([&a, &b]), digest([&b, &a]));
+        assert_ne!(digest([&a, &b]), digest([&a, &resource("b", "other")]));
     }
 
     #[test]

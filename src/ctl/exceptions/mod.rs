@@ -48,7 +48,7 @@ enum Action {
     Set(Box<SetArgs>),
     /// Remove rows, whoever set them
     Remove(RemoveArgs),
-    /// List the rows
+    /// List the live rows, with masked values
     List(ListArgs),
     /// Print the current rows with their values, as a file for exceptions.path
     Export(ExportArgs),

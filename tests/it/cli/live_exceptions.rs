@@ -110,10 +110,10 @@ async fn people_on_call_block_unblock_and_grant() {
         ["grant", "--domain", "shop", "--limit-name", "monthly", "--add", "1", "--reason", "ticket 12"];
     let text = done(&on_call, &[&grant[..], &["customer_id=acme"]].concat());
     assert!(text.contains(", only limit monthly: add 1 until 2"), "{text}");
-    // The denial has counted: the limit is postpaid.
+    // The denial has not counted: the limit is prepaid.
     let (code, status) = rls.send_one("shop", &[("customer_id", "acme")]).await;
     let limit = status.current_limit.map(|limit| limit.requests_per_unit);
-    assert_eq!((code, limit), (Code::OverLimit, Some(3)));
+    assert_eq!((code, limit), (Code::Ok, Some(3)));
     let (code, _, error) = run(&on_call, &[&grant[..], &["remote_address=10.0.0.7"]].concat());
     assert_eq!(code, Some(1));
     assert!(error.ends_with("add needs a limit with algorithm fixed_window\n"), "{error}");
