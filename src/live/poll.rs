@@ -31,8 +31,8 @@ impl LiveExceptions {
     /// What [`run`](Self::run) does once a second.
     pub async fn tick(&self) {
         // First: all instances drop a row at about the same time, so that their sums are equal.
-        let live = self.clone();
-        let over = on_blocking_thread(move || live.sweep()).await;
+        let (live, is_due) = (self.clone(), self.is_sweep_due());
+        let over = if is_due { on_blocking_thread(move || live.sweep()).await } else { Vec::new() };
         if !over.is_empty()
             && let Err(error) = self.forget(over).await
         {
@@ -41,9 +41,19 @@ impl LiveExceptions {
         if let Err(error) = self.sync().await {
             self.tell_failure(&error);
         }
-        let live = self.clone();
-        on_blocking_thread(move || live.count()).await;
+        if is_due || self.is_sweep_due() {
+            let live = self.clone();
+            on_blocking_thread(move || live.count()).await;
+        }
         self.publish().await;
+    }
+
+    /// `true` if rows changed, started, ended or can be dropped since the last sweep, which reads all rows.
+    fn is_sweep_due(&self) -> bool {
+        let now_us = self.now_us();
+        self.with_state(|state| {
+            state.swept.is_none_or(|(generation, due_us)| generation != state.generation || due_us <= now_us)
+        })
     }
 
     /// Drops rows that are over. Redis refuses a drop if another instance was first.
@@ -131,9 +141,10 @@ impl LiveExceptions {
         let now_us = self.now_us();
         self.with_state(|state| {
             let was_empty = state.table.live().is_empty();
-            let over = state.table.sweep(now_us);
+            let (over, due_us) = state.table.sweep(now_us);
             // Otherwise requests ignore them until the next change.
             state.generation += u64::from(!was_empty && state.table.live().is_empty());
+            state.swept = Some((state.generation, due_us));
             over
         })
     }

@@ -214,18 +214,25 @@ impl LiveTable {
         lost.map(restore).collect()
     }
 
-    /// Removes rows that are over from the rows for requests. Returns what to drop now, the oldest first.
-    pub(super) fn sweep(&mut self, now_us: u64) -> Vec<RowPut> {
+    /// Removes rows that are over from the rows for requests. Returns what to drop now, the oldest first, and when the
+    /// next row starts, ends or can be dropped.
+    pub(super) fn sweep(&mut self, now_us: u64) -> (Vec<RowPut>, u64) {
         let is_crowded = self.automatic > MANY_AUTOMATIC;
-        let mut over = Vec::new();
+        let (mut over, mut due_us) = (Vec::new(), u64::MAX);
         for (id, row) in &self.rows {
-            let Some(since_us) = row.over_since(now_us) else { continue };
+            let Some(since_us) = row.over_since(now_us) else {
+                let from_us = row.row().and_then(|row| row.row.from_us).filter(|from_us| *from_us > now_us);
+                due_us = [from_us, row.until_us].into_iter().flatten().fold(due_us, u64::min);
+                continue;
+            };
             if let Some(row) = row.row() {
                 self.live.remove(&row.row);
             }
             let can_go = is_crowded && row.is_automatic && row.is_present();
             let kept_us = if can_go { 0 } else { KEPT_US };
-            if since_us.saturating_add(kept_us + CLOCK_RESERVE_US) <= now_us {
+            let drop_us = since_us.saturating_add(kept_us + CLOCK_RESERVE_US);
+            due_us = due_us.min(drop_us);
+            if drop_us <= now_us {
                 over.push((since_us, id, row));
             }
         }
@@ -233,6 +240,6 @@ impl LiveTable {
         let drop = |(_, id, row): (u64, &Arc<str>, &TableRow)| {
             row.written(id, PutKind::Drop { version: row.version })
         };
-        over.into_iter().take(MOST_DROPS).map(drop).collect()
+        (over.into_iter().take(MOST_DROPS).map(drop).collect(), due_us)
     }
 }

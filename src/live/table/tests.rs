@@ -161,7 +161,7 @@ proptest! {
                 }
                 Step::Poll(process) => processes[process].poll(&mut server, now_us),
                 Step::Sweep(process) => {
-                    for put in processes[process].table.sweep(now_us) {
+                    for put in processes[process].table.sweep(now_us).0 {
                         server.write(&put, 0, now_us);
                         processes[process].table.forget(&put.id);
                     }
@@ -295,23 +295,26 @@ fn feedback_only_extends() {
 fn rows_that_are_over_are_forgotten_after_7_days_and_automatic_ones_when_there_are_many() {
     let mut table = LiveTable::default();
     table.put_all(&[put("acme", 2, PutKind::Set { if_version: None }, Some(NOW_US + 1))], NOW_US);
-    assert_eq!((table.live().len(), table.sweep(NOW_US), table.sweep(NOW_US + 1)), (1, vec![], vec![]));
-    assert!(table.live().is_empty(), "an ended row is not for requests");
     let over_us = NOW_US + 1 + KEPT_US + CLOCK_RESERVE_US;
-    assert_eq!(table.sweep(over_us - 1), vec![]);
-    let drops = table.sweep(over_us);
-    assert_eq!(drops.len(), 1);
+    // Nothing changes before the row ends, and then before it can be dropped.
+    assert_eq!((table.live().len(), table.sweep(NOW_US)), (1, (vec![], NOW_US + 1)));
+    assert_eq!(table.sweep(NOW_US + 1), (vec![], over_us));
+    assert!(table.live().is_empty(), "an ended row is not for requests");
+    assert_eq!(table.sweep(over_us - 1), (vec![], over_us));
+    let (drops, due_us) = table.sweep(over_us);
+    assert_eq!((drops.len(), due_us), (1, over_us));
     table.put_all(&drops, over_us);
     assert_eq!((table.rows.len(), table.sum(), table.present), (0, 0, 0));
+    assert_eq!(table.sweep(over_us), (vec![], u64::MAX));
 
     let bans: Vec<_> = (0..=MANY_AUTOMATIC)
         .map(|index| put(&index.to_string(), 2, PutKind::Later, Some(NOW_US + 1 + index as u64)))
         .collect();
     table.put_all(&bans[1..], NOW_US);
     let later_us = NOW_US + SECOND + CLOCK_RESERVE_US;
-    assert_eq!(table.sweep(later_us), vec![], "few enough");
+    assert_eq!(table.sweep(later_us).0, vec![], "few enough");
     table.put_all(&bans[..1], NOW_US);
-    let drops = table.sweep(later_us);
+    let (drops, _) = table.sweep(later_us);
     assert_eq!((drops.len(), &drops[0].id, &drops[1].id), (MOST_DROPS, &bans[0].id, &bans[1].id));
 }
 
