@@ -19,6 +19,16 @@ use self::text::{Here, listed_text, removed_text, set_text};
 use super::admin_call::{AdminArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, DescriptorError};
 
+/// The end of each help, with its examples.
+macro_rules! help {
+    ($examples:literal) => {
+        concat!(
+            "Exit codes:\n  0  done\n  1  refused\n  2  no answer, or unwritable output\n\nExamples:\n  ",
+            $examples
+        )
+    };
+}
+
 /// Rows in a call.
 const MOST_ROWS: usize = 1_000;
 
@@ -27,16 +37,12 @@ const MOST_ROWS: usize = 1_000;
 /// Calls the admin port. A live row counts after the rows of exceptions.path. With Redis it applies on every instance
 /// within about a second; without, in the process that receives the call, until that process ends.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Exit codes:
-  0  done
-  1  refused
-  2  no answer, or unwritable output
-
-Examples:
-  ratelimitctl exceptions set --domain shop tenant=acme --multiplier 2 --until 2h --reason INC-42
+#[command(after_help = help!(
+    "ratelimitctl exceptions set --domain shop tenant=acme --multiplier 2 --until 2h --reason INC-42
   ratelimitctl exceptions set --domain '*' remote_address=10.0.0.0/8 --exempt --permanent --reason monitoring
   ratelimitctl exceptions remove --domain shop tenant=acme --reason 'INC-42 is over'
-  ratelimitctl exceptions export --reason backup > live.yaml")]
+  ratelimitctl exceptions export --reason backup > live.yaml"
+))]
 pub struct ExceptionsArgs {
     #[command(subcommand)]
     action: Action,
@@ -58,13 +64,7 @@ enum Action {
 
 /// Block an entry: deny its requests at once.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Exit codes:
-  0  done
-  1  refused
-  2  no answer, or unwritable output
-
-Examples:
-  ratelimitctl block --domain shop remote_address=10.0.0.7 --for 2h --reason abuse")]
+#[command(after_help = help!("ratelimitctl block --domain shop remote_address=10.0.0.7 --for 2h --reason abuse"))]
 pub struct BlockArgs {
     #[command(flatten)]
     target: Target,
@@ -76,13 +76,7 @@ pub struct BlockArgs {
 
 /// Remove every live row of an entry: blocks, bans and all others.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Exit codes:
-  0  done
-  1  refused
-  2  no answer, or unwritable output
-
-Examples:
-  ratelimitctl unblock --domain shop remote_address=10.0.0.7 --reason over")]
+#[command(after_help = help!("ratelimitctl unblock --domain shop remote_address=10.0.0.7 --reason over"))]
 pub struct UnblockArgs {
     /// Domain of the rows, as they were set
     #[arg(long)]
@@ -98,13 +92,7 @@ pub struct UnblockArgs {
 ///
 /// Needs a limit with algorithm fixed_window.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Exit codes:
-  0  done
-  1  refused
-  2  no answer, or unwritable output
-
-Examples:
-  ratelimitctl grant --domain shop customer_id=acme --add 5000 --limit-name monthly --reason 'ticket 12'")]
+#[command(after_help = help!("ratelimitctl grant --domain shop customer_id=acme --add 5000 --limit-name monthly --reason 'ticket 12'"))]
 pub struct GrantArgs {
     #[command(flatten)]
     target: Target,
