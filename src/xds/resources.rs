@@ -77,12 +77,12 @@ fn descriptor(descriptor: RateLimitDescriptor) -> ResourceDescriptor {
     ResourceDescriptor {
         key: descriptor.key,
         value: descriptor.value,
-        rate_limit: descriptor.rate_limit.map(limit),
+        rate_limit: descriptor.rate_limit.map(|policy| Box::new(limit(*policy))),
         descriptors: descriptor.descriptors.into_iter().map(self::descriptor).collect(),
         shadow_mode: descriptor.shadow_mode,
         quota_mode: descriptor.quota_mode,
         detailed_metric: descriptor.detailed_metric,
-        metadata: descriptor.metadata.map(metadata),
+        metadata: descriptor.metadata.map(|fields| metadata(*fields)),
     }
 }
 

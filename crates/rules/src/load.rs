@@ -392,7 +392,7 @@ mod tests {
             let descriptor = ResourceDescriptor {
                 key: key.to_owned(),
                 value: String::new(),
-                rate_limit: Some(limit),
+                rate_limit: Some(Box::new(limit)),
                 descriptors: Vec::new(),
                 shadow_mode: false,
                 quota_mode: false,

@@ -106,7 +106,7 @@ fn the_settings_give_months_of_an_xds_server_a_calendar() {
     let descriptor = |(key, unit): (&str, Unit)| ResourceDescriptor {
         key: key.to_owned(),
         value: String::new(),
-        rate_limit: Some(limit(unit)),
+        rate_limit: Some(Box::new(limit(unit))),
         descriptors: Vec::new(),
         shadow_mode: false,
         quota_mode: false,

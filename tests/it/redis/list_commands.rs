@@ -85,7 +85,7 @@ fn an_instance_with_a_log_is_ready_when_redis_permits_the_list_commands() {
     let service = Plan::new(&rules("sliding_log")).redis(&url(&redis)).wait_for_livez().start();
     let ready = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").body;
     wait::expect("the reason", || ready().contains("the store rejects this process"));
-    assert!(service.log().contains("permission"), "{}", service.log());
+    service.log_with("permission");
     set_user(&redis, &["+@list"]);
     wait::expect("the service is ready", || ready() == "ready\n");
     let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");

@@ -36,7 +36,7 @@ pub struct ResourceDescriptor {
     pub key: String,
     /// Empty: every value.
     pub value: String,
-    pub rate_limit: Option<ResourceLimit>,
+    pub rate_limit: Option<Box<ResourceLimit>>,
     pub descriptors: Vec<ResourceDescriptor>,
     pub shadow_mode: bool,
     pub quota_mode: bool,
@@ -100,7 +100,7 @@ impl ResourceReader<'_> {
 
     fn read_node(&mut self, node: ResourceDescriptor, at: &Position) -> Option<NodeDraft> {
         let names_limits = node.rate_limit.is_some();
-        let limit = node.rate_limit.and_then(|limit| self.read_limit(limit, &at.key("rate_limit", 0)));
+        let limit = node.rate_limit.and_then(|limit| self.read_limit(*limit, &at.key("rate_limit", 0)));
         let metadata = node.metadata.map(|metadata| self.read_metadata(metadata, &at.key("metadata", 0)));
         let nodes = self.read_level(node.descriptors, at);
         if node.key.is_empty() {
