@@ -2,11 +2,13 @@
 //! examples/recipes/llm-tokens.yaml. What docs/budgets.md says is charged, is charged.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
 
+use super::pages::recipe;
 use super::{in_project, replace};
 use crate::support::daemon::Daemon;
 use crate::support::envoy::Envoy;
@@ -18,6 +20,9 @@ use crate::support::wait;
 const ESTIMATE: u64 = 2_000;
 /// The smaller of the two limits, which is the first one of the rule.
 const LIMIT: u64 = 100_000;
+
+/// The real cost: the tokens that the model reports.
+const REPORTED: &str = "%DYNAMIC_METADATA(llm:total_tokens)%";
 
 struct Gateway {
     envoy: Envoy,
@@ -31,6 +36,11 @@ fn read(path: &str) -> String {
 
 impl Gateway {
     fn start() -> Self {
+        Self::start_with_cost(REPORTED)
+    }
+
+    /// Settles with this expression in place of the reported tokens.
+    fn start_with_cost(cost: &str) -> Self {
         // Both limits per year, so that no window ends during a test.
         let rules = read("examples/recipes/llm-tokens.yaml").lines().fold(String::new(), |text, line| {
             let is_of_a_month = ["unit: month", "calendar:"].iter().any(|key| line.trim().starts_with(key));
@@ -56,7 +66,7 @@ impl Gateway {
         let configuration = replacements
             .iter()
             .fold(read("examples/llm-gateway/envoy.yaml"), |text, (from, to)| replace(&text, from, to));
-        let envoy = Envoy::start_text(&configuration);
+        let envoy = Envoy::start_text(&replace(&configuration, REPORTED, cost));
         wait::expect("the service is healthy", || envoy.stat("cluster.ratelimitd.membership_healthy") == 1);
         Self { envoy, service, upstream }
     }
@@ -73,20 +83,24 @@ impl Gateway {
         http::exchange(connection, &Self::lines(tenant), &body.to_string()).expect("an answer")
     }
 
-    /// Starts a slow stream and hangs up after its first event.
-    fn hang_up(&self, tenant: &str) {
-        let body =
-            json!({"messages": [{"content": "Say 1000 words"}], "stream": true, "seconds_per_word": 0.1});
+    /// Starts a slow stream and reads this many of its events. Returns the open connection and what it has read.
+    fn start_stream(&self, tenant: &str, body: &str, events: usize) -> (TcpStream, String) {
         let mut connection = http::connect(self.envoy.port("http")).expect("Envoy listens");
-        let (head, body) = (Self::lines(tenant).join("\r\n"), body.to_string());
-        let length = body.len();
+        let (head, length) = (Self::lines(tenant).join("\r\n"), body.len());
         write!(connection, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").expect("Envoy reads");
         let mut answer = [0; 1024];
         let mut text = String::new();
-        while !text.contains("data: ") {
+        while text.matches(EVENT).count() < events {
             let count = connection.read(&mut answer).expect("Envoy answers");
+            assert_ne!(count, 0, "the stream ends: {text}");
             text.push_str(&String::from_utf8_lossy(&answer[..count]));
         }
+        (connection, text)
+    }
+
+    /// Starts a slow stream and hangs up after its first event.
+    fn hang_up(&self, tenant: &str) {
+        drop(self.start_stream(tenant, &slow_stream(), 1));
     }
 
     /// The units of the tenant that are charged to the smaller limit now; `None` if the answer tells of the larger one.
@@ -116,6 +130,13 @@ impl Gateway {
     }
 }
 
+/// An event of the model's stream, with the empty line after it.
+const EVENT: &str = "data: {\"choices\": [{\"delta\": {\"content\": \"word \"}}]}\n\n";
+
+fn slow_stream() -> String {
+    json!({"messages": [{"content": "Say 1000 words"}], "stream": true, "seconds_per_word": 0.1}).to_string()
+}
+
 fn say(words: u64) -> Value {
     json!({"messages": [{"content": format!("Say {words} words")}]})
 }
@@ -143,6 +164,33 @@ fn a_request_costs_what_the_model_reports() {
     gateway.upstream.kill();
     wait::expect("Envoy has no upstream", || gateway.ask("down", &say(1)).status == 503);
     gateway.expect_charged("down", 0);
+}
+
+/// The expression of docs/recipes-proxies.md: 200 bytes of a stream are a token, four bytes of a request are one.
+#[test]
+fn a_stream_without_its_last_event_costs_what_was_delivered() {
+    let page = recipe("Streams without a last event", "envoy");
+    let cost = page["rate_limits"][1]["hits_addend"]["format"].as_str().expect("an expression");
+    let mut gateway = Gateway::start_with_cost(cost);
+    assert_eq!(gateway.ask("small", &say(50)).status, 200);
+    gateway.expect_charged("small", PROMPT + 50);
+    let stream = json!({"messages": [{"content": "Say 70 words"}], "stream": true});
+    assert!(gateway.ask("stream", &stream).body.contains("[DONE]"));
+    gateway.expect_charged("stream", PROMPT + 70);
+    assert_eq!(gateway.ask("failed", &json!({"messages": [{"content": "fail"}]})).status, 500);
+    gateway.expect_charged("failed", 0);
+    // Fewer than 200 bytes are delivered.
+    gateway.hang_up("gone");
+    gateway.expect_charged("gone", ESTIMATE);
+
+    let body = slow_stream();
+    let (mut connection, mut text) = gateway.start_stream("broken", &body, 10);
+    gateway.upstream.kill();
+    // The stream is not complete, so its end can be an error.
+    let _ = connection.read_to_string(&mut text);
+    let delivered = text.matches(EVENT).count() * EVENT.len();
+    assert!(delivered >= 10 * EVENT.len(), "{text}");
+    gateway.expect_charged("broken", (body.len() / 4 + delivered / 200) as u64);
 }
 
 #[test]

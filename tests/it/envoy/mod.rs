@@ -2,11 +2,14 @@
 //!
 //! Limits are per year if the end of the window does not matter, so that no window ends during a test.
 
+mod failures;
 mod headers;
 mod llm_gateway;
+mod mcp_tools;
 mod pages;
 pub(crate) mod settle;
 mod soft_limits;
+mod waiting_room;
 
 use std::path::{Path, PathBuf};
 

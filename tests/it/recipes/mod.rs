@@ -1,6 +1,6 @@
-//! The recipes of docs/recipes.md: each rule file of `examples/recipes/` loads without a warning, and answers the
-//! requests beside it, `requests/NAME.yaml`, as that file says, with the exceptions of `exceptions/` that it names.
-//! Played in memory on a clock of its own; `redis::recipes` plays the same in Redis.
+//! The recipes of docs/recipes.md and docs/recipes-proxies.md: each rule file of `examples/recipes/` loads without a
+//! warning, and answers the requests beside it, `requests/NAME.yaml`, as that file says, with the exceptions of
+//! `exceptions/` that it names. Played in memory on a clock of its own; `redis::recipes` plays the same in Redis.
 
 pub(crate) mod month;
 mod play;
@@ -37,12 +37,13 @@ fn every_recipe_answers_its_requests_in_memory() {
 
 #[test]
 fn every_recipe_has_requests_and_a_section_of_the_page() {
-    let page = fs::read_to_string(folder().join("../../docs/recipes.md")).expect("docs/recipes.md");
+    let page = |name: &str| fs::read_to_string(folder().join("../../docs").join(name)).expect("a page");
+    let pages = [page("recipes.md"), page("recipes-proxies.md")].concat();
     let recipes = names(&folder());
     assert_eq!(recipes, names(&folder().join("requests")));
     for name in &recipes {
         let link = format!("(../examples/recipes/{name}.yaml)");
-        assert!(page.contains(&link), "docs/recipes.md has no section with {link}");
+        assert!(pages.contains(&link), "no page of recipes has a section with {link}");
     }
-    assert!(recipes.len() >= 10, "{recipes:?}");
+    assert!(recipes.len() >= 16, "{recipes:?}");
 }

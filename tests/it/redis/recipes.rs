@@ -1,4 +1,4 @@
-//! The recipes of docs/recipes.md, played in Redis.
+//! The recipes of docs/recipes.md and docs/recipes-proxies.md, played in Redis.
 
 use ::simulate::replay::{RedisAccess, RedisReplay};
 

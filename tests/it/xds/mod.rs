@@ -1,5 +1,6 @@
 //! Rules by xDS: the real binary, and a server of the discovery service in this process.
 
+mod ai_gateway;
 mod changes;
 mod commands;
 pub mod envoy_gateway;

@@ -38,6 +38,8 @@ pub struct Bootstrap {
     upstream_port: Option<u16>,
     /// Filters before the rate-limit filter.
     filters: Vec<Value>,
+    /// In place of the rate-limit filter of this configuration.
+    own_filters: Option<Vec<Value>>,
 }
 
 /// A route to the upstream, with `rate_limits` in the route table.
@@ -70,6 +72,7 @@ impl Bootstrap {
             traced: false,
             upstream_port: None,
             filters: Vec::new(),
+            own_filters: None,
         }
     }
 
@@ -119,6 +122,13 @@ impl Bootstrap {
         self
     }
 
+    /// Uses these filters, in this order, in place of the rate-limit filter of this configuration. They call the cluster
+    /// `ratelimit`.
+    pub fn http_filters(mut self, filters: Vec<Value>) -> Self {
+        self.own_filters = Some(filters);
+        self
+    }
+
     /// Asks for this domain instead of `envoy`.
     pub fn domain(mut self, domain: &str) -> Self {
         domain.clone_into(&mut self.domain);
@@ -159,8 +169,10 @@ impl Bootstrap {
     fn http_listener(&self) -> Value {
         let mut filter = self.filter(FILTER_TYPE);
         filter["enable_x_ratelimit_headers"] = json!("DRAFT_VERSION_03");
+        let own = vec![json!({"name": FILTER, "typed_config": filter})];
         let mut filters = self.filters.clone();
-        filters.extend([json!({"name": FILTER, "typed_config": filter}), router()]);
+        filters.extend(self.own_filters.clone().unwrap_or(own));
+        filters.push(router());
         let filters = json!(filters);
         let mut manager = connection_manager("ingress", &filters, &json!(self.routes));
         manager["typed_config"]["access_log"] = json!(self.access_logs);

@@ -16,6 +16,7 @@ pub use bootstrap::{Bootstrap, per_filter_route, route};
 
 mod bootstrap;
 pub mod settling;
+pub mod upstream;
 
 /// The path of the Envoy to test with, where the Envoy from PyPI does not run.
 const OVERRIDE: &str = "RATELIMITD_TEST_ENVOY";
