@@ -1,12 +1,16 @@
 //! A real nginx that asks `/check` about each request (`auth_request`). Its access log, simulated with the same map,
-//! gives the same denials.
+//! gives the same denials. Also examples/nginx with API keys, and the recipe that counts failures.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Checked, RULES};
 use crate::simulate::Simulation;
 use crate::support::daemon::Daemon;
+use crate::support::envoy::upstream::{Seen, Upstream};
 use crate::support::http::Response;
 use crate::support::{http, ports, wait};
 
@@ -45,7 +49,7 @@ http {{
   uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
   upstream ratelimitd {{ server 127.0.0.1:{check_port}; keepalive 4; }}
   server {{
-    listen 127.0.0.1:{port};
+    root {folder}; listen 127.0.0.1:{port};
     location / {{
       auth_request /.check;
       auth_request_set $retry_after $upstream_http_retry_after;
@@ -82,17 +86,25 @@ struct Nginx {
 
 impl Nginx {
     fn start(check_port: u16) -> Self {
+        Self::run(|folder, port| configuration(folder, port, check_port))
+    }
+
+    /// Starts nginx with a configuration for this folder and this port.
+    fn run(configuration: impl FnOnce(&Path, u16) -> String) -> Self {
         let folder = tempfile::TempDir::new().expect("a temporary directory");
         std::fs::write(folder.path().join("index.html"), "hello").expect("room");
         let port = ports::free();
         let file = folder.path().join("nginx.conf");
-        let text = configuration(folder.path(), port, check_port);
-        let text =
-            text.replace("listen 127.0.0.1", &format!("root {}; listen 127.0.0.1", folder.path().display()));
-        std::fs::write(&file, text).expect("room");
+        std::fs::write(&file, configuration(folder.path(), port)).expect("room");
         let mut command = Command::new("nginx");
-        let command = command.arg("-e").arg(folder.path().join("error.log")).arg("-c").arg(&file);
-        let mut daemon = Daemon::spawn("nginx", "make tools", command);
+        command
+            .arg("-p")
+            .arg(folder.path())
+            .arg("-e")
+            .arg(folder.path().join("error.log"))
+            .arg("-c")
+            .arg(&file);
+        let mut daemon = Daemon::spawn("nginx", "make tools", &mut command);
         daemon.wait_ready(|_| http::connect(port).ok()).expect("nginx listens");
         Self { port, folder, _daemon: daemon }
     }
@@ -177,4 +189,138 @@ fn nginx_decides_what_happens_without_ratelimitd() {
     assert_eq!(nginx.send("GET", "/", &[]).status, 200);
     checked.service.kill();
     assert_eq!(nginx.send("GET", "/", &[]).status, 500);
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// examples/nginx/nginx.conf with the ports of a test, and with more patience than a busy machine needs.
+fn example(port: u16, check_port: u16, upstream: &Upstream) -> String {
+    let ports =
+        [(":10000", port), (":10001", ports::free()), (":8080", check_port), (":9000", upstream.port())];
+    let text = ports.iter().fold(read("examples/nginx/nginx.conf"), |text, (from, to)| {
+        assert!(text.contains(from), "nginx.conf has no {from}");
+        text.replace(from, &format!(":{to}"))
+    });
+    let folders = "http { client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; \
+                   uwsgi_temp_path uwsgi; scgi_temp_path scgi;";
+    text.replace("daemon off;", "daemon off; master_process off;")
+        .replace("http {", folders)
+        .replace("100ms", "5s")
+}
+
+#[test]
+fn clients_with_an_api_key_have_the_limits_of_their_plan() {
+    // Per year, so that no unit returns during the test. Of the month's ten requests, two are near the end.
+    let rules = read("examples/nginx/rules.yaml").replace("unit: minute", "unit: year");
+    let smaller = rules.replace("requests_per_unit: 10000\n", "requests_per_unit: 10\n");
+    assert_ne!(rules, smaller);
+    let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/nginx/plans.csv");
+    let checked = Checked::start_with(&read("examples/nginx/map.yaml"), |plan| {
+        plan.rule_file("rules.yaml", &smaller)
+            .set("exceptions.path", plans.display().to_string())
+            .set("server.http.check.denied_status", "403")
+    });
+    let upstream = Upstream::start(|_| 200);
+    let nginx = Nginx::run(|_, port| example(port, checked.port(), &upstream));
+    let get = |path: &str, headers: &[&str]| {
+        let headers: Vec<String> = headers.iter().map(|&header| header.to_owned()).collect();
+        nginx.send("GET", path, &headers).status
+    };
+    let announced = |path: &str| {
+        let seen = upstream.seen().into_iter().filter(|request| request.path == path);
+        seen.map(|request| request.header("x-ratelimit-announce").map(str::to_owned)).collect::<Vec<_>>()
+    };
+
+    let codes: Vec<u16> = (0..12).map(|_| get("/", &[])).collect();
+    assert_eq!(codes, [[200; 10].as_slice(), &[429; 2]].concat(), "the limit of the address");
+    for forged in ["x-api-key: unknown", "remote-user: globex", "remote-user: -"] {
+        assert_eq!(get("/", &[forged]), 429, "{forged}");
+    }
+    let codes: Vec<u16> = (0..11).map(|_| get("/acme", &["x-api-key: key-of-acme"])).collect();
+    assert_eq!(codes, [[200; 10].as_slice(), &[429]].concat(), "the free plan");
+    let near = |number: usize| (number >= 8).then(|| "monthly;near".to_owned());
+    assert_eq!(announced("/acme"), (0..10).map(near).collect::<Vec<_>>());
+    let forged = ["x-api-key: key-of-globex", "x-ratelimit-announce: monthly;over"];
+    let codes: Vec<u16> = (0..30).map(|_| get("/globex", &forged)).collect();
+    assert_eq!(codes, [200; 30], "the plan pro");
+    assert_eq!(announced("/globex"), vec![None; 30], "nginx removes the client's own header");
+    let log = nginx.file("access.log");
+    assert!(log.contains(" - globex [") && !log.contains("key-of"), "{log}");
+}
+
+/// A server with the locations of docs/recipes-proxies.md, and those that it names.
+fn failures(folder: &Path, port: u16, check_port: u16, upstream: &Upstream) -> String {
+    let page = read("docs/recipes-proxies.md");
+    let (_, rest) = page.split_once("```nginx\n").expect("a block for nginx");
+    let (locations, _) = rest.split_once("```").expect("a block ends");
+    let (folder, upstream) = (folder.display(), upstream.port());
+    format!(
+        "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log info;
+events {{}}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  upstream ratelimitd {{ server 127.0.0.1:{check_port}; }}
+  upstream service {{ server 127.0.0.1:{upstream}; }}
+  server {{
+    listen 127.0.0.1:{port};
+    {locations}
+    location @denied {{ return 429; }}
+    location = /gate {{
+      internal;
+      proxy_pass http://ratelimitd/check;
+      proxy_pass_request_body off;
+      proxy_set_header Content-Length \"\";
+      proxy_set_header X-Forwarded-Method $request_method;
+      proxy_set_header X-Forwarded-Uri $request_uri;
+      proxy_set_header X-Forwarded-For $remote_addr;
+    }}
+  }}
+}}"
+    )
+}
+
+#[test]
+fn only_failures_are_counted_after_the_answer() {
+    let rules = "domain: logins\ndescriptors:\n  - { key: remote_address, rate_limit: { unit: year, requests_per_unit: 3 } }\n";
+    let map = "domain: logins\ncost: 0\ndescriptors:\n  - - { key: remote_address, from: remote_addr, default: unknown }\n";
+    let checked = Checked::start_with(map, |plan| {
+        plan.rule_file("rules.yaml", rules).set("server.http.check.denied_status", "403")
+    });
+    let released = Arc::new(AtomicBool::new(false));
+    let upstream = Upstream::start({
+        let released = Arc::clone(&released);
+        move |request: &Seen| {
+            if request.path == "/login/held" {
+                wait::expect("the test goes on", || released.load(Ordering::SeqCst));
+            }
+            if request.header("x-password") == Some("right") { 200 } else { 401 }
+        }
+    });
+    let nginx = Nginx::run(|folder, port| failures(folder, port, checked.port(), &upstream));
+    let login = |password: &str| nginx.send("POST", "/login", &[format!("x-password: {password}")]).status;
+    let expect_left = |units: u64| {
+        wait::expect(&format!("{units} failures left"), || {
+            checked.service.left("logins", ("remote_address", "127.0.0.1")) == units
+        });
+    };
+    let correct: Vec<u16> = (0..8).map(|_| login("right")).collect();
+    assert_eq!(correct, [200; 8]);
+    // A client that hangs up before the answer.
+    let mut stream = http::connect(nginx.port).expect("nginx listens");
+    let request = "GET /login/held HTTP/1.1\r\nhost: localhost\r\nx-password: wrong\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("nginx reads");
+    wait::expect("the request", || upstream.seen().len() == 9);
+    drop(stream);
+    released.store(true, Ordering::SeqCst);
+    expect_left(2);
+    for left in [1, 0] {
+        assert_eq!(login("wrong"), 401);
+        expect_left(left);
+    }
+    assert_eq!([login("wrong"), login("right")], [429, 429]);
 }

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use serde_json::{Value, json};
-
 use super::in_project;
 use super::pages::{recipe, recipe_route};
 use crate::support::envoy::upstream::{Seen, Upstream};
@@ -72,16 +70,9 @@ impl Logins {
         })
     }
 
-    /// The failures that the login has left, by a check.
+    /// The failures that the login has left.
     fn left(&self, login: &str) -> u64 {
-        let entries = json!([{"key": "login", "value": login}]);
-        let check =
-            json!({"domain": "failed-logins", "descriptors": [{"entries": entries, "hitsAddend": 0}]});
-        let stream = http::connect(self.service.http_port()).expect("the service listens");
-        let lines = ["POST /json HTTP/1.1", "host: localhost"];
-        let answer = http::exchange(stream, &lines, &check.to_string()).expect("an answer");
-        let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
-        answer["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0)
+        self.service.left("failed-logins", ("login", login))
     }
 
     /// Envoy settles after the response.

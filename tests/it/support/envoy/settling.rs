@@ -71,13 +71,7 @@ impl SettlingEnvoy {
 
 /// The units that remain of the limit of the tenant `acme`, by a check.
 pub fn remaining(service: &Ratelimitd) -> u64 {
-    let entries = json!([{"key": "tenant", "value": "acme"}]);
-    let body = json!({"domain": "envoy", "descriptors": [{"entries": entries, "hitsAddend": 0}]}).to_string();
-    let stream = http::connect(service.http_port()).expect("the service accepts connections");
-    let answer =
-        http::exchange(stream, &["POST /json HTTP/1.1", "host: localhost"], &body).expect("an answer");
-    let answer: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{answer:?}"));
-    answer["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0)
+    service.left("envoy", ("tenant", "acme"))
 }
 
 /// Waits until a settle has changed what remains.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::daemon::Daemon;
@@ -52,6 +53,17 @@ impl Ratelimitd {
     /// Waits until the log has `text`, and returns the log.
     pub fn log_with(&self, text: &str) -> String {
         self.daemon.log_with(text)
+    }
+
+    /// The units that are left of the limit of a descriptor with one entry, by a check that charges nothing.
+    pub fn left(&self, domain: &str, (key, value): (&str, &str)) -> u64 {
+        let entries = json!([{"key": key, "value": value}]);
+        let check = json!({"domain": domain, "descriptors": [{"entries": entries, "hitsAddend": 0}]});
+        let stream = http::connect(self.http_port()).expect("the service accepts connections");
+        let lines = ["POST /json HTTP/1.1", "host: localhost"];
+        let answer = http::exchange(stream, &lines, &check.to_string()).expect("an answer");
+        let answer: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{answer:?}"));
+        answer["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0)
     }
 
     /// The largest resident memory of the process so far, in KiB.
