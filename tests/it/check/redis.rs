@@ -23,11 +23,12 @@ fn without_redis_the_policy_of_the_limit_answers() {
         let url = redis.url();
         Checked::start_with(MAP, move |plan| plan.redis(&url).set("defaults.on_store_failure", policy))
     };
-    let [error, allow, deny] = ["error", "allow", "deny"].map(policy);
+    let [error, allow, deny, local] = ["error", "allow", "deny", "local"].map(policy);
     redis.stop();
     for (checked, expected) in [(&error, 500), (&allow, 200), (&deny, 429)] {
         assert_eq!(checked.get("/check", &CLIENT).status, expected);
     }
+    assert_eq!(local.statuses(6, "/check", &CLIENT), [200, 200, 200, 200, 200, 429], "its own counters");
     assert!(error.get("/check", &CLIENT).body.starts_with("counters unavailable ("));
     let denied = deny.get("/check", &CLIENT);
     let wait = denied.header("retry-after").and_then(|wait| wait.parse::<u64>().ok());

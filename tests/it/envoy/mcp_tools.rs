@@ -95,8 +95,6 @@ fn plays_the_calls_of_an_agent(tools: &Tools) {
     assert_eq!(tools.send(4, "escaped", JSON, &escaped), DESTRUCTIVE);
     let with_parameter = "application/json; charset=utf-8";
     assert_eq!(tools.send(4, "charset", with_parameter, &call("delete_user")), DESTRUCTIVE);
-    let without_agent = tools.envoy.get("/mcp").status;
-    assert_eq!(without_agent, 404);
     assert_eq!(tools.envoy.stat(FAILED_OPEN), 0);
 }
 
@@ -104,6 +102,7 @@ fn plays_the_calls_of_an_agent(tools: &Tools) {
 fn tools_are_limited_by_json_to_metadata() {
     let tools = Tools::by_json_to_metadata();
     plays_the_calls_of_an_agent(&tools);
+    assert_eq!(tools.envoy.get("/mcp").status, 404, "without an agent");
     for (agent, content_type, body) in
         [("plain", "text/plain", call("delete_user")), ("large", JSON, large(20_000))]
     {

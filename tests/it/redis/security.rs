@@ -70,6 +70,41 @@ async fn a_password_file_is_read_for_every_connection() {
     assert!(is_used.is_some(), "the new password is not used");
 }
 
+/// As docs/redis.md says of passwords that expire: the file is replaced, and the server cuts the connections.
+#[tokio::test]
+async fn passwords_that_expire_are_replaced_one_after_the_other() {
+    let redis = Redis::start();
+    let set_password = |password: &str| {
+        let rule = format!(">{password}");
+        let words = ["ACL", "SETUSER", "limiter", "on", "resetpass", &rule, "~it:*", "+@all"];
+        redis.run::<()>(&words).expect("ACL");
+    };
+    let folder = tempfile::TempDir::new().expect("a temporary directory");
+    let file = folder.path().join("password");
+    let write = |password: &str| {
+        let new = folder.path().join("new");
+        std::fs::write(&new, format!("{password}\n")).expect("room for a password");
+        std::fs::rename(&new, &file).expect("the same directory");
+    };
+    set_password("first");
+    write("first");
+    let mut options = options(redis.url());
+    options.credentials =
+        Credentials { username: Some("limiter".to_owned()), password: Password::File(file.clone()) };
+    let store = store(&options);
+    decide(&store).await.expect("the first password");
+    for password in ["second", "third", "fourth"] {
+        set_password(password);
+        let cut =
+            redis.run::<u64>(&["CLIENT", "KILL", "USER", "limiter"]).expect("the number of connections");
+        assert!(cut > 0, "no connection is cut");
+        decide(&store).await.expect_err("the file has the old password");
+        write(password);
+        let is_used = wait::until_async(wait::PATIENCE, async || decide(&store).await.ok()).await;
+        assert!(is_used.is_some(), "the {password} password is not used");
+    }
+}
+
 /// A server with a TLS port beside its plain port.
 pub(super) fn tls_server(
     authority: &Authority,
