@@ -360,3 +360,28 @@ fn the_examples_for_ingresses_are_kubernetes_objects() {
         }
     }
 }
+
+/// Envoy AI Gateway finds the service under the name that docs/recipes-proxies.md gives to the release.
+#[test]
+fn the_values_of_the_page_make_a_quota_service() {
+    let page = read("docs/recipes-proxies.md");
+    let (_, rest) = page.split_once("```yaml helm\n").expect("a block of values");
+    let (values, _) = rest.split_once("```").expect("a block ends");
+    let (_, address) =
+        page.split_once("`controller.quotaRateLimitServiceAddr`").expect("the gateway's value");
+    let release = "envoy-ai-gateway-ratelimitd";
+    assert!(address.contains(&format!("`{release}.envoy-gateway-system`")), "{address}");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), values).expect("room for the values");
+    let path = file.path().display().to_string();
+    let arguments = ["template", release, CHART, "--namespace", "envoy-gateway-system", "--values", &path];
+    let objects = documents(&run(built("helm"), &[&arguments[..], &FOR_KUBERNETES].concat()));
+    let service = of_kind(&objects, "Service");
+    assert_eq!(service["metadata"]["name"], release);
+    assert_eq!(service["spec"]["ports"][0]["port"], 8081);
+    let settings =
+        document(of_kind(&objects, "ConfigMap")["data"]["ratelimitd.yaml"].as_str().expect("text"));
+    assert_eq!(settings["rules"]["xds"]["node_id"], "envoy-ai-gateway-ratelimit");
+    assert_eq!(settings["rules"]["xds"]["start_without_rules"], true);
+    assert_eq!(settings["upgrades"][0]["charging"], "postpaid");
+}

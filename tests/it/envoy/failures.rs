@@ -40,7 +40,7 @@ impl Logins {
         let released = Arc::new(AtomicBool::new(false));
         let upstream = Upstream::start({
             let released = Arc::clone(&released);
-            move |request| login(request, &released)
+            move |request: &Seen| login(request, &released)
         });
         let service = Ratelimitd::start(&rules);
         let bootstrap = Bootstrap::new(service.grpc_port())
