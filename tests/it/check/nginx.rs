@@ -235,12 +235,12 @@ fn clients_with_an_api_key_have_the_limits_of_their_plan() {
     };
 
     let codes: Vec<u16> = (0..12).map(|_| get("/", &[])).collect();
-    assert_eq!(codes, [[200; 10].as_slice(), &[429; 2]].concat(), "the limit of the address");
+    assert_eq!(codes, [[200_u16; 10].as_slice(), &[429; 2]].concat(), "the limit of the address");
     for forged in ["x-api-key: unknown", "remote-user: globex", "remote-user: -"] {
         assert_eq!(get("/", &[forged]), 429, "{forged}");
     }
     let codes: Vec<u16> = (0..11).map(|_| get("/acme", &["x-api-key: key-of-acme"])).collect();
-    assert_eq!(codes, [[200; 10].as_slice(), &[429]].concat(), "the free plan");
+    assert_eq!(codes, [[200_u16; 10].as_slice(), &[429]].concat(), "the free plan");
     let near = |number: usize| (number >= 8).then(|| "monthly;near".to_owned());
     assert_eq!(announced("/acme"), (0..10).map(near).collect::<Vec<_>>());
     let forged = ["x-api-key: key-of-globex", "x-ratelimit-announce: monthly;over"];

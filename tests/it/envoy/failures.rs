@@ -98,7 +98,7 @@ fn only_failures_are_counted() {
 fn guesses_at_the_same_time_cannot_pass_together() {
     let logins = Logins::start();
     let statuses = logins.at_once("ann", "wrong");
-    assert_eq!(statuses, [[401; 5].as_slice(), &[429; 7]].concat());
+    assert_eq!(statuses, [[401_u16; 5].as_slice(), &[429; 7]].concat());
     assert_eq!(logins.attempt("/", "ann", "right"), 429);
 }
 
@@ -106,7 +106,7 @@ fn guesses_at_the_same_time_cannot_pass_together() {
 fn correct_logins_at_the_same_time_return_what_they_have_taken() {
     let logins = Logins::start();
     let statuses = logins.at_once("ann", "right");
-    assert_eq!(statuses, [[200; 5].as_slice(), &[429; 7]].concat());
+    assert_eq!(statuses, [[200_u16; 5].as_slice(), &[429; 7]].concat());
     logins.expect_left("ann", LIMIT);
 }
 
