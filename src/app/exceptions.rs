@@ -93,7 +93,8 @@ impl ExceptionWatcher {
         let (rulebook, metrics, status) = (Arc::clone(rulebook), metrics.clone(), Arc::default());
         let active = ActiveExceptions { rulebook, metrics, status, confirmed_at };
         let Some(path) = settings.path.as_deref() else { return Ok(Self { active, reloader: None }) };
-        match ExceptionReloader::start(path, settings.may_be_missing, SystemClock.now_us()) {
+        let (may_be_missing, columns) = (settings.may_be_missing, settings.columns.clone());
+        match ExceptionReloader::start(path, may_be_missing, columns, SystemClock.now_us()) {
             // Nothing to notify: no request has used exceptions yet.
             Ok((reloader, loaded)) => {
                 active.replace(loaded, || {});

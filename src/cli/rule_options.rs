@@ -64,7 +64,8 @@ impl RuleOptions {
         settings: &Settings,
         entries: Option<&[Entry]>,
     ) -> Result<Option<LoadedExceptions>, ExceptionsError> {
-        let scope = ExceptionScope { now_us: SystemClock.now_us(), entries };
+        let columns = Some(&settings.exceptions.columns);
+        let scope = ExceptionScope { now_us: SystemClock.now_us(), entries, columns };
         let path = self.exceptions.as_deref().or(settings.exceptions.existing_path());
         path.map(|path| read_exceptions(path, scope)).transpose()
     }

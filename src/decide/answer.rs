@@ -10,6 +10,7 @@ use strum::{EnumString, VariantNames};
 
 use super::announcements::{Announcements, distinct_name};
 use super::metadata;
+use super::problem::Problem;
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -26,6 +27,8 @@ pub struct ResponseOptions {
     pub announce_header: Option<Arc<str>>,
     /// `true` if denials have the header `Retry-After`.
     pub retry_after: bool,
+    /// `true` if denials have a body ([`Problem`]).
+    pub problem: bool,
     /// `true` if answers have facts about the decision for Envoy's access log. A queue's delay and a receipt are sent
     /// even if `false`.
     pub dynamic_metadata: bool,
@@ -56,7 +59,8 @@ pub enum HeaderStyle {
     None,
     /// Limit, remaining units and reset of one limit, as in envoyproxy/ratelimit.
     EnvoyRatelimit,
-    /// `RateLimit-Policy` and `RateLimit` of the IETF draft.
+    /// `RateLimit-Policy` and `RateLimit` of the IETF drafts 08 to 11.
+    #[strum(serialize = "ietf", serialize = "ietf_08")]
     Ietf,
 }
 
@@ -69,6 +73,8 @@ pub struct Answer<'d> {
     /// Headers that Envoy adds to the request that it forwards. Empty for a denial.
     pub request_headers: Vec<Header<'d>>,
     pub metadata: Option<Metadata>,
+    /// The body for the client; `None` if admitted, or if the options select none.
+    pub problem: Option<Problem>,
 }
 
 /// One descriptor's part of the answer.
@@ -103,6 +109,7 @@ impl<'d> Answer<'d> {
         } else {
             None
         };
+        let is_told = options.problem && decision.overall == Code::OverLimit;
         let announced = options.announce_header.as_ref().filter(|_| decision.overall == Code::Ok);
         let announced =
             announced.and_then(|name| Some(Header { name, value: announcements.header_value()? }));
@@ -112,6 +119,7 @@ impl<'d> Answer<'d> {
             headers: headers_for(decision, options),
             request_headers: announced.into_iter().collect(),
             metadata,
+            problem: is_told.then(|| Problem::of_denial(decision, binding_limit(decision))),
         }
     }
 
@@ -123,6 +131,7 @@ impl<'d> Answer<'d> {
             headers: Vec::new(),
             request_headers: Vec::new(),
             metadata: None,
+            problem: None,
         }
     }
 }
@@ -265,13 +274,15 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()
 }
 
-/// In whole seconds, rounded up, so that a retry after this time is allowed. `None` if no wait helps.
 fn retry_after_header(decision: &Decision) -> Option<Header<'static>> {
-    if decision.overall == Code::Ok {
-        return None;
-    }
-    let seconds = reset_seconds(decision.retry_after().us()?, decision.overall);
+    let seconds = retry_after_seconds(decision)?;
     Some(Header { name: "Retry-After", value: seconds.to_string() })
+}
+
+/// In whole seconds, rounded up, so that a retry after this time is allowed. `None` if admitted, or if no wait helps.
+pub(super) fn retry_after_seconds(decision: &Decision) -> Option<u64> {
+    let us = decision.retry_after().us().filter(|_| decision.overall == Code::OverLimit)?;
+    Some(reset_seconds(us, decision.overall))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod error;
 pub mod limiter;
 mod metadata;
 mod pauses;
+pub(crate) mod problem;
 pub(crate) mod readiness;
 
 pub use answer::{Answer, HeaderNames, HeaderStyle, ResponseOptions};

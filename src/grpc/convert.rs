@@ -11,7 +11,7 @@ use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::decide::answer::{DescriptorStatus, Header, printable, protocol_units};
-use crate::decide::{Answer, NoDecision};
+use crate::decide::{Answer, NoDecision, problem};
 use crate::telemetry::metrics::RequestFailure;
 
 impl From<RateLimitRequest> for RawRequest {
@@ -60,11 +60,18 @@ fn text(bytes: Vec<u8>) -> String {
 
 impl From<Answer<'_>> for RateLimitResponse {
     fn from(answer: Answer<'_>) -> Self {
+        let mut headers = answer.headers;
+        let raw_body = answer.problem.map(|problem| {
+            headers.push(Header { name: "content-type", value: problem::CONTENT_TYPE.to_owned() });
+            // Envoy chooses the status.
+            problem.json(None).into_bytes()
+        });
         Self {
             overall_code: code(answer.overall).into(),
             statuses: answer.statuses.into_iter().map(wire::DescriptorStatus::from).collect(),
-            response_headers_to_add: answer.headers.into_iter().map(HeaderValue::from).collect(),
+            response_headers_to_add: headers.into_iter().map(HeaderValue::from).collect(),
             request_headers_to_add: answer.request_headers.into_iter().map(HeaderValue::from).collect(),
+            raw_body: raw_body.unwrap_or_default(),
             dynamic_metadata: answer.metadata.and_then(to_struct),
             ..Self::default()
         }

@@ -1,6 +1,6 @@
 //! `/check`: the decision call for proxies that ask another server about each request, such as nginx (`auth_request`),
 //! Caddy, Traefik and Envoy's HTTP `ext_authz`. A map turns what the proxy says about the client's request into
-//! descriptors. The answer is a status with headers, without a body.
+//! descriptors. The answer is a status with headers, and for a denial also a body if the settings say so.
 
 use std::sync::Arc;
 
@@ -10,10 +10,12 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::Bounds;
 use engine::{Code, Store};
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
 use map::{RequestMap, ValueFault};
 
 use super::forwarded::{ForwardedRequest, refuse_unforwarded};
+use crate::decide::problem::{self, Problem};
 use crate::decide::{Answer, Handler, NoDecision, ResponseOptions};
 use crate::telemetry::traces::SpannedCall;
 
@@ -61,9 +63,14 @@ pub(super) async fn check<S: Store + 'static>(
         Ok(request)
     };
     match handler.decide_request(read, response, &mut span).await {
-        Ok(CheckAnswer { mut response, code }) => {
+        Ok(CheckAnswer { mut response, code, problem }) => {
             if code == Code::OverLimit {
                 *response.status_mut() = options.denied_status;
+            }
+            if let Some(problem) = problem {
+                let content_type = HeaderValue::from_static(problem::CONTENT_TYPE);
+                response.headers_mut().insert(CONTENT_TYPE, content_type);
+                *response.body_mut() = problem.json(Some(options.denied_status.as_u16())).into();
             }
             response
         }
@@ -84,6 +91,7 @@ impl From<ValueFault> for NoDecision {
 struct CheckAnswer {
     response: Response,
     code: Code,
+    problem: Option<Problem>,
 }
 
 impl From<Answer<'_>> for CheckAnswer {
@@ -97,6 +105,6 @@ impl From<Answer<'_>> for CheckAnswer {
                 response.headers_mut().append(name, value);
             }
         }
-        Self { response, code: answer.overall }
+        Self { response, code: answer.overall, problem: answer.problem }
     }
 }

@@ -113,21 +113,26 @@ async fn healthcheck(State(readiness): State<Readiness>) -> Response {
     }
 }
 
-/// The HTTP status of each failed call.
 impl IntoResponse for NoDecision {
     fn into_response(self) -> Response {
-        let reason = self.for_caller();
-        let status = match (&self, self.failure()) {
-            (Self::TooLong(_), _) => StatusCode::PAYLOAD_TOO_LARGE,
-            (_, RequestFailure::Invalid) => {
-                return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")).into_response();
-            }
-            (_, RequestFailure::Incomplete | RequestFailure::Deadline | RequestFailure::Untaken) => {
-                StatusCode::REQUEST_TIMEOUT
-            }
-            (_, RequestFailure::Overloaded | RequestFailure::NoRules) => StatusCode::SERVICE_UNAVAILABLE,
-            (_, RequestFailure::Store | RequestFailure::Panic) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        (status, format!("{reason}\n")).into_response()
+        let (status, text) = status_and_text(&self);
+        (status, format!("{text}\n")).into_response()
     }
+}
+
+/// The HTTP status of each failed call, and its text.
+pub(super) fn status_and_text(error: &NoDecision) -> (StatusCode, String) {
+    let reason = error.for_caller();
+    let status = match (error, error.failure()) {
+        (NoDecision::TooLong(_), _) => StatusCode::PAYLOAD_TOO_LARGE,
+        (_, RequestFailure::Invalid) => {
+            return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}"));
+        }
+        (_, RequestFailure::Incomplete | RequestFailure::Deadline | RequestFailure::Untaken) => {
+            StatusCode::REQUEST_TIMEOUT
+        }
+        (_, RequestFailure::Overloaded | RequestFailure::NoRules) => StatusCode::SERVICE_UNAVAILABLE,
+        (_, RequestFailure::Store | RequestFailure::Panic) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (status, reason)
 }

@@ -155,6 +155,7 @@ fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
             header_name().or_nothing(),
         ),
         retry_after: reader.take("response.retry_after", "false", flag()),
+        problem: reader.take("response.problem", "false", flag()),
         dynamic_metadata: reader.take("response.dynamic_metadata", "false", flag()),
     }
 }

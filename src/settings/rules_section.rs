@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rules::RuleDirectory;
+use rules::{CsvColumns, RuleDirectory};
 use tls::ClientTls;
 
 use super::error::Fault;
@@ -46,9 +46,22 @@ pub struct Exceptions {
     pub path: Option<PathBuf>,
     /// `true` for the default path: it may be missing, and appear later.
     pub may_be_missing: bool,
+    /// `exceptions.columns.*`: what CSV files call their columns.
+    pub columns: CsvColumns,
     /// `exceptions.redis`: `true` if rows that are set while the service runs are kept in Redis, with the counters.
     pub redis: bool,
 }
+
+/// In the order of [`CsvColumns`].
+const CSV_COLUMNS: [&str; 7] = [
+    "exceptions.columns.domain",
+    "exceptions.columns.key",
+    "exceptions.columns.value",
+    "exceptions.columns.tier",
+    "exceptions.columns.limit",
+    "exceptions.columns.from",
+    "exceptions.columns.until",
+];
 
 impl Exceptions {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
@@ -58,6 +71,11 @@ impl Exceptions {
         Self {
             may_be_missing: path.as_deref() == Some(Path::new(DEFAULT)),
             path,
+            columns: CsvColumns(CSV_COLUMNS.map(|key| {
+                let column =
+                    Parser::new("a column's name, or = and a value for all rows", |text| text.parse().ok());
+                reader.take(key, "", column.or_nothing())
+            })),
             redis: reader.take("exceptions.redis", "true", flag()),
         }
     }

@@ -45,6 +45,12 @@ impl Tracer {
             Some(tracer) => start_call(tracer, call, headers),
         }
     }
+
+    /// Copies the headers of a call with several requests, each with its own span. Empty without a tracer.
+    #[must_use]
+    pub fn headers_for_spans(&self, headers: &HeaderMap) -> HeaderMap {
+        self.0.as_ref().map(|_| headers.clone()).unwrap_or_default()
+    }
 }
 
 /// Separate from `start_call`, which every call runs.

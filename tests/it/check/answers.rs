@@ -58,6 +58,26 @@ fn a_denial_has_the_headers_of_the_settings_and_the_chosen_status() {
 }
 
 #[test]
+fn a_denial_tells_the_client_what_is_over_if_the_settings_say_so() {
+    let checked = Checked::start_with(PER_CLIENT, |plan| {
+        plan.set("server.http.check.denied_status", "403").set("response.problem", true)
+    });
+    let client = [("x-forwarded-for", "192.0.2.1")];
+    let admitted = checked.get("/check", &client);
+    assert_eq!((admitted.status, admitted.body.as_str(), admitted.header("content-type")), (200, "", None));
+    assert_eq!(checked.statuses(4, "/check", &client), [200; 4]);
+    let denied = checked.get("/check", &client);
+    assert_eq!((denied.status, denied.header("content-type")), (403, Some("application/problem+json")));
+    let wait = denied.header("retry-after").expect("a wait");
+    let expected = format!(
+        "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\"title\":\"Quota Exceeded\",\
+         \"status\":403,\"detail\":\"over 5 per year; more is available in {wait} s\",\
+         \"violated-policies\":[\"per-client\"]}}"
+    );
+    assert_eq!(denied.body, expected);
+}
+
+#[test]
 fn method_and_path_come_from_the_headers_of_the_proxy() {
     let checked = Checked::start(PER_PATH);
     let of = |method, uri| [("x-forwarded-method", method), ("x-forwarded-uri", uri)];

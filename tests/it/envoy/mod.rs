@@ -113,6 +113,20 @@ fn over_the_limit_is_429_with_exact_headers() {
 }
 
 #[test]
+fn the_client_reads_why_it_is_denied() {
+    let service = Plan::new(RULES).set("response.problem", true).start();
+    let envoy = Envoy::start(&one_route(&service, "three"));
+    for _ in 0..3 {
+        let answer = envoy.get("/");
+        assert_eq!((answer.status, answer.body.as_str()), (200, "upstream"));
+    }
+    let denied = envoy.get("/");
+    assert_eq!((denied.status, denied.header("content-type")), (429, Some("application/problem+json")));
+    let body: Value = serde_json::from_str(&denied.body).expect("JSON");
+    assert_eq!(body["violated-policies"], json!(["envoy.generic_key_three"]), "{body}");
+}
+
+#[test]
 fn a_request_without_a_rule_is_admitted_without_headers() {
     let service = Ratelimitd::start(RULES);
     let envoy = Envoy::start(&one_route(&service, "unknown").fail_closed());

@@ -53,7 +53,7 @@ struct Play<'s, S> {
 
 /// The exceptions in force at `now_us`: the service, too, removes rows whose `until` has come.
 fn exceptions_at(path: &Path, now_us: u64) -> LoadedExceptions {
-    let scope = ExceptionScope { now_us, entries: None };
+    let scope = ExceptionScope { now_us, entries: None, columns: None };
     load_exceptions(path, scope, &LoadedExceptions::default()).unwrap_or_else(|problems| panic!("{problems}"))
 }
 

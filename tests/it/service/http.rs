@@ -100,6 +100,62 @@ async fn invalid_json_is_a_bad_request_with_the_reason() {
     assert_eq!(post(&service, json_request("user")).await.0, StatusCode::OK);
 }
 
+/// The answers to a batch of these requests.
+async fn batch(service: &Ratelimitd, requests: &[String]) -> (StatusCode, Value) {
+    let (status, _, body) = post(service, format!("{{\"requests\":[{}]}}", requests.join(","))).await;
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+#[tokio::test]
+async fn each_request_of_a_batch_is_decided_and_fails_alone() {
+    let service = Ratelimitd::start(RULES);
+    let unknown = r#"{"domain":"web","descriptor":[]}"#.to_owned();
+    // A repeated field would be lost if the batch were read as a whole.
+    let repeated = r#"{"domain":"web","domain":"x","descriptors":[{"entries":[{"key":"user"}]}]}"#.to_owned();
+    let requests =
+        [json_request("user"), unknown, json_request("slow"), json_request("user"), repeated, json_request("user")];
+    let (status, body) = batch(&service, &requests).await;
+    assert_eq!(status, StatusCode::OK);
+    let answers = body["responses"].as_array().expect("a list");
+    let told = |answer: &Value| match answer["overallCode"].as_str() {
+        Some(code) => code.to_owned(),
+        None => format!("{}", answer["status"]),
+    };
+    let told: Vec<String> = answers.iter().map(told).collect();
+    let (user, other): (Vec<_>, Vec<_>) = told.into_iter().enumerate().partition(|(n, _)| [0, 3, 5].contains(n));
+    let other: Vec<_> = other.into_iter().map(|(_, told)| told).collect();
+    assert_eq!(other, ["400", "OK", "400"]);
+    assert!(answers[1]["error"].as_str().is_some_and(|text| text.starts_with("Bad Request: unknown field")));
+    // Which of three requests to one counter is denied is not promised.
+    assert_eq!(user.iter().filter(|(_, told)| told == "OK").count(), 2, "{user:?}");
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
+    assert!(metrics.contains(r#"ratelimitd_request_duration_seconds_count{transport="http"} 6"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_batch_has_a_bound_and_a_shape() {
+    let service = Ratelimitd::start(RULES);
+    let many = |count: usize| vec![json_request("user"); count];
+    let (status, body) = batch(&service, &many(256)).await;
+    assert_eq!(status, StatusCode::OK);
+    let codes = body["responses"].as_array().expect("a list").iter().map(|answer| answer["overallCode"].as_str());
+    assert_eq!(codes.filter(|code| *code == Some("OK")).count(), 2, "the limit, and no more");
+    for requests in [many(0), many(257)] {
+        let (status, body) = batch(&service, &requests).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert_eq!(body, "Bad Request: 'requests' must have 1 to 256 requests\n");
+    }
+    for (body, reason) in [
+        (r#"{"requests":[{}],"domain":"web"}"#, "unknown field `domain`"),
+        (r#"{"requests":{}}"#, "invalid type: map, expected a sequence"),
+        (r#"{"requests":[{]}"#, "key must be a string"),
+    ] {
+        let (status, _, text) = post(&service, body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(text.contains(reason), "{body}: {text}");
+    }
+}
+
 #[test]
 fn every_health_page_is_ok_in_normal_operation() {
     let service = Ratelimitd::start(RULES);

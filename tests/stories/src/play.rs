@@ -302,7 +302,7 @@ fn exceptions(files: &[RowFile]) -> Result<Arc<Exceptions>, Unplayable> {
         let text = if file.name.ends_with(".csv") { csv(&file.rows) } else { yaml(&file.rows) };
         fs::write(folder.path().join(&file.name), text).map_err(|error| Unplayable(error.to_string()))?;
     }
-    let scope = ExceptionScope { now_us: 0, entries: None };
+    let scope = ExceptionScope { now_us: 0, entries: None, columns: None };
     let loaded = load_exceptions(folder.path(), scope, &LoadedExceptions::default());
     Ok(loaded.map_err(|problems| Unplayable(problems.to_string()))?.exceptions)
 }

@@ -1,69 +1,70 @@
-//! Reads a CSV file (RFC 4180) row by row: a request value and its tier. A row is one line, so that an unclosed quote
-//! cannot swallow the rows after it.
+//! Reads a CSV file (RFC 4180) row by row: a request value with its tier or limit. A row is one line, so that an
+//! unclosed quote cannot swallow the rows after it.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
 
-use csv_core::{ReadRecordResult, Reader};
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use engine::{Effect, ExceptionRow, Glob, RowSource, RowValue, TierRow};
 
-use super::row::{COLUMNS, looks_like_network, parse_value};
+use super::csv_columns::{COLUMN_NAMES, HeaderColumns, REQUIRED};
+use super::row::{MAX_UNITS, looks_like_network, parse_time, parse_value, wrong_units};
 use super::{Loader, MAX_CSV_ROWS};
-use crate::nearest::nearest_name;
 use crate::read::{FileReport, Position};
 
-/// Each once, in any order.
-const CSV_COLUMNS: [&str; 4] = ["domain", "key", "value", "tier"];
 /// More than any row with values that a request may have.
 const MAX_ROW_BYTES: usize = 64 << 10;
 /// Some programs write it at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// Columns of a row are counted up to this number.
-const MAX_COLUMNS: usize = 32;
+const MAX_COLUMNS: usize = 256;
+/// A file has the first of them in its header.
+const SEPARATORS: &[u8] = b",;\t";
 /// A file with more errors is of another kind, and is abandoned. The report lists 100 problems of a file.
 const MAX_ERRORS: u32 = 99;
 
-/// The positions of the columns in a row.
-struct Columns {
-    domain: usize,
-    key: usize,
-    value: usize,
-    tier: usize,
-}
-
-/// One row, with its first line.
+/// One row, with its line, and `""` for each column that the file lacks.
 struct CsvRow<'r> {
     line: u32,
     domain: &'r str,
     key: &'r str,
     value: &'r str,
     tier: &'r str,
+    limit: &'r str,
+    from: &'r str,
+    until: &'r str,
 }
 
 impl Loader<'_> {
     pub(super) fn read_csv(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
         let mut lines = CsvLines::new(stream);
         let mut columns = None;
+        // Of the rows with more than a tier, by identity.
+        let mut known_lines = HashMap::new();
         let mut errors = 0;
         loop {
             let read = match lines.next_row() {
                 Ok(false) => {
                     if columns.is_none() {
-                        let reason =
-                            "the file is empty; one without rows has the row `domain,key,value,tier` alone";
+                        let reason = "the file is empty; one without rows has the row with the names of its columns alone";
                         report.error(&Position::document(1), reason.to_owned());
                     }
                     return;
                 }
                 Ok(true) => match &columns {
                     None => {
-                        columns = Columns::from_header(&lines, report);
+                        let names: Vec<_> = lines.fields().map(str::trim).collect();
+                        let at = Position::document(lines.line);
+                        columns = HeaderColumns::find(&names, self.scope.columns, &at, report);
                         if columns.is_none() {
                             return;
                         }
                         Ok(())
                     }
-                    Some(columns) => columns.row(&lines).and_then(|row| self.add_csv_row(file, &row, report)),
+                    Some(columns) => lines
+                        .row(columns)
+                        .and_then(|row| self.add_csv_row(file, &row, &mut known_lines, report)),
                 },
                 Err(RowFault::Io(error)) => {
                     report.error(&Position::default(), format!("cannot read the file: {error}"));
@@ -86,6 +87,7 @@ impl Loader<'_> {
         &mut self,
         file: &Arc<str>,
         row: &CsvRow<'_>,
+        known_lines: &mut HashMap<u64, u32>,
         report: &mut FileReport,
     ) -> Result<(), String> {
         check_row(row, report)?;
@@ -93,13 +95,19 @@ impl Loader<'_> {
         if self.csv_rows > MAX_CSV_ROWS {
             return Err(format!("all CSV files together have more than {MAX_CSV_ROWS} rows"));
         }
-        let &CsvRow { domain, key, value, tier, .. } = row;
+        let &CsvRow { line, domain, key, value, tier, .. } = row;
+        if !row.has_tier_alone() {
+            self.check_full_rows()?;
+            let full = full_row(file, row, parse_value(value)?)?;
+            self.add_full_row(full, line, known_lines, report);
+            return Ok(());
+        }
         let tier = TierRow { file, domain, key, value, tier };
-        self.mentions.add_tier_row(tier, || full_row(row.line, tier, RowValue::Exact("".into())))?;
+        self.mentions.add_tier_row(tier, || tier_row(row.line, tier, RowValue::Exact("".into())))?;
         if self.scope.entries.is_none() {
             return self.builder.add_tier(tier).map_err(|error| error.to_string());
         }
-        let row = full_row(row.line, tier, parse_value(value)?);
+        let row = tier_row(line, tier, parse_value(value)?);
         if self.is_wanted(&row.key, &row.value) {
             self.builder.add_row(row);
         }
@@ -107,66 +115,19 @@ impl Loader<'_> {
     }
 }
 
-impl Columns {
-    /// Parses the header; every problem goes to `report`.
-    fn from_header(header: &CsvLines<impl BufRead>, report: &mut FileReport) -> Option<Self> {
-        let at = Position::document(header.line);
-        let names: Vec<&str> = header.fields().map(str::trim).collect();
-        if let [only] = names.as_slice()
-            && only.contains([';', '\t'])
-        {
-            report.error(&at, "columns are separated by commas");
-            return None;
-        }
-        let mut is_valid = true;
-        for (index, name) in names.iter().enumerate() {
-            let reason = match CSV_COLUMNS.contains(name) {
-                true if names[..index].contains(name) => format!("duplicate column '{name}'"),
-                true => continue,
-                false if COLUMNS.contains(name) => {
-                    format!("the column '{name}' belongs in a YAML file; a CSV file has {EXPECTED}")
-                }
-                false => match nearest_name(name, &CSV_COLUMNS) {
-                    Some(column) => format!("unknown column '{name}'; did you mean '{column}'?"),
-                    None => format!("unknown column '{name}': the first row of a CSV file names {EXPECTED}"),
-                },
-            };
-            report.error(&at, reason);
-            is_valid = false;
-        }
-        let mut position = |wanted: &str| {
-            let found = names.iter().position(|name| *name == wanted);
-            if found.is_none() && is_valid {
-                report.error(&at, format!("no column '{wanted}': the first row names {EXPECTED}"));
-            }
-            found
-        };
-        let [domain, key, value, tier] = CSV_COLUMNS.map(&mut position);
-        let columns = Self { domain: domain?, key: key?, value: value?, tier: tier? };
-        is_valid.then_some(columns)
-    }
-
-    fn row<'r>(&self, lines: &'r CsvLines<impl BufRead>) -> Result<CsvRow<'r>, String> {
-        if lines.count != CSV_COLUMNS.len() {
-            return Err(format!(
-                "expected 4 columns, found {}; a value with a comma must be in quotes",
-                lines.count
-            ));
-        }
-        let field = |index| lines.field(index);
-        let (domain, key, value, tier) =
-            (field(self.domain), field(self.key), field(self.value), field(self.tier));
-        Ok(CsvRow { line: lines.line, domain, key, value, tier })
+impl CsvRow<'_> {
+    fn has_tier_alone(&self) -> bool {
+        [self.limit, self.from, self.until].iter().all(|text| text.is_empty())
     }
 }
-
-const EXPECTED: &str = "domain, key, value and tier";
 
 /// The rows of a file, with memory reused for each row.
 struct CsvLines<R> {
     stream: R,
     /// Creating one takes longer than reading a row.
     parser: Reader,
+    /// `None` before the header.
+    separator: Option<u8>,
     /// The line last read, from 1.
     line: u32,
     bytes: Vec<u8>,
@@ -188,7 +149,16 @@ enum RowFault {
 impl<R: BufRead> CsvLines<R> {
     fn new(stream: R) -> Self {
         let (bytes, text) = (Vec::new(), String::new());
-        Self { stream, parser: Reader::new(), line: 0, bytes, text, ends: [0; MAX_COLUMNS], count: 0 }
+        Self {
+            stream,
+            parser: Reader::new(),
+            separator: None,
+            line: 0,
+            bytes,
+            text,
+            ends: [0; MAX_COLUMNS],
+            count: 0,
+        }
     }
 
     /// Reads the next row that is not empty; `false` at the end of the file.
@@ -216,6 +186,11 @@ impl<R: BufRead> CsvLines<R> {
                 return Err(RowFault::Text("the row begins with a byte order mark (U+FEFF)".to_owned()));
             }
             if !line.is_empty() {
+                if self.separator.is_none() {
+                    let separator = separator_of(line);
+                    self.separator = Some(separator);
+                    self.parser = ReaderBuilder::new().delimiter(separator).build();
+                }
                 let text = std::mem::take(&mut self.text);
                 self.parser.reset();
                 (self.text, self.count) = split_row(&mut self.parser, line, text, &mut self.ends)
@@ -223,6 +198,24 @@ impl<R: BufRead> CsvLines<R> {
                 return Ok(true);
             }
         }
+    }
+
+    /// Returns the row last read.
+    fn row<'r>(&'r self, columns: &'r HeaderColumns<'_>) -> Result<CsvRow<'r>, String> {
+        if self.count != columns.count {
+            let separator = match self.separator {
+                Some(b';') => "semicolon",
+                Some(b'\t') => "tab",
+                _ => "comma",
+            };
+            return Err(format!(
+                "expected {} columns, found {}; a value with a {separator} must be in quotes",
+                columns.count, self.count
+            ));
+        }
+        let [domain, key, value, tier, limit, from, until] =
+            columns.places.each_ref().map(|place| place.text(|index| self.field(index)));
+        Ok(CsvRow { line: self.line, domain, key, value, tier, limit, from, until })
     }
 
     fn field(&self, index: usize) -> &str {
@@ -233,6 +226,16 @@ impl<R: BufRead> CsvLines<R> {
     fn fields(&self) -> impl Iterator<Item = &str> {
         (0..self.count).map(|index| self.field(index))
     }
+}
+
+/// Returns the first separator outside quotes; a comma if there is none.
+fn separator_of(header: &[u8]) -> u8 {
+    let mut is_quoted = false;
+    let first = header.iter().find(|byte| {
+        is_quoted ^= **byte == b'"';
+        !is_quoted && SEPARATORS.contains(byte)
+    });
+    first.copied().unwrap_or(b',')
 }
 
 /// Writes the fields of a line to `text`, and their ends to `ends`. Returns the text and the number of fields.
@@ -268,15 +271,18 @@ fn split_row(
 }
 
 fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
-    let fields = CSV_COLUMNS.into_iter().zip([row.domain, row.key, row.value, row.tier]);
-    for (name, text) in fields {
-        if text.is_empty() {
+    let fields = [row.domain, row.key, row.value, row.tier, row.limit, row.from, row.until];
+    for (index, (name, text)) in COLUMN_NAMES.into_iter().zip(fields).enumerate() {
+        if text.is_empty() && index < REQUIRED {
             return Err(format!("column '{name}' is empty"));
         }
         if text.starts_with(' ') || text.ends_with(' ') {
             let reason = format!("'{name}' begins or ends with a space, which is a part of it");
             report.warn(&Position::document(row.line), reason);
         }
+    }
+    if row.tier.is_empty() && row.limit.is_empty() {
+        return Err("columns 'tier' and 'limit' are empty".to_owned());
     }
     if row.domain != "*" && row.domain.contains('*') {
         return Err("the domain of a CSV row is a name, or '*' for all domains".to_owned());
@@ -287,8 +293,27 @@ fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
     Ok(())
 }
 
+/// A row with a limit or times.
+fn full_row(file: &Arc<str>, row: &CsvRow<'_>, value: RowValue) -> Result<ExceptionRow, String> {
+    let time = |name, text: &str| (!text.is_empty()).then(|| parse_time(name, text)).transpose();
+    let limit = match row.limit {
+        "" => None,
+        text => {
+            let units = text.parse().ok().filter(|units| *units <= MAX_UNITS);
+            Some(units.ok_or_else(|| wrong_units("limit", 0))?)
+        }
+    };
+    let tier = TierRow { file, domain: row.domain, key: row.key, value: row.value, tier: row.tier };
+    let mut full = tier_row(row.line, tier, value);
+    full.effect =
+        Effect { tier: full.effect.tier.filter(|tier| !tier.is_empty()), limit, ..Effect::default() };
+    full.from_us = time("from", row.from)?;
+    full.until_us = time("until", row.until)?;
+    Ok(full)
+}
+
 /// The row with its line, like a row of a YAML file.
-fn full_row(line: u32, row: TierRow<'_>, value: RowValue) -> ExceptionRow {
+fn tier_row(line: u32, row: TierRow<'_>, value: RowValue) -> ExceptionRow {
     ExceptionRow {
         source: RowSource::File { file: Arc::clone(row.file), line },
         domain: Glob::new(row.domain),

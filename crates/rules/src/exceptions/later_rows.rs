@@ -30,8 +30,12 @@ fn a_later_row_counts_for_the_service_and_for_one_request() {
         }
         let entries = [Entry { key: "tenant".to_owned(), value: "acme".to_owned() }];
         let load = |entries, previous: &LoadedExceptions| {
-            load_exceptions(folder.path(), ExceptionScope { now_us: NOW_US, entries }, previous)
-                .expect("valid files")
+            load_exceptions(
+                folder.path(),
+                ExceptionScope { now_us: NOW_US, entries, columns: None },
+                previous,
+            )
+            .expect("valid files")
         };
         let service = load(None, &LoadedExceptions::default());
         let request = load(Some(&entries), &LoadedExceptions::default());

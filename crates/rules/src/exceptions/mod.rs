@@ -1,10 +1,11 @@
 //! Loads exception files into the engine's exceptions, with file, line and reason for each problem.
 //!
-//! `*.csv` files have many rows of four columns and are streamed: each row becomes 8 bytes. `*.yaml` files have few
-//! rows of all columns. One error rejects all files, and the active exceptions stay. Problems never quote a row's
-//! value, which may be secret or personal. [`ExceptionReloader`] watches the files.
+//! `*.csv` files have many rows of few columns and are streamed: a row with a tier alone becomes 8 bytes. `*.yaml`
+//! files have few rows of all columns. One error rejects all files, and the active exceptions stay. Problems never
+//! quote a row's value, which may be secret or personal. [`ExceptionReloader`] watches the files.
 
 mod changes;
+mod csv_columns;
 mod csv_file;
 mod live;
 mod mentions;
@@ -25,6 +26,7 @@ use crate::read::FileReport;
 use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
+pub use csv_columns::{CsvColumn, CsvColumnError, CsvColumns};
 pub use live::{LiveRow, Origin, value_text};
 pub use mentions::{check_against_rules, latest_window_end, missing_in_rules};
 pub use reload::ExceptionReloader;
@@ -33,8 +35,8 @@ pub use yaml_file::read_rows;
 use changes::ChangeCounts;
 use mentions::Mentions;
 
-/// Rows with all columns, over all files. A row takes about 250 bytes.
-const MAX_YAML_ROWS: usize = 100_000;
+/// Rows with more than a tier, over all files. A row takes about 250 bytes.
+const MAX_FULL_ROWS: usize = 100_000;
 /// CSV rows over all files: a table of 107 MB.
 const MAX_CSV_ROWS: u64 = 10_000_000;
 
@@ -59,6 +61,8 @@ pub struct ExceptionScope<'s> {
     /// `None`: all requests. Otherwise only a request with these entries, and every row keeps its line, even in CSV
     /// files.
     pub entries: Option<&'s [Entry]>,
+    /// What CSV files call their columns; `None`: by their names.
+    pub columns: Option<&'s CsvColumns>,
 }
 
 /// Loads exceptions from `path`: a file, or a directory tree with *.csv, *.yaml and *.yml files. `previous` holds the
@@ -99,7 +103,7 @@ struct Loader<'l> {
     changes: ChangeCounts<'l>,
     mentions: Mentions,
     problems: ProblemCollector,
-    yaml_rows: usize,
+    full_rows: usize,
     csv_rows: u64,
 }
 
@@ -112,7 +116,7 @@ impl<'l> Loader<'l> {
             changes: ChangeCounts::new(previous),
             mentions: Mentions::default(),
             problems: ProblemCollector::default(),
-            yaml_rows: 0,
+            full_rows: 0,
             csv_rows: 0,
         }
     }

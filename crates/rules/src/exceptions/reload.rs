@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use base::{Change, Watched};
 
-use super::{ExceptionScope, LoadedExceptions, load_source};
+use super::{CsvColumns, ExceptionScope, LoadedExceptions, load_source};
 use crate::problem::Problems;
 use crate::source::Source;
 
@@ -14,6 +14,7 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct ExceptionReloader {
     files: Watched<Source>,
+    columns: CsvColumns,
     in_force: Arc<LoadedExceptions>,
 }
 
@@ -26,15 +27,16 @@ impl ExceptionReloader {
     pub fn start(
         path: &Path,
         may_be_missing: bool,
+        columns: CsvColumns,
         now_us: u64,
     ) -> Result<(Self, Arc<LoadedExceptions>), Problems> {
-        let scope = ExceptionScope { now_us, entries: None };
+        let scope = ExceptionScope { now_us, entries: None, columns: Some(&columns) };
         let none = LoadedExceptions::default();
         let (files, loaded) = Watched::start(Source::of_exceptions(path, may_be_missing), |source| {
             load_source(source, scope, &none)
         });
         let in_force = Arc::new(loaded?);
-        Ok((Self { files, in_force: Arc::clone(&in_force) }, in_force))
+        Ok((Self { files, columns, in_force: Arc::clone(&in_force) }, in_force))
     }
 
     /// Checks the files at `now`, and loads them if they changed before the last check and not since. `now_us`: the
@@ -44,8 +46,8 @@ impl ExceptionReloader {
         now: Instant,
         now_us: u64,
     ) -> Change<Result<Arc<LoadedExceptions>, Problems>> {
-        let Self { files, in_force } = self;
-        let scope = ExceptionScope { now_us, entries: None };
+        let Self { files, columns, in_force } = self;
+        let scope = ExceptionScope { now_us, entries: None, columns: Some(columns) };
         let change = files.check(now, |source| load_source(source, scope, in_force).map(Arc::new));
         if let Change::Loaded(Ok(loaded)) = &change {
             *in_force = Arc::clone(loaded);
@@ -77,7 +79,8 @@ mod tests {
             fs::write(directory.path().join("a.csv"), format!("{HEADER}llm,tenant,acme,pro\n"))
                 .expect("a file");
             let (reloader, loaded) =
-                ExceptionReloader::start(directory.path(), false, 0).expect("valid files");
+                ExceptionReloader::start(directory.path(), false, CsvColumns::default(), 0)
+                    .expect("valid files");
             assert_eq!(loaded.files.len(), 1);
             Self { directory, reloader, now: Instant::now() }
         }
@@ -154,7 +157,8 @@ mod tests {
     fn the_first_files_must_be_valid() {
         let directory = tempfile::tempdir().expect("a folder");
         fs::write(directory.path().join("a.csv"), "x\n").expect("a file");
-        let problems = ExceptionReloader::start(directory.path(), false, 0).expect_err("a bad file");
+        let problems = ExceptionReloader::start(directory.path(), false, CsvColumns::default(), 0)
+            .expect_err("a bad file");
         assert!(problems.to_string().contains("a.csv:1: unknown column 'x'"));
     }
 }

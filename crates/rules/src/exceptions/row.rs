@@ -25,6 +25,13 @@ pub(super) const COLUMNS: [&str; 16] = [
     "by",
 ];
 
+/// Of limits, and of grants.
+pub(super) const MAX_UNITS: u64 = 1 << 52;
+
+pub(super) fn wrong_units(name: &str, least: i128) -> String {
+    format!("'{name}' must be a whole number from {least} to {MAX_UNITS}")
+}
+
 /// Parses `from` or `until` to microseconds since the epoch: RFC 3339, also with a space for the `T`, in lower case,
 /// and with up to nine decimals of a second, of which six are used.
 ///

@@ -7,16 +7,14 @@ use std::sync::Arc;
 use engine::{Effect, ExceptionKind, ExceptionRow, Glob, Multiplier, RowSource};
 
 use super::changes::row_identity;
-use super::row::{COLUMNS, parse_time, parse_value};
-use super::{Loader, MAX_YAML_ROWS};
+use super::row::{COLUMNS, MAX_UNITS, parse_time, parse_value, wrong_units};
+use super::{Loader, MAX_FULL_ROWS};
 use crate::nearest::nearest_name;
 use crate::problem::Problems;
 use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_and_text};
 use crate::text::decode;
 use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
 
-/// Of limits, and of grants.
-const MAX_UNITS: i128 = 1 << 52;
 /// An error, because a file truncated by a full disk must not lift blocks.
 const NO_LIST: &str = "the file is empty; one without rows is `[]`";
 const NOT_A_LIST: &str =
@@ -78,24 +76,31 @@ impl Loader<'_> {
     pub(super) fn read_yaml(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
         let mut lines = HashMap::new();
         read_list(stream, report, |node, report| {
-            self.yaml_rows += 1;
-            if self.yaml_rows > MAX_YAML_ROWS {
-                let reason = format!(
-                    "all YAML files together have more than {MAX_YAML_ROWS} rows; rows with a tier alone may be in a CSV \
-                     file"
-                );
-                return Err(YamlError { line: node.line, reason });
-            }
+            self.check_full_rows().map_err(|reason| YamlError { line: node.line, reason })?;
             let source = RowSource::File { file: Arc::clone(file), line: node.line };
             if let Some(row) = read_row(source, &node, report) {
-                self.add_yaml_row(row, node.line, &mut lines, report);
+                self.add_full_row(row, node.line, &mut lines, report);
             }
             Ok(())
         });
     }
 
+    /// Counts a row with more than a tier.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(super) fn check_full_rows(&mut self) -> Result<(), String> {
+        self.full_rows += 1;
+        if self.full_rows > MAX_FULL_ROWS {
+            return Err(format!(
+                "all files together have more than {MAX_FULL_ROWS} rows; rows of CSV files with a tier alone do not count"
+            ));
+        }
+        Ok(())
+    }
+
     /// `lines`: the line of each row of the file, by row identity.
-    fn add_yaml_row(
+    pub(super) fn add_full_row(
         &mut self,
         row: ExceptionRow,
         line: u32,
@@ -256,10 +261,12 @@ impl<'n, 'r> RowFields<'n, 'r> {
     fn units(&mut self, name: &str, least: i128) -> Option<u64> {
         let (scalar, line) = self.scalar(name)?;
         match ScalarValue::resolve(scalar) {
-            ScalarValue::Int(number) if (least..=MAX_UNITS).contains(&number) => u64::try_from(number).ok(),
+            ScalarValue::Int(number) if (least..=MAX_UNITS.into()).contains(&number) => {
+                u64::try_from(number).ok()
+            }
             _ => {
                 let at = self.at.on_line(line);
-                self.error(&at, format!("'{name}' must be a whole number from {least} to {MAX_UNITS}"));
+                self.error(&at, wrong_units(name, least));
                 None
             }
         }

@@ -255,7 +255,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "tiers",
         value_type: ValueType::Tiers,
-        doc: "Other numbers for the tiers of customers, by name: a number, unlimited, or a map with requests_per_unit and burst. The tier comes from an entry with tier: true, or from a row of the exceptions. Without a tier, and for an unknown one, the number of the limit counts. burst is scaled with the number unless the tier names it.",
+        doc: "Other numbers for the tiers of customers, by name: a number, base (the number of the limit), unlimited, or a map with requests_per_unit and burst. The tier comes from an entry with tier: true, or from a row of the exceptions. Without a tier, and for an unknown one, the number of the limit counts. burst is scaled with the number unless the tier names it.",
         is_for_counting: true,
         set: None,
         rlconfig: Rlconfig::LastOption(|spec, _| {

@@ -1,4 +1,4 @@
-//! Reads `tiers` of a limit: maps a tier's name to its limit, to `unlimited`, or to a map of limit and burst.
+//! Reads `tiers` of a limit: maps a tier's name to its limit, `base`, `unlimited`, or a map of limit and burst.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,8 @@ use crate::yaml::{Content, Node};
 /// into exceptions.
 const MAX_TIERS: usize = 1_000;
 
+/// The word for a tier with the numbers of the rule's limit.
+const BASE: &str = "base";
 /// The word for a tier that is not counted.
 const UNLIMITED: &str = "unlimited";
 
@@ -65,8 +67,9 @@ fn read_tier(
         let fields = Fields::from_map(value, Section::Tier, at.clone(), report);
         (map_tier(&fields, limit, report)?, Some(fields))
     } else {
-        let Some(tier) = scalar_tier(node) else {
-            report.error(at, "a tier is a whole number, 'unlimited', or a map with requests_per_unit");
+        let Some(tier) = scalar_tier(node, limit) else {
+            report
+                .error(at, "a tier is a whole number, 'base', 'unlimited', or a map with requests_per_unit");
             return None;
         };
         (tier, None)
@@ -86,12 +89,15 @@ fn read_tier(
     Some(tier)
 }
 
-fn scalar_tier(node: &Node) -> Option<Tier> {
+fn scalar_tier(node: &Node, limit: &LimitSpec) -> Option<Tier> {
     let Content::Scalar(scalar) = &node.content else { return None };
     match ScalarValue::resolve(scalar) {
         ScalarValue::Int(number) => {
             let requests_per_unit = u64::try_from(number).ok()?;
             Some(Tier::Limited { requests_per_unit, burst: None })
+        }
+        ScalarValue::Text if &*scalar.text == BASE => {
+            Some(Tier::Limited { requests_per_unit: limit.requests_per_unit, burst: limit.burst })
         }
         ScalarValue::Text if &*scalar.text == UNLIMITED => Some(Tier::Unlimited),
         _ => None,
@@ -120,23 +126,38 @@ mod tests {
 
     use crate::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load_stream};
 
-    /// The problems of a limit with these keys, on line 4.
-    fn problems(keys: &str) -> String {
-        let text = format!(
-            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{ unit: day, requests_per_unit: 1000, {keys} }}\n"
-        );
-        let options = LoadOptions {
+    fn options() -> LoadOptions {
+        LoadOptions {
             merge_domains: false,
             defaults: Defaults::ENVOY_RATELIMIT,
             upgrades: Vec::new(),
             hashing: ValueHashing::NONE,
             directory: RuleDirectory::default(),
             calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
-        };
-        match load_stream("rules", text.as_bytes(), options) {
+        }
+    }
+
+    /// The problems of a limit with these keys, on line 4.
+    fn problems(keys: &str) -> String {
+        let text = format!(
+            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{ unit: day, requests_per_unit: 1000, {keys} }}\n"
+        );
+        match load_stream("rules", text.as_bytes(), options()) {
             Ok(loaded) => loaded.warnings.to_string(),
             Err(problems) => problems.to_string(),
         }
+    }
+
+    #[test]
+    fn a_tier_can_have_the_numbers_of_the_limit() {
+        assert_eq!(problems("algorithm: gcra, burst: 20, tiers: { free: base, pro: 5000 }"), "");
+        let told = problems("tiers: { free: bse }");
+        assert!(told.contains("a tier is a whole number, 'base', 'unlimited', or a map"), "{told}");
+        let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: day, requests_per_unit: 1000, \
+                    algorithm: gcra, burst: 20, tiers: { free: base } }\n";
+        let shown =
+            crate::rlconfig(&load_stream("rules", text.as_bytes(), options()).expect("valid").into_rules());
+        assert!(shown.contains("free 1000 (burst 20)"), "{shown}");
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn property(key: Key) -> Value {
         ValueType::FreeMap => json!({ "type": "object" }),
         ValueType::Tiers => {
             let number = json!({ "type": "integer", "minimum": 0 });
-            let tier = [number, json!({ "enum": ["unlimited"] }), reference(Section::Tier)];
+            let tier = [number, json!({ "enum": ["base", "unlimited"] }), reference(Section::Tier)];
             json!({ "type": "object", "additionalProperties": { "anyOf": tier } })
         }
     };

@@ -186,6 +186,50 @@ async fn headers_of_the_draft_list_every_limit() {
     assert!((7_883_900..=7_884_000).contains(&wait), "{wait} s");
 }
 
+/// The body of a denial, as JSON; `None` without one.
+fn problem(answer: &RateLimitResponse) -> Option<serde_json::Value> {
+    let content_type = headers(answer).into_iter().find(|(name, _)| *name == "content-type");
+    assert_eq!(content_type.is_some(), !answer.raw_body.is_empty(), "{answer:?}");
+    assert!(content_type.is_none_or(|(_, value)| value == "application/problem+json"), "{answer:?}");
+    (!answer.raw_body.is_empty()).then(|| serde_json::from_slice(&answer.raw_body).expect("JSON"))
+}
+
+#[tokio::test]
+async fn a_denial_has_a_body_if_the_settings_say_so() {
+    let service = plan().set("response.problem", true).set("response.retry_after", true).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let mut of = async |descriptors| {
+        let answer = rls.send(request_for(descriptors)).await.expect("an answer");
+        let wait = headers(&answer).into_iter().find(|(name, _)| *name == "Retry-After");
+        (problem(&answer), wait.map(|(_, seconds)| seconds.to_owned()))
+    };
+    let both = || vec![descriptor(&[("both", "p")])];
+    assert_eq!(of(both()).await.0, None, "admitted");
+    of(both()).await;
+    let (denied, wait) = of(both()).await;
+    let expected = serde_json::json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Quota Exceeded",
+        "detail": format!("over 1 per year; more is available in {} s", wait.expect("a wait")),
+        "violated-policies": ["test.both.1year"],
+    });
+    let denied = denied.expect("a body");
+    assert_eq!(denied["violated-policies"], expected["violated-policies"], "{denied}");
+    assert_eq!((&denied["type"], &denied["title"]), (&expected["type"], &expected["title"]));
+    assert!(denied.get("status").is_none(), "Envoy chooses it");
+    assert!(denied["detail"].as_str().is_some_and(|text| text.contains(" per year; more is available in ")), "{denied}");
+    // Two limits deny: each once, though the second has two descriptors.
+    let two = vec![with_hits("team", "p", 11), with_hits("user", "p", 4), with_hits("user", "p", 4)];
+    let (denied, _) = of(two).await;
+    let denied = denied.expect("a body");
+    assert_eq!(denied["violated-policies"].as_array().map(Vec::len), Some(2), "{denied}");
+    // No wait helps.
+    let (denied, wait) = of(vec![with_hits("slow", "p", 2)]).await;
+    assert_eq!(wait, None);
+    assert!(denied.is_some_and(|denied| denied["detail"].as_str().is_some_and(|text| !text.contains(';'))));
+    assert_eq!(of(vec![with_hits("shadow", "p", 9)]).await.0, None, "a shadow rule denies nothing");
+}
+
 #[tokio::test]
 async fn names_from_rule_files_cannot_add_headers() {
     let service = plan().set("response.headers", "ietf").start();

@@ -9,6 +9,7 @@ use super::*;
 use crate::source::RuleDirectory;
 use crate::{CalendarOptions, CalendarYears, LoadOptions, load};
 
+mod billing;
 mod values;
 
 /// 2026-11-24T00:00:00Z.
@@ -35,7 +36,7 @@ impl Folder {
     }
 
     fn load(&mut self) -> Result<&LoadedExceptions, String> {
-        let scope = ExceptionScope { now_us: NOW_US, entries: None };
+        let scope = ExceptionScope { now_us: NOW_US, entries: None, columns: None };
         let loaded = load_exceptions(self.path(), scope, &self.loaded);
         self.loaded = loaded.map_err(|problems| self.told(&problems))?;
         Ok(&self.loaded)
@@ -70,7 +71,7 @@ fn problems_of(name: &str, text: impl AsRef<[u8]>) -> String {
 #[test]
 fn a_bad_csv_file_is_refused_with_line_and_reason() {
     let table = [
-        ("", "a.csv:1: the file is empty; one without rows has the row `domain,key,value,tier` alone"),
+        ("", "a.csv:1: the file is empty; one without rows has the row with the names of its columns alone"),
         ("\r\n\n", "a.csv:1: the file is empty"),
         ("domain,key,value,tier\n", ""),
         ("\u{feff}domain,key,value,tier\r\nllm,tenant,acme,pro\r\n", ""),
@@ -79,14 +80,26 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
             "llm,tenant,acme,pro\n",
             "a.csv:1: unknown column 'llm': the first row of a CSV file names domain, key",
         ),
-        ("domain,key,value\n", "a.csv:1: no column 'tier': the first row names domain, key, value and tier"),
+        (
+            "domain,key,value\n",
+            "a.csv:1: no column 'tier' or 'limit': the first row names domain, key, value, tier",
+        ),
+        (
+            "domain,key,tier\n",
+            "a.csv:1: no column 'value': the first row names it, or exceptions.columns.value says",
+        ),
         ("domian,key,value,tier\n", "a.csv:1: unknown column 'domian'; did you mean 'domain'?"),
         ("domain,key,value,tier,tier\n", "a.csv:1: duplicate column 'tier'"),
         (
-            "domain,key,value,tier,limit\n",
-            "a.csv:1: the column 'limit' belongs in a YAML file; a CSV file has domain",
+            "domain,key,value,tier,multiplier\n",
+            "a.csv:1: the column 'multiplier' belongs in a YAML file; a CSV file has domain",
         ),
-        ("domain;key;value;tier\n", "a.csv:1: columns are separated by commas"),
+        ("domain;key;value;tier\nllm;tenant;a,b;pro\nllm;tenant;\"c;d\";pro\n", ""),
+        ("domain\tkey\tvalue\ttier\nllm\ttenant\ta;b\tpro\n", ""),
+        (
+            "domain;key;value;tier\nllm;tenant;a;b;pro\n",
+            "a.csv:2: expected 4 columns, found 5; a value with a semicolon must be in quotes",
+        ),
         ("llm,tenant,acme\n", "a.csv:3: expected 4 columns, found 3; a value with a comma must be in quotes"),
         ("llm,tenant,a,b,pro\n", "a.csv:3: expected 4 columns, found 5"),
         ("\r\n\nllm,tenant,,pro\n", "a.csv:5: column 'value' is empty"),
@@ -107,7 +120,7 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
     ];
     for (text, expected) in table {
         // Most cases are about rows: a valid one precedes them.
-        let has_header = text.is_empty() || expected.starts_with("a.csv:1:") || text.contains("value,");
+        let has_header = text.is_empty() || expected.starts_with("a.csv:1:") || text.contains("value");
         let before = if has_header { String::new() } else { format!("{HEADER}llm,tenant,good,pro\n") };
         let told = problems_of("a.csv", before + text);
         assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{text:?}: {told}");
@@ -122,7 +135,7 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
     let told = problems_of("a.csv", long);
     assert!(told.starts_with("a.csv:2: the row is longer than 65536 bytes\na.csv:3: expected 4"), "{told}");
     let wide = format!("{HEADER}{}\n", "x,".repeat(40));
-    assert!(problems_of("a.csv", wide).starts_with("a.csv:2: expected 4 columns, found 32"));
+    assert!(problems_of("a.csv", wide).starts_with("a.csv:2: expected 4 columns, found 41"));
     let swapped: String = (0..1_001).map(|n| format!("llm,t{n},tenant,pro\n")).collect();
     let told = problems_of("a.csv", format!("{HEADER}{swapped}"));
     assert_eq!(
@@ -256,13 +269,13 @@ fn the_bounds_of_files_and_rows_are_told() {
     fs::remove_file(folder.path().join("a.csv")).expect("the file");
 
     let rows: String =
-        (0..=MAX_YAML_ROWS).map(|n| format!("- {{domain: a, key: k, value: {n}, block: true}}\n")).collect();
+        (0..=MAX_FULL_ROWS).map(|n| format!("- {{domain: a, key: k, value: {n}, block: true}}\n")).collect();
     let (first, second) = rows.split_at(rows.len() / 2);
     let cut = first.rfind('-').expect("a row");
     folder.write("a.yaml", &first[..cut]);
     folder.write("b.yaml", format!("{}{second}", &first[cut..]));
     let told = folder.load().expect_err("too many rows");
-    assert!(told.contains(": all YAML files together have more than 100000 rows"), "{told}");
+    assert!(told.contains(": all files together have more than 100000 rows"), "{told}");
 }
 
 #[test]
@@ -289,7 +302,7 @@ fn files_are_found_by_their_names_and_read_in_their_order() {
     );
     let missing = load_exceptions(
         &folder.path().join("none"),
-        ExceptionScope { now_us: NOW_US, entries: None },
+        ExceptionScope { now_us: NOW_US, entries: None, columns: None },
         &LoadedExceptions::default(),
     );
     assert!(missing.expect_err("no such directory").to_string().contains("cannot read the path"));

@@ -36,7 +36,7 @@ fn what_takes_the_place_of_a_file_does_not_lift_its_rows() {
         fs::remove_file(&path).expect("a socket");
         fs::create_dir(&path).expect("a folder");
         told(": a directory with the name of a file");
-        let scope = ExceptionScope { now_us: NOW_US, entries: None };
+        let scope = ExceptionScope { now_us: NOW_US, entries: None, columns: None };
         let alone = load_exceptions(&path, scope, &LoadedExceptions::default());
         assert!(alone.expect_err("a folder").to_string().ends_with("a directory with the name of a file"));
     }
@@ -54,7 +54,7 @@ fn an_address_is_the_same_one_in_every_spelling() {
     );
     let sources = |value: &str| -> Vec<String> {
         let entries = [Entry { key: "ip".to_owned(), value: value.to_owned() }];
-        let scope = ExceptionScope { now_us: NOW_US, entries: Some(&entries) };
+        let scope = ExceptionScope { now_us: NOW_US, entries: Some(&entries), columns: None };
         let loaded =
             load_exceptions(folder.path(), scope, &LoadedExceptions::default()).expect("valid files");
         let of = |row: &engine::ExceptionRow| row.source.to_string().rsplit('/').next().map(str::to_owned);
@@ -91,7 +91,7 @@ fn rows_for_one_request_keep_their_lines() {
     );
     let rows = |folder: &Folder, key: &str, value: &str| -> Vec<String> {
         let entries = [Entry { key: key.to_owned(), value: value.to_owned() }];
-        let scope = ExceptionScope { now_us: NOW_US, entries: Some(&entries) };
+        let scope = ExceptionScope { now_us: NOW_US, entries: Some(&entries), columns: None };
         let loaded =
             load_exceptions(folder.path(), scope, &LoadedExceptions::default()).expect("valid files");
         assert!(loaded.exceptions.table().is_empty());

@@ -1,5 +1,7 @@
 //! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of `RateLimitResponse`,
-//! without zeros.
+//! without zeros. One call can have many requests ([`batch`]).
+
+mod batch;
 
 use std::error::Error;
 use std::iter::successors;
@@ -26,7 +28,9 @@ pub(super) async fn decide<S: Store + 'static>(
     request: Request,
 ) -> Result<Response, NoDecision> {
     let mut span = handler.tracer.start_call(SpannedCall::Json, request.headers());
+    let headers = handler.tracer.headers_for_spans(request.headers());
     match Bytes::from_request(request, &()).await {
+        Ok(body) if batch::is_batch(&body) => batch::decide(&handler, &headers, &body, &mut span).await,
         Ok(body) => handler.decide(|| parse(&body), Caller::default(), &mut span).await,
         Err(rejection) => handler.refuse(unread_body(&rejection, handler.max_message_bytes), &mut span),
     }
@@ -43,12 +47,12 @@ fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
 
 /// Reads a request in the protobuf JSON mapping.
 fn parse(body: &[u8]) -> Result<RawRequest, NoDecision> {
-    let unread = |error: serde_json::Error| NoDecision::Quoting {
-        text: "the body is not a request in JSON",
-        cause: error.to_string().into(),
-    };
     let Object(request) = serde_json::from_slice(body).map_err(unread)?;
     Ok(request)
+}
+
+fn unread(error: serde_json::Error) -> NoDecision {
+    NoDecision::Quoting { text: "the body is not a request in JSON", cause: error.to_string().into() }
 }
 
 impl From<Answer<'_>> for Response {
