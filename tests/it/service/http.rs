@@ -112,8 +112,14 @@ async fn each_request_of_a_batch_is_decided_and_fails_alone() {
     let unknown = r#"{"domain":"web","descriptor":[]}"#.to_owned();
     // A repeated field would be lost if the batch were read as a whole.
     let repeated = r#"{"domain":"web","domain":"x","descriptors":[{"entries":[{"key":"user"}]}]}"#.to_owned();
-    let requests =
-        [json_request("user"), unknown, json_request("slow"), json_request("user"), repeated, json_request("user")];
+    let requests = [
+        json_request("user"),
+        unknown,
+        json_request("slow"),
+        json_request("user"),
+        repeated,
+        json_request("user"),
+    ];
     let (status, body) = batch(&service, &requests).await;
     assert_eq!(status, StatusCode::OK);
     let answers = body["responses"].as_array().expect("a list");
@@ -122,14 +128,18 @@ async fn each_request_of_a_batch_is_decided_and_fails_alone() {
         None => format!("{}", answer["status"]),
     };
     let told: Vec<String> = answers.iter().map(told).collect();
-    let (user, other): (Vec<_>, Vec<_>) = told.into_iter().enumerate().partition(|(n, _)| [0, 3, 5].contains(n));
+    let (user, other): (Vec<_>, Vec<_>) =
+        told.into_iter().enumerate().partition(|(n, _)| [0, 3, 5].contains(n));
     let other: Vec<_> = other.into_iter().map(|(_, told)| told).collect();
     assert_eq!(other, ["400", "OK", "400"]);
     assert!(answers[1]["error"].as_str().is_some_and(|text| text.starts_with("Bad Request: unknown field")));
     // Which of three requests to one counter is denied is not promised.
     assert_eq!(user.iter().filter(|(_, told)| told == "OK").count(), 2, "{user:?}");
     let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
-    assert!(metrics.contains(r#"ratelimitd_request_duration_seconds_count{transport="http"} 6"#), "{metrics}");
+    assert!(
+        metrics.contains(r#"ratelimitd_request_duration_seconds_count{transport="http"} 6"#),
+        "{metrics}"
+    );
 }
 
 #[tokio::test]
@@ -138,7 +148,8 @@ async fn a_batch_has_a_bound_and_a_shape() {
     let many = |count: usize| vec![json_request("user"); count];
     let (status, body) = batch(&service, &many(256)).await;
     assert_eq!(status, StatusCode::OK);
-    let codes = body["responses"].as_array().expect("a list").iter().map(|answer| answer["overallCode"].as_str());
+    let codes =
+        body["responses"].as_array().expect("a list").iter().map(|answer| answer["overallCode"].as_str());
     assert_eq!(codes.filter(|code| *code == Some("OK")).count(), 2, "the limit, and no more");
     for requests in [many(0), many(257)] {
         let (status, body) = batch(&service, &requests).await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, Calendar, Defaults, Limit, LimitSpec, Pacing, Period, Quantity, Refill, Share, Unit,
+    Algorithm, Calendar, Charging, Defaults, Limit, LimitSpec, Pacing, Period, Quantity, Refill, Share, Unit,
 };
 use strum::VariantNames as _;
 
@@ -332,7 +332,9 @@ impl<'n> LimitReader<'_, 'n> {
                 "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit",
             );
         }
-        if spec.algorithm == Algorithm::SlidingLog && spec.settle {
+        // A prepaid log has at most as many entries as its limit.
+        let is_short = spec.requests_per_unit <= 64 && spec.charging == Charging::Prepaid;
+        if spec.algorithm == Algorithm::SlidingLog && spec.settle && !is_short {
             warn(
                 "settle",
                 "sliding_log cannot refund an estimate that has 64 or more later entries: under load most \

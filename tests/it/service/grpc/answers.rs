@@ -217,7 +217,10 @@ async fn a_denial_has_a_body_if_the_settings_say_so() {
     assert_eq!(denied["violated-policies"], expected["violated-policies"], "{denied}");
     assert_eq!((&denied["type"], &denied["title"]), (&expected["type"], &expected["title"]));
     assert!(denied.get("status").is_none(), "Envoy chooses it");
-    assert!(denied["detail"].as_str().is_some_and(|text| text.contains(" per year; more is available in ")), "{denied}");
+    assert!(
+        denied["detail"].as_str().is_some_and(|text| text.contains(" per year; more is available in ")),
+        "{denied}"
+    );
     // Two limits deny: each once, though the second has two descriptors.
     let two = vec![with_hits("team", "p", 11), with_hits("user", "p", 4), with_hits("user", "p", 4)];
     let (denied, _) = of(two).await;
