@@ -70,10 +70,10 @@ const cards = () => {
 };
 
 const bar = () => {
-  const { live, instance: { name, version, started_at, reasons, dashboard_url } } = state;
+  const { live, instance: { name, version, started_at, reasons, dashboard_url, fleet } } = state;
   fill("instance", name);
   fill("about", `${version} · up ${lasting(state.end - started_at)} · ${clock(state.end)} UTC`);
-  fill("fleet", dashboard_url ? el("a", { href: dashboard_url }, "All instances") : "");
+  fill("fleet", dashboard_url ? el("a", { href: dashboard_url }, fleet || "All instances") : fleet);
   fill("ready", reasons[0] ? `not ready: ${reasons.join(", ")}` : "ready");
   $("ready").className = `dot ${!reasons[0] ? "" : reasons.every((reason) => reason === "draining") ? "wait" : "bad"}`;
   fill("reveal", values.size ? "Hide values" : "Show values…");
