@@ -7,6 +7,7 @@ use base::clock::{Clock, SystemClock};
 use engine::RuleSet;
 use parking_lot::Mutex;
 use rules::{AppliedUpgrades, ChangedLimit, DomainDocuments, LoadedRules, Problems, changed_limits};
+use tokio::sync::Notify;
 
 use super::load_status::LoadStatus;
 use crate::decide::limiter::Rulebook;
@@ -121,6 +122,8 @@ pub(super) struct ActiveRules {
     pub(super) rulebook: Arc<Rulebook>,
     /// For the admin page.
     pub(super) status: Arc<Mutex<RulesStatus>>,
+    /// `status` has other rules, or newer invalid ones.
+    pub(super) news: Arc<Notify>,
     metrics: Metrics,
     readiness: Readiness,
     /// `true` if the process is ready only while the rules have a domain.
@@ -136,6 +139,7 @@ impl ActiveRules {
         Self {
             rulebook: Arc::new(Rulebook::without_rules(metrics.clone())),
             status: Arc::default(),
+            news: Arc::default(),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
             require_domain,
@@ -158,6 +162,7 @@ impl ActiveRules {
         self.tell_loaded(&next);
         self.become_ready(next.domains.is_empty());
         *self.status.lock() = next;
+        self.news.notify_one();
         on_change();
         old.free_when_unused();
     }
@@ -172,6 +177,7 @@ impl ActiveRules {
         let mut status = self.status.lock();
         status.load.record_failed(problems, SystemClock.now_us());
         digest.clone_into(&mut status.refused);
+        self.news.notify_one();
     }
 
     /// Records why there are no rules yet. `fault`: why the xDS server is not connected; `None`: it is.

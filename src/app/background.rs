@@ -54,8 +54,7 @@ pub(super) struct Background {
     pub(super) readiness: Readiness,
     /// `true` if the process stays ready while Redis does not answer.
     pub(super) ready_in_outage: bool,
-    /// For `failure.local_share: auto`.
-    pub(super) counted_fleet: Option<Fleet>,
+    pub(super) fleet: Fleet,
     /// `None` without the admin port.
     pub(super) sampler: Option<Sampler>,
 }
@@ -64,11 +63,12 @@ impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
         let Self { rules, exceptions, live, check_map, tls, .. } = self;
-        let Self { stores, http_store, readiness, ready_in_outage, counted_fleet, sampler, .. } = self;
+        let Self { stores, http_store, readiness, ready_in_outage, fleet, sampler, .. } = self;
         let watch_check_map = OptionFuture::from(check_map.map(CheckMapWatcher::watch));
         let sample = OptionFuture::from(sampler.map(Sampler::run));
-        let count = OptionFuture::from(counted_fleet.as_ref().map(Fleet::count_forever));
+        let watch_fleet = fleet.watch();
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
+        let news = Arc::clone(&rules.active.news);
         let (active_exceptions, compared) = (exceptions.active.clone(), live.clone());
         let watch_rules = rules.watch(
             move || {
@@ -95,14 +95,14 @@ impl Background {
         tokio::join!(
             watch_rules,
             stop.run_until_cancelled(watch_exceptions),
-            stop.run_until_cancelled(live.run()),
+            stop.run_until_cancelled(live.run(news)),
             stop.run_until_cancelled(tls.watch()),
             stop.run_until_cancelled(watch_check_map),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
             stop.run_until_cancelled(watch_calendars(&rulebook)),
             stop.run_until_cancelled(sample),
-            stop.run_until_cancelled(count),
+            stop.run_until_cancelled(watch_fleet),
         );
     }
 }

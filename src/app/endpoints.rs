@@ -120,7 +120,7 @@ mod tests {
         );
         let exceptions = exceptions.expect("no exceptions");
         let stores = Arc::new(Stores::new(&settings, LocalCounters::new(&settings.store), &metrics));
-        let fleet = Fleet::new(rules.active.clone(), readiness, None, Arc::default());
+        let fleet = Fleet::new(rules.active.clone(), readiness, None, (Arc::default(), None));
         let live = LiveExceptions::new(LiveOptions {
             keeper: Keeper::Process,
             rulebook: Arc::clone(&rules.active.rulebook),

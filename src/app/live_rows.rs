@@ -32,7 +32,7 @@ impl App {
     /// Returns what this process reports to the other instances, and what it reads of them.
     pub(super) fn fleet(&self, redis: Option<&RedisStore>) -> Fleet {
         let reports_to = redis.filter(|_| self.settings.exceptions.redis).cloned();
-        let share = Arc::clone(&self.stores.local_share);
+        let share = (Arc::clone(&self.stores.local_share), self.settings.local_share);
         Fleet::new(self.rules.active.clone(), self.readiness.clone(), reports_to, share)
     }
 

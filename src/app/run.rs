@@ -58,7 +58,7 @@ impl App {
         let live = self.live_exceptions(http_store.as_ref(), &fleet);
         let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
-        let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone()));
+        let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone(), fleet.clone()));
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let (pauses, act_on_pauses) = self.pauses(http_store.clone(), &live);
@@ -78,7 +78,7 @@ impl App {
             http_store,
             readiness: readiness.clone(),
             ready_in_outage: settings.store.ready_in_outage,
-            counted_fleet: settings.local_share.is_none().then_some(fleet),
+            fleet,
             sampler,
         };
 
@@ -207,7 +207,7 @@ impl App {
         HttpService { failures, ..self.http_service(Port::Http, router, unfinished) }
     }
 
-    fn sampler(&self, live: LiveExceptions) -> Sampler {
+    fn sampler(&self, live: LiveExceptions, fleet: Fleet) -> Sampler {
         Sampler {
             console: Arc::clone(&self.console),
             metrics: self.metrics.clone(),
@@ -217,6 +217,7 @@ impl App {
             readiness: self.readiness.clone(),
             tls: self.tls.statuses(),
             live,
+            fleet,
         }
     }
 

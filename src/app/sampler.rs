@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::active_rules::{ActiveRules, RulesStatus};
 use super::certificates::TlsStatus;
+use super::fleet::Fleet;
 use super::status::{RedisView, redis_answers};
 use super::stores::Stores;
 use crate::console::{
@@ -36,6 +37,7 @@ pub(super) struct Sampler {
     pub(super) readiness: Readiness,
     pub(super) tls: Vec<Arc<Mutex<TlsStatus>>>,
     pub(super) live: LiveExceptions,
+    pub(super) fleet: Fleet,
 }
 
 impl Sampler {
@@ -100,6 +102,7 @@ impl Sampler {
         ServiceObserved {
             reasons: self.readiness.descriptions(),
             is_draining: self.readiness.has(NotReadyReason::Draining),
+            fleet: self.fleet.in_words(),
             certificates: self.tls.iter().map(certificate).collect(),
         }
     }

@@ -46,6 +46,8 @@ pub struct ConsoleInstance {
     pub dashboard_url: Option<String>,
     /// What a caller must send to see the values of keys.
     pub values: String,
+    /// Such as `3 instances, all with these rules`; empty if unknown.
+    pub fleet: String,
 }
 
 /// One value for each of the last seconds, oldest first.
@@ -225,20 +227,22 @@ pub struct ConsoleSample {
     pub marks: Vec<Mark>,
     pub reasons: Vec<String>,
     #[serde(default)]
+    pub fleet: String,
+    #[serde(default)]
     pub live: Option<LiveObserved>,
 }
 
 impl ConsoleState {
     /// Adds a sample. Seconds that the stream left out count 0 until the next state.
     pub fn add(&mut self, sample: ConsoleSample) {
-        let ConsoleSample { end, sample, rules, keys, marks: _, reasons, live } = sample;
+        let ConsoleSample { end, sample, rules, keys, marks: _, reasons, fleet, live } = sample;
         let missed = end.saturating_sub(self.end.saturating_add(1)).min(SECONDS as u64);
         for _ in 0..missed {
             self.series.push(Second::default());
         }
         self.series.push(sample);
         (self.end, self.live) = (end, live);
-        self.instance.reasons = reasons;
+        (self.instance.reasons, self.instance.fleet) = (reasons, fleet);
         for (id, asked, denied, denied_15m) in rules {
             if let Some(rule) = self.rules.list.iter_mut().find(|rule| rule.id == id) {
                 (rule.asked, rule.denied, rule.denied_15m) = (asked, denied, denied_15m);

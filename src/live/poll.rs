@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::on_blocking_thread;
 use engine::StoreError;
 use store::redis::{RedisStore, RowPut, RowsPage};
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
 use super::table::KEPT_US;
@@ -18,12 +20,15 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const PAGE: usize = 1_000;
 
 impl LiveExceptions {
-    /// Polls Redis, and drops what is over. Never returns.
-    pub async fn run(self) {
+    /// Polls Redis, and drops what is over. Never returns. `news`: this process has something new to report.
+    pub async fn run(self, news: Arc<Notify>) {
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = news.notified() => {}
+            }
             self.tick().await;
         }
     }

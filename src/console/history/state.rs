@@ -44,6 +44,7 @@ impl History {
             reasons: self.reasons().to_vec(),
             dashboard_url: Some(options.dashboard_url.clone()).filter(|url| !url.is_empty()),
             values: <&str>::from(options.needs).to_owned(),
+            fleet: self.fleet(),
         };
         let mut series = ConsoleSeries::default();
         self.totals.seconds().for_each(|second| series.push(*second));
@@ -82,8 +83,13 @@ impl History {
             keys: keys.map(|key| (key.id.clone(), rounded(key.denied.rate(end)), key.denied.sum())).collect(),
             marks: marks.cloned().collect(),
             reasons: self.reasons().to_vec(),
+            fleet: self.fleet(),
             live: self.live(),
         }
+    }
+
+    fn fleet(&self) -> String {
+        self.now.as_ref().map(|now| now.service.fleet.clone()).unwrap_or_default()
     }
 
     fn live(&self) -> Option<LiveObserved> {

@@ -268,6 +268,7 @@ fn the_worst_notice_is_the_first_and_there_are_at_most_six() {
         reasons: vec!["starting".to_owned(), "draining".to_owned()],
         is_draining: true,
         certificates: vec![Certificate { port: "grpc", expires_at: (T0 + 86_400).cast_signed() }],
+        ..ServiceObserved::default()
     };
     process.store.evictions = 7;
     process.second();

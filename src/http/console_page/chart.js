@@ -1,6 +1,5 @@
 // The last 15 minutes: what was denied at the bottom, all requests above it.
 let scale = null;
-const STEPS = [1, 2, 5, 10, 30, 60, 120, 300];
 const niceStep = (most) => {
   for (let unit = 1; ; unit *= 10) for (const part of [1, 2, 5]) if (part * unit >= most) return part * unit;
 };
@@ -22,10 +21,10 @@ const chart = () => {
   const y = (n) => bottom - (Math.min(n, most) / most) * (bottom - top), along = (list) => list.map((n, i) => `${fix(x(start + i + 0.5))} ${fix(y(n))}`);
   const area = (kind, above, below) => line(kind, `M${along(above).join("L")}L${along(below).reverse().join("L")}Z`);
   for (let tick = 0; tick <= most; tick += step) parts.push(line("grid", `M${left} ${Math.round(y(tick)) + 0.5}H${right}`), label(left - 6, y(tick) + 4, short(tick), "end"));
-  const gap = STEPS.find((step) => (step / (end - from)) * (right - left) >= 90) ?? 300;
+  const gap = 60 * Math.ceil((end - from) / 300);
   for (let tick = Math.ceil(from / gap) * gap; tick < end; tick += gap) {
     const at = Math.round(x(tick)) + 0.5, isLast = at > right - 30;
-    parts.push(line("grid", `M${at} ${top}V${bottom}`), label(isLast ? right : at, bottom + 16, clock(tick).slice(0, gap < 60 ? 8 : 5), isLast ? "end" : "middle"));
+    parts.push(line("grid", `M${at} ${top}V${bottom}`), label(isLast ? right : at, bottom + 16, clock(tick).slice(0, 5), isLast ? "end" : "middle"));
   }
   if (count) {
     parts.push(area("a-ok", asked, notOk), area("a-policy", notOk, bad), area("a-failed", bad, seen), area("a-over", seen, none));
@@ -37,22 +36,20 @@ const chart = () => {
     parts.push(until ? el("rect.span", { x: fix(begin), y: top, width: fix(Math.max(3, x(until) - begin)), height: bottom - top }) : line("mark", `M${fix(begin)} ${top - 4}V${bottom}`));
     if (place >= free) { parts.push(label(isLast ? right : begin, 12, text, isLast ? "end" : "start", `name ${level}`)); free = place + width + 10; }
   }
-  fill("chart", parts, el("path.cross", { id: "cross", d: scale?.cross }));
+  fill("chart", parts);
   fill("time-h", count < SECONDS ? `Last ${lasting(count)}` : "Last 15 minutes");
   fill("time-of", rule ? `decisions per second of ${rule.rule}` : "requests per second");
-  const rows = { OK: asked.map((n, i) => n - denied[i] - failed[i] - policy[i]), denied, "no decision": failed, "by failure policy": policy, "would deny": shadow };
-  fill("legend", Object.entries({ OK: "ok", denied: "over", "no decision": "failed", "by failure policy": "policy", "would deny": "shadow" }).map(([name, kind]) => total(rows[name]) && el("span", { class: `key ${kind}` }, name)).filter(Boolean));
-  scale = { x, from, start, span: (end - from) / (right - left), left, rows, top, bottom, cross: scale?.cross };
+  const rows = [["OK", "ok", asked.map((n, i) => n - denied[i] - failed[i] - policy[i])], ["denied", "over", denied], ["no decision", "failed", failed], ["by failure policy", "policy", policy], ["would deny", "shadow", shadow]];
+  fill("legend", rows.map(([name, kind, list]) => (total(list) ? el("span", { class: `key ${kind}` }, name) : "")));
+  scale = { from, start, span: (end - from) / (right - left), left, rows };
 };
 // Describes what is under the pointer.
 const point = ({ type, clientX, clientY }) => {
   if (!scale) return;
-  const tip = $("tip"), { x, from, start, span, left, rows, top, bottom } = scale, time = Math.floor(from + (clientX - $("chart").getBoundingClientRect().left - left) * span), i = time - start;
-  tip.hidden = type === "pointerleave" || rows.OK[i] === undefined;
-  scale.cross = tip.hidden ? "" : `M${fix(x(time + 0.5))} ${top}V${bottom}`;
-  $("cross").setAttribute("d", scale.cross);
+  const tip = $("tip"), { from, start, span, left, rows } = scale, time = Math.floor(from + (clientX - $("chart").getBoundingClientRect().left - left) * span), i = time - start;
+  tip.hidden = type === "pointerleave" || rows[0][2][i] === undefined;
   if (tip.hidden) return;
-  fill("tip", [`${clock(time)} UTC`, ...Object.entries(rows).filter(([, list], n) => n < 2 || list[i]).map(([name, list]) => `${name} ${rate(list[i])}/s`)].join("\n"));
+  fill("tip", [`${clock(time)} UTC`, ...rows.filter(([, , list], n) => n < 2 || list[i]).map(([name, , list]) => `${name} ${rate(list[i])}/s`)].join("\n"));
   tip.style.left = `${Math.min(clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;
   tip.style.top = `${clientY + 16}px`;
 };

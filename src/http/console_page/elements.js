@@ -14,6 +14,7 @@ const el = (what, ...rest) => {
 const bold = (text, kind) => el("b", { class: kind }, text);
 const code = (text) => el("code", text);
 const soft = (text) => el("span.soft", text);
+const badge = (kind, text) => el("span", { class: `badge ${kind}` }, text);
 const button = (what, text, key) => el("button", { type: "button", "data-do": what, "data-key": key }, text);
 
 // Replaces a box's children: equal ones stay, with focus and selection. Rows are identified by their key.
@@ -44,6 +45,6 @@ const plural = (n, noun) => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
 const short = (n) => (n < 1000 ? n : n < 1e6 ? `${n / 1e3}k` : `${n / 1e6}M`);
 const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
 const lasting = (s) => (s < 120 ? `${Math.round(s)} s` : s < 7200 ? `${Math.floor(s / 60)} min` : s < 172800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`);
-const micros = (us) => (us == null ? "–" : us < 1000 ? `${Math.round(us)} µs` : us < 1e6 ? `${+(us / 1e3).toPrecision(3)} ms` : us < 6e7 ? `${+(us / 1e6).toPrecision(3)} s` : lasting(us / 1e6));
+const micros = (us) => (us == null ? "–" : us < 1000 ? `${Math.round(us)} µs` : us < 1e6 ? `${+(us / 1e3).toPrecision(3)} ms` : lasting(us / 1e6));
 const fix = (n) => n.toFixed(1);
 const total = (list) => list.reduce((sum, n) => sum + n, 0);

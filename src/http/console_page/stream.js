@@ -33,7 +33,7 @@ const RECEIVE = {
     }
     state = next;
   },
-  sample: ({ end, sample, rules, keys, marks, reasons, live }) => {
+  sample: ({ end, sample, rules, keys, marks, reasons, fleet, live }) => {
     // The next state includes the seconds that a slow reader missed.
     const missed = Array(Math.max(0, end - state.end - 1)).fill(null);
     for (const [name, list] of Object.entries(state.series)) list.splice(0, Math.max(0, list.push(...missed, sample[name]) - SECONDS));
@@ -44,7 +44,7 @@ const RECEIVE = {
     for (const [id, denied, denied_15m] of keys) Object.assign(keyOf(id) ?? {}, { denied, denied_15m });
     for (const mark of marks) state.marks = [...state.marks.filter(({ at, until }) => at !== mark.at || !until), mark];
     Object.assign(state, { end, live });
-    state.instance.reasons = reasons;
+    Object.assign(state.instance, { reasons, fleet });
   },
   end: () => { isOver = true; },
 };

@@ -7,6 +7,7 @@ const bars = (list, kind, width) => {
 };
 const number = (...text) => el("td.n", text);
 const perSecond = (n, kind) => number(n > 0 ? bold(rate(n), kind) : soft("0"));
+const emptyRow = (text) => el("tr", el("td.soft", { colspan: 6 }, text));
 const rowHead = (text, below, ...more) => el("th", { scope: "row" }, text, more, el("span.sub", below));
 
 const TABS = {
@@ -38,35 +39,32 @@ const ruleTable = () => {
     fetched = { generation, at: state.end, list: [] };
     call("/console/state?rules=all").then(({ rules }) => { fetched.list = rules.list; }, ({ message }) => say(message)).then(show);
   }
-  // Rows do not move while the pointer is over them.
-  const place = new Map(isHeld ? order.map((id, i) => [id, i]) : []), at = (rule) => place.get(rule.id) ?? 1e9;
-  list.sort((a, b) => at(a) - at(b) || b.denied - a.denied || b.denied_15m - a.denied_15m || b.asked - a.asked);
+  list.sort((a, b) => b.denied - a.denied || b.denied_15m - a.denied_15m || b.asked - a.asked);
   const rows = list.slice(0, DRAWN);
-  order = rows.map((rule) => rule.id);
   patch($("rule-table").tBodies[0], rows.map(ruleRow));
-  fill("rule-note", !all ? "There are no rules." : !rows[0] ? "No rule." : list.length > DRAWN ? `The first ${DRAWN} of ${grouped(list.length)}: filter for the others.` : "A request that two limits deny counts in both rows, and once above.",
+  fill("rule-note", !all ? "There are no rules." : !rows[0] ? "No rule." : list.length > DRAWN ? `The first ${DRAWN} of ${grouped(list.length)}: filter for the others.` : "",
     rows.every((rule) => ruleOf(rule.id)) ? "" : ` Rows beyond the first ${sent.length} are those of ${clock(fetched.at)}.`);
 };
 
 const keyRow = (key) => {
-  const rule = ruleOf(key.rule), kind = tone(rule), isOpen = looks.has(key.id);
+  const rule = ruleOf(key.rule), kind = tone(rule), found = looks.get(key.id);
   const row = el("tr", { "data-key": key.id },
     rowHead(code(shownText(key)), `${rule?.rule ?? ""}${key.limit ? `, ${key.limit}` : ""}${isShadow(rule) ? " (shadow)" : ""}${key.secret ? " (secret)" : ""}`, key.exception && excepted(key.exception)), perSecond(key.denied, kind),
     number(rule?.denied ? percent(Math.min(key.denied, rule.denied), rule.denied) : "–"), number(`≥ ${grouped(key.denied_15m)}`), el("td.wide", bars(key.spark, kind, 90)),
-    number(button("look", isOpen ? "Close" : "Look"), " ", button("reset", "Reset…"), state.live && [" ", button("except", "Except…")]));
-  return isOpen ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, looks.get(key.id)()))] : [row];
+    number(button("look", found ? "Close" : "Look"), " ", button("reset", "Reset…"), state.live && [" ", button("except", "Except…")]));
+  return found ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, found.limit ? counter(found) : found))] : [row];
 };
 const keyTable = () => {
   const text = needle(), list = state.keys.filter((key) => (chosen === null || key.rule === chosen) && `${shownText(key)} ${ruleOf(key.rule)?.rule}`.toLowerCase().includes(text)), rows = list.slice(0, chosen === null && !text ? 10 : DRAWN);
-  const rowsOf = (kind, verb, done) => { const { rows, requests_15m } = state.exceptions[kind]; return rows || requests_15m ? el("span", { class: `badge ${kind}` }, `${plural(rows, "row")} ${verb}${rows === 1 ? "s" : ""}: ${grouped(requests_15m)} ${done} in 15 min`) : ""; };
+  const rowsOf = (kind, verb, done) => { const { rows, requests_15m } = state.exceptions[kind]; return rows || requests_15m ? badge(kind, `${plural(rows, "row")} ${verb}${rows === 1 ? "s" : ""}: ${grouped(requests_15m)} ${done} in 15 min`) : ""; };
   fill("rows", rowsOf("block", "block", "denied"), " ", rowsOf("exempt", "exempt", "admitted"));
   fill("who-of", `${ruleOf(chosen)?.rule ?? "all rules"}${list.length > rows.length ? `, the first ${rows.length} of ${list.length}` : ""}`);
-  patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : el("tr", el("td.soft", { colspan: 6 }, state.keys[0] ? "No matching key." : "No key was over a limit.")));
+  patch($("key-table").tBodies[0], rows[0] ? rows.flatMap(keyRow) : emptyRow(state.keys[0] ? "No matching key." : "No key was over a limit."));
 };
 
 // Exceptions set while the process runs: fetched when their version changes, every five seconds at most.
-const effects = (row) => Object.entries({ block: "block", exempt: "exempt", limit: `limit ${row.limit}`, multiplier: `× ${row.multiplier}`, add: `+ ${row.add}`, tier: `tier ${row.tier}`, shadow_mode: row.shadow_mode ? "shadow mode" : "enforced" })
-  .filter(([name]) => name in row).map(([name, text]) => el("span", { class: `badge ${name}` }, text));
+const SIGNS = { block: "block", exempt: "exempt", limit: "limit", multiplier: "×", add: "+", tier: "tier", shadow_mode: "shadow mode" };
+const effects = (row) => Object.keys(SIGNS).filter((name) => name in row).map((name) => badge(name, `${SIGNS[name]}${row[name] === true ? "" : ` ${row[name]}`}`));
 const secondsOf = (time) => Date.parse(time) / 1000;
 const liveRow = ({ id, origin, row }) => el("tr", { "data-key": id },
   rowHead(code(`${row.key}=${row.value}`), [`domain ${row.domain}`, row.path, row.limit_name, `row ${id}`].filter(Boolean).join(", ")), el("td", effects(row)), el("td", row.until ? day(secondsOf(row.until)) : "permanent", secondsOf(row.from) > state.end && el("span.sub", `from ${day(secondsOf(row.from))}`)),
@@ -82,6 +80,6 @@ const liveTable = () => {
   // Operators' rows first, then the newest.
   const all = listed.rows.filter(({ row }) => !row.until || secondsOf(row.until) > end).sort((a, b) => (a.origin === "penalty") - (b.origin === "penalty") || b.version - a.version), rows = all.slice(0, DRAWN);
   fill("live-of", live.text);
-  patch($("live-table").tBodies[0], rows[0] ? rows.map(liveRow) : el("tr", el("td.soft", { colspan: 6 }, "…")));
+  patch($("live-table").tBodies[0], rows[0] ? rows.map(liveRow) : emptyRow("…"));
   fill("live-note", listed.wrong, all[DRAWN] || listed.more ? ["The first ", rows.length, ". All of them: ", code("ratelimitctl exceptions list")] : "", live.source === "process" ? " Active in this process only, until it ends." : "");
 };

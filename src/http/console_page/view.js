@@ -1,7 +1,7 @@
 // The service's state, and the selection on this page.
-let state = null, fetched = null, chosen = null, tab = "denying", isPaused = false, isHeld = false, isPressed = false;
+let state = null, fetched = null, chosen = null, tab = "denying", isPaused = false, isPressed = false;
 const CLASSES = ["requests", "denied", "failed", "policy", "shadow"];
-let order = [], moved = null, spoken = "";
+let moved = null, spoken = "";
 const looks = new Map(), values = new Map(), listed = { at: 0, rows: [], wrong: "" };
 const mean = (name, seconds = 5) => {
   const list = state.series[name].slice(-seconds);
@@ -11,10 +11,9 @@ const ruleOf = (id) => state.rules.list.find((rule) => rule.id === id);
 const keyOf = (id) => state.keys.find((key) => key.id === id);
 const keyText = (key) => key.entries.map((entry) => entry.join("=")).join(" ");
 const shownText = (key) => keyText(values.get(key.id) ?? key);
-const topKey = (rule) => state.keys.find((key) => key.rule === rule.id && key.denied > rule.denied / 2);
 const WORDS = { block: "blocked", exempt: "exempt", shadow_mode: "shadow mode" };
 const day = (seconds) => (seconds - state.end < 86400 ? clock(seconds) : new Date(seconds * 1000).toISOString().slice(0, 10));
-const excepted = ({ kind, row, until }) => el("span", { class: `badge ${kind}` }, `${WORDS[kind] ?? "limit changed"}${until ? ` until ${day(until)}` : ""}${row ? ` (${row})` : ""}`);
+const excepted = ({ kind, row, until }) => badge(kind, `${WORDS[kind] ?? "limit changed"}${until ? ` until ${day(until)}` : ""}${row ? ` (${row})` : ""}`);
 const since = (rule) => (rule.since === null ? "–" : rule.since < state.end - 890 ? "> 15 min" : clock(rule.since));
 const isShadow = (rule) => rule?.kind === "shadow";
 const tone = (rule) => (isShadow(rule) ? "violet" : "red");
@@ -28,7 +27,7 @@ const sentence = () => {
   const denying = list.filter((rule) => !isShadow(rule) && rule.denied > 0).sort((a, b) => b.denied - a.denied), [worst] = denying;
   const time = worst ? since(worst) : "–", begun = time === "–" ? "" : time[0] === ">" ? " for more than 15 minutes" : ` since ${time}`;
   return [bold(`${rate(denied)} of ${rate(asked)} requests/s are denied (${percent(denied, asked)})`, "red"),
-    worst ? el("span.more", `${begun}, ${percent(worst.denied, total(denying.map((rule) => rule.denied)))} of them by `, code(worst.rule), topKey(worst) ? ", most of them for one key" : "") : ""];
+    worst ? el("span.more", `${begun}, ${percent(worst.denied, total(denying.map((rule) => rule.denied)))} of them by `, code(worst.rule)) : ""];
 };
 
 const tiles = () => {
@@ -39,17 +38,16 @@ const tiles = () => {
     counted("Requests", "requests", ""), counted("Denied", "denied", "red", percent(mean("denied"), mean("requests"))), counted("Would deny (shadow)", "shadow", "violet"),
     counted("By failure policy", "policy", "brown"), counted("No decision", "failed", "red"),
     tile("Call, p99", "", micros(series.p99_us.at(-1)), "", `p50 ${micros(series.p50_us.at(-1))}`),
-    ...(store.kind !== "redis" ? [] : [store.answers ? tile("Redis, p99", "", micros(series.store_p99_us.at(-1)), "", `${grouped(store.queue)} wait for it`)
+    ...(store.kind !== "redis" ? [] : [store.answers ? tile("Redis, p99", "", micros(series.store_p99_us.at(-1)), "", `p50 ${micros(store.p50_us)}`)
       : tile("Redis", "red", "unavailable", "", store.last_outage ? `since ${clock(store.last_outage.at)}` : "")]),
   ];
 };
 
 const cards = () => {
   const { store, rules, unlimited: open } = state, { rejected } = rules, outage = store.last_outage;
-  const card = (id, title, level, text, rows) => fill(id, el("div.head", el("h2", title), el("span.grow"), el("span", { class: `dot ${level}` }, text)), el("dl", rows.map(([name, ...value]) => [el("dt", name), el("dd", value)])));
+  const card = (id, title, level, text, rows) => fill(id, el("div.head", el("h2", title), el("span", { class: `dot right ${level}` }, text)), el("dl", rows.map(([name, ...value]) => [el("dt", name), el("dd", value)])));
   $("store").hidden = store.kind === "memory";
   card("store", "Redis", store.answers ? "" : "bad", store.answers ? "answers" : "does not answer", [
-    ["Decision", `p50 ${micros(store.p50_us)}, p99 ${micros(store.p99_us)}`],
     ["Waiting", `${plural(store.queue, "request")}${store.batch ? `, batches of ${store.batch}` : ""}`],
     ["Circuit breakers", `${store.breakers_open} of ${store.breakers} open`],
     ["Deny cache", `${rate(store.deny_hits)}/s denied without Redis`],
@@ -72,10 +70,10 @@ const cards = () => {
 };
 
 const bar = () => {
-  const { live, instance: { name, version, started_at, reasons, dashboard_url } } = state;
+  const { live, instance: { name, version, started_at, reasons, dashboard_url, fleet } } = state;
   fill("instance", name);
   fill("about", `${version} · up ${lasting(state.end - started_at)} · ${clock(state.end)} UTC`);
-  fill("fleet", dashboard_url ? el("a", { href: dashboard_url }, "All instances") : "");
+  fill("fleet", dashboard_url ? el("a", { href: dashboard_url }, fleet || "All instances") : fleet);
   fill("ready", reasons[0] ? `not ready: ${reasons.join(", ")}` : "ready");
   $("ready").className = `dot ${!reasons[0] ? "" : reasons.every((reason) => reason === "draining") ? "wait" : "bad"}`;
   fill("reveal", values.size ? "Hide values" : "Show values…");

@@ -36,7 +36,7 @@ fn the_page_forbids_everything_but_itself() {
     let service = Ratelimitd::start(RULES);
     let page = http::get(service.admin_port(), "/console", &[]).expect("an answer");
     assert_eq!(page.status, 200);
-    assert!(page.body.len() <= 45_056, "{} bytes", page.body.len());
+    assert!(page.body.len() <= 40_960, "{} bytes", page.body.len());
     let header = |name: &str| page.header(name).unwrap_or_default();
     assert_eq!(header("content-type"), "text/html; charset=utf-8");
     assert_eq!(header("cache-control"), "no-store");

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::{RULES, ask, state, state_with, sum};
 use super::{click, has_text, open};
-use crate::support::process::Ratelimitd;
+use crate::support::process::{Plan, Ratelimitd};
+use crate::support::redis::Redis;
 use crate::support::{http, wait};
 
 /// 700 of 1,000 are admitted.
@@ -98,6 +99,29 @@ fn the_page_asks_its_own_service_for_nothing_but_its_data() {
     assert_eq!(browser.evaluate(&other), "connect-src");
     let markup = violation("document.body.innerHTML = '<b>';");
     assert_eq!(browser.evaluate(&markup), "require-trusted-types-for");
+}
+
+#[test]
+fn the_page_says_how_many_instances_are_live_and_which_have_other_rules() {
+    let redis = Redis::start();
+    let [a, b] = [(); 2].map(|()| Plan::new(RULES).redis(&redis.url()).start());
+    let mut browser = open(&a);
+    browser.wait_until(&has_text("#fleet", "2 instances, all with these rules"));
+    let newer = RULES.replace("requests_per_unit: 5", "requests_per_unit: 6");
+    std::fs::write(b.rules().join("rules.yaml"), &newer).expect("a rule file");
+    browser.wait_until(&has_text("#fleet", "2 instances, 1 with other rules: "));
+    let fleet = http::get(a.admin_port(), "/fleet", &[]).expect("an answer").body;
+    let fleet: Value = serde_json::from_str(&fleet).expect("JSON");
+    let other = fleet["instances"][1]["name"].as_str().expect("a name").to_owned();
+    assert_eq!(browser.texts("#fleet"), [format!("2 instances, 1 with other rules: {other}")]);
+    std::fs::write(a.rules().join("rules.yaml"), &newer).expect("a rule file");
+    browser.wait_until(&has_text("#fleet", "2 instances, all with these rules"));
+    drop(b);
+    browser.wait_until(&has_text("#fleet", "1 instance"));
+    drop(redis);
+    browser.wait_until("document.querySelector('#fleet').textContent === ''");
+    let alone = Ratelimitd::start(RULES);
+    assert_eq!(open(&alone).texts("#fleet"), [""]);
 }
 
 #[test]

@@ -117,7 +117,7 @@ async fn play(story: Story, seconds: u64, started: Sender<u16>, stop: Cancellati
         failures: None,
     };
     process.set_live_rows().await;
-    let exceptions = stop.run_until_cancelled(process.live.clone().run());
+    let exceptions = stop.run_until_cancelled(process.live.clone().run(Arc::default()));
     let live = async {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
