@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
 
 use base::clock::{Clock, SystemClock};
-use engine::{Booking, BookingMode, ChargedLimit, Decision, Plan};
+use engine::{Booking, BookingMode, ChargedLimit, Decision, Limit, Plan};
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 
@@ -132,17 +132,19 @@ impl Cell {
 }
 
 /// A booking on its way to a cell.
-struct Booked<'b> {
-    place: Place,
-    key: &'b str,
-    limit: &'b Arc<BookedLimit>,
-    sums: Booking,
-    of: (u64, u64),
+pub(super) struct Booked<'b> {
+    pub(super) limit: &'b Arc<BookedLimit>,
+    pub(super) key: &'b str,
+    pub(super) mode: BookingMode,
+    pub(super) sums: Booking,
+    /// The limit's number.
+    pub(super) number: u64,
 }
 
-impl Booked<'_> {
-    fn cell(&self) -> Cell {
-        Cell { limit: Arc::clone(self.limit), sums: self.sums, of: self.of }
+impl<'b> Booked<'b> {
+    fn new(booked: &'b Arc<BookedLimit>, key: &'b str, limit: &Limit, sums: Booking) -> Self {
+        let (mode, number) = (BookingMode::of(limit), limit.spec.requests_per_unit);
+        Self { limit: booked, key, mode, sums, number }
     }
 }
 
@@ -156,17 +158,20 @@ pub(super) struct TakenCell {
 }
 
 impl CellTable {
-    fn book(&mut self, booked: &Booked<'_>) {
-        let Booked { place, key, sums, of, .. } = *booked;
+    fn book(&mut self, booked: &Booked<'_>, at_us: u64) {
+        let Booked { limit, key, mode, sums, number } = *booked;
+        let (second, of) = (at_us / 1_000_000, (at_us, number));
+        let place = Place { limit: Arc::as_ptr(limit).addr(), at_s: second - second % QUARTER_S, mode };
+        let cell = || Cell { limit: Arc::clone(limit), sums, of };
         self.booked = self.booked.wrapping_add(sums.total());
         if let Some(known) = self.cells.get_mut(&CellRef { place, key }) {
             known.add(sums, of);
         } else if self.cells.len() < MAX_CELLS {
-            self.cells.insert(CellKey { place, key: key.into() }, booked.cell());
+            self.cells.insert(CellKey { place, key: key.into() }, cell());
         } else if let Some(known) = self.unattributed.get_mut(&place) {
             known.add(sums, of);
         } else {
-            self.unattributed.insert(place, booked.cell());
+            self.unattributed.insert(place, cell());
         }
     }
 
@@ -182,41 +187,29 @@ impl WorkerLedger {
     /// Books a charge of a decision.
     pub fn book(&self, limit: &Arc<BookedLimit>, decision: &Decision, charged: &ChargedLimit<'_>) {
         let Some(worker) = &self.0 else { return };
-        let (booking, at_us) = decision.booking(charged);
-        worker.book(limit, decision.charged_counter(charged.index).0, charged, (booking, at_us));
+        let (sums, at_us) = decision.booking(charged);
+        let (key, _) = decision.charged_counter(charged.index);
+        worker.book(&Booked::new(limit, key, charged.limit, sums), at_us);
     }
 
     /// Books a charge of a request that failed.
     pub fn book_failure(&self, limit: &Arc<BookedLimit>, plan: &Plan, charged: &ChargedLimit<'_>) {
         let Some(worker) = &self.0 else { return };
         let (key, charge) = plan.charges.get(charged.index);
-        worker.book(limit, key, charged, (Booking::of_failure(charge), None));
+        worker.book(&Booked::new(limit, key, charged.limit, Booking::of_failure(charge)), None);
     }
 }
 
 impl WorkerCells {
     /// Books at the store's time, or if it did not answer, at that of the process.
-    fn book(
-        &self,
-        limit: &Arc<BookedLimit>,
-        key: &str,
-        charged: &ChargedLimit<'_>,
-        (sums, at_us): (Booking, Option<u64>),
-    ) {
-        if sums == Booking::default() {
+    fn book(&self, booked: &Booked<'_>, at_us: Option<u64>) {
+        if booked.sums == Booking::default() {
             return;
         }
         let at_us = at_us.unwrap_or_else(|| self.clock.now_us());
-        let second = at_us / 1_000_000;
-        let place = Place {
-            limit: Arc::as_ptr(limit).addr(),
-            at_s: second - second % QUARTER_S,
-            mode: BookingMode::of(charged.limit),
-        };
-        let of = (at_us, charged.limit.spec.requests_per_unit);
         let mut tables = self.tables.lock();
         let WorkerTables { filling, waiting } = &mut *tables;
-        filling.book(&Booked { place, key, limit, sums, of });
+        filling.book(booked, at_us);
         if filling.cells.len() >= MAX_CELLS && waiting.len() < MAX_WAITING {
             waiting.push(mem::take(filling));
             drop(tables);
@@ -224,6 +217,13 @@ impl WorkerCells {
                 writer.unpark();
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl WorkerLedger {
+    pub(super) fn book_sums(&self, booked: &Booked<'_>, at_us: u64) {
+        self.0.as_ref().expect("a worker").book(booked, Some(at_us));
     }
 }
 

@@ -5,6 +5,8 @@
 mod cells;
 mod files;
 mod line;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::path::PathBuf;

@@ -128,6 +128,11 @@ impl LedgerWriter {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn process_name(&self) -> &str {
+        &self.process
+    }
+
     fn run(&mut self) {
         self.write(false);
         let interval_us = u64::try_from(self.options.interval.as_micros()).unwrap_or(u64::MAX);
