@@ -108,18 +108,38 @@ fn totals(lines: &BTreeMap<(String, u64), Line<'_>>) -> Totals {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Book { process: usize, worker: usize, limit: usize, key: u8, units: u64 },
-    Write { process: usize },
+    Book {
+        process: usize,
+        worker: usize,
+        limit: usize,
+        key: u8,
+        units: u64,
+    },
+    Write {
+        process: usize,
+    },
     /// The directory is away, or there again.
-    Disk { is_there: bool },
+    Disk {
+        is_there: bool,
+    },
     /// SIGKILL, and a new process.
-    Crash { process: usize },
-    Wait { minutes: u64 },
+    Crash {
+        process: usize,
+    },
+    Wait {
+        minutes: u64,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let booking = (0..2_usize, 0..2_usize, 0..2_usize, any::<u8>(), 1..1_000_u64);
-    let booking = booking.prop_map(|(process, worker, limit, key, units)| Step::Book { process, worker, limit, key, units });
+    let booking = booking.prop_map(|(process, worker, limit, key, units)| Step::Book {
+        process,
+        worker,
+        limit,
+        key,
+        units,
+    });
     let step = prop_oneof![
         8 => booking,
         2 => (0..2_usize).prop_map(|process| Step::Write { process }),
@@ -206,7 +226,9 @@ fn units_of_more_keys_are_written_without_their_keys() {
     process.writer.write(true);
     let texts: Vec<_> = files(directory.path()).iter().map(|file| text_of(file)).collect();
     let lines = lines(&texts);
-    let sum = |is_wanted: fn(&Line<'_>) -> bool| lines.values().filter(|line| is_wanted(line)).map(|line| line.units).sum::<u64>();
+    let sum = |is_wanted: fn(&Line<'_>) -> bool| {
+        lines.values().filter(|line| is_wanted(line)).map(|line| line.units).sum::<u64>()
+    };
     assert_eq!((sum(|line| !line.unattributed), sum(|line| line.unattributed)), (100, 59_900));
     assert_eq!(lines.values().filter(|line| line.unattributed).count(), 1);
     assert_eq!(process.ledger.stats().unattributed_units, 59_900);
@@ -224,14 +246,18 @@ fn a_day_is_a_file_and_a_finished_one_is_compressed() {
     process.book(0, 0, "x", 2, T0 + 15 * MINUTE_US);
     process.writer.write(false);
     let found = files(directory.path());
-    let names: Vec<_> = found.iter().map(|file| file.file_name().and_then(|name| name.to_str()).expect("UTF-8")).collect();
+    let names: Vec<_> =
+        found.iter().map(|file| file.file_name().and_then(|name| name.to_str()).expect("UTF-8")).collect();
     let name = process.name();
     assert_eq!(
         names,
         [format!("usage-20261130T235000Z-{name}.jsonl.gz"), format!("usage-20261201T000500Z-{name}.jsonl")]
     );
     let texts: Vec<_> = found.iter().map(|file| text_of(file)).collect();
-    assert!(texts.iter().all(|text| text.lines().next().is_some_and(|line| line.contains("\"begin\""))), "{texts:?}");
+    assert!(
+        texts.iter().all(|text| text.lines().next().is_some_and(|line| line.contains("\"begin\""))),
+        "{texts:?}"
+    );
     assert_eq!(lines(&texts).values().map(|line| line.units).sum::<u64>(), 3);
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&found[1]).expect("a file"));
     assert_eq!(mode & 0o777, 0o600);
@@ -245,7 +271,11 @@ fn old_files_go_by_age_and_the_oldest_by_size() {
         let path = directory.path().join(name);
         fs::write(&path, vec![b'x'; bytes]).expect("room");
         let time = std::time::UNIX_EPOCH + Duration::from_micros(T0 - days * DAY_US);
-        fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(time)).expect("its time");
+        fs::File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|file| file.set_modified(time))
+            .expect("its time");
     };
     old("usage-1-a.jsonl.gz", 40, 10);
     old("usage-2-a.jsonl.gz", 20, 600);
@@ -253,8 +283,12 @@ fn old_files_go_by_age_and_the_oldest_by_size() {
     old("usage-4-b.jsonl", 1, 600);
     old("notes.txt", 400, 10);
     let keep = Some(Duration::from_secs(35 * 86_400));
-    let process = Process::start(&clock, LedgerOptions { keep, max_bytes: 1_500, ..options(directory.path()) });
-    let names: Vec<_> = files(directory.path()).into_iter().filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect();
+    let process =
+        Process::start(&clock, LedgerOptions { keep, max_bytes: 1_500, ..options(directory.path()) });
+    let names: Vec<_> = files(directory.path())
+        .into_iter()
+        .filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()))
+        .collect();
     let own = format!("usage-20261130T235000Z-{}.jsonl", process.name());
     assert_eq!(names, ["notes.txt", own.as_str(), "usage-3-b.jsonl", "usage-4-b.jsonl"]);
 }
@@ -268,7 +302,10 @@ fn a_removed_file_is_begun_again() {
     process.book(0, 0, "x", 1, T0);
     process.writer.write(true);
     let texts: Vec<_> = files(directory.path()).iter().map(|file| text_of(file)).collect();
-    let seqs: Vec<_> = lines(&texts).into_values().map(|line| (line.seq, line.begin.is_some(), line.units, line.end)).collect();
+    let seqs: Vec<_> = lines(&texts)
+        .into_values()
+        .map(|line| (line.seq, line.begin.is_some(), line.units, line.end))
+        .collect();
     assert_eq!(seqs, [(1, true, 0, false), (2, false, 1, false), (3, false, 0, true)]);
 }
 

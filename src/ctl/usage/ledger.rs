@@ -143,8 +143,7 @@ fn numbers(row: &Row) -> [(&'static str, u64); 8] {
 
 fn table(titles: &[String], rows: &[Row]) -> String {
     const ALWAYS: usize = 5;
-    let is_shown =
-        |column: usize| column < ALWAYS || rows.iter().any(|row| numbers(row)[column].1 > 0);
+    let is_shown = |column: usize| column < ALWAYS || rows.iter().any(|row| numbers(row)[column].1 > 0);
     let shown: Vec<usize> = (0..numbers(&Row::default()).len()).filter(|column| is_shown(*column)).collect();
     let head = shown.iter().map(|&column| numbers(&Row::default())[column].0.to_owned());
     let head = titles.iter().cloned().chain(head).chain(["of".to_owned()]).collect();

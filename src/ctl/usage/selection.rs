@@ -30,7 +30,10 @@ impl FromStr for Moment {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let is_date = text.len() == DATE
-            && text.bytes().enumerate().all(|(at, byte)| if [4, 7].contains(&at) { byte == b'-' } else { byte.is_ascii_digit() });
+            && text
+                .bytes()
+                .enumerate()
+                .all(|(at, byte)| if [4, 7].contains(&at) { byte == b'-' } else { byte.is_ascii_digit() });
         if is_date && humantime::parse_rfc3339(&format!("{text}T00:00:00Z")).is_ok() {
             return Ok(Self::Date(text.to_owned()));
         }
@@ -40,7 +43,8 @@ impl FromStr for Moment {
         if let Ok(time) = humantime::parse_rfc3339(text) {
             return Ok(Self::At(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()));
         }
-        let expected = "expected a date such as 2026-11-27, a time such as 2026-11-27T15:00:00Z, yesterday, or 7d";
+        let expected =
+            "expected a date such as 2026-11-27, a time such as 2026-11-27T15:00:00Z, yesterday, or 7d";
         humantime::parse_duration(text).map(Self::Ago).map_err(|_| expected.to_owned())
     }
 }
@@ -82,7 +86,8 @@ impl Selector {
     /// Returns the line's period if it counts.
     pub(super) fn period(&mut self, line: &Line<'_>) -> Option<&str> {
         let Selection { entries, rule, domain, mode, .. } = &self.selection;
-        let is_same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
+        let is_same =
+            |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
         let is_selected = is_same(rule, &line.rule)
             && is_same(domain, &line.domain)
             && is_same(mode, mode_name(line.mode))

@@ -20,7 +20,12 @@ fn text(process: &str) -> String {
     [
         line(0, "\"begin\":{\"version\":\"1\",\"interval_s\":60}"),
         sums(1, T0, "monthly", &format!("{},\"of\":10,\"ok\":4,\"units\":8,\"back\":3", key("a,b"))),
-        sums(2, T0 + 900, "monthly", &format!("{},\"of\":20,\"ok\":1,\"over\":2,\"units\":1,\"refused\":5", key("a,b"))),
+        sums(
+            2,
+            T0 + 900,
+            "monthly",
+            &format!("{},\"of\":20,\"ok\":1,\"over\":2,\"units\":1,\"refused\":5", key("a,b")),
+        ),
         sums(3, T0 + 900, "monthly", &format!("{},\"of\":10,\"policy\":7", key("c"))),
         sums(4, T0, "monthly", "\"unattributed\":true,\"units\":9"),
         sums(5, T0, "burst", &format!("{},\"of\":3,\"ok\":1,\"units\":1,\"mode\":\"shadow\"", key("c"))),
@@ -112,13 +117,21 @@ c,0,0,0,0,7,0,7,0,10
 fn what_is_missing_is_told() {
     let whole = text("p.1");
     let without = |number: usize| {
-        whole.lines().enumerate().filter(|(at, _)| *at != number).map(|(_, line)| format!("{line}\n")).collect::<String>()
+        whole
+            .lines()
+            .enumerate()
+            .filter(|(at, _)| *at != number)
+            .map(|(_, line)| format!("{line}\n"))
+            .collect::<String>()
     };
     let torn = whole[..whole.len() - 5].to_owned();
     let table: [(&str, &str); 4] = [
         (&without(3), "1 lines of p.1 are missing\n"),
         (&torn, "DIR/usage-1-p.1.jsonl:8: cut off\n"),
-        (&whole.replace("\"seq\":2", "\"seq\":x"), "DIR/usage-1-p.1.jsonl:3: no line of a ledger\n1 lines of p.1 are missing\n"),
+        (
+            &whole.replace("\"seq\":2", "\"seq\":x"),
+            "DIR/usage-1-p.1.jsonl:3: no line of a ledger\n1 lines of p.1 are missing\n",
+        ),
         (&without(7), ""),
     ];
     for (text, expected) in table {
@@ -127,7 +140,10 @@ fn what_is_missing_is_told() {
         assert_eq!((errors.as_str(), code), (expected, wanted));
     }
     let (code, text, errors) = run(&[], "");
-    assert_eq!((code, text.as_str(), errors.as_str()), (Some(2), "", "ratelimitctl usage: no line of a ledger was read\n"));
+    assert_eq!(
+        (code, text.as_str(), errors.as_str()),
+        (Some(2), "", "ratelimitctl usage: no line of a ledger was read\n")
+    );
     let (code, _, errors) = run(&[], "--since 2026-13-01");
     assert!(code == Some(2) && errors.contains("expected a date"), "{errors}");
 }

@@ -57,7 +57,9 @@ async fn a_process_that_is_stopped_has_written_every_request() {
     drop(rls);
     stop(service);
     let lines = lines(&path);
-    assert!(lines.first().is_some_and(|line| line.begin.as_ref().is_some_and(|begin| begin.interval_s == 10)));
+    assert!(
+        lines.first().is_some_and(|line| line.begin.as_ref().is_some_and(|begin| begin.interval_s == 10))
+    );
     assert!(lines.last().is_some_and(|line| line.end));
     assert!(lines.iter().enumerate().all(|(number, line)| line.seq == number as u64), "{lines:?}");
     let keys: Vec<_> = lines.iter().flat_map(|line| &line.entries).map(|entry| &**entry).collect();
@@ -101,7 +103,10 @@ async fn a_process_that_is_killed_has_written_what_it_admitted_until_its_last_in
         return;
     }
     assert_eq!(code, Some(1));
-    assert!(errors.contains(&format!("{process} ended without its last line: up to 10 s after ")), "{errors}");
+    assert!(
+        errors.contains(&format!("{process} ended without its last line: up to 10 s after ")),
+        "{errors}"
+    );
 }
 
 #[tokio::test]
@@ -113,7 +118,9 @@ async fn a_full_disk_delays_no_decision_and_loses_no_unit() {
     let id = i32::try_from(service.proc_field("status", "Pid")).expect("an id");
     let id = Pid::from_raw(id).expect("an id");
     // Stands for a full disk: a write ends there with a part of its bytes, and the next one fails.
-    let limit = |bytes| prlimit(Some(id), Resource::Fsize, Rlimit { current: bytes, maximum: None }).expect("a limit");
+    let limit = |bytes| {
+        prlimit(Some(id), Resource::Fsize, Rlimit { current: bytes, maximum: None }).expect("a limit")
+    };
     limit(Some(100_000));
     let mut rls = Rls::connect(service.grpc_port()).await;
     let mut send_all = async || {

@@ -81,7 +81,8 @@ impl Caller<'_> {
                     self.receipts.push((value.clone(), receipt.to_owned()));
                 }
                 if !self.receipts.is_empty() && self.random.u32(..10) < 9 {
-                    let (value, receipt) = self.receipts.swap_remove(self.random.usize(..self.receipts.len()));
+                    let (value, receipt) =
+                        self.receipts.swap_remove(self.random.usize(..self.receipts.len()));
                     let receipt = json!({"key": "ratelimitd_receipt", "value": receipt});
                     let settle = json!({"entries": [{"key": kind, "value": value}, receipt], "hitsAddend": self.random.u64(..8)});
                     self.send(json!([settle])).await;
@@ -157,7 +158,11 @@ fn the_sums_of_two_processes_are_what_the_counters_say() {
     assert_eq!(booked.len() as u64, KINDS.len() as u64 * VALUES);
     let counters = counters(&redis, booked.keys().cloned());
     for (key, sums) in booked {
-        assert_eq!((sums.units - sums.back, sums.unknown + sums.policy), (counters[&key], 0), "{key}: {sums:?}");
+        assert_eq!(
+            (sums.units - sums.back, sums.unknown + sums.policy),
+            (counters[&key], 0),
+            "{key}: {sums:?}"
+        );
     }
 }
 
