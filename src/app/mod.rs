@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fs, io};
 
+use base::clock::SystemClock;
 use tracing::subscriber::SetGlobalDefaultError;
 
 use crate::console::Console;
@@ -39,7 +40,7 @@ use crate::net::{ListenAddress, PortListener, SocketAccess};
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
 use crate::telemetry::logging;
-use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, PulledStats, RulesOrigin};
+use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin};
 use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
@@ -204,7 +205,7 @@ impl App {
         let (confirmed_at, live_confirmed_at) = <(ConfirmedAt, ConfirmedAt)>::default();
         let (age, live_age) = (confirmed_at.clone(), live_confirmed_at.clone());
         let ledger = ledger_of(&settings)?;
-        let (booked, lines) = (ledger.clone(), log.clone());
+        let lines = log.clone();
         let parts = MeteredParts {
             is_ready: Some(Arc::new(move || ready.is_ready())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
@@ -216,7 +217,7 @@ impl App {
             has_per_second: settings.store.kind == StoreKind::Redis
                 && settings.store.redis.per_second.is_some(),
             has_traces: settings.traces.is_some(),
-            ledger: booked.map(|ledger| Arc::new(move || ledger.stats()) as PulledStats<_>),
+            ledger: ledger.clone(),
             timings: settings.metrics.statsd.is_some().then_some(queue),
         };
         let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
@@ -312,7 +313,7 @@ fn ledger_of(settings: &Settings) -> Result<Option<Arc<Ledger>>, AppError> {
         let fault = |cause| AppError::LedgerPath { path: path.clone(), cause };
         fs::create_dir_all(path).map_err(fault)?;
     }
-    Ok(Some(Arc::default()))
+    Ok(Some(Arc::new(Ledger::new(Arc::new(SystemClock), options.max_keys))))
 }
 
 fn metrics_options(settings: &Settings, parts: MeteredParts) -> MetricsOptions {

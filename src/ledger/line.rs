@@ -49,8 +49,9 @@ pub struct Line<'l> {
     pub policy: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub unknown: u64,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub mode: Mode,
+    /// `shadow` or `soft`; empty for a limit that denies.
+    #[serde(default, skip_serializing_if = "str::is_empty", borrow)]
+    pub mode: Cow<'l, str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,15 +61,6 @@ pub struct Begin<'l> {
     pub interval_s: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    #[default]
-    Enforced,
-    Shadow,
-    Soft,
-}
-
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -76,12 +68,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl Line<'_> {
     pub(super) fn with_sums(self, sums: Booking, mode: BookingMode) -> Self {
         let Booking { ok, over, units, back, refused, policy, unknown } = sums;
-        let mode = match mode {
-            BookingMode::Enforced => Mode::Enforced,
-            BookingMode::Shadow => Mode::Shadow,
-            BookingMode::Soft => Mode::Soft,
-        };
-        Self { ok, over, units, back, refused, policy, unknown, mode, ..self }
+        Self { ok, over, units, back, refused, policy, unknown, mode: mode.name().into(), ..self }
     }
 
     #[must_use]

@@ -12,8 +12,8 @@ mod writer;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use cells::{BookedLimit, Ledger, LedgerStats, WorkerLedger};
-pub use line::{Begin, Line, Mode};
+pub use cells::{BookedLimit, Ledger, WorkerLedger};
+pub use line::{Begin, Line};
 pub use writer::LedgerThread;
 
 /// Quarters of an hour: every time zone starts its hours, days and months at one.
@@ -25,7 +25,7 @@ pub struct LedgerOptions {
     pub output: LedgerOutput,
     /// Between two writes.
     pub interval: Duration,
-    /// Keys of one interval; the units of more are written without a key.
+    /// Keys of one interval, and of one worker; the units of more are written without a key.
     pub max_keys: usize,
     /// Older files are removed; `None`: never.
     pub keep: Option<Duration>,

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use base::with_commas;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use engine::Booking;
 use ratelimitd::cli::output::{end, fail, print, print_error};
 use serde_json::{Map, Value};
 
 use super::read::LedgerReader;
-use super::selection::{Moment, Selection, zone};
+use super::selection::Selection;
 use super::sums::{Row, Sums};
 use crate::simulate::table::aligned;
 
@@ -20,41 +20,12 @@ const FAILED: u8 = 2;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct LedgerArgs {
-    /// Count from here on: a date, an RFC 3339 time in UTC, `yesterday`, or a time ago such as 7d
-    #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
-
-    /// Count what was before this, written as for --since
-    #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
-
-    /// Time zone of dates, hours, days and months
-    #[arg(long, value_name = "ZONE", default_value = "UTC", value_parser = zone)]
-    zone: String,
-
     /// Columns to add up by, with commas between them: names of entries, rule, domain, process or mode
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', default_value = "rule")]
     by: Vec<String>,
 
-    /// Add a column with the hour, day or month
-    #[arg(long, value_name = "PERIOD")]
-    per: Option<Per>,
-
-    /// Only keys with this entry; repeat the option for several
-    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = entry)]
-    entries: Vec<String>,
-
-    /// Only the limit with this name, or of the rule with this path
-    #[arg(long, value_name = "NAME")]
-    rule: Option<String>,
-
-    /// Only this domain
-    #[arg(long, value_name = "DOMAIN")]
-    domain: Option<String>,
-
-    /// Only limits of this mode: enforced, shadow (the rule is in shadow mode) or soft (on_over: announce)
-    #[arg(long, value_name = "MODE", value_parser = ["enforced", "shadow", "soft"])]
-    mode: Option<String>,
+    #[command(flatten)]
+    selection: Selection,
 
     /// Only this many rows, of the largest usage
     #[arg(long, value_name = "N")]
@@ -73,29 +44,8 @@ pub(super) struct LedgerArgs {
     paths: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Per {
-    Hour,
-    Day,
-    Month,
-}
-
-fn entry(text: &str) -> Result<String, &'static str> {
-    if text.contains('=') { Ok(text.to_owned()) } else { Err("expected key=value") }
-}
-
 pub(super) fn run(args: &LedgerArgs) -> ExitCode {
-    let selection = Selection {
-        since: args.since.clone(),
-        until: args.until.clone(),
-        zone: args.zone.clone(),
-        per: args.per,
-        entries: args.entries.clone(),
-        rule: args.rule.clone(),
-        domain: args.domain.clone(),
-        mode: args.mode.clone(),
-    };
-    let mut sums = Sums::new(args.by.clone(), selection);
+    let mut sums = Sums::new(args.by.clone(), args.selection.clone());
     let mut reader = LedgerReader::default();
     for path in &args.paths {
         reader.read(path, |line| sums.add(line));

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use base::clock::{Clock as _, SystemClock};
+use clap::Args;
 use ratelimitd::ledger::Line;
 use rules::{local_time, time_zone_name};
 
-use super::ledger::Per;
 use super::sums::mode_name;
 
 /// Characters of a date such as 2026-11-27, in a local time, too.
@@ -49,26 +49,48 @@ impl FromStr for Moment {
     }
 }
 
-/// Parses the name of a time zone.
-pub(super) fn zone(text: &str) -> Result<String, String> {
-    time_zone_name(text)
+#[derive(Clone, Debug, Args)]
+pub(super) struct Selection {
+    /// Count from here on: a date, an RFC 3339 time in UTC, `yesterday`, or a time ago such as 7d
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
+
+    /// Count what was before this, written as for --since
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
+
+    /// Time zone of dates, hours, days and months
+    #[arg(long, value_name = "ZONE", default_value = "UTC", value_parser = time_zone_name)]
+    zone: String,
+
+    /// Add a column with the hour, day or month
+    #[arg(long, value_name = "PERIOD", value_parser = ["hour", "day", "month"])]
+    pub(super) per: Option<String>,
+
+    /// Only keys with this entry; repeat the option for several
+    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = entry)]
+    entries: Vec<String>,
+
+    /// Only the limit with this name, or of the rule with this path
+    #[arg(long, value_name = "NAME")]
+    rule: Option<String>,
+
+    /// Only this domain
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+
+    /// Only limits of this mode: enforced, shadow (the rule is in shadow mode) or soft (on_over: announce)
+    #[arg(long, value_name = "MODE", value_parser = ["enforced", "shadow", "soft"])]
+    mode: Option<String>,
 }
 
-pub(super) struct Selection {
-    pub(super) since: Option<Moment>,
-    pub(super) until: Option<Moment>,
-    pub(super) zone: String,
-    pub(super) per: Option<Per>,
-    /// `key=value`
-    pub(super) entries: Vec<String>,
-    pub(super) rule: Option<String>,
-    pub(super) domain: Option<String>,
-    pub(super) mode: Option<String>,
+fn entry(text: &str) -> Result<String, &'static str> {
+    if text.contains('=') { Ok(text.to_owned()) } else { Err("expected key=value") }
 }
 
 /// Applies a selection, and keeps the local time of each quarter.
 pub(super) struct Selector {
-    selection: Selection,
+    pub(super) selection: Selection,
     now_s: u64,
     /// By quarter: the period of `--per`, which may be empty; `None` if the quarter does not count.
     periods: HashMap<u64, Option<String>>,
@@ -79,10 +101,6 @@ impl Selector {
         Self { selection, now_s: SystemClock.now_us() / 1_000_000, periods: HashMap::new() }
     }
 
-    pub(super) fn has_periods(&self) -> Option<Per> {
-        self.selection.per
-    }
-
     /// Returns the line's period if it counts.
     pub(super) fn period(&mut self, line: &Line<'_>) -> Option<&str> {
         let Selection { entries, rule, domain, mode, .. } = &self.selection;
@@ -90,7 +108,7 @@ impl Selector {
             |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
         let is_selected = is_same(rule, &line.rule)
             && is_same(domain, &line.domain)
-            && is_same(mode, mode_name(line.mode))
+            && is_same(mode, mode_name(line))
             && entries.iter().all(|wanted| line.entries.iter().any(|entry| entry == wanted));
         if !is_selected {
             return None;
@@ -115,12 +133,12 @@ impl Selector {
         if is_too_early || is_too_late {
             return None;
         }
-        Some(match self.selection.per {
+        // An hour has the offset, because an hour of the clock can come twice.
+        Some(match self.selection.per.as_deref() {
+            Some("month") => local[..7].to_owned(),
+            Some("day") => local[..DATE].to_owned(),
+            Some(_) => format!("{}:00{}", &local[..13], &local[19..]),
             None => String::new(),
-            Some(Per::Month) => local[..7].to_owned(),
-            Some(Per::Day) => local[..DATE].to_owned(),
-            // With the offset, because an hour of the clock can come twice.
-            Some(Per::Hour) => format!("{}:00{}", &local[..13], &local[19..]),
         })
     }
 

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 
 use engine::Booking;
-use ratelimitd::ledger::{Line, Mode};
+use ratelimitd::ledger::Line;
 
-use super::ledger::Per;
 use super::selection::{Selection, Selector};
 
 const NO_KEY: &str = "(no key)";
@@ -58,12 +57,7 @@ impl Sums {
     }
 
     pub(super) fn titles(&self) -> Vec<String> {
-        let per = self.selector.has_periods().map(|per| match per {
-            Per::Hour => "hour",
-            Per::Day => "day",
-            Per::Month => "month",
-        });
-        per.into_iter().map(str::to_owned).chain(self.by.iter().cloned()).collect()
+        self.selector.selection.per.iter().chain(&self.by).cloned().collect()
     }
 
     pub(super) fn add(&mut self, line: &Line<'_>) {
@@ -87,7 +81,7 @@ fn column<'l>(line: &'l Line<'_>, name: &str) -> &'l str {
         "rule" => &line.rule,
         "domain" => &line.domain,
         "process" => &line.process,
-        "mode" => mode_name(line.mode),
+        "mode" => mode_name(line),
         _ if line.unattributed => NO_KEY,
         _ => {
             let value = |entry: &'l str| entry.strip_prefix(name)?.strip_prefix('=');
@@ -96,10 +90,6 @@ fn column<'l>(line: &'l Line<'_>, name: &str) -> &'l str {
     }
 }
 
-pub(super) fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforced => "enforced",
-        Mode::Shadow => "shadow",
-        Mode::Soft => "soft",
-    }
+pub(super) fn mode_name<'l>(line: &'l Line<'_>) -> &'l str {
+    if line.mode.is_empty() { "enforced" } else { &line.mode }
 }

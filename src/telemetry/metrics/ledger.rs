@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use prometheus::{Registry, Result};
 
-use super::PulledStats;
 use super::family::ReadFamily;
-use crate::ledger::LedgerStats;
+use crate::ledger::Ledger;
 
-type Reading = (ReadFamily, fn(LedgerStats) -> u64);
+type Reading = (ReadFamily, fn(&Ledger) -> u64);
 
 const READINGS: [Reading; 4] = [
     (
@@ -16,31 +15,30 @@ const READINGS: [Reading; 4] = [
             "ratelimitd_ledger_difference",
             "Units booked that are neither in a written line nor waiting for one, or the reverse: must be 0",
         ),
-        |stats| stats.difference,
+        |ledger| ledger.stats().difference,
     ),
-    (ReadFamily::counter("ratelimitd_ledger_lines_total", "Lines written to the usage ledger"), |stats| {
-        stats.lines
+    (ReadFamily::counter("ratelimitd_ledger_lines_total", "Lines written to the usage ledger"), |ledger| {
+        ledger.stats().lines
     }),
     (
         ReadFamily::counter(
             "ratelimitd_ledger_unattributed_units_total",
             "Units in lines without a key, because an interval had more than ledger.max_keys",
         ),
-        |stats| stats.unattributed_units,
+        |ledger| ledger.stats().unattributed_units,
     ),
     (
         ReadFamily::gauge(
             "ratelimitd_ledger_oldest_unwritten_seconds",
-            "Seconds since everything booked was in the usage ledger: at most ledger.interval unless the disk is \
-             full or slow",
+            "Seconds since everything booked was in the usage ledger",
         ),
-        |stats| stats.oldest_unwritten_s,
+        Ledger::oldest_unwritten_s,
     ),
 ];
 
-pub(super) fn watch_ledger(registry: &Registry, stats: &PulledStats<LedgerStats>) -> Result<()> {
+pub(super) fn watch_ledger(registry: &Registry, ledger: &Arc<Ledger>) -> Result<()> {
     READINGS.into_iter().try_for_each(|(family, value)| {
-        let stats = Arc::clone(stats);
-        family.register(registry, &[], move || value(stats()))
+        let ledger = Arc::clone(ledger);
+        family.register(registry, &[], move || value(&ledger))
     })
 }

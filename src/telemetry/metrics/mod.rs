@@ -279,8 +279,8 @@ fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamil
     if let Some(stats) = parts.deny_cache.clone() {
         stores::watch_deny_cache(registry, stats)?;
     }
-    if let Some(stats) = parts.ledger.clone() {
-        ledger::watch_ledger(registry, &stats)?;
+    if let Some(written) = &parts.ledger {
+        ledger::watch_ledger(registry, written)?;
     }
     if parts.has_per_second {
         stores.watch_per_second(registry)?;

@@ -6,7 +6,7 @@ use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 
 use super::family::metric_name;
-use crate::ledger::LedgerStats;
+use crate::ledger::Ledger;
 use crate::telemetry::envoy_ratelimit::{ResponseTimeUnit, TimingQueue};
 
 pub struct MetricsOptions {
@@ -38,8 +38,7 @@ pub struct MeteredParts {
     /// `true` if one-second limits have their own Redis servers.
     pub has_per_second: bool,
     pub has_traces: bool,
-    /// Reads how far the ledger is written.
-    pub ledger: Option<PulledStats<LedgerStats>>,
+    pub ledger: Option<Arc<Ledger>>,
     /// Call durations for statsd.
     pub timings: Option<TimingQueue>,
 }

@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
-use ratelimitd::ledger::{Ledger, Mode};
+use ratelimitd::ledger::Ledger;
 use ratelimitd::telemetry::metrics::{DeniedKeys, Metrics};
 
 use super::{lines, options, write};
@@ -139,7 +139,7 @@ impl<D: FnMut(&Charges, u64) -> Outcomes + Send> Story<D> {
         let local = Local { store: Arc::new(memory), instances: Arc::default() };
         let store = Fallback::new(DenyCached::new(below, Some((Arc::new(cache), Arc::clone(&clock)))), local);
         let metrics = Metrics::new(800_000).expect("the metrics have different names");
-        let ledger = Arc::new(Ledger::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let ledger = Arc::new(Ledger::new(Arc::clone(&clock) as Arc<dyn Clock>, 1_000));
         let in_shadow_mode = fields == "process in shadow mode";
         let limiter = Limiter {
             rulebook: Arc::new(Rulebook::new(rules::rules(&rule_text(fields)), metrics)),
@@ -237,11 +237,7 @@ fn booked(ledger: &Arc<Ledger>, entry: &str) -> String {
         assert_eq!((&*line.domain, &*line.rule, &*line.entries), ("d", "l", &[entry.into()][..]));
         let quarter = 1 + (line.at - T0 / 1_000_000 / 900 * 900) / 900;
         let mut words = vec![if quarter > 1 { quarter.to_string() } else { String::new() }];
-        words.push(match line.mode {
-            Mode::Enforced => String::new(),
-            Mode::Shadow => "shadow".to_owned(),
-            Mode::Soft => "soft".to_owned(),
-        });
+        words.push(line.mode.to_string());
         let numbers = [
             ("of", if line.of == 10 || line.of == 0 { 0 } else { line.of }),
             ("ok", line.ok),

@@ -76,6 +76,16 @@ impl AddAssign for Booking {
 }
 
 impl BookingMode {
+    /// The name in the ledger; empty for a limit that denies.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enforced => "",
+            Self::Shadow => "shadow",
+            Self::Soft => "soft",
+        }
+    }
+
     #[must_use]
     pub fn of(limit: &Limit) -> Self {
         match limit.spec.on_over {
