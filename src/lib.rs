@@ -10,6 +10,7 @@ pub mod decide;
 pub mod envoy_ratelimit;
 pub mod grpc;
 pub mod http;
+pub mod ledger;
 pub mod live;
 pub mod net;
 pub mod settings;

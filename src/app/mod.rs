@@ -23,15 +23,18 @@ mod stores;
 mod worker_store;
 mod xds_rules;
 
-use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fs, io};
 
+use base::clock::SystemClock;
 use tracing::subscriber::SetGlobalDefaultError;
 
 use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
 use crate::http::Token;
+use crate::ledger::{Ledger, LedgerOutput};
 use crate::net::tls_port::HandshakeThreadError;
 use crate::net::{ListenAddress, PortListener, SocketAccess};
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
@@ -95,6 +98,14 @@ pub enum AppError {
     /// A task of the HTTP port's store failed. The stores of gRPC workers report through [`Self::Grpc`].
     #[error("HTTP ports: a store task failed: {0}")]
     StoreTask(#[source] BoxError),
+    #[error("ledger.path: {path}: {cause}")]
+    LedgerPath {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("cannot start the thread of the usage ledger: {0}")]
+    Ledger(#[source] io::Error),
     #[error("gRPC port: {0}")]
     Grpc(#[from] GrpcError),
     #[error("TLS handshake thread: {0}")]
@@ -115,6 +126,7 @@ impl AppError {
             Self::CheckMap(_) => Some("server.http.check.map"),
             Self::Traces(_) => Some("traces.ca_file"),
             Self::AdminToken { setting, .. } => Some(setting),
+            Self::LedgerPath { .. } => Some("ledger.path"),
             _ => None,
         }
     }
@@ -128,6 +140,8 @@ pub struct App {
     statsd: Option<Statsd>,
     tracer: Tracer,
     traces: Option<Traces>,
+    log: LogQueue,
+    ledger: Option<Arc<Ledger>>,
     rules: RuleWatcher,
     exceptions: ExceptionWatcher,
     live_confirmed_at: ConfirmedAt,
@@ -190,17 +204,20 @@ impl App {
         let (queue, timings) = timing_queue();
         let (confirmed_at, live_confirmed_at) = <(ConfirmedAt, ConfirmedAt)>::default();
         let (age, live_age) = (confirmed_at.clone(), live_confirmed_at.clone());
+        let ledger = ledger_of(&settings)?;
+        let lines = log.clone();
         let parts = MeteredParts {
             is_ready: Some(Arc::new(move || ready.is_ready())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
             exceptions_age: settings.exceptions.path.is_some().then(|| age.read_age()),
             live_age: keeps_live_rows(&settings).then(|| live_age.read_age()),
-            lost_log_lines: Some(Arc::new(move || log.lost())),
+            lost_log_lines: Some(Arc::new(move || lines.lost())),
             memory: Some(counters.memory_stats()),
             deny_cache: counters.deny_cache_stats(),
             has_per_second: settings.store.kind == StoreKind::Redis
                 && settings.store.redis.per_second.is_some(),
             has_traces: settings.traces.is_some(),
+            ledger: ledger.clone(),
             timings: settings.metrics.statsd.is_some().then_some(queue),
         };
         let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
@@ -234,6 +251,8 @@ impl App {
             statsd,
             tracer,
             traces,
+            log,
+            ledger,
             rules,
             exceptions,
             live_confirmed_at,
@@ -285,6 +304,16 @@ impl Ports {
             },
         })
     }
+}
+
+/// Returns the ledger, whose directory is there.
+fn ledger_of(settings: &Settings) -> Result<Option<Arc<Ledger>>, AppError> {
+    let Some(options) = &settings.ledger else { return Ok(None) };
+    if let LedgerOutput::Directory(path) = &options.output {
+        let fault = |cause| AppError::LedgerPath { path: path.clone(), cause };
+        fs::create_dir_all(path).map_err(fault)?;
+    }
+    Ok(Some(Arc::new(Ledger::new(Arc::new(SystemClock), options.max_keys))))
 }
 
 fn metrics_options(settings: &Settings, parts: MeteredParts) -> MetricsOptions {

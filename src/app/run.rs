@@ -1,6 +1,7 @@
 //! Serves all ports until shutdown, or until a required part ends.
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
 use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService};
+use crate::ledger::{LedgerThread, WorkerLedger};
 use crate::live::LiveExceptions;
 use crate::net::tls_port::HandshakeThread;
 use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
@@ -51,6 +53,8 @@ impl App {
     /// [`AppError`] if a required part ends.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
+        // Dropped after everything that books.
+        let _ledger = self.start_ledger().map_err(AppError::Ledger)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
         let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let (unfinished, shutdown) = (UnfinishedBytes::new(MAX_UNFINISHED_BYTES), Shutdown::default());
@@ -121,6 +125,15 @@ impl App {
         Ok(())
     }
 
+    /// Starts the thread that writes the ledger, if there is one.
+    fn start_ledger(&self) -> io::Result<Option<LedgerThread>> {
+        let Some((ledger, options)) = self.ledger.clone().zip(self.settings.ledger.clone()) else {
+            return Ok(None);
+        };
+        let log = self.log.clone();
+        LedgerThread::start(ledger, options, move |line| log.push(line)).map(Some)
+    }
+
     /// Returns the gRPC port. Every worker creates its own store and handler on its own runtime.
     fn grpc_service(&self, pauses: &PauseEvents, unfinished: UnfinishedBytes) -> GrpcService<WorkerStore> {
         let stores = Arc::clone(&self.stores);
@@ -169,7 +182,7 @@ impl App {
         let meter = self.metrics.requests(transport);
         // If there is no admin port, nobody reads the keys.
         let (has_console, metrics) = (self.ports.admin.is_some(), self.metrics.clone());
-        let failures = Failures::new(meter.clone());
+        let (failures, ledger) = (Failures::new(meter.clone()), self.ledger.clone());
         let (tracer, pauses) = (self.tracer.clone(), pauses.clone());
         move |store| {
             let limiter = Limiter {
@@ -177,6 +190,7 @@ impl App {
                 store,
                 enforcement,
                 clock: Arc::new(SystemClock),
+                ledger: ledger.as_ref().map_or_else(WorkerLedger::default, |ledger| ledger.worker()),
                 denied: if has_console { metrics.denied_keys() } else { DeniedKeys::default() },
                 pauses: pauses.clone(),
             };

@@ -81,6 +81,7 @@ pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
         "grant",
         "rules",
         "top",
+        "usage",
         "token",
         "replay",
         "simulate",

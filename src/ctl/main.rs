@@ -18,6 +18,7 @@ mod scripts;
 mod simulate;
 mod token;
 mod top;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,7 @@ use scripts::ScriptsArgs;
 use simulate::SimulateArgs;
 use token::TokenArgs;
 use top::TopArgs;
+use usage::UsageArgs;
 
 /// `simulate` allocates for every log line.
 #[global_allocator]
@@ -73,6 +75,7 @@ enum Command {
     Grant(GrantArgs),
     Rules(RulesArgs),
     Top(TopArgs),
+    Usage(Box<UsageArgs>),
     Token(TokenArgs),
     Replay(ReplayArgs),
     Simulate(Box<SimulateArgs>),
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Grant(args) => exceptions::run_grant(args),
         Command::Rules(args) => rules_wait::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Usage(args) => usage::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use strum::{EnumString, VariantNames};
 
 use super::{Answer, Failures, NoDecision, PauseEvents, ResponseOptions};
+use crate::ledger::WorkerLedger;
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
@@ -212,6 +213,7 @@ pub struct Limiter<S> {
     /// For planning requests. The store decides by its own clock.
     pub clock: Arc<dyn Clock>,
     pub denied: DeniedKeys,
+    pub ledger: WorkerLedger,
     pub pauses: PauseEvents,
 }
 
@@ -234,11 +236,12 @@ impl OldRules {
 struct FailureGuard<'r> {
     meters: &'r LimitMeters,
     plan: &'r Plan,
+    ledger: &'r WorkerLedger,
 }
 
 impl Drop for FailureGuard<'_> {
     fn drop(&mut self) {
-        self.meters.record_failure(self.plan);
+        self.meters.record_failure(self.plan, self.ledger);
     }
 }
 
@@ -269,12 +272,12 @@ impl<S: Store> Limiter<S> {
             if decision.reports().is_empty() {
                 self.count_without_limit(&current, request);
             } else {
-                current.meters.record(&decision, &self.denied);
+                current.meters.record(&decision, &self.denied, &self.ledger);
                 self.pauses.send(&decision, request);
             }
             return Ok(answer(&decision));
         }
-        let failure = FailureGuard { meters: &current.meters, plan: &plan };
+        let failure = FailureGuard { meters: &current.meters, plan: &plan, ledger: &self.ledger };
         let outcomes = if plan.has_settles() {
             // Boxed because this rare future would enlarge every decision's future.
             Box::pin(self.decide_parts(&plan.charges)).await?
@@ -283,7 +286,7 @@ impl<S: Store> Limiter<S> {
         };
         mem::forget(failure);
         let decision = Decision::merge(plan, outcomes, self.enforcement);
-        current.meters.record(&decision, &self.denied);
+        current.meters.record(&decision, &self.denied, &self.ledger);
         let may_offend = current.have_penalties && decision.overall == Code::OverLimit;
         if may_offend || !decision.reports().is_empty() {
             self.pauses.send(&decision, request);

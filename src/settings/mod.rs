@@ -7,6 +7,7 @@
 mod error;
 mod file;
 mod layers;
+mod ledger_section;
 mod parsers;
 mod reader;
 mod rules_section;
@@ -22,6 +23,7 @@ use engine::{Charging, Defaults, Enforcement, Verdict};
 use rules::Upgrade;
 
 use crate::decide::{HeaderNames, ResponseOptions};
+use crate::ledger::LedgerOptions;
 use crate::telemetry::traces::TracesOptions;
 
 pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
@@ -64,6 +66,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// `traces.*`; `None` if the endpoint is `off`.
     pub traces: Option<TracesOptions>,
+    /// `ledger.*`; `None` without a path.
+    pub ledger: Option<LedgerOptions>,
     /// `response.*`: optional parts of an answer.
     pub response: ResponseOptions,
     pub log: Log,
@@ -106,6 +110,7 @@ impl Settings {
             near_limit_ppm: reader.take("near_limit_ratio", "0.8", share()),
             metrics: Metrics::from_reader(reader),
             traces: telemetry::traces_from_reader(reader),
+            ledger: ledger_section::ledger_from_reader(reader),
             enforcement: enforcement_from_reader(reader),
             response: response_from_reader(reader),
             log: Log::from_reader(reader),

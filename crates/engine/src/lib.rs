@@ -26,6 +26,7 @@ pub use limit::spec::{
     Algorithm, Charging, FailurePolicy, LimitError, LimitSpec, MAX_LIMIT, Refill, ReserveError, Tier,
 };
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
+pub use request::decision::booking::{Booking, BookingMode};
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use request::pause::{PAUSE_KEY, Pause};
 pub use request::plan::charge::{Charge, Charges, ChargesPart};

@@ -75,6 +75,7 @@ impl Observed {
             enforcement: Enforcement::Enforce,
             clock: Arc::new(SystemClock),
             denied: metrics.denied_keys(),
+            ledger: crate::ledger::WorkerLedger::default(),
             pauses: PauseEvents::default(),
         };
         Self {

@@ -2,7 +2,7 @@
 
 mod arguments;
 mod progress;
-mod table;
+pub(crate) mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};

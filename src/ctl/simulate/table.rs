@@ -128,7 +128,7 @@ fn recommended(found: &Recommendation) -> String {
 }
 
 /// Pads cells to the width of their column: the columns in `texts` align left, all others right.
-fn aligned(rows: &[Vec<String>], texts: &[usize]) -> Vec<String> {
+pub(crate) fn aligned(rows: &[Vec<String>], texts: &[usize]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

@@ -73,6 +73,7 @@ impl Story {
             enforcement: Enforcement::Enforce,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: DeniedKeys::default(),
+            ledger: crate::ledger::WorkerLedger::default(),
             pauses,
         };
         let penalties = Penalties::new(store(), live, meter);

@@ -13,6 +13,7 @@ use super::limit_counts::{LimitCounts, LimitLabels, SettleCounts};
 use super::limits::{LimitMeters, Meter};
 use super::requests::RequestResult;
 use super::series::{Series, SeriesBinding, SeriesTable};
+use crate::ledger::BookedLimit;
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
 
 /// Domain and rule label of limits that a request overrides.
@@ -181,14 +182,16 @@ impl Bindings<'_> {
         let policy = if limit.never_denies() { policy.allow_for_error() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
         let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
+        let booked = BookedLimit { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
+        let booked = limit.spec.ledger.then(|| Arc::new(booked));
         let meter = self.meter(labels, policy, hits);
         meter.counts.use_spec(&limit.spec);
-        Some(Meter { settles, rule: limit.quantity, ..meter })
+        Some(Meter { settles, booked, rule: limit.quantity, ..meter })
     }
 
     fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.use_policy(policy);
-        Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None }
+        Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None, booked: None }
     }
 }

@@ -15,6 +15,7 @@ use super::exceptions::ExceptionCounts;
 use super::family::CountersBy;
 use super::limit_counts::{LimitCounts, SettleCounts};
 use super::requests::RequestResult;
+use crate::ledger::{BookedLimit, WorkerLedger};
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
 /// Counters of every limit of a rule set, looked up once when the rules are applied.
@@ -39,18 +40,23 @@ pub(super) struct Meter {
     pub(super) hits: HitMeter,
     /// `None` for a limit without `settle`.
     pub(super) settles: Option<Arc<SettleCounts>>,
+    /// `None` for a limit without `ledger`.
+    pub(super) booked: Option<Arc<BookedLimit>>,
 }
 
 impl LimitMeters {
     /// Counts a decision, once for its request and once per charge. A settle is not a hit of its limit, and is counted
-    /// separately. Keys of charges over their limit are counted in `denied`.
-    pub fn record(&self, decision: &Decision, denied: &DeniedKeys) {
+    /// separately. Keys of charges over their limit are counted in `denied`; limits with `ledger` are booked.
+    pub fn record(&self, decision: &Decision, denied: &DeniedKeys, ledger: &WorkerLedger) {
         if decision.shadowed {
             self.shadowed.inc();
         }
         let mut is_by_policy = false;
         for (charged, result) in decision.charges() {
             let Some(meter) = self.meter(charged.limit) else { continue };
+            if let Some(limit) = &meter.booked {
+                ledger.book(limit, decision, &charged);
+            }
             if charged.role == Role::Settle {
                 if let Some(settles) = &meter.settles {
                     settles.record(decision.settle(charged.index));
@@ -87,9 +93,12 @@ impl LimitMeters {
 
     /// Counts a request that fails because the store did not answer: an error for each of its limits, and an answer by
     /// policy for limits with the policy `error`, which made it fail.
-    pub fn record_failure(&self, plan: &Plan) {
+    pub fn record_failure(&self, plan: &Plan, ledger: &WorkerLedger) {
         for charged in plan.charged() {
             let Some(meter) = self.meter(charged.limit) else { continue };
+            if let Some(limit) = &meter.booked {
+                ledger.book_failure(limit, plan, &charged);
+            }
             if charged.role == Role::Settle {
                 if let Some(settles) = &meter.settles {
                     settles.record(None);

@@ -6,6 +6,7 @@
 mod denied_keys;
 mod exceptions;
 pub(super) mod family;
+mod ledger;
 mod limit_counts;
 mod limit_families;
 mod limits;
@@ -277,6 +278,9 @@ fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamil
     }
     if let Some(stats) = parts.deny_cache.clone() {
         stores::watch_deny_cache(registry, stats)?;
+    }
+    if let Some(written) = &parts.ledger {
+        ledger::watch_ledger(registry, written)?;
     }
     if parts.has_per_second {
         stores.watch_per_second(registry)?;

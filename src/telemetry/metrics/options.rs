@@ -6,6 +6,7 @@ use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 
 use super::family::metric_name;
+use crate::ledger::Ledger;
 use crate::telemetry::envoy_ratelimit::{ResponseTimeUnit, TimingQueue};
 
 pub struct MetricsOptions {
@@ -37,6 +38,7 @@ pub struct MeteredParts {
     /// `true` if one-second limits have their own Redis servers.
     pub has_per_second: bool,
     pub has_traces: bool,
+    pub ledger: Option<Arc<Ledger>>,
     /// Call durations for statsd.
     pub timings: Option<TimingQueue>,
 }

@@ -105,6 +105,7 @@ async fn each_settle_of_a_request_over_several_slots_is_booked_in_its_slot() {
         enforcement: Enforcement::Enforce,
         clock: Arc::new(SystemClock),
         denied: DeniedKeys::default(),
+        ledger: ratelimitd::ledger::WorkerLedger::default(),
         pauses: PauseEvents::default(),
     };
     let decide = async |descriptors: Vec<Descriptor>| {

@@ -51,6 +51,7 @@ impl Fixture {
                 enforcement: Enforcement::Enforce,
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
                 denied: DeniedKeys::default(),
+                ledger: ratelimitd::ledger::WorkerLedger::default(),
                 pauses: PauseEvents::default(),
             },
             clock,

@@ -177,6 +177,10 @@ pub struct LimitSpec {
     pub penalty: Option<Arc<Penalty>>,
     /// Lets callers pause a value.
     pub feedback: Option<Arc<Feedback>>,
+    /// `true` if the usage ledger has the limit.
+    pub ledger: bool,
+    /// What the units are, for people; `None`: requests.
+    pub unit_name: Option<Arc<str>>,
     /// Shown in answers and metrics; `replaces` refers to it.
     pub name: Option<String>,
     /// Names of the limits that this one replaces in a request.
@@ -268,6 +272,8 @@ impl LimitSpec {
             reserve: None,
             penalty: None,
             feedback: None,
+            ledger: false,
+            unit_name: None,
             name: None,
             replaces: Vec::new(),
             tiers: BTreeMap::new(),
@@ -320,6 +326,7 @@ impl LimitSpec {
             calendar: self.calendar.clone(),
             penalty: self.penalty.clone(),
             feedback: self.feedback.clone(),
+            unit_name: self.unit_name.clone(),
             name: self.name.clone(),
             replaces: self.replaces.clone(),
             tiers: BTreeMap::new(),

@@ -108,6 +108,8 @@ every_field_has_rows! {
     reserve: "reserve";
     penalty: "penalty";
     feedback: "feedback";
+    ledger: "ledger";
+    unit_name: "unit_name";
     name: "name";
     replaces: "replaces";
     tiers: "tiers";
@@ -337,6 +339,26 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         upgrade: Upgradable::Never,
     },
     LimitField {
+        name: "ledger",
+        value_type: ValueType::Flag,
+        doc: "Books the usage of each key in the ledger: needs the setting ledger.path.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.ledger = value.flag()),
+        rlconfig: Rlconfig::Option(|spec, _| spec.ledger.then(|| "true".to_owned())),
+        explain: Explain::OfLimit(|limit| limit.spec.ledger.then(|| LEDGER.to_owned())),
+        upgrade: Upgradable::Optional(|spec| spec.ledger),
+    },
+    LimitField {
+        name: "unit_name",
+        value_type: ValueType::Text,
+        doc: "What the units are, for people: a-z and -, at most 32 characters. Default requests.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.unit_name = value.text().map(Into::into)),
+        rlconfig: Rlconfig::Option(|spec, _| spec.unit_name.as_deref().map(str::to_owned)),
+        explain: Explain::OfLimit(|limit| limit.spec.unit_name.as_deref().map(str::to_owned)),
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
         name: "name",
         value_type: ValueType::Text,
         doc: "Sent back with the answer, the label of its metrics, and what replaces refers to.",
@@ -443,6 +465,9 @@ fn duration(us: u64) -> String {
 
 /// For limits with `settle`.
 const SETTLE: &str = "an answer has a receipt; the real cost that comes back with it replaces the estimate";
+
+/// For limits with `ledger`.
+const LEDGER: &str = "the usage of each key is booked, if the service has a ledger";
 
 /// How the limit answers if the store fails.
 fn policy(policy: FailurePolicy) -> &'static str {

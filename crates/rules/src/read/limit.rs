@@ -177,6 +177,7 @@ impl<'n> LimitReader<'_, 'n> {
         if self.is_for_other(Algorithm::LeakyBucket, spec.algorithm, "mode") {
             spec.pacing = Pacing::default();
         }
+        self.check_unit_name();
         spec.replaces = self.read_replaces(spec.name.as_deref());
         self.warn_of_mistakes(&spec);
         self.warn_of_lost_tokens(&spec);
@@ -282,6 +283,17 @@ impl<'n> LimitReader<'_, 'n> {
             self.report.error(&fields.position_of(name), reason);
         }
         is_for_other
+    }
+
+    fn check_unit_name(&mut self) {
+        let is_plain = |name: &str| {
+            (1..=32).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+        };
+        if self.fields.text("unit_name").is_some_and(|name| !is_plain(name)) {
+            let reason = "unit_name: expected 1 to 32 of the characters a-z and -";
+            self.report.error(&self.fields.position_of("unit_name"), reason);
+        }
     }
 
     fn read_replaces(&mut self, own_name: Option<&str>) -> Vec<String> {

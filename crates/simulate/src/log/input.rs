@@ -22,7 +22,8 @@ pub struct Input {
     pub size: Option<u64>,
     /// Bytes read of this size.
     pub read_bytes: Arc<AtomicU64>,
-    pub(crate) stream: Box<dyn Read + Send>,
+    /// Decompressed.
+    pub stream: Box<dyn Read + Send>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -88,6 +88,7 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
             enforcement: Enforcement::Enforce,
             clock: Arc::new(SystemClock),
             denied: DeniedKeys::default(),
+            ledger: crate::ledger::WorkerLedger::default(),
             pauses: PauseEvents::default(),
         },
         bounds: Bounds { max_descriptors: 4, max_entries: 4, max_value_bytes: 100 },

@@ -64,6 +64,7 @@ fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
         enforcement: Enforcement::Enforce,
         clock: Arc::new(SystemClock),
         denied: DeniedKeys::default(),
+        ledger: crate::ledger::WorkerLedger::default(),
         pauses: PauseEvents::default(),
     }
 }
@@ -175,7 +176,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
     denied.verdict = engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-    meters.record(&decision, &DeniedKeys::default());
+    meters.record(&decision, &DeniedKeys::default(), &crate::ledger::WorkerLedger::default());
     assert_eq!(decision.overall, Code::Ok);
     assert_eq!(outcome(&metrics, "edge.tenant", "over_limit"), Some(1));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.tenant"}"#;

@@ -1,5 +1,7 @@
 //! The answer to a request: a status per descriptor and one code for all.
 
+pub(crate) mod booking;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;

@@ -161,6 +161,7 @@ impl Process {
             enforcement: Enforcement::Enforce,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: metrics.denied_keys(),
+            ledger: ratelimitd::ledger::WorkerLedger::default(),
             pauses: PauseEvents::default(),
         };
         let console = Arc::new(Console::new(options()));

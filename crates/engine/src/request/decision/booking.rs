@@ -1,0 +1,162 @@
+//! What the usage ledger books for a charge: the only place that decides it.
+
+use std::ops::AddAssign;
+
+use super::{Code, Decision};
+use crate::limit::Limit;
+use crate::limit::algorithm::Verdict;
+use crate::limit::announce::OnOver;
+use crate::limit::role::Role;
+use crate::request::plan::ChargedLimit;
+use crate::request::plan::charge::Charge;
+use crate::request::plan::reserve::ReserveKind;
+use crate::request::plan::settle::SettleResult;
+use crate::request::store::{CounterSnapshot, DecidedBy};
+
+/// Requests and units of a counter, or the sum of such numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Booking {
+    /// Admitted requests with a charge that fits. Neither a peek nor a settle is one, nor is the charge after a check
+    /// of `reserve`.
+    pub ok: u64,
+    /// Charges over the limit.
+    pub over: u64,
+    /// Units that the store recorded.
+    pub units: u64,
+    /// Units that the store took back.
+    pub back: u64,
+    /// Units of charges that were over the limit and not recorded.
+    pub refused: u64,
+    /// Units that a failure policy admitted: the store may have recorded them.
+    pub policy: u64,
+    /// Units of failed requests and lost settles, and units returned while a failure policy decided: the store may have
+    /// recorded them, or taken them back.
+    pub unknown: u64,
+}
+
+/// Whether a booked limit can deny.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BookingMode {
+    #[default]
+    Enforced,
+    /// The rule is in shadow mode.
+    Shadow,
+    /// `on_over: announce`.
+    Soft,
+}
+
+impl Booking {
+    /// Requests and units together. Wraps around.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { ok, over, units, back, refused, policy, unknown } = *self;
+        [over, units, back, refused, policy, unknown].into_iter().fold(ok, u64::wrapping_add)
+    }
+
+    /// Returns the booking of a charge whose request failed.
+    #[must_use]
+    pub fn of_failure(charge: &Charge) -> Self {
+        let units = if charge.kernel.has_counter() { charge.cost.units().unsigned_abs() } else { 0 };
+        Self { unknown: units, ..Self::default() }
+    }
+}
+
+/// Saturates.
+impl AddAssign for Booking {
+    fn add_assign(&mut self, other: Self) {
+        let add = |sum: &mut u64, units: u64| *sum = sum.saturating_add(units);
+        add(&mut self.ok, other.ok);
+        add(&mut self.over, other.over);
+        add(&mut self.units, other.units);
+        add(&mut self.back, other.back);
+        add(&mut self.refused, other.refused);
+        add(&mut self.policy, other.policy);
+        add(&mut self.unknown, other.unknown);
+    }
+}
+
+impl BookingMode {
+    /// The name in the ledger; empty for a limit that denies.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enforced => "",
+            Self::Shadow => "shadow",
+            Self::Soft => "soft",
+        }
+    }
+
+    #[must_use]
+    pub fn of(limit: &Limit) -> Self {
+        match limit.spec.on_over {
+            _ if limit.blocked => Self::Enforced,
+            _ if limit.shadow => Self::Shadow,
+            OnOver::Announce => Self::Soft,
+            OnOver::Deny => Self::Enforced,
+        }
+    }
+}
+
+impl Decision {
+    /// Returns what the ledger books for a charge, and the time by the store's clock in microseconds since the epoch;
+    /// `None` if the store did not decide.
+    #[must_use]
+    pub fn booking(&self, charged: &ChargedLimit<'_>) -> (Booking, Option<u64>) {
+        let charge = self.plan.charges.charge(charged.index);
+        let outcome = &self.outcomes.by_charge[charged.index];
+        let is_denied = self.shadowed || self.overall == Code::OverLimit;
+        let at_us = match outcome.decided_by {
+            DecidedBy::Store(CounterSnapshot { now_us, .. })
+            | DecidedBy::DenyCache(CounterSnapshot { now_us, .. }) => Some(now_us),
+            DecidedBy::Policy(_) => None,
+        };
+        let booking = if let Some(settle) = self.settle(charged.index) {
+            of_settle(charge, settle.result)
+        } else if outcome.verdict == Verdict::Over {
+            of_denial(charge, outcome.decided_by, is_denied)
+        } else {
+            let is_request = !is_denied && charged.reserve != Some(ReserveKind::Charge);
+            of_fitting(charge, outcome.decided_by, is_denied, is_request)
+        };
+        (booking, at_us)
+    }
+}
+
+fn of_settle(charge: &Charge, result: SettleResult) -> Booking {
+    let (units, back) = (charge.cost.taken(), charge.cost.refunded());
+    match result {
+        _ if !charge.kernel.has_counter() => Booking::default(),
+        SettleResult::Charged | SettleResult::Unreadable => Booking { units, ..Booking::default() },
+        SettleResult::Returned => Booking { back, ..Booking::default() },
+        SettleResult::Kept => Booking::default(),
+        SettleResult::Lost => Booking::of_failure(charge),
+    }
+}
+
+/// The deny cache records nothing, and what a store may have recorded late stays refused.
+fn of_denial(charge: &Charge, decided_by: DecidedBy, is_denied: bool) -> Booking {
+    let taken = charge.cost.taken();
+    // The request of a booked charge was counted at its check.
+    let over = u64::from(taken > 0 && charge.role != Role::Booked);
+    let is_recorded = matches!(decided_by, DecidedBy::Store(_))
+        && charge.kernel.has_counter()
+        && charge.is_recorded(Verdict::Over, is_denied);
+    if is_recorded {
+        Booking { over, units: taken, ..Booking::default() }
+    } else {
+        Booking { over, refused: taken, ..Booking::default() }
+    }
+}
+
+fn of_fitting(charge: &Charge, decided_by: DecidedBy, is_denied: bool, is_request: bool) -> Booking {
+    if !charge.kernel.has_counter() || !charge.is_recorded(Verdict::Fits, is_denied) {
+        return Booking::default();
+    }
+    let (units, back) = (charge.cost.taken(), charge.cost.refunded());
+    match decided_by {
+        DecidedBy::Policy(_) => Booking { policy: units, unknown: back, ..Booking::default() },
+        DecidedBy::Store(_) | DecidedBy::DenyCache(_) => {
+            Booking { ok: u64::from(is_request && units > 0), units, back, ..Booking::default() }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What each worker has booked since the writer last took it. A worker books under its own lock, which it shares with
+//! the writer alone. Its memory is bounded: what does not fit is booked without its key.
+
+use std::mem;
+use std::sync::Arc;
+
+use base::clock::Clock;
+use engine::{Booking, BookingMode, ChargedLimit, Decision, Limit, Plan};
+use hashbrown::{Equivalent, HashMap};
+use parking_lot::Mutex;
+
+use super::QUARTER_S;
+
+/// A limit with `ledger`, by the labels of its metrics.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BookedLimit {
+    pub domain: Arc<str>,
+    pub rule: Arc<str>,
+}
+
+/// What all workers have booked, and how far the writer is.
+#[derive(Debug)]
+pub struct Ledger {
+    workers: Mutex<Vec<Arc<WorkerCells>>>,
+    max_keys: usize,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stats: Mutex<LedgerStats>,
+}
+
+/// For metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LedgerStats {
+    /// Requests and units that were booked and neither are written nor wait, or the reverse: always 0.
+    pub difference: u64,
+    pub lines: u64,
+    pub unattributed_units: u64,
+    /// Everything booked before this is written; microseconds since the epoch.
+    pub written_until_us: u64,
+}
+
+/// The ledger of one worker. Clones share it. The default books nothing.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerLedger(Option<Arc<WorkerCells>>);
+
+#[derive(Debug)]
+struct WorkerCells {
+    table: Mutex<CellTable>,
+    max_keys: usize,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct CellTable {
+    pub(super) cells: HashMap<CellKey<Box<str>>, Cell>,
+    /// The total of all bookings, which the writer compares with the cells.
+    pub(super) booked: u64,
+}
+
+/// A counter in a quarter of an hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CellKey<K> {
+    /// Address of the [`BookedLimit`], which the cell keeps alive.
+    limit: usize,
+    /// Start of the quarter, seconds since the epoch.
+    pub(super) at_s: u64,
+    pub(super) mode: BookingMode,
+    /// Of the counter; empty for the sums of all keys without a cell.
+    pub(super) key: K,
+}
+
+impl Equivalent<CellKey<Box<str>>> for CellKey<&str> {
+    fn equivalent(&self, other: &CellKey<Box<str>>) -> bool {
+        let CellKey { limit, at_s, mode, ref key } = *other;
+        (self.limit, self.at_s, self.mode, self.key) == (limit, at_s, mode, &**key)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) limit: Arc<BookedLimit>,
+    pub(super) sums: Booking,
+    /// Time of the last decision in microseconds since the epoch, and the limit's number then.
+    pub(super) of: (u64, u64),
+}
+
+impl Cell {
+    pub(super) fn add(&mut self, sums: Booking, of: (u64, u64)) {
+        self.sums += sums;
+        self.of = self.of.max(of);
+    }
+}
+
+/// A booking on its way to a cell.
+pub(super) struct Booked<'b> {
+    pub(super) limit: &'b Arc<BookedLimit>,
+    pub(super) key: &'b str,
+    pub(super) mode: BookingMode,
+    pub(super) sums: Booking,
+    /// The limit's number.
+    pub(super) number: u64,
+}
+
+impl<'b> Booked<'b> {
+    fn new(booked: &'b Arc<BookedLimit>, key: &'b str, limit: &Limit, sums: Booking) -> Self {
+        let (mode, number) = (BookingMode::of(limit), limit.spec.requests_per_unit);
+        Self { limit: booked, key, mode, sums, number }
+    }
+}
+
+impl CellTable {
+    fn book(&mut self, booked: &Booked<'_>, at_us: u64, max_keys: usize) {
+        let Booked { limit, key, mode, sums, number } = *booked;
+        let (second, of) = (at_us / 1_000_000, (at_us, number));
+        let at_s = second - second % QUARTER_S;
+        self.booked = self.booked.wrapping_add(sums.total());
+        let mut place = CellKey { limit: Arc::as_ptr(limit).addr(), at_s, mode, key };
+        if self.cells.len() >= max_keys && !self.cells.contains_key(&place) {
+            place.key = "";
+        }
+        if let Some(cell) = self.cells.get_mut(&place) {
+            cell.add(sums, of);
+        } else {
+            let CellKey { limit: address, key, .. } = place;
+            let place = CellKey { limit: address, at_s, mode, key: key.into() };
+            self.cells.insert(place, Cell { limit: Arc::clone(limit), sums, of });
+        }
+    }
+}
+
+impl WorkerLedger {
+    /// Books a charge of a decision.
+    pub fn book(&self, limit: &Arc<BookedLimit>, decision: &Decision, charged: &ChargedLimit<'_>) {
+        let (sums, at_us) = decision.booking(charged);
+        let (key, _) = decision.charged_counter(charged.index);
+        self.add(&Booked::new(limit, key, charged.limit, sums), at_us);
+    }
+
+    /// Books a charge of a request that failed.
+    pub fn book_failure(&self, limit: &Arc<BookedLimit>, plan: &Plan, charged: &ChargedLimit<'_>) {
+        let (key, charge) = plan.charges.get(charged.index);
+        self.add(&Booked::new(limit, key, charged.limit, Booking::of_failure(charge)), None);
+    }
+
+    /// Books at the store's time, or if it did not answer, at that of the process.
+    pub(super) fn add(&self, booked: &Booked<'_>, at_us: Option<u64>) {
+        let Some(worker) = self.0.as_ref().filter(|_| booked.sums != Booking::default()) else { return };
+        let at_us = at_us.unwrap_or_else(|| worker.clock.now_us());
+        worker.table.lock().book(booked, at_us, worker.max_keys);
+    }
+}
+
+impl Ledger {
+    /// `max_keys`: cells of each worker.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, max_keys: usize) -> Self {
+        let stats = LedgerStats { written_until_us: clock.now_us(), ..LedgerStats::default() };
+        Self { workers: Mutex::default(), max_keys, clock, stats: Mutex::new(stats) }
+    }
+
+    /// Returns the ledger of one worker.
+    #[must_use]
+    pub fn worker(&self) -> WorkerLedger {
+        let (table, clock) = (Mutex::default(), Arc::clone(&self.clock));
+        let worker = Arc::new(WorkerCells { table, max_keys: self.max_keys, clock });
+        self.workers.lock().push(Arc::clone(&worker));
+        WorkerLedger(Some(worker))
+    }
+
+    #[must_use]
+    pub fn stats(&self) -> LedgerStats {
+        *self.stats.lock()
+    }
+
+    /// Seconds since everything that was booked is written.
+    #[must_use]
+    pub fn oldest_unwritten_s(&self) -> u64 {
+        self.clock.now_us().saturating_sub(self.stats().written_until_us) / 1_000_000
+    }
+
+    /// Takes what the workers have booked, and forgets workers that have ended. A worker's next table has room for as
+    /// many cells, so that it seldom grows while a decision waits.
+    pub(super) fn take(&self) -> Vec<CellTable> {
+        let mut workers = self.workers.lock();
+        let mut taken = Vec::with_capacity(workers.len());
+        workers.retain(|worker| {
+            // Read first: a worker books nothing after it has ended.
+            let lives = Arc::strong_count(worker) > 1;
+            let usual = worker.table.lock().cells.len();
+            let next = CellTable { cells: HashMap::with_capacity(usual), booked: 0 };
+            taken.push(mem::replace(&mut *worker.table.lock(), next));
+            lives
+        });
+        taken
+    }
+}

@@ -1,0 +1,41 @@
+//! The usage ledger: sums of what the limits with `ledger: true` admitted and refused, by key and quarter of an hour, in
+//! files that outlive the store. `cells` has what each worker has booked, `writer` is the thread that writes it, `line`
+//! is the format, for `ratelimitctl usage`, too. Knows the engine, but no store and no port.
+
+mod cells;
+mod files;
+mod line;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use cells::{BookedLimit, Ledger, WorkerLedger};
+pub use line::{Begin, Line};
+pub use writer::LedgerThread;
+
+/// Quarters of an hour: every time zone starts its hours, days and months at one.
+pub const QUARTER_S: u64 = 900;
+
+/// `ledger.*`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerOptions {
+    pub output: LedgerOutput,
+    /// Between two writes.
+    pub interval: Duration,
+    /// Keys of one interval, and of one worker; the units of more are written without a key.
+    pub max_keys: usize,
+    /// Older files are removed; `None`: never.
+    pub keep: Option<Duration>,
+    /// Bytes of all files, above which the oldest are removed.
+    pub max_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LedgerOutput {
+    /// The output of the process's log.
+    Log,
+    Directory(PathBuf),
+}
