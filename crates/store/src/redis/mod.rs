@@ -26,7 +26,7 @@ mod url;
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{Charges, Outcomes, Reset, Store, StoreError};
+use engine::{Charge, Charges, Outcome, Outcomes, Reset, Store, StoreError};
 use futures_util::future::join_all;
 
 use self::backends::Backends;
@@ -194,6 +194,13 @@ impl Reset for RedisStore {
             had_units.push(backends.call(request, place, backends.deadline()).await?.was_reset()?);
         }
         Ok(had_units)
+    }
+
+    async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
+        let backends = &self.handle.backends;
+        let request = EncodedRequest::replace(key, charge, &backends.options.key_prefix);
+        let place = backends.place(charge, request.keys().next().unwrap_or_default());
+        backends.call(request, place, backends.deadline()).await?.replaced(charge)
     }
 }
 
