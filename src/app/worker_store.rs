@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use base::clock::{Clock, MonotonicClock, SystemClock};
-use engine::{Charges, Outcomes, Reset, Store, StoreError};
+use engine::{Charge, Charges, Outcome, Outcomes, Reset, Store, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use store::deny_cache::{DenyCache, DenyCached};
@@ -83,18 +83,24 @@ pub(super) struct AuthoritativeStore {
 
 impl Store for AuthoritativeStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        match &self.redis {
-            Some(redis) if !charges.need_no_store() => redis.decide(charges).await,
-            Some(_) | None => self.memory.decide(charges).await,
+        let Some(redis) = self.redis.as_ref().filter(|_| !charges.need_no_store()) else {
+            return self.memory.decide(charges).await;
+        };
+        let has_refunds = charges.values().any(|charge| charge.cost.refunded() > 0);
+        if !has_refunds {
+            return redis.decide(charges).await;
         }
+        charges.keys().for_each(|key| self.forget_denial(key));
+        let outcomes = redis.decide(charges).await;
+        charges.keys().for_each(|key| self.forget_denial(key));
+        outcomes
     }
 }
 
 impl AuthoritativeStore {
-    fn forget_denials(&self, charges: &Charges) {
+    fn forget_denial(&self, key: &str) {
         if let Some((denials, clock)) = &self.denials {
-            let now_us = clock.now_us();
-            charges.keys().for_each(|key| denials.forget(key, now_us));
+            denials.forget(key, clock.now_us());
         }
     }
 }
@@ -105,9 +111,19 @@ impl Reset for AuthoritativeStore {
         let Some(redis) = &self.redis else {
             return Ok(had_units);
         };
-        self.forget_denials(charges);
+        charges.keys().for_each(|key| self.forget_denial(key));
         let had_units = redis.reset(charges).await;
-        self.forget_denials(charges);
+        charges.keys().for_each(|key| self.forget_denial(key));
         had_units
+    }
+
+    async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
+        let Some(redis) = &self.redis else {
+            return self.memory.replace(key, charge).await;
+        };
+        self.forget_denial(key);
+        let outcome = redis.replace(key, charge).await;
+        self.forget_denial(key);
+        outcome
     }
 }

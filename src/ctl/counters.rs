@@ -1,4 +1,6 @@
-//! `counters`: shows or resets a descriptor's counters in a running service.
+//! `counters`: shows, resets or sets a descriptor's counters in a running service. `import` sets many.
+
+pub mod import;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,20 +12,26 @@ use serde_json::{Value, json};
 
 use super::admin_call::{AdminArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, LimitArg};
+use import::ImportArgs;
 
 const FAILED: u8 = 2;
 
-/// Show or reset the counters of a descriptor in a running service.
+/// Show, reset or set the counters of a descriptor in a running service.
 ///
-/// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches.
+/// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches, or sets the
+/// counter of one.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Exit codes:
   0  done
-  2  no counter for the descriptor or for --limit, no answer, or unwritable output
+  1  import: some counters are not set; the reasons are on standard error
+  2  no counter for the descriptor, --limit or --limit-name, no answer, or unwritable output
 
 Examples:
   ratelimitctl counters show --domain edge tenant=acme,path=/search
   ratelimitctl counters reset --domain accounts login=ann
+  ratelimitctl counters set --domain shop --limit-name monthly --used 700 --reason go-live customer=acme
+  ratelimitctl counters add --domain shop --limit-name monthly --units -50 --reason 'ticket 12' customer=acme
+  ratelimitctl counters import --domain shop --limit-name monthly --reason go-live used.csv
   ratelimitctl counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search
   ratelimitctl counters show --admin https://ratelimit:6070 --ca-file ca.crt --domain edge tenant=acme,path=/search")]
 pub struct CountersArgs {
@@ -37,6 +45,12 @@ enum Action {
     Show(CounterArgs),
     /// Reset the counters to zero; the service logs each reset
     Reset(ResetArgs),
+    /// Set the used units of one limit; the service logs each change
+    Set(SetArgs),
+    /// Add to the used units of one limit; the service logs each change
+    Add(AddArgs),
+    /// Set the used units of one limit for each row of a CSV file; safe to repeat
+    Import(ImportArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -44,9 +58,52 @@ struct ResetArgs {
     #[command(flatten)]
     counters: CounterArgs,
 
+    #[command(flatten)]
+    choice: LimitChoice,
+
     /// Log this reason with the reset
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+struct SetArgs {
+    /// Used units in the running window, or of the bucket at this moment
+    #[arg(long, value_name = "N")]
+    used: u64,
+
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct AddArgs {
+    /// Units to add; negative to return units, at most all
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    units: i64,
+
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ChangeArgs {
+    #[command(flatten)]
+    counters: CounterArgs,
+
+    #[command(flatten)]
+    choice: LimitChoice,
+
+    /// Log this reason with the change
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+struct LimitChoice {
+    /// Only the counter of the limit with this name
+    #[arg(long, value_name = "NAME")]
+    limit_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -83,19 +140,43 @@ enum CountersError {
 /// Counters go to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &CountersArgs) -> ExitCode {
-    let (args, path, reason) = match &args.action {
-        Action::Show(args) => (args, "/counters/show", None),
-        Action::Reset(args) => (&args.counters, "/counters/reset", args.reason.as_deref()),
+    let (args, path, body) = match &args.action {
+        Action::Show(args) => (args, "/counters/show", body(args, ("", Value::Null), None, None)),
+        Action::Reset(ResetArgs { counters, choice, reason }) => {
+            (counters, "/counters/reset", body(counters, ("", Value::Null), Some(choice), reason.as_deref()))
+        }
+        Action::Set(SetArgs { used, change }) => change.call("/counters/set", ("used", (*used).into())),
+        Action::Add(AddArgs { units, change }) => change.call("/counters/add", ("units", (*units).into())),
+        Action::Import(args) => return import::run(args),
     };
-    let posted = args.admin.post(path, &body(args, reason)).map_err(CountersError::from);
+    let posted = args.admin.post(path, &body).map_err(CountersError::from);
     finish("ratelimitctl counters", posted.and_then(|answer| answer_text(args, answer)), FAILED)
 }
 
-fn body(args: &CounterArgs, reason: Option<&str>) -> Value {
-    let descriptor = args.descriptor.json(args.limit.as_ref());
+impl ChangeArgs {
+    fn call(&self, path: &'static str, units: (&str, Value)) -> (&CounterArgs, &'static str, Value) {
+        let Self { counters, choice, reason } = self;
+        (counters, path, body(counters, units, Some(choice), reason.as_deref()))
+    }
+}
+
+/// `units`: name and value of a field of the descriptor, unless it is null.
+fn body(
+    args: &CounterArgs,
+    (field, units): (&str, Value),
+    choice: Option<&LimitChoice>,
+    reason: Option<&str>,
+) -> Value {
+    let mut descriptor = args.descriptor.json(args.limit.as_ref());
+    if !units.is_null() {
+        descriptor[field] = units;
+    }
     let mut body = json!({"domain": args.domain, "descriptors": [descriptor]});
-    if let Some(reason) = reason {
-        body["reason"] = reason.into();
+    let limit_name = choice.and_then(|choice| choice.limit_name.as_deref());
+    for (name, text) in [("reason", reason), ("limit_name", limit_name)] {
+        if let Some(text) = text {
+            body[name] = text.into();
+        }
     }
     body
 }
@@ -118,6 +199,10 @@ fn counter_text(counter: &Value) -> String {
         return escaped(format!("{key}: {}", if had_units { "reset" } else { "already empty" })) + "\n";
     }
     let units = |field: &str| counter[field].as_u64().unwrap_or_default();
+    if let Some(used) = counter["used"].as_u64().filter(|_| counter["algorithm"].is_null()) {
+        let limit = counter["limit"].as_str().unwrap_or_default();
+        return escaped(format!("{key}: {used} used, {} left ({limit})", units("remaining"))) + "\n";
+    }
     let time = |us: u64| readable_duration(Duration::from_micros(us));
     let wait = match counter["retry_after_us"].as_u64() {
         Some(0) => String::new(),

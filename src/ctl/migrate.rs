@@ -1,5 +1,7 @@
 //! `migrate`: translates the environment and rules of `envoyproxy/ratelimit` to ratelimitd settings, with the
-//! differences.
+//! differences; `counters` copies its counters.
+
+mod counters;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,6 +16,9 @@ use ratelimitd::cli::rule_options::settings_rules;
 use ratelimitd::envoy_ratelimit::ratelimit_variables;
 use ratelimitd::settings::{SettingInForce, Settings, Store, StoreKind};
 use rules::Problems;
+use store::redis::RedisUrl;
+
+use super::counters::import::SetTarget;
 
 /// How long Envoy waits for an answer if its filter has no `timeout`.
 const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
@@ -21,20 +26,33 @@ const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 /// Translate the environment of envoyproxy/ratelimit into a settings file.
 ///
 /// Reads its variables and those of ratelimitd from the environment, and the rules that they name: files, or an xDS
-/// server. Prints an equivalent settings file, with the differences as comments. Leaves out passwords.
+/// server. Prints an equivalent settings file, with the differences as comments. Leaves out passwords. With --counters,
+/// copies the counters of the running windows from its Redis to a running ratelimitd with the same rules instead.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Exit codes:
-  0  valid environment and rules
-  1  invalid environment or rules; the reasons are on standard error
-  2  cannot write the output
+  0  valid environment and rules; all counters copied
+  1  invalid environment or rules, or some counters not copied; the reasons are on standard error
+  2  cannot write the output; no answer from Redis or the admin port
 
 Examples:
   docker run --rm --entrypoint ratelimitctl --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd:VERSION migrate > ratelimitd.yaml
-  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate")]
+  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate
+  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate --counters --reason go-live --admin http://ratelimit:6070")]
 pub struct MigrateArgs {
     /// Skip the rules
     #[arg(long)]
     settings_only: bool,
+
+    /// Copy the counters of the running windows
+    #[arg(long, conflicts_with = "settings_only")]
+    counters: bool,
+
+    /// Read the counters from this Redis server instead of that of the environment; of a cluster, name each primary once
+    #[arg(long, value_name = "URL", requires = "counters")]
+    from: Option<RedisUrl>,
+
+    #[command(flatten)]
+    target: SetTarget,
 }
 
 #[must_use]
@@ -43,6 +61,9 @@ pub fn run(args: &MigrateArgs) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return fail("ratelimitctl migrate", error, 1),
     };
+    if args.counters {
+        return counters::run(&loaded, args.from.as_ref(), &args.target);
+    }
     let mut text = settings_text(&loaded);
     let is_good = args.settings_only || {
         let (lines, is_good) = rules_text(&loaded.settings);

@@ -1,4 +1,6 @@
-//! Shows and resets a descriptor's counters, for operators.
+//! Shows and resets a descriptor's counters, for operators. `change` sets them.
+
+mod change;
 
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use rules::derivation_text;
 
 use super::NoDecision;
 use super::limiter::Rulebook;
+pub use change::{Change, ChangeError, ChangedCounter, MOST_UNITS};
 
 /// Finds the counters of one store by the current rules.
 #[derive(Debug)]
@@ -63,21 +66,25 @@ impl<S: Store + Reset> CounterService<S> {
         Ok(results.map(status).collect())
     }
 
-    /// Removes every counter of the request's descriptors. Calls `audit` with each key first. Returns each key, with
-    /// `true` if its counter existed.
+    /// Removes every counter of the request's descriptors, or those of the limits with this name. Calls `audit` with
+    /// each key first. Returns each key, with `true` if its counter existed.
     ///
     /// # Errors
-    /// [`NoDecision`] if the request is invalid or the store does not answer. Some counters may have been removed.
+    /// [`ChangeError`] if the request is invalid, a descriptor has no limit with the name, or the store does not answer.
+    /// Some counters may then have been removed.
     pub async fn reset(
         &self,
         request: &Request,
+        limit_name: Option<&str>,
         audit: impl Fn(&str),
-    ) -> Result<Vec<(String, bool)>, NoDecision> {
-        let plan = self.plan(request)?;
-        let keys = keys(&plan);
-        keys.iter().for_each(|key| audit(key));
-        let existed = self.store.reset(&plan.charges).await?;
-        Ok(keys.into_iter().zip(existed).collect())
+    ) -> Result<Vec<(String, bool)>, ChangeError> {
+        let charges = match limit_name {
+            Some(name) => self.named(request, name)?,
+            None => self.plan(request).map_err(NoDecision::from)?.charges,
+        };
+        charges.keys().for_each(audit);
+        let existed = self.store.reset(&charges).await.map_err(NoDecision::from)?;
+        Ok(charges.keys().map(str::to_owned).zip(existed).collect())
     }
 
     /// Shows one counter by its key. Changes nothing.
@@ -129,8 +136,4 @@ fn peek_at(key: &str, kernel: Kernel) -> Charges {
     };
     charges.push(charge, |text| text.push_str(key));
     charges
-}
-
-fn keys(plan: &Plan) -> Vec<String> {
-    plan.charges.keys().map(str::to_owned).collect()
 }

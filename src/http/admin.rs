@@ -1,12 +1,11 @@
 //! Serves the admin port: JSON pages that the application provides, and the endpoints that show and reset counters and
 //! explain a request. `console` has the console's endpoints.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::extract::{DefaultBodyLimit, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -19,18 +18,20 @@ use rules::{Description, nearest_name};
 use serde_json::{Value, json};
 
 use super::admin_token::{AccessCheck, check_access};
-use super::console::{CONSOLE, ConsoleEndpoints, console_router, reason_of};
+use super::console::{CONSOLE, ConsoleEndpoints, console_router};
+use super::counter_changes::{add, reset, set};
 use super::exceptions::{EXCEPTIONS, exceptions_router};
-use super::server::ClientAddress;
 use crate::console::Console;
 use crate::decide::NoDecision;
-use crate::decide::counters::{CounterService, CounterStatus};
+use crate::decide::counters::{ChangeError, CounterService, CounterStatus};
 use crate::live::LiveExceptions;
 
 const COUNTERS: &str = "\
 /explain         POST a request as for /json: which limits of the active rules apply, and why
 /counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
+/counters/set    POST the same, with used in each descriptor: set the used units of one limit
+/counters/add    POST the same, with units in each descriptor: add to the used units of one limit
 ";
 
 /// Answers GET with a string.
@@ -59,6 +60,8 @@ pub fn admin_router<S: Store + Reset + 'static>(
     let counters = Router::new()
         .route("/counters/show", post(show::<S>))
         .route("/counters/reset", post(reset::<S>))
+        .route("/counters/set", post(set::<S>))
+        .route("/counters/add", post(add::<S>))
         .route("/explain", post(explain::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters))
@@ -75,8 +78,8 @@ pub fn admin_router<S: Store + Reset + 'static>(
     router.layer(from_fn_with_state(Arc::new(access), check_access))
 }
 
-/// `/counters/show` and `/counters/reset`: the counters that a request's descriptors match. A call's body has the
-/// format of `/json`.
+/// `/counters/show`, and those that `counter_changes` serves: the counters that a request's descriptors match. A call's
+/// body has the format of `/json`.
 pub struct CounterEndpoints<S> {
     pub service: CounterService<S>,
     pub bounds: Bounds,
@@ -92,11 +95,18 @@ pub struct CounterEndpoints<S> {
 pub type Explain = Arc<dyn Fn(&Request) -> Result<Description, PlanError> + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
-enum CounterCallError {
+pub(super) enum CounterCallError {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     NoDecision(#[from] NoDecision),
+    #[error(transparent)]
+    Change(ChangeError),
+    #[error("limit_name must be a string")]
+    LimitName,
+    /// The name of the field.
+    #[error("each descriptor needs {0:?}, a whole number of at most 2^52")]
+    Units(&'static str),
     #[error("no counted limit in domain {0:?} matches this request")]
     NoCounter(String),
     /// Most likely misspelled.
@@ -104,12 +114,22 @@ enum CounterCallError {
     NoDomain { domain: String, hint: String },
 }
 
+impl CounterCallError {
+    /// `true` if the store did not answer.
+    pub(super) fn is_of_store(&self) -> bool {
+        matches!(self, Self::NoDecision(NoDecision::Store(_)))
+    }
+}
+
 impl IntoResponse for CounterCallError {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::NoDecision(NoDecision::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Json(_) | Self::NoDecision(_) => StatusCode::BAD_REQUEST,
-            Self::NoCounter(_) | Self::NoDomain { .. } => StatusCode::NOT_FOUND,
+            Self::NoCounter(_) | Self::NoDomain { .. } | Self::Change(ChangeError::NoSuchLimit { .. }) => {
+                StatusCode::NOT_FOUND
+            }
+            Self::Change(_) | Self::LimitName | Self::Units(_) => StatusCode::BAD_REQUEST,
         };
         (status, format!("{self}\n")).into_response()
     }
@@ -125,29 +145,6 @@ async fn show<S: Store + Reset + 'static>(
     endpoints.answer(counters.collect(), request)
 }
 
-async fn reset<S: Store + Reset + 'static>(
-    State(endpoints): State<Arc<CounterEndpoints<S>>>,
-    Extension(ClientAddress(peer)): Extension<ClientAddress>,
-    body: Bytes,
-) -> Result<Response, CounterCallError> {
-    let (reason, body) = without_reason(&body);
-    let request = endpoints.request(&body)?;
-    let service = &endpoints.service;
-    let logged = |key: &str| endpoints.console.logged(&service.rulebook.rules(), key);
-    let audit = |key: &str| {
-        let key = logged(key);
-        tracing::info!(%key, %peer, reason, "resetting a counter through the admin port");
-    };
-    let reset = service.reset(&request, audit).await.inspect_err(|error| {
-        tracing::warn!(%error, "counter reset failed; it may have taken effect");
-    })?;
-    let counters = reset.into_iter().map(|(key, had_units)| {
-        tracing::info!(key = %logged(&key), had_units, %peer, reason, "counter reset through the admin port");
-        json!({ "key": format!("{}{key}", endpoints.key_prefix), "had_units": had_units })
-    });
-    endpoints.answer(counters.collect(), request)
-}
-
 async fn explain<S: Store + Reset + 'static>(
     State(endpoints): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
@@ -157,30 +154,51 @@ async fn explain<S: Store + Reset + 'static>(
     Ok(json_answer(&json!({"text": text, "matched": matched})))
 }
 
-fn json_answer(answer: &Value) -> Response {
+pub(super) fn json_answer(answer: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], format!("{answer:#}\n")).into_response()
 }
 
 impl<S: Store + Reset> CounterEndpoints<S> {
-    fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
+    pub(super) fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
         let Object(raw): Object<RawRequest> = serde_json::from_slice(body)?;
         Ok(raw.validate(&self.bounds).map_err(NoDecision::from)?)
     }
 
     /// # Errors
     /// If there is no counter, because no rule has one or the domain does not exist.
-    fn answer(&self, counters: Vec<Value>, request: Request) -> Result<Response, CounterCallError> {
+    pub(super) fn answer(
+        &self,
+        counters: Vec<Value>,
+        request: Request,
+    ) -> Result<Response, CounterCallError> {
         if !counters.is_empty() {
             return Ok(json_answer(&json!({ "counters": counters })));
         }
-        let (domain, rules) = (request.domain, self.service.rulebook.rules());
+        Err(self.no_counter(request.domain))
+    }
+
+    fn no_counter(&self, domain: String) -> CounterCallError {
+        let rules = self.service.rulebook.rules();
         if rules.domain(&domain).is_some() {
-            return Err(CounterCallError::NoCounter(domain));
+            return CounterCallError::NoCounter(domain);
         }
         let mut names: Vec<&str> = rules.domains().collect();
         names.sort_unstable();
         let hint = nearest_name(&domain, &names).map(|name| format!("; did you mean {name:?}?"));
-        Err(CounterCallError::NoDomain { hint: hint.unwrap_or_default(), domain })
+        CounterCallError::NoDomain { hint: hint.unwrap_or_default(), domain }
+    }
+
+    pub(super) fn error(&self, error: ChangeError, domain: &str) -> CounterCallError {
+        match error {
+            ChangeError::NoDecision(error) => error.into(),
+            ChangeError::NoCounter => self.no_counter(domain.to_owned()),
+            error => CounterCallError::Change(error),
+        }
+    }
+
+    /// Returns a key as it is logged, with masked values.
+    pub(super) fn logged(&self, key: &str) -> String {
+        self.console.logged(&self.service.rulebook.rules(), key)
     }
 
     fn counter_json(&self, counter: &CounterStatus) -> Value {
@@ -203,12 +221,4 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         }
         shown
     }
-}
-
-/// Takes the field `reason` out of a body; the rest has the format of `/json`.
-fn without_reason(body: &[u8]) -> (Option<String>, Cow<'_, [u8]>) {
-    // Returns a body unchanged if it is unreadable or lacks the field.
-    let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return (None, body.into()) };
-    let Some(reason) = fields.remove("reason") else { return (None, body.into()) };
-    (reason_of(&reason), Value::Object(fields).to_string().into_bytes().into())
 }

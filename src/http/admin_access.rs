@@ -39,7 +39,7 @@ pub(super) enum AdminRole {
     Anybody,
     /// Everything except the values of keys.
     Viewer,
-    /// Resetting counters, and changing exceptions.
+    /// Resetting and changing counters, and changing exceptions.
     Operator,
     /// Values of keys: only with a token.
     ValueReader,
@@ -52,8 +52,8 @@ impl AdminRole {
     pub(super) fn for_path(path: &str) -> Self {
         match path {
             CONSOLE_PAGE => Self::Anybody,
-            "/counters/reset" | "/console/reset" | "/console/except" | "/exceptions/set"
-            | "/exceptions/remove" => Self::Operator,
+            "/counters/reset" | "/counters/set" | "/counters/add" | "/console/reset" | "/console/except"
+            | "/exceptions/set" | "/exceptions/remove" => Self::Operator,
             "/console/values" | "/exceptions/values" | "/exceptions/export" => Self::ValueReader,
             _ => Self::Viewer,
         }

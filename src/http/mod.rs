@@ -11,6 +11,7 @@ mod connections;
 mod console;
 mod console_page;
 mod console_streams;
+mod counter_changes;
 mod exceptions;
 mod forwarded;
 mod json;

@@ -29,9 +29,9 @@ pub use calendar::{CalendarOptions, CalendarYears, local_time, time_zone_name};
 pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use exceptions::{
-    CsvColumn, CsvColumnError, CsvColumns, ExceptionReloader, ExceptionScope, FileSummary, KindCounts,
-    LiveRow, LoadedExceptions, Origin, RowChanges, check_against_rules, latest_window_end, load_exceptions,
-    missing_in_rules, read_rows, value_text,
+    CsvColumn, CsvColumnError, CsvColumns, CsvLines, ExceptionReloader, ExceptionScope, FileSummary,
+    KindCounts, LiveRow, LoadedExceptions, Origin, RowChanges, RowFault, check_against_rules,
+    latest_window_end, load_exceptions, missing_in_rules, read_rows, value_text,
 };
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::limit::algorithm::{CounterReading, Report, Verdict};
 use crate::limit::spec::FailurePolicy;
-use crate::request::plan::charge::{Charges, ChargesPart};
+use crate::request::plan::charge::{Charge, Charges, ChargesPart};
 
 /// Keeps the counters and decides whole requests.
 pub trait Store: Send + Sync {
@@ -113,13 +113,22 @@ impl FromIterator<Outcome> for Outcomes {
     }
 }
 
-/// A store whose counters can be removed, for operators. Denied callers may retry immediately; recorded usage is lost.
+/// A store whose counters can be removed or set, for operators. Denied callers may retry immediately; recorded usage is
+/// lost.
 pub trait Reset: Send + Sync {
     /// Removes the counter of every charge. Returns for each whether it existed.
     ///
     /// # Errors
     /// [`StoreError`] if there is no answer in time. Some counters may have been removed.
     fn reset(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Replaces the counter of a charge: removes it, and records the charge on the unused counter, in one step. Nothing
+    /// is decided in between. The charge is postpaid, so it is recorded even if it does not fit.
+    ///
+    /// # Errors
+    /// [`StoreError`] if there is no answer in time. The counter may have been replaced.
+    fn replace(&self, key: &str, charge: &Charge)
+    -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 }
 
 /// Why a store did not answer. The failure policies of the limits then decide.

@@ -121,8 +121,9 @@ impl CsvRow<'_> {
     }
 }
 
-/// The rows of a file, with memory reused for each row.
-struct CsvLines<R> {
+/// The rows of a CSV file, with memory reused for each row.
+#[derive(Debug)]
+pub struct CsvLines<R> {
     stream: R,
     /// Creating one takes longer than reading a row.
     parser: Reader,
@@ -140,14 +141,15 @@ struct CsvLines<R> {
 }
 
 /// Why there is no row.
-enum RowFault {
+#[derive(Debug)]
+pub enum RowFault {
     Io(io::Error),
     /// For the author of the file. The next row can still be read.
     Text(String),
 }
 
 impl<R: BufRead> CsvLines<R> {
-    fn new(stream: R) -> Self {
+    pub fn new(stream: R) -> Self {
         let (bytes, text) = (Vec::new(), String::new());
         Self {
             stream,
@@ -162,7 +164,10 @@ impl<R: BufRead> CsvLines<R> {
     }
 
     /// Reads the next row that is not empty; `false` at the end of the file.
-    fn next_row(&mut self) -> Result<bool, RowFault> {
+    ///
+    /// # Errors
+    /// [`RowFault`]. After [`RowFault::Text`] the next row can be read.
+    pub fn next_row(&mut self) -> Result<bool, RowFault> {
         loop {
             self.bytes.clear();
             let mut line = (&mut self.stream).take(MAX_ROW_BYTES as u64 + 1);
@@ -223,7 +228,13 @@ impl<R: BufRead> CsvLines<R> {
         self.text.get(start..self.ends[index]).unwrap_or_default()
     }
 
-    fn fields(&self) -> impl Iterator<Item = &str> {
+    /// The line last read, from 1.
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+
+    /// The fields of the row last read, without quotes.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
         (0..self.count).map(|index| self.field(index))
     }
 }

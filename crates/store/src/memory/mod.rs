@@ -103,6 +103,17 @@ impl<C: Clock> MemoryStore<C> {
         outcomes
     }
 
+    /// Replaces a counter at an explicit time; see [`Reset::replace`].
+    pub fn replace_at(&self, key: &str, charge: &Charge, now_us: u64) -> Outcome {
+        let shard_index = self.shard_index(key);
+        let mut shards = self.lock(&[shard_index]);
+        locked_shard(&mut shards, shard_index).remove(key);
+        let outcome =
+            PendingCharge::new((key, charge), shard_index, &mut shards, now_us).finish(false, &mut shards);
+        locked_shard(&mut shards, shard_index).maintain(now_us);
+        outcome
+    }
+
     /// Returns the verdict on each charge at `now_us`. Changes nothing.
     #[must_use]
     pub fn verdicts_at(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
@@ -156,6 +167,10 @@ impl<C: Clock> Reset for MemoryStore<C> {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
         let remove = |key| self.shards[self.shard_index(key)].lock().remove(key);
         Ok(charges.keys().map(remove).collect())
+    }
+
+    async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
+        Ok(self.replace_at(key, charge, self.clock.now_us()))
     }
 }
 

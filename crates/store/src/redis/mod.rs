@@ -12,6 +12,7 @@ mod connect;
 mod error;
 mod node;
 mod options;
+mod plain_counters;
 mod replay;
 mod reserve;
 mod rows;
@@ -26,7 +27,7 @@ mod url;
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{Charges, Outcomes, Reset, Store, StoreError};
+use engine::{Charge, Charges, Outcome, Outcomes, Reset, Store, StoreError};
 use futures_util::future::join_all;
 
 use self::backends::Backends;
@@ -41,6 +42,7 @@ use base::clock::SystemClock;
 pub use backends::{BackendStatus, StoreFailure};
 pub use error::OptionsError;
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
+pub use plain_counters::PlainCounters;
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use rows::{Instance, PutKind, PutResult, RowPut, RowsPage, StoredRow};
 pub use script::{Script, script_sha1, scripts};
@@ -194,6 +196,13 @@ impl Reset for RedisStore {
             had_units.push(backends.call(request, place, backends.deadline()).await?.was_reset()?);
         }
         Ok(had_units)
+    }
+
+    async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
+        let backends = &self.handle.backends;
+        let request = EncodedRequest::replace(key, charge, &backends.options.key_prefix);
+        let place = backends.place(charge, request.keys().next().unwrap_or_default());
+        backends.call(request, place, backends.deadline()).await?.replaced(charge)
     }
 }
 

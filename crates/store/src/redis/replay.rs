@@ -13,7 +13,7 @@ use super::options::RedisOptions;
 use super::script::{BatchPlan, EncodedRequest, ScriptRef, When};
 
 /// Long, because no caller's request waits for the reply.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Requests decided at one instant, in one script call.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +140,7 @@ impl ReplayClient {
 }
 
 /// Returns a glob-style pattern that matches only this string.
-fn escape_pattern(text: &str) -> String {
+pub(super) fn escape_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {

@@ -11,12 +11,12 @@ use super::calendar_window::CalendarWindow;
 use super::fixed_window::{Blocked, FixedWindow};
 use super::gcra::{Gcra, Tat};
 use super::interval_bucket::{IntervalBucket, TokenState};
-use super::report::{Attempt, Report, RetryAfter, Verdict};
+use super::report::{Attempt, Report, RetryAfter, Verdict, max_recorded};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::state::{CounterReading, State};
 use super::undo::Undo;
-use crate::limit::cost::{Cost, Grant};
+use crate::limit::cost::{Cost, Grant, MAX_UNITS};
 
 /// Reports a counter that another kernel wrote as blocked. Fingerprints in the keys keep such counters apart, so no
 /// request reads one.
@@ -299,6 +299,19 @@ impl Kernel {
             Self::Gcra(k) => Some(k.period_us()),
             Self::IntervalBucket(k) => Some(k.interval_us()),
             Self::Blocked(_) => None,
+        }
+    }
+
+    /// Returns the most units that a counter holds, also above the limit: costs that go further are cut off. Only windows
+    /// that end at a fixed time keep all.
+    #[must_use]
+    pub fn most_recorded(&self) -> u64 {
+        match self {
+            Self::FixedWindow(_) | Self::CalendarWindow(_) => MAX_UNITS,
+            Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::Gcra(_) | Self::IntervalBucket(_) => {
+                max_recorded(self.max_cost())
+            }
+            Self::Blocked(_) => 0,
         }
     }
 

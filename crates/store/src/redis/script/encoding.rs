@@ -82,6 +82,23 @@ impl EncodedRequest {
         encoded
     }
 
+    /// Encodes [`Reset::replace`](engine::Reset::replace): a reset and a charge that are decided together. The charge is
+    /// to a counter.
+    pub(crate) fn replace(key: &str, charge: &Charge, prefix: &str) -> Self {
+        let reply_width = 1 + KernelLayout::for_kernel(&charge.kernel).reply_width();
+        let mut encoded = Self { reply_width, ..Self::default() };
+        encoded.bytes.push(SEVERAL);
+        encoded.push_u16(2);
+        encoded.push_u16(0);
+        encoded.bytes.extend_from_slice(&[RESET, ChargeMode::Peek as u8]);
+        encoded.push_u16(ROLE_NON_BINDING);
+        encoded.push_key(prefix, key);
+        encoded.push_kernel(&charge.kernel, charge_mode(charge, false));
+        encoded.push_u16(ROLE_NON_BINDING);
+        encoded.push_counter(key, charge, prefix);
+        encoded
+    }
+
     /// `true` if the request undoes a charge of a denied request.
     pub(crate) fn is_undo(&self) -> bool {
         self.is_undo
@@ -260,6 +277,17 @@ impl RequestReply {
             [-1] => Ok(false),
             _ => Err(malformed("not the answer to a reset")),
         }
+    }
+
+    /// Decodes the answer to [`EncodedRequest::replace`] with this charge.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] if the script cannot have returned these integers.
+    pub(crate) fn replaced(&self, charge: &Charge) -> Result<Outcome, StoreError> {
+        let Some((0 | -1, numbers)) = self.numbers.split_first() else {
+            return Err(malformed("not the answer to a reset"));
+        };
+        outcome(charge, numbers, self.now_us)
     }
 
     /// Decodes the answer to a request with these charges.

@@ -146,7 +146,8 @@ const _: () = {
 
 /// Replaces the kernel: several charges follow that are decided together.
 pub(super) const SEVERAL: u8 = 0;
-/// Replaces the kernel: a counter is reset.
+/// Replaces the kernel: a counter is reset. Among several charges it has a mode and a role like them, and takes effect
+/// before the next charge is decided.
 pub(super) const RESET: u8 = 100;
 /// Precedes a charge to undo: its grant's id follows.
 pub(super) const GRANT: u8 = 101;

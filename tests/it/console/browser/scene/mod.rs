@@ -14,8 +14,9 @@ use ::base::clock::{Clock, ManualClock};
 use ::rules::{AppliedUpgrades, LoadOptions, describe, load};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
-    Caller, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions, ExceptionsBuilder,
-    Glob, HashKey, Outcomes, Request, Reset, RowSource, RowValue, Store, StoreError, ValueHashing,
+    Caller, Charge, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions,
+    ExceptionsBuilder, Glob, HashKey, Outcome, Outcomes, Request, Reset, RowSource, RowValue, Store,
+    StoreError, ValueHashing,
 };
 use ratelimitd::console::{
     Console, ConsoleActions, ConsoleOptions, Instance, LiveObserved, Observation, ValuesNeed,
@@ -58,6 +59,10 @@ impl Store for Counters {
 impl Reset for Counters {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
         self.0.reset(charges).await
+    }
+
+    async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
+        self.0.replace(key, charge).await
     }
 }
 
