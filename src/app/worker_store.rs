@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use base::clock::{Clock, MonotonicClock, SystemClock};
-use engine::{Charges, Outcomes, Reset, Store, StoreError};
+use engine::{Charges, KeyPage, Listing, Outcomes, Reset, Store, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use store::deny_cache::{DenyCache, DenyCached};
@@ -95,6 +95,15 @@ impl AuthoritativeStore {
         if let Some((denials, clock)) = &self.denials {
             let now_us = clock.now_us();
             charges.keys().for_each(|key| denials.forget(key, now_us));
+        }
+    }
+}
+
+impl Listing for AuthoritativeStore {
+    async fn list(&self, start: &str, cursor: Option<&str>) -> Result<Option<KeyPage>, StoreError> {
+        match &self.redis {
+            Some(redis) => redis.list(start, cursor).await,
+            None => self.memory.list(start, cursor).await,
         }
     }
 }

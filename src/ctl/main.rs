@@ -18,6 +18,7 @@ mod scripts;
 mod simulate;
 mod token;
 mod top;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,7 @@ use scripts::ScriptsArgs;
 use simulate::SimulateArgs;
 use token::TokenArgs;
 use top::TopArgs;
+use usage::UsageArgs;
 
 /// `simulate` allocates for every log line.
 #[global_allocator]
@@ -52,6 +54,7 @@ Examples:
   ratelimitctl explain --rules config/rules --domain edge generic_key=slow
   ratelimitctl check --address localhost:8081 --domain edge generic_key=slow
   ratelimitctl counters show --domain edge generic_key=slow
+  ratelimitctl usage now --domain edge generic_key=slow
   ratelimitctl block --domain edge remote_address=10.0.0.7 --for 2h --reason abuse
   ratelimitctl top --admin http://127.0.0.1:6070
   ratelimitctl replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
@@ -67,6 +70,7 @@ enum Command {
     Explain(ExplainArgs),
     Check(Box<CheckArgs>),
     Counters(CountersArgs),
+    Usage(UsageArgs),
     Exceptions(ExceptionsArgs),
     Block(BlockArgs),
     Unblock(UnblockArgs),
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Counters(args) => counters::run(&args),
+        Command::Usage(args) => usage::run(&args),
         Command::Exceptions(args) => exceptions::run(&args),
         Command::Block(args) => exceptions::run_block(args),
         Command::Unblock(args) => exceptions::run_unblock(args),

@@ -11,6 +11,8 @@ pub mod limiter;
 mod metadata;
 mod pauses;
 pub(crate) mod readiness;
+pub mod usage;
+pub mod usage_list;
 
 pub use answer::{Answer, HeaderNames, HeaderStyle, ResponseOptions};
 pub use error::{Failures, NoDecision};

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
-use engine::{PlanError, Request, Reset, Store};
+use engine::{Listing, PlanError, Request, Reset, Store};
 use futures_util::future::BoxFuture;
 use http::{StatusCode, header};
 use rules::{Description, nearest_name};
@@ -22,15 +22,20 @@ use super::admin_token::{AccessCheck, check_access};
 use super::console::{CONSOLE, ConsoleEndpoints, console_router, reason_of};
 use super::exceptions::{EXCEPTIONS, exceptions_router};
 use super::server::ClientAddress;
+use super::usage::{UsageEndpoint, usage_router};
 use crate::console::Console;
 use crate::decide::NoDecision;
 use crate::decide::counters::{CounterService, CounterStatus};
+use crate::decide::usage_list::{UsageListError, UsageListRequest};
+use crate::grpc::BoxError;
 use crate::live::LiveExceptions;
 
 const COUNTERS: &str = "\
 /explain         POST a request as for /json: which limits of the active rules apply, and why
 /counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
+/usage           POST the same: what is used of all its limits
+/usage/list      POST domain, rule and top: the most used counters of a rule, with the values of keys
 ";
 
 /// Answers GET with a string.
@@ -46,9 +51,10 @@ pub struct Endpoint {
 }
 
 /// Returns the admin port's router, with an index of the endpoints at `/`.
-pub fn admin_router<S: Store + Reset + 'static>(
+pub fn admin_router<S: Store + Reset + Listing + 'static>(
     endpoints: Vec<Endpoint>,
     counters: CounterEndpoints<S>,
+    usage: UsageEndpoint<S>,
     console: ConsoleEndpoints<S>,
     live: LiveExceptions,
     access: AccessCheck,
@@ -60,9 +66,11 @@ pub fn admin_router<S: Store + Reset + 'static>(
         .route("/counters/show", post(show::<S>))
         .route("/counters/reset", post(reset::<S>))
         .route("/explain", post(explain::<S>))
+        .route("/usage/list", post(list_usage::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters))
         .merge(console_router(console, live.clone()).layer(DefaultBodyLimit::max(max_body_bytes)))
+        .merge(usage_router(usage))
         .merge(exceptions_router(live));
     let index = move || async move { index };
     let add = |router: Router, endpoint: Endpoint| {
@@ -83,10 +91,15 @@ pub struct CounterEndpoints<S> {
     pub max_message_bytes: usize,
     /// Comes before every key in the store.
     pub key_prefix: String,
+    /// Creates the service of one list, whose store has connections of its own.
+    pub list_service: ListService<S>,
     pub explain: Explain,
     /// Masks keys for the log.
     pub console: Arc<Console>,
 }
+
+/// Creates a service.
+pub type ListService<S> = Arc<dyn Fn() -> Result<CounterService<S>, BoxError> + Send + Sync>;
 
 /// Explains a request by the current rules.
 pub type Explain = Arc<dyn Fn(&Request) -> Result<Description, PlanError> + Send + Sync>;
@@ -97,6 +110,11 @@ enum CounterCallError {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     NoDecision(#[from] NoDecision),
+    #[error(transparent)]
+    List(#[from] UsageListError),
+    /// The settings of the store are invalid by now, such as a file that is gone.
+    #[error("cannot connect to the store: {0}")]
+    NoStore(BoxError),
     #[error("no counted limit in domain {0:?} matches this request")]
     NoCounter(String),
     /// Most likely misspelled.
@@ -107,9 +125,13 @@ enum CounterCallError {
 impl IntoResponse for CounterCallError {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::NoDecision(NoDecision::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Json(_) | Self::NoDecision(_) => StatusCode::BAD_REQUEST,
-            Self::NoCounter(_) | Self::NoDomain { .. } => StatusCode::NOT_FOUND,
+            Self::NoDecision(NoDecision::Store(_) | NoDecision::NoRules)
+            | Self::List(UsageListError::NoDecision(_))
+            | Self::NoStore(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::List(UsageListError::NoRule { .. }) | Self::NoCounter(_) | Self::NoDomain { .. } => {
+                StatusCode::NOT_FOUND
+            }
+            Self::Json(_) | Self::NoDecision(_) | Self::List(_) => StatusCode::BAD_REQUEST,
         };
         (status, format!("{self}\n")).into_response()
     }
@@ -123,6 +145,19 @@ async fn show<S: Store + Reset + 'static>(
     let counters = endpoints.service.show(&request).await?;
     let counters = counters.iter().map(|counter| endpoints.counter_json(counter));
     endpoints.answer(counters.collect(), request)
+}
+
+async fn list_usage<S: Store + Reset + Listing + 'static>(
+    State(endpoints): State<Arc<CounterEndpoints<S>>>,
+    body: Bytes,
+) -> Result<Response, CounterCallError> {
+    let request: UsageListRequest = serde_json::from_slice(&body)?;
+    let service = (endpoints.list_service)().map_err(CounterCallError::NoStore)?;
+    let mut list = service.list_usage(&request).await?;
+    for counter in &mut list.counters {
+        counter.key.insert_str(0, &endpoints.key_prefix);
+    }
+    Ok(json_answer(&json!(list)))
 }
 
 async fn reset<S: Store + Reset + 'static>(
@@ -184,20 +219,9 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 
     fn counter_json(&self, counter: &CounterStatus) -> Value {
-        let CounterStatus { key, limit, max_cost, report, exception } = counter;
-        let spec = &limit.spec;
-        let mut shown = json!({
-            "key": format!("{}{key}", self.key_prefix),
-            "limit": *limit.label,
-            "algorithm": spec.algorithm.name(),
-            "requests_per_unit": spec.requests_per_unit,
-            "unit": spec.period.unit().name(),
-            "unit_multiplier": spec.period.multiplier(),
-            "max_cost": max_cost,
-            "remaining": report.remaining,
-            "retry_after_us": report.retry_after.us(),
-            "reset_after_us": report.reset_after_us,
-        });
+        let CounterStatus { key, usage, exception } = counter;
+        let mut shown = json!(usage);
+        shown["key"] = format!("{}{key}", self.key_prefix).into();
         if let Some(exception) = exception {
             shown["exception"] = exception.as_str().into();
         }

@@ -31,7 +31,7 @@ pub use credentials::is_like_credential;
 pub use exceptions::{
     ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LiveRow, LoadedExceptions, Origin,
     RowChanges, check_against_rules, latest_window_end, load_exceptions, missing_in_rules, read_rows,
-    value_text,
+    utc_text, value_text,
 };
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
