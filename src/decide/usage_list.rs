@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Descriptor, Entry, KeyText, KeyValue, Limit, Listing, Node, ParsedKey, RuleId, RuleSet, Store,
+    Descriptor, Entry, KeyText, KeyValue, Limit, Listing, Node, ParsedKey, Quantity, RuleId, RuleSet, Store,
     StoreError, key_start, parse_key,
 };
 use rules::utc_text;
@@ -166,7 +166,7 @@ impl<S: Store + Listing> CounterService<S> {
             if let (Some(applied), Some(kernel)) = (applied, kernel) {
                 let applied = AppliedLimit { peek: Some(peeks.peek(key, kernel)), ..applied };
                 found.push((key, parsed, applied));
-            } else if parsed.tail.is_some() && limits.iter().any(|limit| limit.has_end_of(&parsed)) {
+            } else if parsed.tail.is_some() && limits.iter().any(|limit| limit.may_have(&parsed.fingerprint)) {
                 list.unknown += 1;
             }
         }
@@ -215,6 +215,9 @@ impl ListedLimit<'_> {
     /// Returns the limit as it applies to the descriptor of a counter; `None` if the counter is of another limit. A key
     /// does not contain the tier of a descriptor: with a tier from the request, this is the limit without a tier.
     fn applied(&self, rules: &RuleSet, parsed: &ParsedKey, now_us: u64) -> Option<AppliedLimit> {
+        if !self.may_have(&parsed.fingerprint) {
+            return None;
+        }
         let mut known = listed_entries(parsed).into_iter();
         let entries: Option<Vec<Entry>> = self.path.iter().map(|node| entry_at(node, &mut known)).collect();
         if known.next().is_some() || parsed.tail.is_some() {
@@ -233,9 +236,13 @@ impl ListedLimit<'_> {
         (*applied.limit.fingerprint == *parsed.fingerprint).then_some(applied)
     }
 
-    /// `true` if a counter with this key can be of the rule's own limit.
-    fn has_end_of(&self, parsed: &ParsedKey) -> bool {
-        *self.limit.fingerprint == *parsed.fingerprint
+    /// `true` if a counter of the limit may have this fingerprint: its own or that of a tier, or of any exception if the
+    /// fingerprint contains the numbers of the limit.
+    fn may_have(&self, fingerprint: &str) -> bool {
+        let has_numbers =
+            matches!(self.limit.quantity, Quantity::Limited(kernel) if kernel.numbers().is_empty());
+        let of_tiers = self.limit.tiers.iter().map(|tier| &tier.limit.fingerprint);
+        has_numbers || of_tiers.chain([&self.limit.fingerprint]).any(|own| **own == *fingerprint)
     }
 }
 

@@ -149,9 +149,13 @@ async fn show<S: Store + Reset + 'static>(
 
 async fn list_usage<S: Store + Reset + Listing + 'static>(
     State(endpoints): State<Arc<CounterEndpoints<S>>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, CounterCallError> {
     let request: UsageListRequest = serde_json::from_slice(&body)?;
+    if request.cursor.is_none() {
+        tracing::info!(%peer, top = request.top, "counters of a rule listed through the admin port");
+    }
     let service = (endpoints.list_service)().map_err(CounterCallError::NoStore)?;
     let mut list = service.list_usage(&request).await?;
     for counter in &mut list.counters {

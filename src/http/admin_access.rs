@@ -95,8 +95,8 @@ pub(super) enum AdminRefusal {
     )]
     TokenNeeded,
     /// The log has the reason.
-    #[error("cannot use the admin token file; all tokens are rejected")]
-    TokenFile,
+    #[error("cannot use the {0} token file; all tokens are rejected")]
+    TokenFile(&'static str),
     /// With some other content types a browser sends a page's POST without first asking the server (CORS preflight).
     #[error("a POST to the admin port needs the header Content-Type: application/json")]
     NotJson,
@@ -156,7 +156,7 @@ impl IntoResponse for AdminRefusal {
             | Self::NoToken(NeededToken::Own) => StatusCode::FORBIDDEN,
             Self::NoToken(_) | Self::WrongToken(_) => StatusCode::UNAUTHORIZED,
             Self::TooManyWrong => StatusCode::TOO_MANY_REQUESTS,
-            Self::TokenFile => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TokenFile(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
         let mut response = (status, format!("{self}\n")).into_response();

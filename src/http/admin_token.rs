@@ -179,7 +179,7 @@ impl AccessCheck {
         let Some(file) = file.cloned() else { return Ok(false) };
         let token = on_blocking_thread(move || file.token()).await.map_err(|error| {
             self.lines.unusable_file(setting, &error);
-            AdminRefusal::TokenFile
+            AdminRefusal::TokenFile(if setting == USAGE_TOKEN_FILE { "usage" } else { "admin" })
         })?;
         Ok(token.is_in(headers))
     }
