@@ -242,6 +242,10 @@ impl App {
         if server.admin.address.is_some() {
             server.admin.access.check_token_files().map_err(AppError::of_admin_token)?;
         }
+        if let Some(file) = &server.usage_token_file {
+            let setting = "server.http.usage_token_file";
+            file.token().map_err(|cause| AppError::AdminToken { setting, cause })?;
+        }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;
         let stores = Stores::new(&settings, counters, &metrics);

@@ -28,7 +28,7 @@ use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, PauseEvents, R
 use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
-use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService};
+use crate::http::{AccessCheck, ConsoleEndpoints, CounterEndpoints, HttpService, UsageEndpoint};
 use crate::ledger::{LedgerThread, WorkerLedger};
 use crate::live::LiveExceptions;
 use crate::net::tls_port::HandshakeThread;
@@ -214,10 +214,14 @@ impl App {
         pauses: &PauseEvents,
         unfinished: &UnfinishedBytes,
     ) -> HttpService {
+        let redis = store.redis().cloned();
         let handler = self.handler_factory(Transport::Http, pauses)(store);
         let failures = Some(handler.failures.clone());
         let check = self.check_map.as_ref().map(CheckMapWatcher::options);
-        let router = http::public_router(handler, check, self.readiness.clone(), self.metrics.clone());
+        let token_file = self.settings.server.usage_token_file.clone();
+        let access = AccessCheck::of_usage(token_file, self.metrics.tokens());
+        let usage = self.usage_endpoint(redis, Some(access));
+        let router = http::public_router(handler, usage, check, self.readiness.clone(), self.metrics.clone());
         HttpService { failures, ..self.http_service(Port::Http, router, unfinished) }
     }
 
@@ -235,6 +239,27 @@ impl App {
         }
     }
 
+    fn counter_service(&self, redis: Option<RedisStore>) -> CounterService<AuthoritativeStore> {
+        CounterService {
+            rulebook: Arc::clone(&self.rules.active.rulebook),
+            store: self.stores.authoritative(redis),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    fn usage_endpoint(
+        &self,
+        redis: Option<RedisStore>,
+        access: Option<AccessCheck>,
+    ) -> UsageEndpoint<AuthoritativeStore> {
+        UsageEndpoint {
+            service: self.counter_service(redis),
+            bounds: self.settings.server.bounds,
+            max_message_bytes: self.settings.server.max_message_bytes,
+            access,
+        }
+    }
+
     /// `stop` ends the console's streams.
     fn admin_router(
         &self,
@@ -247,17 +272,23 @@ impl App {
             Some(_) => self.settings.store.redis.key_prefix.clone(),
             None => String::new(),
         };
-        let service = |redis| CounterService::<AuthoritativeStore> {
-            rulebook: Arc::clone(&self.rules.active.rulebook),
-            store: self.stores.authoritative(redis),
-            clock: Arc::new(SystemClock),
-        };
         let console = ConsoleEndpoints {
-            actions: ConsoleActions { console: Arc::clone(&self.console), service: service(redis.clone()) },
+            actions: ConsoleActions {
+                console: Arc::clone(&self.console),
+                service: self.counter_service(redis.clone()),
+            },
             stop: stop.clone(),
         };
+        let (rulebook, stores) = (Arc::clone(&self.rules.active.rulebook), Arc::clone(&self.stores));
         let counters = CounterEndpoints {
-            service: service(redis),
+            service: self.counter_service(redis.clone()),
+            list_service: Arc::new(move || {
+                Ok(CounterService {
+                    rulebook: Arc::clone(&rulebook),
+                    store: stores.for_list()?,
+                    clock: Arc::new(SystemClock),
+                })
+            }),
             explain: explain(self.rules.active.clone()),
             bounds: self.settings.server.bounds,
             max_message_bytes: self.settings.server.max_message_bytes,
@@ -268,7 +299,14 @@ impl App {
             admin_endpoints(&self.rules, &self.exceptions, (live, fleet), &self.stores, self.tls.statuses());
         let access = self.settings.server.admin.access.clone();
         let access = AccessCheck::new(access, self.own_token.clone(), self.metrics.tokens());
-        http::admin_router(endpoints, counters, console, live.clone(), access)
+        http::admin_router(
+            endpoints,
+            counters,
+            self.usage_endpoint(redis, None),
+            console,
+            live.clone(),
+            access,
+        )
     }
 }
 

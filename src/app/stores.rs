@@ -11,7 +11,7 @@ use store::breaker::BreakerState;
 use store::deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 use store::fallback::{Fallback, Local};
 use store::memory::{MemoryStats, MemoryStore};
-use store::observer::Observed;
+use store::observer::{NoopObserver, Observed};
 use store::redis::{
     BackendStatus, OptionsError, RedisOptions, RedisStore, RedisUrl, ServerReport, StoreFailure, Topology,
     script_sha1,
@@ -136,6 +136,18 @@ impl Stores {
     /// Returns the counters themselves, for the admin port.
     pub(super) fn authoritative(&self, redis: Option<RedisStore>) -> AuthoritativeStore {
         AuthoritativeStore { redis, memory: Arc::clone(&self.memory), denials: self.denials.clone() }
+    }
+
+    /// Returns the counters for a list, with connections of its own: no decision waits behind it.
+    pub(super) fn for_list(&self) -> Result<AuthoritativeStore, OptionsError> {
+        let redis = match self.kind {
+            StoreKind::Memory => None,
+            StoreKind::Redis => {
+                let options = RedisOptions { connections: 1, ..self.redis.clone() };
+                Some(RedisStore::new(&options, Arc::new(NoopObserver))?)
+            }
+        };
+        Ok(self.authoritative(redis))
     }
 
     /// Removes a fraction of the expired counters, and all expired denials.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use base::clock::{Clock, MonotonicClock, SystemClock};
-use engine::{Charge, Charges, Outcome, Outcomes, Reset, Store, StoreError};
+use engine::{Charge, Charges, KeyPage, Listing, Outcome, Outcomes, Reset, Store, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use store::deny_cache::{DenyCache, DenyCached};
@@ -101,6 +101,15 @@ impl AuthoritativeStore {
     fn forget_denial(&self, key: &str) {
         if let Some((denials, clock)) = &self.denials {
             denials.forget(key, clock.now_us());
+        }
+    }
+}
+
+impl Listing for AuthoritativeStore {
+    async fn list(&self, start: &str, cursor: Option<&str>) -> Result<Option<KeyPage>, StoreError> {
+        match &self.redis {
+            Some(redis) => redis.list(start, cursor).await,
+            None => self.memory.list(start, cursor).await,
         }
     }
 }

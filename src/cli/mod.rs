@@ -75,6 +75,7 @@ pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
         "explain",
         "check",
         "counters",
+        "usage",
         "exceptions",
         "block",
         "unblock",

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::admin_call::{AdminArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, LimitArg};
+use super::exceptions::micros;
 use import::ImportArgs;
 
 const FAILED: u8 = 2;
@@ -203,20 +204,24 @@ fn counter_text(counter: &Value) -> String {
         let limit = counter["limit"].as_str().unwrap_or_default();
         return escaped(format!("{key}: {used} used, {} left ({limit})", units("remaining"))) + "\n";
     }
-    let time = |us: u64| readable_duration(Duration::from_micros(us));
-    let wait = match counter["retry_after_us"].as_u64() {
-        Some(0) => String::new(),
-        Some(us) => format!(", next unit in {}", time(us)),
-        None => ", never refills".to_owned(),
+    let text = |field: &str| counter[field].as_str().unwrap_or_default();
+    let at = |field: &str| micros(text(field));
+    let until = |us: u64| {
+        readable_duration(Duration::from_micros(us.saturating_sub(at("read_at").unwrap_or_default())))
+    };
+    let wait = match (units("remaining"), at("refills_at")) {
+        (1.., _) => String::new(),
+        (0, Some(us)) => format!(", next unit in {}", until(us)),
+        (0, None) => ", never refills".to_owned(),
     };
     let exception = counter["exception"].as_str().map(|way| escaped(format!("  exception: {way}")) + "\n");
     let state = format!(
         "{key}: {} of {} left{wait}, full again in {} ({}, {})",
         units("remaining"),
-        units("max_cost"),
-        time(units("reset_after_us")),
-        counter["limit"].as_str().unwrap_or_default(),
-        counter["algorithm"].as_str().unwrap_or_default(),
+        units("limit"),
+        until(at("resets_at").unwrap_or_default()),
+        text("name"),
+        text("algorithm"),
     );
     format!("{}\n{}", escaped(state), exception.unwrap_or_default())
 }

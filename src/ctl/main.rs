@@ -54,6 +54,7 @@ Examples:
   ratelimitctl explain --rules config/rules --domain edge generic_key=slow
   ratelimitctl check --address localhost:8081 --domain edge generic_key=slow
   ratelimitctl counters show --domain edge generic_key=slow
+  ratelimitctl usage now --domain edge generic_key=slow
   ratelimitctl block --domain edge remote_address=10.0.0.7 --for 2h --reason abuse
   ratelimitctl top --admin http://127.0.0.1:6070
   ratelimitctl replay --rules config/rules --requests yesterday.jsonl > answers.jsonl

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use base::clock::Clock;
 use engine::algorithm::Kernel;
 use engine::{
-    Charge, ChargedLimit, Charges, Charging, Cost, Decision, Descriptor, Enforcement, FailurePolicy, Limit,
-    LimitResult, Plan, PlanError, Report, Request, Reset, Role, Store,
+    Caller, Charge, Charges, Charging, Cost, Derivation, Descriptor, Explanation, FailurePolicy, Limit,
+    LimitUse, Outcome, Outcomes, PlanError, Report, Request, Reset, Role, RuleSet, Store,
 };
 use rules::derivation_text;
 
 use super::NoDecision;
 use super::limiter::Rulebook;
+use super::usage::LimitUsage;
 pub use change::{Change, ChangeError, ChangedCounter, MOST_UNITS};
 
 /// Finds the counters of one store by the current rules.
@@ -26,46 +27,142 @@ pub struct CounterService<S> {
     pub clock: Arc<dyn Clock>,
 }
 
+/// A limit that applies to a descriptor.
 #[derive(Clone, Debug)]
+pub struct AppliedLimit {
+    /// The path of its rule; `None` for a limit of the request, and for the block of a descriptor without a rule.
+    pub rule: Option<Arc<str>>,
+    /// After exceptions and tiers.
+    pub limit: Arc<Limit>,
+    pub derivation: Option<Derivation>,
+    pub is_quota: bool,
+    /// The index of its peek; `None` if the limit is unlimited.
+    pub peek: Option<usize>,
+}
+
+/// The limits of descriptors, and a peek on each of their counters.
+#[derive(Debug, Default)]
+pub struct Peeks {
+    pub charges: Charges,
+    /// In the order of the descriptors.
+    pub descriptors: Vec<Vec<AppliedLimit>>,
+}
+
+/// A counter for operators.
+#[derive(Debug)]
 pub struct CounterStatus {
     /// Without the store's prefix.
     pub key: String,
-    pub limit: Limit,
-    /// Maximum cost ever admitted, units.
-    pub max_cost: u64,
-    /// From a peek.
-    pub report: Report,
+    pub usage: LimitUsage,
     /// Where the limit comes from, if exceptions or a tier have changed it.
     pub exception: Option<String>,
 }
 
-impl<S: Store + Reset> CounterService<S> {
+impl Peeks {
+    /// Finds the limits of a descriptor as if it came alone, and with a hit of its own: no other descriptor replaces
+    /// one of them, and neither does a check, a refund or a settle leave one out.
+    pub(super) fn add(
+        &mut self,
+        rules: &RuleSet,
+        (domain, descriptor): (&str, Descriptor),
+        now_us: u64,
+    ) -> Result<Vec<AppliedLimit>, PlanError> {
+        let descriptor = Descriptor { hits: Some(0), is_refund: false, attached: None, ..descriptor };
+        let request = Request {
+            domain: domain.to_owned(),
+            hits_addend: 0,
+            descriptors: vec![descriptor],
+            caller: Caller::default(),
+        };
+        let Explanation { plan, descriptors, .. } = Explanation::new(rules, &request, now_us)?;
+        let Some(described) = descriptors.into_iter().next() else { return Ok(Vec::new()) };
+        let rule = described.rule.filter(|_| !described.is_override);
+        let is_quota = rules.defaults().quota_mode || rule.is_some_and(|rule| rule.quota);
+        let applied = described.limits.into_iter().filter(|explained| explained.planned.applies());
+        let applied = applied.map(|explained| AppliedLimit {
+            rule: rule.map(|rule| Arc::clone(&rule.path)),
+            limit: explained.limit,
+            derivation: explained.derivation,
+            is_quota,
+            peek: match explained.planned {
+                LimitUse::Charged(index) => {
+                    let (key, charge) = plan.charges.get(index);
+                    Some(self.peek(key, charge.kernel))
+                }
+                LimitUse::Unlimited | LimitUse::Replaced(_) | LimitUse::NotSettled => None,
+            },
+        });
+        Ok(applied.collect())
+    }
+
+    /// Adds a peek on a counter, once. Returns its index.
+    pub(super) fn peek(&mut self, key: &str, kernel: Kernel) -> usize {
+        let is_known = |(other, charge): (&str, &Charge)| other == key && charge.kernel == kernel;
+        if let Some(index) = self.charges.iter().position(is_known) {
+            return index;
+        }
+        self.charges.push_apart(peek_with(kernel), key);
+        self.charges.len() - 1
+    }
+
+    /// The kernel and the counter of a limit; `None` if it has none.
+    pub(super) fn read<'o>(
+        &self,
+        applied: &AppliedLimit,
+        outcomes: &'o Outcomes,
+    ) -> Option<(Kernel, &'o Outcome)> {
+        let index = applied.peek?;
+        Some((self.charges.charge(index).kernel, &outcomes.by_charge[index]))
+    }
+}
+
+impl<S: Store> CounterService<S> {
+    /// Returns all limits of each descriptor, with their usage. Changes nothing.
+    ///
+    /// # Errors
+    /// [`NoDecision`] if there are no rules yet, a limit of the request is out of range, or the store does not answer.
+    pub async fn usage(&self, request: &Request) -> Result<Vec<Vec<LimitUsage>>, NoDecision> {
+        let peeks = self.peeks(request)?;
+        let outcomes = self.store.decide(&peeks.charges).await?;
+        let usage = |applied: &AppliedLimit| LimitUsage::new(applied, peeks.read(applied, &outcomes));
+        Ok(peeks.descriptors.iter().map(|limits| limits.iter().map(usage).collect()).collect())
+    }
+
     /// Shows every counter of the request's descriptors. Changes nothing.
     ///
     /// # Errors
-    /// [`NoDecision`] if the request is invalid or the store does not answer.
+    /// As for [`usage`](Self::usage).
     pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, NoDecision> {
-        let plan = self.plan(request)?;
-        let counter = |(key, charge): (&str, &Charge)| (key.to_owned(), charge.kernel.max_cost());
-        let counters: Vec<_> = plan.charges.iter().map(counter).collect();
-        let outcomes = self.store.decide(&plan.charges).await?;
-        let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-        // One result per key: peeks on one counter are one charge.
-        let results = decision.charges().zip(counters);
-        let status = |((charged, result), (key, max_cost)): ((ChargedLimit<'_>, LimitResult<'_>), _)| {
-            let mut derivations = decision.derivations().iter();
-            let derivation = derivations.find(|derivation| derivation.charge == Some(charged.index));
-            CounterStatus {
-                key,
-                max_cost,
-                limit: result.limit.clone(),
-                report: result.outcome.report,
-                exception: derivation.map(derivation_text),
-            }
+        let peeks = self.peeks(request)?;
+        let outcomes = self.store.decide(&peeks.charges).await?;
+        let status = |applied: &AppliedLimit| {
+            Some(CounterStatus {
+                key: peeks.charges.get(applied.peek?).0.to_owned(),
+                usage: LimitUsage::new(applied, peeks.read(applied, &outcomes)),
+                exception: applied.derivation.as_ref().map(derivation_text),
+            })
         };
-        Ok(results.map(status).collect())
+        Ok(peeks.descriptors.iter().flatten().filter_map(status).collect())
     }
 
+    fn peeks(&self, request: &Request) -> Result<Peeks, NoDecision> {
+        if !self.rulebook.has_rules() {
+            return Err(NoDecision::NoRules);
+        }
+        let (rules, now_us) = (self.rulebook.rules(), self.clock.now_us());
+        let mut peeks = Peeks::default();
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let applied = peeks.add(&rules, (&request.domain, descriptor.clone()), now_us);
+            let applied = applied.map_err(|PlanError::Override { cause, .. }| {
+                NoDecision::from(PlanError::Override { index, cause })
+            })?;
+            peeks.descriptors.push(applied);
+        }
+        Ok(peeks)
+    }
+}
+
+impl<S: Store + Reset> CounterService<S> {
     /// Removes every counter of the request's descriptors, or those of the limits with this name. Calls `audit` with
     /// each key first. Returns each key, with `true` if its counter existed.
     ///
@@ -80,7 +177,7 @@ impl<S: Store + Reset> CounterService<S> {
     ) -> Result<Vec<(String, bool)>, ChangeError> {
         let charges = match limit_name {
             Some(name) => self.named(request, name)?,
-            None => self.plan(request).map_err(NoDecision::from)?.charges,
+            None => self.peeks(request)?.charges,
         };
         charges.keys().for_each(audit);
         let existed = self.store.reset(&charges).await.map_err(NoDecision::from)?;
@@ -104,36 +201,20 @@ impl<S: Store + Reset> CounterService<S> {
         let existed = self.store.reset(&peek_at(key, kernel)).await?;
         Ok(existed.contains(&true))
     }
-
-    /// Plans the request with every cost replaced by a peek.
-    fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
-        let peek = |descriptor: &Descriptor| Descriptor {
-            hits: Some(0),
-            is_refund: false,
-            attached: None,
-            ..descriptor.clone()
-        };
-        let descriptors = request.descriptors.iter().map(peek).collect();
-        let mut plan = Plan::new(
-            &self.rulebook.rules(),
-            &Request { descriptors, ..request.clone() },
-            self.clock.now_us(),
-        )?;
-        // Reports a hit, whatever a caller's check asks for. Peeks on one counter are one charge.
-        plan.charges.values_mut().for_each(|charge| charge.cost = Cost::PEEK);
-        Ok(plan)
-    }
 }
 
-fn peek_at(key: &str, kernel: Kernel) -> Charges {
-    let mut charges = Charges::default();
-    let charge = Charge {
+fn peek_with(kernel: Kernel) -> Charge {
+    Charge {
         kernel,
         cost: Cost::PEEK,
         charging: Charging::Prepaid,
         role: Role::Shadow,
         on_store_failure: FailurePolicy::Error,
-    };
-    charges.push(charge, |text| text.push_str(key));
+    }
+}
+
+fn peek_at(key: &str, kernel: Kernel) -> Charges {
+    let mut charges = Charges::default();
+    charges.push_apart(peek_with(kernel), key);
     charges
 }

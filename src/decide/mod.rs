@@ -12,6 +12,8 @@ mod metadata;
 mod pauses;
 pub(crate) mod problem;
 pub(crate) mod readiness;
+pub mod usage;
+pub mod usage_list;
 
 pub use answer::{Answer, HeaderNames, HeaderStyle, ResponseOptions};
 pub use error::{Failures, NoDecision};

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
@@ -11,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
-use engine::{PlanError, Request, Reset, Store};
+use engine::{Listing, PlanError, Request, Reset, Store};
 use futures_util::future::BoxFuture;
 use http::{StatusCode, header};
 use rules::{Description, nearest_name};
@@ -21,9 +22,13 @@ use super::admin_token::{AccessCheck, check_access};
 use super::console::{CONSOLE, ConsoleEndpoints, console_router};
 use super::counter_changes::{add, reset, set};
 use super::exceptions::{EXCEPTIONS, exceptions_router};
+use super::server::ClientAddress;
+use super::usage::{UsageEndpoint, usage_router};
 use crate::console::Console;
 use crate::decide::NoDecision;
 use crate::decide::counters::{ChangeError, CounterService, CounterStatus};
+use crate::decide::usage_list::{UsageListError, UsageListRequest};
+use crate::grpc::BoxError;
 use crate::live::LiveExceptions;
 
 const COUNTERS: &str = "\
@@ -32,6 +37,8 @@ const COUNTERS: &str = "\
 /counters/reset  POST the same: reset its counters to unused
 /counters/set    POST the same, with used in each descriptor: set the used units of one limit
 /counters/add    POST the same, with units in each descriptor: add to the used units of one limit
+/usage           POST the same: what is used of all its limits
+/usage/list      POST domain, rule and top: the most used counters of a rule, with the values of keys
 ";
 
 /// Answers GET with a string.
@@ -47,9 +54,10 @@ pub struct Endpoint {
 }
 
 /// Returns the admin port's router, with an index of the endpoints at `/`.
-pub fn admin_router<S: Store + Reset + 'static>(
+pub fn admin_router<S: Store + Reset + Listing + 'static>(
     endpoints: Vec<Endpoint>,
     counters: CounterEndpoints<S>,
+    usage: UsageEndpoint<S>,
     console: ConsoleEndpoints<S>,
     live: LiveExceptions,
     access: AccessCheck,
@@ -63,9 +71,11 @@ pub fn admin_router<S: Store + Reset + 'static>(
         .route("/counters/set", post(set::<S>))
         .route("/counters/add", post(add::<S>))
         .route("/explain", post(explain::<S>))
+        .route("/usage/list", post(list_usage::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters))
         .merge(console_router(console, live.clone()).layer(DefaultBodyLimit::max(max_body_bytes)))
+        .merge(usage_router(usage))
         .merge(exceptions_router(live));
     let index = move || async move { index };
     let add = |router: Router, endpoint: Endpoint| {
@@ -86,10 +96,15 @@ pub struct CounterEndpoints<S> {
     pub max_message_bytes: usize,
     /// Comes before every key in the store.
     pub key_prefix: String,
+    /// Creates the service of one list, whose store has connections of its own.
+    pub list_service: ListService<S>,
     pub explain: Explain,
     /// Masks keys for the log.
     pub console: Arc<Console>,
 }
+
+/// Creates a service.
+pub type ListService<S> = Arc<dyn Fn() -> Result<CounterService<S>, BoxError> + Send + Sync>;
 
 /// Explains a request by the current rules.
 pub type Explain = Arc<dyn Fn(&Request) -> Result<Description, PlanError> + Send + Sync>;
@@ -107,11 +122,19 @@ pub(super) enum CounterCallError {
     /// The name of the field.
     #[error("each descriptor needs {0:?}, a whole number of at most 2^52")]
     Units(&'static str),
+    #[error(transparent)]
+    List(#[from] UsageListError),
+    /// The settings of the store are invalid by now, such as a file that is gone.
+    #[error("cannot connect to the store: {0}")]
+    NoStore(BoxError),
     #[error("no counted limit in domain {0:?} matches this request")]
     NoCounter(String),
     /// Most likely misspelled.
     #[error("no rules for domain {domain:?}{hint}")]
-    NoDomain { domain: String, hint: String },
+    NoDomain {
+        domain: String,
+        hint: String,
+    },
 }
 
 impl CounterCallError {
@@ -124,12 +147,19 @@ impl CounterCallError {
 impl IntoResponse for CounterCallError {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::NoDecision(NoDecision::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Json(_) | Self::NoDecision(_) => StatusCode::BAD_REQUEST,
-            Self::NoCounter(_) | Self::NoDomain { .. } | Self::Change(ChangeError::NoSuchLimit { .. }) => {
-                StatusCode::NOT_FOUND
-            }
-            Self::Change(_) | Self::LimitName | Self::Units(_) => StatusCode::BAD_REQUEST,
+            Self::NoDecision(NoDecision::Store(_) | NoDecision::NoRules)
+            | Self::List(UsageListError::NoDecision(_))
+            | Self::NoStore(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoCounter(_)
+            | Self::NoDomain { .. }
+            | Self::List(UsageListError::NoRule { .. })
+            | Self::Change(ChangeError::NoSuchLimit { .. }) => StatusCode::NOT_FOUND,
+            Self::Json(_)
+            | Self::NoDecision(_)
+            | Self::List(_)
+            | Self::Change(_)
+            | Self::LimitName
+            | Self::Units(_) => StatusCode::BAD_REQUEST,
         };
         (status, format!("{self}\n")).into_response()
     }
@@ -145,6 +175,22 @@ async fn show<S: Store + Reset + 'static>(
     endpoints.answer(counters.collect(), request)
 }
 
+async fn list_usage<S: Store + Reset + Listing + 'static>(
+    State(endpoints): State<Arc<CounterEndpoints<S>>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    body: Bytes,
+) -> Result<Response, CounterCallError> {
+    let request: UsageListRequest = serde_json::from_slice(&body)?;
+    if request.cursor.is_none() {
+        tracing::info!(%peer, top = request.top, "counters of a rule listed through the admin port");
+    }
+    let service = (endpoints.list_service)().map_err(CounterCallError::NoStore)?;
+    let mut list = service.list_usage(&request).await?;
+    for counter in &mut list.counters {
+        counter.key.insert_str(0, &endpoints.key_prefix);
+    }
+    Ok(json_answer(&json!(list)))
+}
 async fn explain<S: Store + Reset + 'static>(
     State(endpoints): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
@@ -202,20 +248,9 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 
     fn counter_json(&self, counter: &CounterStatus) -> Value {
-        let CounterStatus { key, limit, max_cost, report, exception } = counter;
-        let spec = &limit.spec;
-        let mut shown = json!({
-            "key": format!("{}{key}", self.key_prefix),
-            "limit": *limit.label,
-            "algorithm": spec.algorithm.name(),
-            "requests_per_unit": spec.requests_per_unit,
-            "unit": spec.period.unit().name(),
-            "unit_multiplier": spec.period.multiplier(),
-            "max_cost": max_cost,
-            "remaining": report.remaining,
-            "retry_after_us": report.retry_after.us(),
-            "reset_after_us": report.reset_after_us,
-        });
+        let CounterStatus { key, usage, exception } = counter;
+        let mut shown = json!(usage);
+        shown["key"] = format!("{}{key}", self.key_prefix).into();
         if let Some(exception) = exception {
             shown["exception"] = exception.as_str().into();
         }

@@ -1,4 +1,4 @@
-//! Checks the token in a request to the admin port. A wrong token is counted, logged, and answered late.
+//! Checks the token in a request to the admin port, and to `/usage`. A wrong token is counted, logged, and answered late.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tls::{FileError, FileFault};
 use tokio::time::Instant;
 
 use super::admin_access::{
-    AdminAccess, AdminRefusal, AdminRole, NeededToken, OPERATOR_TOKEN_FILE, TOKEN_FILE,
+    AdminAccess, AdminRefusal, AdminRole, NeededToken, OPERATOR_TOKEN_FILE, TOKEN_FILE, USAGE_TOKEN_FILE,
 };
 use super::server::ClientAddress;
 use super::token_file::{Token, TokenFile};
@@ -90,7 +90,13 @@ impl AccessCheck {
         Self { access, own_token, meter, lines: TokenLines::default(), wrong: WrongTokens::default() }
     }
 
-    async fn check_token(
+    /// Checks `/usage` on the HTTP port. Without a file it needs no token.
+    #[must_use]
+    pub fn of_usage(token_file: Option<TokenFile>, meter: TokenMeter) -> Self {
+        Self::new(AdminAccess { token_file, ..AdminAccess::default() }, None, meter)
+    }
+
+    pub(super) async fn check_token(
         &self,
         role: AdminRole,
         headers: &HeaderMap,
@@ -111,7 +117,7 @@ impl AccessCheck {
             return answer;
         }
         self.meter.count(TokenRefusal::Wrong);
-        self.lines.wrong_token(client);
+        self.lines.wrong_token(needed, client);
         tokio::time::sleep_until(place.end).await;
         answer
     }
@@ -127,11 +133,12 @@ impl AccessCheck {
 
     async fn check_presented(&self, needed: NeededToken, headers: &HeaderMap) -> Result<(), AdminRefusal> {
         let AdminAccess { token_file, operator_token_file, .. } = &self.access;
-        let is_viewer = self.is_presented(TOKEN_FILE, token_file.as_ref(), headers).await?;
+        let setting = if needed == NeededToken::Usage { USAGE_TOKEN_FILE } else { TOKEN_FILE };
+        let is_viewer = self.is_presented(setting, token_file.as_ref(), headers).await?;
         let is_operator =
             self.is_presented(OPERATOR_TOKEN_FILE, operator_token_file.as_ref(), headers).await?;
         let is_allowed = match needed {
-            NeededToken::Viewer => is_viewer || is_operator,
+            NeededToken::Viewer | NeededToken::Usage => is_viewer || is_operator,
             NeededToken::Operator => is_operator,
             NeededToken::Own => self.own_token.as_ref().is_some_and(|token| token.is_in(headers)),
         };
@@ -153,6 +160,7 @@ impl AccessCheck {
         match role {
             AdminRole::Anybody => Ok(None),
             AdminRole::Viewer => Ok(viewer),
+            AdminRole::UsageReader => Ok(viewer.map(|_| NeededToken::Usage)),
             AdminRole::Operator => Ok(operator.or(viewer)),
             AdminRole::ValueReader => {
                 let own = self.own_token.as_ref().map(|_| NeededToken::Own);
@@ -171,7 +179,7 @@ impl AccessCheck {
         let Some(file) = file.cloned() else { return Ok(false) };
         let token = on_blocking_thread(move || file.token()).await.map_err(|error| {
             self.lines.unusable_file(setting, &error);
-            AdminRefusal::TokenFile
+            AdminRefusal::TokenFile(if setting == USAGE_TOKEN_FILE { "usage" } else { "admin" })
         })?;
         Ok(token.is_in(headers))
     }
@@ -186,8 +194,11 @@ impl TokenLines {
         AdminRefusal::NotOperator
     }
 
-    fn wrong_token(&self, client: IpAddr) {
-        if let Some(requests) = self.wrong.count() {
+    fn wrong_token(&self, needed: NeededToken, client: IpAddr) {
+        let Some(requests) = self.wrong.count() else { return };
+        if needed == NeededToken::Usage {
+            tracing::warn!(requests, %client, "/usage rejected a wrong token");
+        } else {
             tracing::warn!(requests, %client, "admin port rejected a wrong token");
         }
     }
@@ -198,7 +209,7 @@ impl TokenLines {
             _ => &self.unreadable,
         };
         if let Some(requests) = throttle.count() {
-            tracing::warn!(requests, setting, %error, "cannot use admin token file; rejecting all tokens");
+            tracing::warn!(requests, setting, %error, "cannot use token file; rejecting all tokens");
         }
     }
 }

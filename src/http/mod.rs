@@ -19,8 +19,9 @@ mod own_token;
 mod public;
 mod server;
 mod token_file;
+mod usage;
 
-pub use admin::{CounterEndpoints, Endpoint, Explain, admin_router};
+pub use admin::{CounterEndpoints, Endpoint, Explain, ListService, admin_router};
 pub use admin_access::AdminAccess;
 pub use admin_token::AccessCheck;
 pub use check::CheckOptions;
@@ -29,3 +30,4 @@ pub use own_token::{OwnTokenError, make_own_token, read_own_token};
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};
 pub use token_file::{Token, TokenFile};
+pub use usage::UsageEndpoint;

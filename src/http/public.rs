@@ -1,4 +1,4 @@
-//! Serves the HTTP port, and the port for metrics only: `/json`, `/check`, metrics, `/livez`, `/readyz`, and the
+//! Serves the HTTP port, and the port for metrics only: `/json`, `/usage`, `/check`, metrics, `/livez`, `/readyz`, and the
 //! `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
@@ -14,17 +14,19 @@ use http::{StatusCode, header};
 use super::check::{CheckOptions, Checks, check};
 use super::forwarded;
 use super::json;
+use super::usage::{UsageEndpoint, usage_router};
 use crate::decide::{Handler, NoDecision, Readiness};
 use crate::net::sending_page::{NO_PAGES, SendingPage};
 use crate::telemetry::metrics::{Metrics, RequestFailure};
 
-const NO_WEB_PAGES: &str = "/json does not answer web pages (Origin or Sec-Fetch-Site header)\n";
+const NO_WEB_PAGES: &str = "does not answer web pages (Origin or Sec-Fetch-Site header)\n";
 /// Prometheus text format.
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Returns the HTTP port's router; without `check_options` there is no `/check`.
-pub fn public_router<S: Store + 'static>(
+pub fn public_router<S: Store + 'static, C: Store + 'static>(
     handler: Handler<S>,
+    usage: UsageEndpoint<C>,
     check_options: Option<CheckOptions>,
     readiness: Readiness,
     metrics: Metrics,
@@ -34,8 +36,9 @@ pub fn public_router<S: Store + 'static>(
     let decisions = Router::new()
         .route("/json", post(json::decide::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
-        .layer(from_fn_with_state(Arc::clone(&handler), refuse_web_pages::<S>))
-        .with_state(Arc::clone(&handler));
+        .with_state(Arc::clone(&handler))
+        .merge(usage_router(usage))
+        .layer(from_fn_with_state(Arc::clone(&handler), refuse_web_pages::<S>));
     let checks = check_options.map_or_else(Router::new, |options| check_router(handler, options));
     let health = Router::new()
         // As in envoyproxy/ratelimit: load balancers may POST.
@@ -75,7 +78,7 @@ async fn render_metrics(State(metrics): State<Metrics>) -> Response {
     }
 }
 
-/// The layer around `/json` that refuses web pages, also pages of this host: the service has none, and after DNS
+/// The layer around `/json` and `/usage` that refuses web pages, also pages of this host: the service has none, and after DNS
 /// rebinding a foreign page has the request's host as its origin.
 async fn refuse_web_pages<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
@@ -86,7 +89,7 @@ async fn refuse_web_pages<S: Store + 'static>(
         SendingPage::None => next.run(request).await,
         SendingPage::Own | SendingPage::Foreign => {
             handler.failures.record(NoDecision::invalid(NO_PAGES));
-            (StatusCode::FORBIDDEN, NO_WEB_PAGES).into_response()
+            (StatusCode::FORBIDDEN, format!("{} {NO_WEB_PAGES}", request.uri().path())).into_response()
         }
     }
 }

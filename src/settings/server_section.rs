@@ -30,6 +30,8 @@ pub struct Server {
     pub grpc: GrpcServer,
     /// `server.http.address`: `/json`, health and metrics.
     pub http_address: ListenAddress,
+    /// `server.http.usage_token_file`: the token that `/usage` needs; `None`: none.
+    pub usage_token_file: Option<TokenFile>,
     /// `server.http.check.*`; `None` without a map.
     pub check: Option<Check>,
     /// `server.http.tls.*`; `None`: clear text.
@@ -96,6 +98,7 @@ impl Server {
                 tls: tls_from_reader(reader, "server.grpc"),
             },
             http_address: reader.take("server.http.address", "0.0.0.0:8080", tcp_address()),
+            usage_token_file: reader.take("server.http.usage_token_file", "", optional_path()).map(TokenFile),
             check: check_from_reader(reader),
             http_tls: tls_from_reader(reader, "server.http"),
             admin: admin_from_reader(reader),

@@ -16,7 +16,7 @@ pub use limit::algorithm::{LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdic
 pub use limit::announce::{Announced, OnOver, Share};
 pub use limit::calendar::{Calendar, CalendarError};
 pub use limit::cost::{Cost, Grant};
-pub use limit::key::{Entry, ShardBy, without_values};
+pub use limit::key::{Entry, ShardBy, key_start, without_values};
 pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use limit::pauses::{Feedback, PauseScope, PauseTarget, Penalty};
 pub use limit::period::{Period, Unit};
@@ -38,8 +38,8 @@ pub use request::plan::settle::{Settle, SettleResult};
 pub use request::plan::{ChargedLimit, Plan};
 pub use request::receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::store::{
-    CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
-    StoreError,
+    CounterSnapshot, DecidedBy, KeyPage, Listing, NoConnection, Outcome, Outcomes, PartialOutcomes,
+    Reservation, Reset, Store, StoreError,
 };
 pub use request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Request};
 pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};

@@ -31,7 +31,7 @@ pub use credentials::is_like_credential;
 pub use exceptions::{
     CsvColumn, CsvColumnError, CsvColumns, CsvLines, ExceptionReloader, ExceptionScope, FileSummary,
     KindCounts, LiveRow, LoadedExceptions, Origin, RowChanges, RowFault, check_against_rules,
-    latest_window_end, load_exceptions, missing_in_rules, read_rows, value_text,
+    latest_window_end, load_exceptions, missing_in_rules, read_rows, utc_text, value_text,
 };
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use base::{decimal_seconds, escaped, readable_duration};
+use base::{escaped, readable_duration};
 use engine::Entry;
 use engine::wire::json::whole_number;
 use prost_types::Struct;
 use prost_types::value::Kind;
+use ratelimitd::decide::usage::LimitNumbers;
 use ratelimitd::grpc::pb::envoy::config::core::v3::HeaderValue;
 use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -175,17 +176,17 @@ fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
     Duration::try_from(status.duration_until_reset?).ok()
 }
 
-/// The protobuf JSON mapping of the message, like the answer of `/json`, but including zero and empty fields.
+/// The message with the names of `/usage`, including zero and empty fields.
 pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
     let headers = |headers: &[HeaderValue]| -> Value {
         headers.iter().map(|header| json!({"key": header.key, "value": header.value})).collect()
     };
     json!({
-        "overallCode": answer.overall_code().as_str_name(),
+        "overall_code": answer.overall_code().as_str_name(),
         "statuses": answer.statuses.iter().map(status_json).collect::<Value>(),
-        "responseHeadersToAdd": headers(&answer.response_headers_to_add),
-        "requestHeadersToAdd": headers(&answer.request_headers_to_add),
-        "dynamicMetadata": metadata(answer),
+        "response_headers_to_add": headers(&answer.response_headers_to_add),
+        "request_headers_to_add": headers(&answer.request_headers_to_add),
+        "dynamic_metadata": metadata(answer),
     })
 }
 
@@ -206,19 +207,18 @@ fn value_json(value: &prost_types::Value) -> Value {
 }
 
 fn status_json(status: &DescriptorStatus) -> Value {
-    let limit = status.current_limit.as_ref().map(|limit| {
-        json!({
-            "requestsPerUnit": limit.requests_per_unit,
-            "unit": Unit::as_str_name(&limit.unit()),
-            "unitMultiplier": limit.unit_multiplier.unwrap_or(1),
-            "name": limit.name,
-        })
+    let limit = status.current_limit.as_ref().map(|limit| LimitNumbers {
+        name: limit.name.clone(),
+        requests_per_unit: limit.requests_per_unit.into(),
+        unit: Unit::as_str_name(&limit.unit()).to_lowercase(),
+        unit_multiplier: limit.unit_multiplier.unwrap_or(1),
+        remaining: Some(status.limit_remaining.into()),
     });
     json!({
         "code": status.code().as_str_name(),
-        "currentLimit": limit,
-        "limitRemaining": status.limit_remaining,
-        "durationUntilReset": until_reset(status).map(|until_reset| format!("{}s", decimal_seconds(until_reset))),
+        "current_limit": limit,
+        "unlimited": limit.is_none() && status.limit_remaining == u32::MAX,
+        "until_reset_us": until_reset(status).and_then(|until_reset| u64::try_from(until_reset.as_micros()).ok()),
     })
 }
 

@@ -77,7 +77,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N/UNIT")]
     pub limit: Option<LimitArg>,
 
-    /// Print each answer as one line of JSON, in the protobuf JSON mapping like /json
+    /// Print each answer as one line of JSON, with small letters and underscores like /usage
     #[arg(long)]
     pub json: bool,
 

@@ -15,6 +15,7 @@ use rules::{LiveRow, Origin, read_rows};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub(super) use self::text::micros;
 use self::text::{Here, listed_text, removed_text, set_text};
 use super::admin_call::{AdminArgs, AdminCallError};
 use super::descriptor::{DescriptorArg, DescriptorError};

@@ -41,7 +41,8 @@ impl Here {
     }
 }
 
-fn micros(time: &str) -> Option<u64> {
+/// Microseconds since the epoch of a time as in RFC 3339.
+pub(crate) fn micros(time: &str) -> Option<u64> {
     let since = humantime::parse_rfc3339(time).ok()?.duration_since(UNIX_EPOCH).ok()?;
     u64::try_from(since.as_micros()).ok()
 }

@@ -1,38 +1,56 @@
-//! `usage`: who used how much, from the files of the ledger.
+//! `usage`: who used how much, from the files of the ledger; `now` asks a running service.
 
 mod ledger;
+mod now;
 mod read;
 mod selection;
 mod sums;
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use ledger::LedgerArgs;
+use now::NowArgs;
 
 /// Show who used how much, from the files of a usage ledger.
 ///
 /// Adds up the lines that services write for limits with `ledger: true`: see the setting ledger.path. A line that is
 /// read twice counts once. Usage of a key is its units, less those returned, plus those that a failure policy admitted.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = r"Exit codes:
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = r"Exit codes:
   0  done
   1  something is missing: a line, the end of a process, or a file; standard error says what
   2  no line of a ledger, a malformed option, or unwritable output
 
 Examples:
+  ratelimitctl usage now --domain shop customer=acme
   ratelimitctl usage --rule monthly --by customer /var/lib/ratelimitd/usage
   ratelimitctl usage --since 2026-11-01 --until 2026-12-01 --zone Europe/Berlin --by customer --csv usage > november.csv
   ratelimitctl usage --since yesterday --by rule,customer --per hour --where customer=acme usage
-  ratelimitctl usage --since 7d --by customer --top 20 --json usage")]
+  ratelimitctl usage --since 7d --by customer --top 20 --json usage"
+)]
 pub struct UsageArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+
     #[command(flatten)]
     ledger: LedgerArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    Now(NowArgs),
 }
 
 /// Usage goes to standard output, what is missing to standard error.
 #[must_use]
 pub fn run(args: &UsageArgs) -> ExitCode {
-    ledger::run(&args.ledger)
+    match &args.action {
+        Some(Action::Now(args)) => now::run(args),
+        None => ledger::run(&args.ledger),
+    }
 }

@@ -65,8 +65,11 @@ fn an_announced_limit_is_printed_with_its_header_for_the_upstream() {
     assert_eq!(text.lines().last(), Some("  to the upstream: x-ratelimit-announce: soft;over"));
     let (_, line, _) = check(service.grpc_port(), &["--json", "soft=x"]);
     let answer: Value = serde_json::from_str(&line).expect("JSON");
-    assert_eq!(answer["requestHeadersToAdd"], json!([{"key": "x-ratelimit-announce", "value": "soft;over"}]));
-    assert_eq!(answer["dynamicMetadata"], json!({"announce": {"soft": "over"}}));
+    assert_eq!(
+        answer["request_headers_to_add"],
+        json!([{"key": "x-ratelimit-announce", "value": "soft;over"}])
+    );
+    assert_eq!(answer["dynamic_metadata"], json!({"announce": {"soft": "over"}}));
 }
 
 #[test]
@@ -76,12 +79,12 @@ fn json_output_has_one_line_per_answer() {
     assert_eq!(code, Some(1));
     let answers: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
-    let codes: Vec<_> = answers.iter().map(|answer| &answer["overallCode"]).collect();
+    let codes: Vec<_> = answers.iter().map(|answer| &answer["overall_code"]).collect();
     assert_eq!(codes, [&json!("OK"), &json!("OK"), &json!("OVER_LIMIT")]);
-    let limit = json!({"requestsPerUnit": 2, "unit": "YEAR", "unitMultiplier": 1, "name": "per user"});
-    assert_eq!(answers[0]["statuses"][0]["currentLimit"], limit);
-    assert_eq!(answers[0]["statuses"][0]["limitRemaining"], 1);
-    assert_eq!(answers[0]["statuses"][1]["currentLimit"], Value::Null);
+    let limit = json!({"requests_per_unit": 2, "unit": "year", "unit_multiplier": 1, "name": "per user", "remaining": 1});
+    assert_eq!(answers[0]["statuses"][0]["current_limit"], limit);
+    assert_eq!(answers[1]["statuses"][0]["current_limit"]["remaining"], 0, "zeros are present");
+    assert_eq!(answers[0]["statuses"][1]["current_limit"], Value::Null);
 }
 
 #[test]
@@ -117,9 +120,9 @@ fn the_delay_of_a_queue_is_printed() {
 
     let (_, line, _) = check(port, &["--json", "worker=b"]);
     let answer: Value = serde_json::from_str(&line).expect("JSON");
-    assert_eq!(answer["dynamicMetadata"], json!({"delay_ms": 0}));
+    assert_eq!(answer["dynamic_metadata"], json!({"delay_ms": 0}));
     let (_, line, _) = check(port, &["--json", "user=b"]);
-    assert!(line.contains(r#""dynamicMetadata":null"#), "{line}");
+    assert!(line.contains(r#""dynamic_metadata":null"#), "{line}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn remaining(service: &Ratelimitd) -> Vec<(String, u64)> {
     counters
         .iter()
         .map(|counter| {
-            let name = counter["limit"].as_str().expect("a name").to_owned();
+            let name = counter["name"].as_str().expect("a name").to_owned();
             (name, counter["remaining"].as_u64().expect("a number"))
         })
         .collect()
@@ -143,7 +143,7 @@ fn the_largest_cost_of_a_limit_of_0_is_0() {
     assert_eq!(code, Some(0), "{error}");
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
     let counter = &answer["counters"][0];
-    assert_eq!((&counter["max_cost"], &counter["remaining"]), (&0.into(), &0.into()), "{answer}");
+    assert_eq!((&counter["limit"], &counter["remaining"]), (&0.into(), &0.into()), "{answer}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_check_ends_when_its_reader_leaves() {
     let mut reader = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut first = String::new();
     reader.read_line(&mut first).expect("an answer");
-    assert!(first.contains("\"overallCode\":\"OK\""), "{first}");
+    assert!(first.contains("\"overall_code\":\"OK\""), "{first}");
     drop(reader);
     let Output { status, stderr, .. } = child.wait_with_output().expect("the command ends");
     // The limit of 1,000 may have been reached before the reader left.

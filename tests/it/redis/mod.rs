@@ -51,6 +51,7 @@ mod soft_limits;
 mod store;
 mod stored_counters;
 mod stories;
+mod usage;
 
 const DAY_US: u64 = 86_400_000_000;
 

@@ -23,4 +23,5 @@ mod start;
 pub(crate) mod store_page;
 mod tls;
 mod traces;
+pub(crate) mod usage;
 mod web_pages;

@@ -96,6 +96,14 @@ pub(crate) fn write_key<'a>(
     out.push_str(context.fingerprint);
 }
 
+/// Returns how every counter key of a domain begins; `|` or `}` follows.
+#[must_use]
+pub fn key_start(domain: &str) -> String {
+    let mut start = "{".to_owned();
+    write_text(&mut start, domain);
+    start
+}
+
 /// Returns the parts of a counter key that request values do not change: domain, entry keys and fingerprint. They are
 /// equal for all counters of a limit. Entries hashed together are left out.
 pub fn without_values(key: &str) -> impl Iterator<Item = &[u8]> {

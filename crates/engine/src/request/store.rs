@@ -131,6 +131,30 @@ pub trait Reset: Send + Sync {
     -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 }
 
+/// A store whose keys can be listed page by page, for operators. Delays no decision.
+pub trait Listing: Send + Sync {
+    /// Returns the next page of the keys that begin with `start`, followed by `|` or `}`: the first page without a
+    /// cursor. A key that exists from the first page to the last is on one of them, or on several. `None` if the cursor
+    /// does not belong to the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] if there is no answer in time. The cursor is still valid.
+    fn list(
+        &self,
+        start: &str,
+        cursor: Option<&str>,
+    ) -> impl Future<Output = Result<Option<KeyPage>, StoreError>> + Send;
+}
+
+/// Some keys of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyPage {
+    /// Without the store's prefix. At most some hundred.
+    pub keys: Vec<String>,
+    /// `None` after the last page.
+    pub next: Option<String>,
+}
+
 /// Why a store did not answer. The failure policies of the limits then decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {

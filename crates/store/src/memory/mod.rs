@@ -11,7 +11,8 @@ use std::hash::BuildHasher;
 
 use engine::algorithm::{Attempt, State};
 use engine::{
-    Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Reset, Store, StoreError, Verdict,
+    Charge, Charges, CounterSnapshot, DecidedBy, KeyPage, Listing, Outcome, Outcomes, Reset, Store,
+    StoreError, Verdict,
 };
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, MutexGuard};
@@ -171,6 +172,23 @@ impl<C: Clock> Reset for MemoryStore<C> {
 
     async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
         Ok(self.replace_at(key, charge, self.clock.now_us()))
+    }
+}
+
+impl<C: Clock> Listing for MemoryStore<C> {
+    /// The cursor is a shard, and how many of its entries are still to be listed. Going down, a removal moves no entry
+    /// that is still to be listed: the last one fills the gap.
+    async fn list(&self, start: &str, cursor: Option<&str>) -> Result<Option<KeyPage>, StoreError> {
+        let parsed = cursor.map_or(Some((0, usize::MAX)), |cursor| {
+            let (shard, below) = cursor.split_once(' ')?;
+            Some((shard.parse().ok()?, below.parse().ok()?))
+        });
+        let Some((index, below)) = parsed else { return Ok(None) };
+        let Some(shard) = self.shards.get(index) else { return Ok(None) };
+        let (keys, below) = shard.lock().keys_below(below, start);
+        let next = if below > 0 { Some((index, below)) } else { Some((index + 1, usize::MAX)) };
+        let next = next.filter(|(index, _)| *index < self.shards.len());
+        Ok(Some(KeyPage { keys, next: next.map(|(index, below)| format!("{index} {below}")) }))
     }
 }
 

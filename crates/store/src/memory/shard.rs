@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 const ENTRIES_PER_DECISION: usize = 2;
 /// Entries compared to find the one to evict; Redis samples the same way for `volatile-ttl`.
 const EVICTION_SAMPLE: usize = 16;
+/// Entries that a list passes while it holds the shard's lock.
+const LISTED_ENTRIES: usize = 500;
 /// A sweep scans one in this many entries.
 const SWEEP_FRACTION: usize = 16;
 
@@ -82,6 +84,17 @@ impl Shard {
 
     pub(super) fn find(&self, key: &str) -> Option<EntryIndex> {
         self.entries.get_index_of(key).map(EntryIndex)
+    }
+
+    /// Returns the keys that begin with `start` and end a part there, among the last [`LISTED_ENTRIES`] below this index,
+    /// and the index of the first of these entries.
+    pub(super) fn keys_below(&self, below: usize, start: &str) -> (Vec<String>, usize) {
+        let below = below.min(self.entries.len());
+        let from = below.saturating_sub(LISTED_ENTRIES);
+        let is_listed = |key: &&str| key.strip_prefix(start).is_some_and(|rest| rest.starts_with(['|', '}']));
+        let keys =
+            (from..below).filter_map(|index| self.entries.get_index(index)).map(|(key, _)| key.as_ref());
+        (keys.filter(is_listed).map(str::to_owned).collect(), from)
     }
 
     pub(super) fn state(&self, entry: EntryIndex) -> Option<&State> {

@@ -170,6 +170,16 @@ impl Backends {
         self.all().map(status).collect()
     }
 
+    /// Waits until the servers of a cluster are known.
+    pub(super) async fn find_servers(&self, deadline: Instant) -> Result<(), StoreError> {
+        for backend in self.all() {
+            if let Servers::Cluster(router) = &backend.servers {
+                router.probe_slots(deadline).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// The servers known now.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         self.all().flat_map(Backend::nodes).collect()

@@ -19,7 +19,7 @@ use super::script::{ScriptRef, rows_command};
 use super::slot::slot_of_key;
 
 /// Maximum time of a side call, including connecting and redirects.
-const SIDE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const SIDE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum time of the PING after which a connection that was idle is used again.
 const PING_TIMEOUT: Duration = Duration::from_millis(500);
@@ -227,6 +227,24 @@ fn put_result(id: String, result: &str, text: Option<&[u8]>) -> Result<PutResult
 #[derive(Debug, Default)]
 pub(super) struct SideConnection(Mutex<Option<(String, Connection)>>);
 
+impl SideConnection {
+    /// Returns the connection to a node, or a new one.
+    pub(super) async fn take(&self, node: &Node, deadline: Instant) -> Result<Connection, StoreError> {
+        let kept = self.0.lock().take();
+        if let Some((_, mut connection)) = kept.filter(|(name, _)| name == node.name())
+            && connection.is_alive(PING_TIMEOUT).await
+        {
+            return Ok(connection);
+        }
+        timeout_at(deadline, Connection::open(node.target())).await.unwrap_or(Err(StoreError::Timeout))
+    }
+
+    /// Keeps a connection for the next call.
+    pub(super) fn keep(&self, node: &Node, connection: Connection) {
+        *self.0.lock() = Some((node.name().to_owned(), connection));
+    }
+}
+
 /// A call of lua/rows.lua.
 pub(super) struct SideCall<'a> {
     /// In one slot.
@@ -248,26 +266,13 @@ impl SideCall<'_> {
         node: &Node,
         mode: CallMode,
     ) -> Result<T, CommandError> {
-        let kept = self.connection.0.lock().take();
-        let mut kept = kept.filter(|(name, _)| name == node.name()).map(|(_, connection)| connection);
-        if let Some(connection) = &mut kept
-            && !connection.is_alive(PING_TIMEOUT).await
-        {
-            kept = None;
-        }
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => {
-                let opened = timeout_at(self.deadline, Connection::open(node.target())).await;
-                opened.unwrap_or(Err(StoreError::Timeout)).map_err(CommandError::Failed)?
-            }
-        };
+        let mut connection = self.connection.take(node, self.deadline).await.map_err(CommandError::Failed)?;
         let mut reply = self.query(&mut connection, mode, ScriptRef::Sha1).await;
         if matches!(reply, Err(CommandError::NoScript)) {
             reply = self.query(&mut connection, mode, ScriptRef::Text).await;
         }
         if reply.is_ok() {
-            *self.connection.0.lock() = Some((node.name().to_owned(), connection));
+            self.connection.keep(node, connection);
         }
         reply
     }

@@ -75,7 +75,7 @@ impl CalendarWindow {
         }
     }
 
-    fn end_us(&self, state: CalendarState) -> u64 {
+    pub(super) fn end_us(&self, state: CalendarState) -> u64 {
         if state.start_us < self.first_us {
             state.start_us + self.first_length_us()
         } else if state.start_us < self.middle_us {

@@ -72,7 +72,7 @@ impl FixedWindow {
         if state.count > 0 { self.end_us(state) } else { 0 }
     }
 
-    fn end_us(&self, state: WindowState) -> u64 {
+    pub(super) fn end_us(&self, state: WindowState) -> u64 {
         (state.index + 1) * self.window_us
     }
 

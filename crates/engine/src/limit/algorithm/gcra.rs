@@ -168,6 +168,11 @@ impl Gcra {
         report
     }
 
+    /// Returns the units that have not drained, rounded up.
+    pub(super) fn used(&self, tat: Tat, now_us: u64) -> u64 {
+        u64::try_from(self.ticks_after(tat, now_us).div_ceil(u128::from(self.numerator))).unwrap_or(u64::MAX)
+    }
+
     /// Time from `now_us` to `tat` in ticks of 1/denominator microseconds; 0 if `tat` has passed.
     fn ticks_after(&self, tat: Tat, now_us: u64) -> u128 {
         match tat.whole_us.checked_sub(now_us) {

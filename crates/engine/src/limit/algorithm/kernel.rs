@@ -330,6 +330,41 @@ impl Kernel {
         }
     }
 
+    /// Returns the units used at `now_us`, also those above the limit; 0 for a kernel without a counter, and for the
+    /// reading of another kernel.
+    #[must_use]
+    pub fn used(&self, reading: &CounterReading, now_us: u64) -> u64 {
+        let used = match self {
+            Self::FixedWindow(_) => reading.window().map(|state| state.count),
+            Self::CalendarWindow(_) => reading.calendar().map(|state| state.count),
+            Self::SlidingWindow(k) => reading.buckets().map(|state| k.used(state, now_us)),
+            Self::SlidingLog(_) => reading.log().map(|log| log.used),
+            Self::Gcra(k) => reading.tat().map(|tat| k.used(tat, now_us)),
+            Self::IntervalBucket(k) => reading
+                .tokens()
+                .map(|state| (k.capacity().cast_signed() - state.tokens).max(0).unsigned_abs()),
+            Self::Blocked(_) => None,
+        };
+        used.unwrap_or(0)
+    }
+
+    /// Returns start and end of the window of a reading, microseconds since the epoch; `None` for a kernel whose window
+    /// slides, or that has none.
+    #[must_use]
+    pub fn window_us(&self, reading: &CounterReading) -> Option<(u64, u64)> {
+        match self {
+            Self::FixedWindow(k) => {
+                reading.window().map(|state| (state.index * k.window_us(), k.end_us(state)))
+            }
+            Self::CalendarWindow(k) => reading.calendar().map(|state| (state.start_us, k.end_us(state))),
+            Self::SlidingWindow(_)
+            | Self::SlidingLog(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_)
+            | Self::Blocked(_) => None,
+        }
+    }
+
     /// Returns the grant of `units` that produced this reading. Its id is the index or start of the window, or the time
     /// of the last refill or log entry. For GCRA it is the TAT before the grant, or the time of the grant if that was
     /// later. `None` for a kernel without a counter, and for the reading of another kernel.

@@ -81,6 +81,14 @@ impl SlidingWindow {
         now_us.saturating_sub(state.index * self.window_us)
     }
 
+    /// Returns the units in the sliding window, rounded up.
+    pub(super) fn used(&self, state: BucketState, now_us: u64) -> u64 {
+        let covered_us = self.window_us - self.elapsed_us(state, now_us).min(self.window_us);
+        let weighted =
+            (u128::from(state.previous) * u128::from(covered_us)).div_ceil(u128::from(self.window_us));
+        u64::try_from(u128::from(state.current) + weighted).unwrap_or(u64::MAX)
+    }
+
     pub(super) fn report(&self, state: BucketState, attempt: Attempt, verdict: Verdict) -> Report {
         SlidingWindowView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
     }
@@ -113,12 +121,7 @@ impl CounterView for SlidingWindowView {
     }
 
     fn remaining(&self) -> u64 {
-        let window_us = self.kernel.window_us;
-        let covered_us = window_us - self.kernel.elapsed_us(self.state, self.now_us);
-        let weighted =
-            (u128::from(self.state.previous) * u128::from(covered_us)).div_ceil(u128::from(window_us));
-        let used = u128::from(self.state.current) + weighted;
-        u64::try_from(u128::from(self.kernel.limit).saturating_sub(used)).unwrap_or(0)
+        self.kernel.limit.saturating_sub(self.kernel.used(self.state, self.now_us))
     }
 
     fn wait_us(&self, units: u64) -> u64 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use engine::{ExceptionRow, Glob, HashKey, RowSource, RowValue};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use strum::{EnumCount, EnumIter, EnumString, IntoStaticStr};
 
 use super::yaml_file::read_row;
@@ -236,8 +236,14 @@ fn with_times(columns: &Value, now_us: u64) -> Value {
     columns
 }
 
-/// Times after 9999 cannot be written, and become the last one that can be read.
 fn time_json(us: u64) -> Value {
+    utc_text(us).into()
+}
+
+/// Formats a time (microseconds since the epoch) as in RFC 3339, in UTC, with a fraction only if it has one. Times after
+/// 9999 cannot be written, and become the last one that can be read.
+#[must_use]
+pub fn utc_text(us: u64) -> String {
     const LAST_US: u64 = 253_402_207_199_999_999;
     let time = UNIX_EPOCH + Duration::from_micros(us.min(LAST_US));
     let is_whole = us.is_multiple_of(1_000_000);
@@ -246,7 +252,7 @@ fn time_json(us: u64) -> Value {
     } else {
         humantime::format_rfc3339_micros(time)
     };
-    json!(text.to_string())
+    text.to_string()
 }
 
 /// Hashes the texts with their lengths, so that the ids of different rows differ.

@@ -3,6 +3,8 @@
 use engine::{Effect, Multiplier, RowValue};
 use proptest::prelude::*;
 
+use serde_json::json;
+
 use super::*;
 
 /// 2026-11-26T13:46:40Z.

@@ -15,8 +15,8 @@ use ::rules::{AppliedUpgrades, LoadOptions, describe, load};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Caller, Charge, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions,
-    ExceptionsBuilder, Glob, HashKey, Outcome, Outcomes, Request, Reset, RowSource, RowValue, Store,
-    StoreError, ValueHashing,
+    ExceptionsBuilder, Glob, HashKey, KeyPage, Listing, Outcome, Outcomes, Request, Reset, RowSource,
+    RowValue, Store, StoreError, ValueHashing,
 };
 use ratelimitd::console::{
     Console, ConsoleActions, ConsoleOptions, Instance, LiveObserved, Observation, ValuesNeed,
@@ -25,7 +25,8 @@ use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::http::{
-    AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, HttpService, admin_router, serve,
+    AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, HttpService, UsageEndpoint, admin_router,
+    serve,
 };
 use ratelimitd::live::{Author, Keeper, LiveExceptions, LiveOptions};
 use ratelimitd::net::{
@@ -53,6 +54,12 @@ struct Counters(Arc<Memory>);
 impl Store for Counters {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         self.0.decide(charges).await
+    }
+}
+
+impl Listing for Counters {
+    async fn list(&self, start: &str, cursor: Option<&str>) -> Result<Option<KeyPage>, StoreError> {
+        self.0.list(start, cursor).await
     }
 }
 
@@ -246,6 +253,7 @@ impl Process {
             bounds: settings.server.bounds,
             max_message_bytes: 1 << 20,
             key_prefix: String::new(),
+            list_service: Arc::new(|| Err("no test lists counters".into())),
             explain: Arc::new(explain),
             console: Arc::clone(&self.console),
         };
@@ -254,7 +262,13 @@ impl Process {
             stop: stop.clone(),
         };
         let access = AccessCheck::new(AdminAccess::default(), None, self.metrics.tokens());
-        admin_router(Vec::new(), counters, console, self.live.clone(), access)
+        let usage = UsageEndpoint {
+            service: service(),
+            bounds: settings.server.bounds,
+            max_message_bytes: 1 << 20,
+            access: None,
+        };
+        admin_router(Vec::new(), counters, usage, console, self.live.clone(), access)
     }
 }
 

@@ -25,6 +25,23 @@ proptest! {
     }
 
     #[test]
+    fn what_is_used_and_what_remains_make_up_the_limit((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64) {
+        let used = |counter: &Counter| {
+            let reading = counter.kernel.reading(counter.state.as_ref(), Attempt { now_us: now, cost: Cost::PEEK });
+            (counter.kernel.used(&reading, now), counter.kernel.window_us(&reading))
+        };
+        let (before, window) = used(&counter);
+        let report = counter.peek(now);
+        prop_assert_eq!(counter.kernel.max_cost().saturating_sub(before), report.remaining);
+        let end_us = now + report.until_reset_us;
+        prop_assert!(window.is_none_or(|(start_us, window_end_us)| start_us < window_end_us && window_end_us == end_us));
+        let mut asked = counter;
+        if asked.take(now, units).0 == Verdict::Fits {
+            prop_assert_eq!(used(&asked).0, before + units);
+        }
+    }
+
+    #[test]
     fn a_kernel_records_a_cost_if_and_only_if_it_has_a_counter(kernel in any_kernel(), units in 1..30_u64) {
         let attempt = Attempt { now_us: T0, cost: Cost::take(units) };
         prop_assert_eq!(kernel.recorded(None, attempt).is_some(), kernel.has_counter());

@@ -1,0 +1,142 @@
+//! What is used of a limit, in the shape of every JSON answer with such numbers: small letters and underscores, and
+//! every field present, also zeros and nulls.
+
+use engine::algorithm::Kernel;
+use engine::{
+    Change, ChangedBy, CounterSnapshot, DecidedBy, Derivation, DerivationStep, ExceptionKind, OnOver, Outcome,
+};
+use rules::utc_text;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::counters::AppliedLimit;
+
+/// A limit's name and rate, and what is left of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitNumbers {
+    /// The limit's name, or else the path of its rule.
+    pub name: String,
+    pub requests_per_unit: u64,
+    /// `second` to `year`
+    pub unit: String,
+    pub unit_multiplier: u32,
+    /// Units that can be taken now; `None` if there is no bound.
+    pub remaining: Option<u64>,
+}
+
+/// A limit that applies, and its counter. Times are in UTC, as in RFC 3339.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitUsage {
+    #[serde(flatten)]
+    numbers: LimitNumbers,
+    /// The path of its rule; `None` for a limit of the request.
+    rule: Option<String>,
+    algorithm: &'static str,
+    /// `enforce`, `shadow`, `soft` or `quota`
+    mode: &'static str,
+    unlimited: bool,
+    /// Most units that can be taken at once: the burst of a bucket. `None` if unlimited, as all that follow from it.
+    limit: Option<u64>,
+    /// Also units above the limit, which postpaid limits and soft limits count.
+    pub used: Option<u64>,
+    /// Of a fixed window.
+    window_start: Option<String>,
+    window_end: Option<String>,
+    /// When `remaining` grows if nothing more is used; `None` if all units are left, or never.
+    refills_at: Option<String>,
+    /// When all units are left if nothing more is used; `None` if they are now.
+    resets_at: Option<String>,
+    /// When the store read the counter.
+    read_at: Option<String>,
+    tier: Option<String>,
+    /// What else changed the limit, in this order.
+    exceptions: Vec<AppliedException>,
+}
+
+/// The effect of an exception on a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct AppliedException {
+    kind: &'static str,
+    /// The new limit, the factor, the units of a grant, or whether the limit is in shadow mode.
+    value: Value,
+    until: Option<String>,
+}
+
+impl LimitUsage {
+    /// `counter`: the limit's kernel and a peek; `None` if the limit is unlimited.
+    #[must_use]
+    pub fn new(applied: &AppliedLimit, counter: Option<(Kernel, &Outcome)>) -> Self {
+        let (limit, spec) = (&applied.limit, &applied.limit.spec);
+        let report = counter.map(|(_, outcome)| outcome.report);
+        let read = counter.and_then(|(kernel, outcome)| Some((kernel, snapshot(outcome)?)));
+        let window = read.and_then(|(kernel, read)| kernel.window_us(&read.reading));
+        let after = |us: u64| Some(utc_text(read?.1.now_us.saturating_add(us)));
+        let mode = match spec.on_over {
+            _ if limit.blocked => "enforce",
+            _ if limit.shadow => "shadow",
+            OnOver::Announce => "soft",
+            OnOver::Deny if applied.is_quota => "quota",
+            OnOver::Deny => "enforce",
+        };
+        let steps = applied.derivation.iter().flat_map(|derivation: &Derivation| &derivation.steps);
+        let tier = steps.clone().find_map(|step| match &step.change {
+            Change::Tier(name, _) => Some(name.to_string()),
+            _ => None,
+        });
+        Self {
+            numbers: LimitNumbers {
+                name: limit.label.to_string(),
+                requests_per_unit: spec.requests_per_unit,
+                unit: spec.period.unit().name().to_owned(),
+                unit_multiplier: spec.period.multiplier(),
+                remaining: report.map(|report| report.remaining),
+            },
+            rule: applied.rule.as_ref().map(ToString::to_string),
+            algorithm: spec.algorithm.name(),
+            mode,
+            unlimited: counter.is_none(),
+            limit: counter.map(|(kernel, _)| kernel.max_cost()),
+            used: read.map(|(kernel, read)| kernel.used(&read.reading, read.now_us)),
+            window_start: window.map(|(start_us, _)| utc_text(start_us)),
+            window_end: window.map(|(_, end_us)| utc_text(end_us)),
+            refills_at: report.filter(|report| report.next_after_us > 0).and_then(|r| after(r.next_after_us)),
+            resets_at: report
+                .filter(|report| report.reset_after_us > 0)
+                .and_then(|r| after(r.reset_after_us)),
+            read_at: after(0),
+            tier,
+            exceptions: steps.filter_map(AppliedException::of_step).collect(),
+        }
+    }
+}
+
+fn snapshot(outcome: &Outcome) -> Option<CounterSnapshot> {
+    match outcome.decided_by {
+        DecidedBy::Store(snapshot) | DecidedBy::DenyCache(snapshot) => Some(snapshot),
+        DecidedBy::Policy(_) => None,
+    }
+}
+
+impl AppliedException {
+    /// `None` for a tier, and for a step that changed nothing.
+    fn of_step(step: &DerivationStep) -> Option<Self> {
+        let kind = step.change.kind().filter(|kind| *kind != ExceptionKind::Tier)?;
+        let of_row = match &step.by {
+            ChangedBy::Row(row) => row.until_us,
+            ChangedBy::Entry | ChangedBy::Tier(_) => None,
+        };
+        let (value, until_us) = match &step.change {
+            Change::Blocked { until_us } => (Value::Null, *until_us),
+            Change::Number(number) => ((*number).into(), of_row),
+            Change::Multiplied(multiplier, _) => {
+                (multiplier.to_string().parse::<f64>().map_or(Value::Null, Value::from), of_row)
+            }
+            Change::Added { units, until_us, .. } => ((*units).into(), Some(*until_us)),
+            Change::Shadow(shadow) => ((*shadow).into(), of_row),
+            Change::Exempt | Change::Tier(..) | Change::UnknownTier(_) | Change::Unfit(_) => {
+                (Value::Null, of_row)
+            }
+        };
+        Some(Self { kind: kind.name(), value, until: until_us.map(utc_text) })
+    }
+}

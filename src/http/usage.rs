@@ -1,0 +1,96 @@
+//! `/usage`: what is used of the limits of descriptors, for an application's own pages. Reading changes nothing.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Extension, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use engine::Store;
+use engine::wire::json::Object;
+use engine::wire::{Bounds, RawRequest};
+use http::{StatusCode, header};
+use serde_json::json;
+
+use super::admin_access::{AdminRefusal, AdminRole};
+use super::admin_token::AccessCheck;
+use super::server::ClientAddress;
+use crate::decide::NoDecision;
+use crate::decide::counters::CounterService;
+use crate::telemetry::metrics::RequestFailure;
+
+/// Descriptors in a call.
+const MOST_DESCRIPTORS: usize = 100;
+
+/// What `/usage` needs.
+#[derive(Debug)]
+pub struct UsageEndpoint<S> {
+    pub service: CounterService<S>,
+    pub bounds: Bounds,
+    pub max_message_bytes: usize,
+    /// `None` if the port has checked the caller already.
+    pub access: Option<AccessCheck>,
+}
+
+/// Returns the router of `/usage`.
+pub(super) fn usage_router<S: Store + 'static>(endpoint: UsageEndpoint<S>) -> Router {
+    let max_body_bytes = endpoint.max_message_bytes;
+    let endpoint = Arc::new(endpoint);
+    Router::new()
+        .route("/usage", post(usage::<S>))
+        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .layer(from_fn_with_state(Arc::clone(&endpoint), check_token::<S>))
+        .with_state(endpoint)
+}
+
+/// The layer that refuses a request without the token of `server.http.usage_token_file`, before its body is read.
+async fn check_token<S: Store + 'static>(
+    State(endpoint): State<Arc<UsageEndpoint<S>>>,
+    Extension(ClientAddress(client)): Extension<ClientAddress>,
+    request: Request,
+    next: Next,
+) -> Result<Response, AdminRefusal> {
+    if let Some(access) = &endpoint.access {
+        access.check_token(AdminRole::UsageReader, request.headers(), client).await?;
+    }
+    Ok(next.run(request).await)
+}
+
+/// A call fails like one of `/json`, but with 503 if the store does not answer.
+struct NoUsage(NoDecision);
+
+impl IntoResponse for NoUsage {
+    fn into_response(self) -> Response {
+        let Self(error) = self;
+        match error.failure() {
+            RequestFailure::Store => {
+                (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error.for_caller())).into_response()
+            }
+            _ => error.into_response(),
+        }
+    }
+}
+
+async fn usage<S: Store + 'static>(
+    State(endpoint): State<Arc<UsageEndpoint<S>>>,
+    body: Bytes,
+) -> Result<Response, NoUsage> {
+    let usage = endpoint.usage(&body).await.map_err(NoUsage)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], usage).into_response())
+}
+
+impl<S: Store> UsageEndpoint<S> {
+    async fn usage(&self, body: &[u8]) -> Result<String, NoDecision> {
+        let unread = |error: serde_json::Error| NoDecision::Quoting {
+            text: "the body is not a request in JSON",
+            cause: error.to_string().into(),
+        };
+        let Object(request): Object<RawRequest> = serde_json::from_slice(body).map_err(unread)?;
+        let bounds = Bounds { max_descriptors: MOST_DESCRIPTORS, ..self.bounds };
+        let descriptors = self.service.usage(&request.validate(&bounds)?).await?;
+        let usage: Vec<_> = descriptors.iter().map(|limits| json!({ "limits": limits })).collect();
+        Ok(json!({ "usage": usage }).to_string())
+    }
+}
