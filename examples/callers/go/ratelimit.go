@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -126,6 +127,19 @@ func (c *Client) Settle(ctx context.Context, domain, receipt string, hits uint64
 	settled := append(entries[:len(entries):len(entries)], Entry{"ratelimitd_receipt", receipt})
 	_, err := c.call(ctx, c.settles, domain, hits, settled, grpc.WaitForReady(true))
 	return err
+}
+
+// Pause reports the Retry-After of a third party: until then no caller is admitted by a limit with `feedback`. It returns
+// how long to sleep before the next Wait: without a decision you wait alone.
+func (c *Client) Pause(ctx context.Context, domain, retryAfter string, entries ...Entry) time.Duration {
+	report := append(entries[:len(entries):len(entries)], Entry{"ratelimitd_pause", retryAfter})
+	if c.Ask(ctx, domain, 1, report...).Decided {
+		return 0
+	}
+	if seconds, err := strconv.Atoi(retryAfter); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	return pause
 }
 
 func (c *Client) call(ctx context.Context, connection *grpc.ClientConn, domain string, hits uint64,

@@ -64,6 +64,13 @@ export class RateLimit {
     }
   }
 
+  /// Reports the Retry-After of a third party: until then no caller is admitted by a limit with `feedback`. Resolves to
+  /// the seconds to sleep before the next `wait`: without a decision you wait alone.
+  async pause(domain, entries, retryAfter) {
+    const { decided } = await this.ask(domain, { ...entries, ratelimitd_pause: retryAfter });
+    return decided ? 0 : Number(retryAfter) || AWAY / 1000;
+  }
+
   #undecided() {
     const admitted = this.onFailure === "allow";
     return { admitted, seconds: admitted ? 0 : AWAY / 1000, decided: false, receipt: "" };
@@ -122,6 +129,6 @@ function decision({ status, answer }) {
 
 // A timer of Node may fire up to a millisecond early, and a call that comes too early is denied again. One of more than
 // 24.8 days would fire at once.
-function sleep(milliseconds) {
+export function sleep(milliseconds) {
   return new Promise((resolve) => setTimeout(resolve, Math.min(Math.ceil(milliseconds) + 1, 2 ** 31 - 1)));
 }

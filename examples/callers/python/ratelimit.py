@@ -105,6 +105,15 @@ class RateLimit:
                 return denied
             denied += 1
 
+    def pause(self, domain, entries, retry_after):
+        """Reports the Retry-After of a third party: until then no caller is admitted by a limit with `feedback`.
+
+        Returns the seconds to sleep before the next `wait`: without a decision you wait alone.
+        """
+        if self.ask(domain, [*entries, ("ratelimitd_pause", retry_after)]).decided:
+            return 0
+        return int(retry_after) if retry_after.isdigit() else AWAY
+
     def limited(self, domain, entries):
         """A decorator: each call waits for its turn. `entries` is a function of the arguments of the call."""
 

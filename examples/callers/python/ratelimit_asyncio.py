@@ -18,6 +18,9 @@ class AsyncRateLimit:
     async def settle(self, domain, entries, receipt, hits):
         return await self.run(self.limit.settle, domain, entries, receipt, hits)
 
+    async def pause(self, domain, entries, retry_after):
+        return await self.run(self.limit.pause, domain, entries, retry_after)
+
     async def run(self, function, *arguments):
         return await asyncio.get_running_loop().run_in_executor(self.threads, function, *arguments)
 

@@ -111,6 +111,16 @@ impl RateLimit {
         }
     }
 
+    /// Reports the `Retry-After` of a third party: until then no caller is admitted by a limit with `feedback`. Returns
+    /// how long to sleep before the next `wait`: without a decision you wait alone.
+    pub async fn pause(&self, domain: &str, entries: Entries<'_>, retry_after: &str) -> Duration {
+        let report = [entries, &[("ratelimitd_pause", retry_after)]].concat();
+        if self.ask(domain, &report, 1).await.decided {
+            return Duration::ZERO;
+        }
+        retry_after.parse().map_or(AWAY, Duration::from_secs)
+    }
+
     async fn call(
         &self,
         request: RateLimitRequest,

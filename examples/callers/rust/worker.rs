@@ -1,7 +1,7 @@
 //! A crawler or a queue worker that calls a third party and never exceeds what the third party allows.
 //!
 //! ```text
-//! cargo run --example worker -- --jobs 10
+//! cargo run --example worker -- --jobs 10 --url http://localhost:9000
 //! cargo run --example worker -- --jobs 10 --key third_party_queue
 //! ```
 
@@ -16,6 +16,9 @@ use std::time::Instant;
 use clap::Parser;
 use options::Connection;
 use ratelimit::OnFailure;
+use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
+use tokio::time::sleep;
 
 #[derive(Parser)]
 struct Options {
@@ -32,6 +35,16 @@ struct Options {
     name: String,
     #[arg(long, default_value_t = 10)]
     jobs: u32,
+    /// What to call; without it nothing is called
+    #[arg(long)]
+    url: Option<String>,
+}
+
+/// Calls the third party. Returns its `Retry-After` if it has had too many calls.
+async fn call(url: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    let answer = reqwest::get(url).await?;
+    let retry_after = answer.headers().get(RETRY_AFTER).map_or(Ok("1"), |value| value.to_str())?;
+    Ok((answer.status() == StatusCode::TOO_MANY_REQUESTS).then(|| retry_after.to_owned()))
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -39,9 +52,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse();
     let limit = options.connection.open(options.on_failure)?;
     let start = Instant::now();
+    let third_party: &[(&str, &str)] = &[(&options.key, &options.name)];
     for job in 0..options.jobs {
-        let denied = limit.wait("callers", &[(&options.key, &options.name)]).await;
-        // Here the call to the third party.
+        let mut denied = limit.wait("callers", third_party).await;
+        while let Some(url) = &options.url
+            && let Some(retry_after) = call(url).await?
+        {
+            // No worker calls it until then.
+            sleep(limit.pause("callers", third_party, &retry_after).await).await;
+            denied += limit.wait("callers", third_party).await;
+        }
         println!("job {job} after {:.3} s, denied {denied}", start.elapsed().as_secs_f64());
     }
     Ok(())

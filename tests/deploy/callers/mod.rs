@@ -2,6 +2,7 @@
 //!
 //! The times are lower bounds, which hold on a machine of any load: a limit admits nothing too early.
 
+mod pause;
 mod python;
 
 use std::path::PathBuf;

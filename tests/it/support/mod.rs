@@ -22,6 +22,7 @@ pub mod properties;
 pub mod ratelimit;
 pub mod redis;
 pub mod terminal;
+pub mod third_party;
 pub mod tls;
 pub mod unwritable;
 pub mod wait;
