@@ -43,7 +43,7 @@ const ROWS: &[(&str, &str, &str, &str, u64)] = &[
     ("5", "", "beside 3", "", 0),
     ("5 postpaid", "charging: postpaid", "beside 3", "units 3", 3),
     ("6", "", "cached, take 10, take 1, take 1, take 1", "ok 1 over 3 units 10 refused 3", 10),
-    ("6 postpaid", "charging: postpaid", "cached, take 20, take 1, take 1", "over 3 units 21 refused 1", 21),
+    ("6 postpaid", "charging: postpaid", "cached, take 20, take 1, take 1", "over 3 units 20 refused 2", 20),
     ("7", "", "take 5, refund 2", "ok 1 units 5 back 2", 3),
     ("8", "", "take 5, refund 7", "ok 1 units 5 back 7", 0),
     ("9", "settle: true", "take 8 A, settle A 3", "ok 1 units 8 back 5", 3),
@@ -260,16 +260,17 @@ fn booked(ledger: &Arc<Ledger>, entry: &str) -> String {
 
 /// Plays each row of the table on its own counter.
 pub(crate) fn check_known_answers(mut decide: impl FnMut(&Charges, u64) -> Outcomes + Send) {
+    let mut problems = Vec::new();
     for (number, fields, steps, lines, counter) in ROWS {
         let value = number.replace([' ', ','], "-");
         let (mut story, ledger) = Story::new(fields, steps, value.clone(), &mut decide);
         steps.split(", ").for_each(|step| story.step(step));
-        assert_eq!(
-            (booked(&ledger, &format!("k={value}")).as_str(), story.counter()),
-            (*lines, *counter),
-            "row {number}"
-        );
+        let (booked, units) = (booked(&ledger, &format!("k={value}")), story.counter());
+        if booked != *lines || units != *counter {
+            problems.push(format!("row {number}: {booked:?} and {units}, not {lines:?} and {counter}"));
+        }
     }
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
 #[test]
