@@ -122,8 +122,7 @@ impl Fleet {
     }
 }
 
-/// Says how many instances are live, and which of them have other rules than the process `name`, whose digest is
-/// `rules`.
+/// Says how many instances are live, and which of them have rules whose digest is not `rules`. `name`: this process.
 fn in_words(name: &str, rules: &str, live: &[Instance]) -> String {
     let others = || live.iter().filter(|instance| instance.name != name);
     // A status of another release may not be readable.

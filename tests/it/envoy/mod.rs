@@ -3,6 +3,7 @@
 //! Limits are per year if the end of the window does not matter, so that no window ends during a test.
 
 mod failures;
+mod feedback;
 mod headers;
 mod llm_gateway;
 mod mcp_tools;

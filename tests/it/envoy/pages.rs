@@ -54,6 +54,15 @@ pub fn filters(recipe: &Value) -> Vec<Value> {
     recipe["http_filters"].as_array().expect("a list of filters").clone()
 }
 
+/// The `yaml envoy` blocks of a section.
+pub(super) fn blocks_of(page: &str, heading: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(in_project(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+    let mut sections = text.split("\n## ");
+    let section = sections.find(|section| section.starts_with(heading)).expect("the section");
+    let blocks = section.split("```yaml envoy\n").skip(1);
+    blocks.map(|rest| yaml::parse(rest.split("```").next().expect("a block ends"))).collect()
+}
+
 /// The keys of the entries that the actions send.
 fn keys(rate_limits: &Value) -> Vec<&str> {
     let lists = rate_limits.as_array().expect("a list").iter();

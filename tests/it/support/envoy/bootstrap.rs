@@ -114,11 +114,16 @@ impl Bootstrap {
     }
 
     /// Keeps the number in a header of the upstream's answer as dynamic metadata.
-    pub fn header_metadata(mut self, header: &str, namespace: &str, key: &str) -> Self {
+    pub fn header_metadata(self, header: &str, namespace: &str, key: &str) -> Self {
         let value = json!({"metadata_namespace": namespace, "key": key, "type": "NUMBER"});
         let rules = json!([{"header": header, "on_header_present": value}]);
         let config = json!({"@type": HEADER_METADATA_TYPE, "response_rules": rules});
-        self.filters.push(json!({"name": "envoy.filters.http.header_to_metadata", "typed_config": config}));
+        self.filter_before(json!({"name": "envoy.filters.http.header_to_metadata", "typed_config": config}))
+    }
+
+    /// Adds a filter before the rate-limit filter.
+    pub fn filter_before(mut self, filter: Value) -> Self {
+        self.filters.push(filter);
         self
     }
 
