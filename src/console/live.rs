@@ -28,10 +28,7 @@ impl LiveObserved {
     /// `None` if no exception can be set.
     #[must_use]
     pub fn new(view: &LiveView) -> Option<Self> {
-        let kinds = view.kinds.iter().map(|(kind, rows)| (kind.name().to_owned(), rows));
-        let origins = Origin::all().zip(view.origins).map(|(origin, rows)| (origin.name().to_owned(), rows));
-        let kinds: Vec<_> = kinds.filter(|(_, rows)| *rows > 0).collect();
-        let origins: Vec<_> = origins.filter(|(_, rows)| *rows > 0).collect();
+        let [kinds, origins] = view.counts();
         Some(Self {
             text: in_words(&kinds, &origins),
             source: view.source?.to_owned(),

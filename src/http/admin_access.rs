@@ -54,7 +54,7 @@ impl AdminRole {
             CONSOLE_PAGE => Self::Anybody,
             "/counters/reset" | "/console/reset" | "/console/except" | "/exceptions/set"
             | "/exceptions/remove" => Self::Operator,
-            "/console/values" | "/exceptions/values" | "/exceptions/export" => Self::ValueReader,
+            "/console/values" | "/exceptions/export" => Self::ValueReader,
             _ => Self::Viewer,
         }
     }

@@ -59,7 +59,6 @@ impl Tested {
             key: "api".into(),
             value: "stripe".into(),
             path: Some("api".into()),
-            limit_name: None,
             reason: "12 denials within 1m".to_owned(),
             end,
         };

@@ -29,7 +29,7 @@ pub use calendar::{CalendarOptions, CalendarYears, local_time, time_zone_name};
 pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use exceptions::{
-    ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LiveRow, LoadedExceptions, Origin,
+    ExceptionReloader, ExceptionScope, FileSummary, KindCounts, LiveRow, LoadedExceptions, NO_REASON, Origin,
     RowChanges, check_against_rules, latest_window_end, load_exceptions, missing_in_rules, read_rows,
     value_text,
 };

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
 
 use csv_core::{ReadRecordResult, Reader};
-use engine::{Effect, ExceptionRow, Glob, RowSource, RowValue, TierRow};
+use engine::{Effect, ExceptionRow, Glob, RowSource, RowTerms, RowValue, TierRow};
 
 use super::row::{COLUMNS, looks_like_network, parse_value};
 use super::{Loader, MAX_CSV_ROWS};
@@ -289,17 +289,12 @@ fn check_row(row: &CsvRow<'_>, report: &mut FileReport) -> Result<(), String> {
 
 /// The row with its line, like a row of a YAML file.
 fn full_row(line: u32, row: TierRow<'_>, value: RowValue) -> ExceptionRow {
-    ExceptionRow {
-        source: RowSource::File { file: Arc::clone(row.file), line },
+    let terms = RowTerms {
         domain: Glob::new(row.domain),
         key: row.key.into(),
-        value,
-        path: Glob::Any,
-        limit_name: Glob::Any,
         effect: Effect { tier: Some(row.tier.into()), ..Effect::default() },
-        from_us: None,
-        until_us: None,
-        reason: None,
-        by: None,
-    }
+        ..RowTerms::default()
+    };
+    let source = RowSource::File { file: Arc::clone(row.file), line };
+    ExceptionRow { source, value, from_us: None, until_us: None, terms: terms.into() }
 }

@@ -25,7 +25,7 @@ use crate::read::FileReport;
 use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 
 pub use changes::{FileSummary, KindCounts, RowChanges};
-pub use live::{LiveRow, Origin, value_text};
+pub use live::{LiveRow, NO_REASON, Origin, value_text};
 pub use mentions::{check_against_rules, latest_window_end, missing_in_rules};
 pub use reload::ExceptionReloader;
 pub use yaml_file::read_rows;
