@@ -1,7 +1,6 @@
 //! Live exceptions, which are set while the process runs: how many there are, and how old they are.
 
 use base::with_commas;
-use rules::Origin;
 use serde::{Deserialize, Serialize};
 
 use crate::live::LiveView;
