@@ -10,7 +10,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Effect, Entry, ExceptionRow, Exceptions,
     ExceptionsBuilder, Glob, Limit, LimitSpec, LiveRows, NodeSpec, Period, Plan, Request, RowSource,
-    RowValue, RuleSet, RuleSpec, Tier, TierMark, TierRow, TierTable, TierTableBuilder, Unit, ValueHashing,
+    RowTerms, RowValue, RuleSet, RuleSpec, Tier, TierMark, TierRow, TierTable, TierTableBuilder, Unit,
+    ValueHashing,
 };
 
 const ROWS: usize = 1_000_000;
@@ -81,20 +82,20 @@ const LIVE_ROWS: usize = 100_000;
 
 fn live_rows() -> LiveRows {
     let mut live = LiveRows::default();
+    let terms = Arc::new(RowTerms {
+        domain: Glob::new("llm"),
+        key: "tenant".into(),
+        effect: Effect { tier: Some("pro".into()), ..Effect::default() },
+        ..RowTerms::default()
+    });
     for row in 0..LIVE_ROWS {
         let source = RowSource::Live { id: format!("{row:012}").into(), version: row as u64 };
         live.insert(Arc::new(ExceptionRow {
             source,
-            domain: Glob::new("llm"),
-            key: "tenant".into(),
             value: RowValue::Exact(value(row).into()),
-            path: Glob::Any,
-            limit_name: Glob::Any,
-            effect: Effect { tier: Some("pro".into()), ..Effect::default() },
             from_us: None,
             until_us: None,
-            reason: None,
-            by: None,
+            terms: Arc::clone(&terms),
         }));
     }
     live

@@ -97,7 +97,8 @@ impl RowsInForce {
         let of_files = rules.exceptions().into_iter().flat_map(|all| all.rows());
         let live = rules.live_rows().into_iter().flat_map(LiveRows::rows).map(AsRef::as_ref);
         for row in of_files.chain(live) {
-            let ExceptionRow { effect: Effect { block, exempt, .. }, from_us, until_us, .. } = row;
+            let ExceptionRow { from_us, until_us, .. } = row;
+            let Effect { block, exempt, .. } = &row.effect;
             let (from, until) = (from_us.map_or(0, seconds), until_us.map(seconds));
             if (!block && !exempt) || until.is_some_and(|until| until <= from.max(end)) {
                 continue;

@@ -1,7 +1,6 @@
 //! Live exceptions, which are set while the process runs: how many there are, and how old they are.
 
 use base::with_commas;
-use rules::Origin;
 use serde::{Deserialize, Serialize};
 
 use crate::live::LiveView;
@@ -28,10 +27,7 @@ impl LiveObserved {
     /// `None` if no exception can be set.
     #[must_use]
     pub fn new(view: &LiveView) -> Option<Self> {
-        let kinds = view.kinds.iter().map(|(kind, rows)| (kind.name().to_owned(), rows));
-        let origins = Origin::all().zip(view.origins).map(|(origin, rows)| (origin.name().to_owned(), rows));
-        let kinds: Vec<_> = kinds.filter(|(_, rows)| *rows > 0).collect();
-        let origins: Vec<_> = origins.filter(|(_, rows)| *rows > 0).collect();
+        let [kinds, origins] = view.counts();
         Some(Self {
             text: in_words(&kinds, &origins),
             source: view.source?.to_owned(),

@@ -76,6 +76,9 @@ pub enum AdminCallError {
     /// The admin port's message.
     #[error("{}", .0.trim_end())]
     Refused(String),
+    /// What the admin port needs, such as Redis, does not answer it. The admin port's message.
+    #[error("{}", .0.trim_end())]
+    Unavailable(String),
     /// The HTTP port's answer to an unknown path, or an error without a message.
     #[error(
         "{address} answers {status}: it is not the admin port of ratelimitd (setting server.admin.address, port 6070 \
@@ -198,7 +201,10 @@ impl AdminCallArgs {
         if text == PAGE_NOT_FOUND || text.trim().is_empty() {
             return Err(AdminCallError::NotAdmin { address: admin.to_string(), status });
         }
-        Err(AdminCallError::Refused(text))
+        Err(match status {
+            StatusCode::SERVICE_UNAVAILABLE => AdminCallError::Unavailable(text),
+            _ => AdminCallError::Refused(text),
+        })
     }
 }
 

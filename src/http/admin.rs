@@ -131,10 +131,7 @@ pub(super) enum CounterCallError {
     NoCounter(String),
     /// Most likely misspelled.
     #[error("no rules for domain {domain:?}{hint}")]
-    NoDomain {
-        domain: String,
-        hint: String,
-    },
+    NoDomain { domain: String, hint: String },
 }
 
 impl CounterCallError {

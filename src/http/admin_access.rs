@@ -57,9 +57,7 @@ impl AdminRole {
             CONSOLE_PAGE => Self::Anybody,
             "/counters/reset" | "/counters/set" | "/counters/add" | "/console/reset" | "/console/except"
             | "/exceptions/set" | "/exceptions/remove" => Self::Operator,
-            "/console/values" | "/exceptions/values" | "/exceptions/export" | "/usage/list" => {
-                Self::ValueReader
-            }
+            "/console/values" | "/exceptions/export" | "/usage/list" => Self::ValueReader,
             _ => Self::Viewer,
         }
     }

@@ -1,4 +1,4 @@
-//! The paths of live exceptions on the admin port: set, remove, list, values, export.
+//! The paths of live exceptions on the admin port: set, remove, list, export.
 
 use std::net::IpAddr;
 
@@ -8,6 +8,7 @@ use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::StatusCode;
+use rules::NO_REASON;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,15 +17,13 @@ use super::server::ClientAddress;
 use crate::live::{Author, ListRows, LiveError, LiveExceptions};
 
 const MAX_BODY_BYTES: usize = 4 << 20;
-const NO_REASON: &str = "a change needs a reason of 1 to 200 characters";
 
 /// Lines of the index.
 pub(super) const EXCEPTIONS: &str = "\
 /exceptions/set     POST {\"rows\", \"reason\"}: set exceptions while the service runs
 /exceptions/remove  POST {\"rows\" or \"ids\", \"reason\"}: remove them
 /exceptions/list    POST {\"domain\", \"ended\", \"after\", \"limit\"}: list them, with masked values
-/exceptions/values  POST {\"ids\", \"reason\"}: list them with their values
-/exceptions/export  POST {\"reason\"}: the same as a YAML file of exceptions.path
+/exceptions/export  POST {\"reason\"}: a YAML file of exceptions.path, with their values
 ";
 
 pub(super) fn exceptions_router(live: LiveExceptions) -> Router {
@@ -32,7 +31,6 @@ pub(super) fn exceptions_router(live: LiveExceptions) -> Router {
         .route("/exceptions/set", post(set))
         .route("/exceptions/remove", post(remove))
         .route("/exceptions/list", post(list))
-        .route("/exceptions/values", post(values))
         .route("/exceptions/export", post(export))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(live)
@@ -101,25 +99,14 @@ async fn list(State(live): State<LiveExceptions>, body: Bytes) -> Result<Respons
     Ok(answer(&shown))
 }
 
-async fn values(
-    State(live): State<LiveExceptions>,
-    Extension(ClientAddress(peer)): Extension<ClientAddress>,
-    body: Bytes,
-) -> Result<Response, LiveError> {
-    let Body { ids, reason, .. } = read(&body)?;
-    let reason = required_reason(&reason)?;
-    let rows = live.values(&ids);
-    tracing::info!(rows = rows.len(), %peer, reason, "values of exceptions shown through the admin port");
-    Ok(answer(&json!({ "rows": rows })))
-}
-
 async fn export(
     State(live): State<LiveExceptions>,
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, LiveError> {
-    let Body { reason, .. } = read(&body)?;
-    let reason = required_reason(&reason)?;
+    let Body { reason, by, .. } = read(&body)?;
+    let reason = author_of(&reason, &by, peer).reason;
+    let reason = reason.ok_or_else(|| LiveError::Invalid(NO_REASON.to_owned()))?;
     let (text, rows) = live.export();
     tracing::info!(rows, %peer, reason, "values of exceptions shown through the admin port");
     Ok(not_stored("application/yaml", text))
@@ -128,11 +115,6 @@ async fn export(
 fn read(body: &[u8]) -> Result<Body, LiveError> {
     serde_json::from_slice(body)
         .map_err(|error| LiveError::Invalid(format!("the body is not as expected: {error}")))
-}
-
-fn required_reason(reason: &Value) -> Result<String, LiveError> {
-    let reason = reason_of(reason).filter(|reason| !reason.is_empty());
-    reason.ok_or_else(|| LiveError::Invalid(NO_REASON.to_owned()))
 }
 
 fn answer(answer: &Value) -> Response {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
-use rules::{LiveRow, Origin, latest_window_end, missing_in_rules, value_text};
+use rules::{LiveRow, NO_REASON, Origin, latest_window_end, missing_in_rules, value_text};
 use serde::Serialize;
 use serde_json::{Value, json};
 use store::redis::{PutKind, PutResult, RowPut};
@@ -66,8 +66,8 @@ impl LiveExceptions {
         set
     }
 
-    /// Removes rows, all or none. `rows`: objects with `domain`, `key` and `value`, and perhaps `path`, `limit_name`
-    /// and `origin`; what is absent may be anything.
+    /// Removes rows, all or none. `rows`: objects with `domain`, `key` and `value`. All rows with these go, whoever set
+    /// them.
     ///
     /// # Errors
     /// As for [`set`](Self::set).
@@ -87,8 +87,9 @@ impl LiveExceptions {
         let rules = self.0.options.rulebook.rules();
         let mut keys: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         self.with_state(|state| {
-            let rows = state.table.rows_after("").map(|(_, row)| row);
-            for row in rows.filter(|row| without_secret((*row).clone(), &rules).as_ref() != Ok(*row)) {
+            for row in
+                state.table.rows().filter(|row| without_secret((*row).clone(), &rules).as_ref() != Ok(*row))
+            {
                 *keys.entry(Arc::clone(&row.row.key)).or_default() += 1;
             }
         });
@@ -166,27 +167,24 @@ impl LiveExceptions {
     ) -> Result<Vec<RemovedRow>, LiveError> {
         check_count(rows.len() + ids.len())?;
         if author.reason.is_none() {
-            return Err(LiveError::Invalid("a change needs a reason of 1 to 200 characters".to_owned()));
+            return Err(LiveError::Invalid(NO_REASON.to_owned()));
         }
         let rules = self.0.options.rulebook.rules();
-        let filters = rows.into_iter().enumerate().map(|(index, row)| self.read_filter(index, row, &rules));
-        let filters = filters.collect::<Result<Vec<_>, _>>().map_err(LiveError::Invalid)?;
+        let wanted = rows.into_iter().enumerate().map(|(index, row)| self.read_wanted(index, row, &rules));
+        let wanted = wanted.collect::<Result<Vec<_>, _>>().map_err(LiveError::Invalid)?;
         self.be_current().await?;
-        let mut found = self.with_state(|state| {
-            let by_id = ids
-                .iter()
-                .map(|id| state.table.get(id).and_then(|row| row.row()).cloned().ok_or(LiveError::NoRow));
-            by_id.collect::<Result<Vec<LiveRow>, _>>()
-        })?;
-        for filter in &filters {
-            let matching = self.with_state(|state| {
-                let rows = state.table.rows_after("").map(|(_, row)| row);
-                rows.filter(|row| filter.matches(row)).cloned().collect::<Vec<_>>()
-            });
-            if matching.is_empty() {
+        let by_id = ids.iter().map(|id| self.known(id).ok_or(LiveError::NoRow));
+        let mut found = by_id.collect::<Result<Vec<LiveRow>, _>>()?;
+        for wanted in &wanted {
+            let same = |row: &&LiveRow| {
+                (&row.row.domain, &row.row.key, &row.row.value)
+                    == (&wanted.row.domain, &wanted.row.key, &wanted.row.value)
+            };
+            let before = found.len();
+            self.with_state(|state| found.extend(state.table.rows().filter(same).cloned()));
+            if found.len() == before {
                 return Err(LiveError::NoRow);
             }
-            found.extend(matching);
         }
         found.sort_by(|one, other| one.id().cmp(other.id()));
         found.dedup_by(|one, other| one.id() == other.id());
@@ -267,25 +265,22 @@ impl LiveExceptions {
         Ok(Wanted { row, if_version, warnings })
     }
 
-    fn read_filter(&self, index: usize, mut columns: Value, rules: &RuleSet) -> Result<Filter, String> {
+    /// Reads which rows to remove.
+    fn read_wanted(&self, index: usize, mut columns: Value, rules: &RuleSet) -> Result<LiveRow, String> {
+        const NAMED: [&str; 3] = ["domain", "key", "value"];
         let place = format!("rows[{index}]");
-        let mut origin = None;
-        let names: Vec<String> =
-            columns.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
         if let Some(columns) = columns.as_object_mut() {
-            if let Some(name) = columns.remove("origin") {
-                let parsed = name.as_str().and_then(|name| name.parse().ok());
-                origin = Some(parsed.ok_or_else(|| format!("{place}: unknown origin"))?);
+            if let Some(name) = columns.keys().find(|name| !NAMED.contains(&name.as_str())) {
+                return Err(format!(
+                    "{place}: '{name}' does not select rows; name domain, key and value, or ids"
+                ));
             }
             // What a row needs besides.
-            columns.insert("block".to_owned(), true.into());
-            columns.insert("reason".to_owned(), "-".into());
+            columns.extend([("block".to_owned(), true.into()), ("reason".to_owned(), "-".into())]);
         }
         let (row, _) =
             LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
-        let row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
-        let has = |column: &str| names.iter().any(|name| name == column);
-        Ok(Filter { any_path: !has("path"), any_name: !has("limit_name"), origin, row })
+        without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))
     }
 
     /// The text for people: the value is masked.
@@ -333,24 +328,6 @@ impl LiveExceptions {
         let live = || self.with_state(|state| state.table.live().rows().find(|other| blocks(other)).cloned());
         let of_files = of_files.map(|other| format!("a row of {} blocks this value", other.source));
         of_files.or_else(|| live().map(|other| format!("{} blocks this value", other.source)))
-    }
-}
-
-/// Which rows to remove.
-struct Filter {
-    row: LiveRow,
-    any_path: bool,
-    any_name: bool,
-    origin: Option<Origin>,
-}
-
-impl Filter {
-    fn matches(&self, other: &LiveRow) -> bool {
-        let (wanted, row) = (&self.row.row, &other.row);
-        (&wanted.domain, &wanted.key, &wanted.value) == (&row.domain, &row.key, &row.value)
-            && (self.any_path || wanted.path == row.path)
-            && (self.any_name || wanted.limit_name == row.limit_name)
-            && self.origin.is_none_or(|origin| origin == other.origin)
     }
 }
 

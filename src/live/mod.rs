@@ -90,6 +90,8 @@ struct State {
     /// `true` while polls fail.
     is_away: bool,
     view: LiveView,
+    /// The generation at the last count, and when a row next starts or ends.
+    counted: Option<(u64, u64)>,
     /// The generation at the last sweep, and when the next one is due without a change.
     swept: Option<(u64, u64)>,
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use engine::{Effect, ExceptionRow, Glob, Network, RowSource, RowValue};
+use engine::{Effect, ExceptionRow, Glob, Network, RowSource, RowTerms, RowValue};
 use rules::{LiveRow, Origin};
 use store::redis::{PutKind, PutResult, RowPut};
 
@@ -22,8 +22,6 @@ pub struct Pause {
     pub value: Arc<str>,
     /// The path of a rule below its domain; `None`: every rule.
     pub path: Option<Arc<str>>,
-    /// The name of a limit; `None`: every limit.
-    pub limit_name: Option<Arc<str>>,
     pub reason: String,
     pub end: PauseEnd,
 }
@@ -84,29 +82,29 @@ impl LiveExceptions {
     }
 
     fn pause_row(&self, pause: &Pause) -> Result<LiveRow, LiveError> {
-        let Pause { domain, key, value, path, limit_name, reason, end } = pause;
+        let Pause { domain, key, value, path, reason, end } = pause;
         let address: Option<IpAddr> = value.parse().ok();
-        let pattern =
-            |text: &Option<Arc<str>>| text.as_ref().map_or(Glob::Any, |text| Glob::Exact(text.to_string()));
         let (origin, until_us) = match end {
             PauseEnd::Feedback { until_us } => (Origin::Feedback, Some(*until_us)),
             PauseEnd::Ban { .. } => (Origin::Penalty, None),
         };
-        let row = ExceptionRow {
-            source: RowSource::Live { id: "".into(), version: 0 },
+        let terms = RowTerms {
             domain: Glob::Exact(domain.to_string()),
             key: Arc::clone(key),
+            path: path.as_ref().map_or(Glob::Any, |path| Glob::Exact(path.to_string())),
+            effect: Effect { block: true, ..Effect::default() },
+            reason: Some(reason.as_str().into()),
+            ..RowTerms::default()
+        };
+        let row = ExceptionRow {
+            source: RowSource::Live { id: "".into(), version: 0 },
             value: address.map_or_else(
                 || RowValue::Exact(Arc::clone(value)),
                 |address| RowValue::Network(Network::of_address(address)),
             ),
-            path: pattern(path),
-            limit_name: pattern(limit_name),
-            effect: Effect { block: true, ..Effect::default() },
             from_us: None,
             until_us,
-            reason: Some(reason.as_str().into()),
-            by: None,
+            terms: terms.into(),
         };
         let rules = self.0.options.rulebook.rules();
         let row = without_secret(LiveRow::new(row, origin, 0), &rules).map_err(LiveError::Invalid)?;

@@ -48,7 +48,8 @@ impl LiveExceptions {
         }
         if is_due || self.is_sweep_due() {
             let live = self.clone();
-            on_blocking_thread(move || live.count()).await;
+            let view = on_blocking_thread(move || live.view()).await;
+            self.0.options.metrics.families.exceptions.live(view.kinds.iter());
         }
         self.publish().await;
     }
@@ -152,15 +153,6 @@ impl LiveExceptions {
             state.swept = Some((state.generation, due_us));
             over
         })
-    }
-
-    fn count(&self) {
-        let now_us = self.now_us();
-        let kinds = self.with_state(|state| {
-            state.count(now_us);
-            state.view.kinds
-        });
-        self.0.options.metrics.families.exceptions.live(kinds.iter());
     }
 
     fn tell_changes(&self, [added, changed, removed]: [usize; 3]) {

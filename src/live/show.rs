@@ -1,5 +1,7 @@
 //! Lists and counts rows.
 
+use std::collections::BTreeMap;
+
 use base::escaped_json;
 use rules::{KindCounts, LiveRow, Origin};
 use serde::Serialize;
@@ -34,7 +36,7 @@ pub struct ListedRow {
     pub row: Value,
 }
 
-/// Rows in effect, counted at most a second ago.
+/// Rows in effect.
 #[derive(Clone, Debug, Default)]
 pub struct LiveView {
     /// `redis`, `process`, or `None` if rows cannot be set.
@@ -57,15 +59,21 @@ impl LiveView {
         Self { source, ..Self::default() }
     }
 
+    /// Rows by what they change, and by who set them, without zeros.
+    #[must_use]
+    pub fn counts(&self) -> [Vec<(String, u64)>; 2] {
+        let kinds = self.kinds.iter().map(|(kind, rows)| (kind.name(), rows)).collect::<Vec<_>>();
+        let origins = Origin::all().map(Origin::name).zip(self.origins).collect();
+        [kinds, origins].map(|counts| {
+            let some = counts.into_iter().filter(|(_, rows)| *rows > 0);
+            some.map(|(name, rows)| (name.to_owned(), rows)).collect()
+        })
+    }
+
     /// As JSON, for the page of exceptions.
     #[must_use]
     pub fn json(&self) -> Value {
-        let kinds = self.kinds.iter().filter(|(_, rows)| *rows > 0);
-        let kinds: serde_json::Map<_, _> =
-            kinds.map(|(kind, rows)| (kind.name().to_owned(), rows.into())).collect();
-        let origins = Origin::all().zip(self.origins).filter(|(_, rows)| *rows > 0);
-        let origins: serde_json::Map<_, _> =
-            origins.map(|(origin, rows)| (origin.name().to_owned(), rows.into())).collect();
+        let [kinds, origins] = self.counts().map(BTreeMap::from_iter);
         json!({
             "source": self.source,
             "age_s": self.age_us.map(seconds),
@@ -93,24 +101,37 @@ fn seconds(us: u64) -> f64 {
 }
 
 impl State {
-    pub(super) fn count(&mut self, now_us: u64) {
-        let (mut kinds, mut origins) = (KindCounts::default(), [0; Origin::COUNT]);
-        for (_, row) in self.table.rows_after("").filter(|(_, row)| row.row.is_in_force(now_us)) {
-            kinds.add_row(&row.row);
-            origins[row.origin as usize] += 1;
+    /// Counts the rows in effect, if one has changed, started or ended since the last count.
+    fn count(&mut self, now_us: u64) {
+        let is_current = |(generation, due_us)| generation == self.generation && now_us < due_us;
+        if self.counted.is_some_and(is_current) {
+            return;
+        }
+        let (mut kinds, mut origins, mut due_us) = (KindCounts::default(), [0; Origin::COUNT], u64::MAX);
+        for LiveRow { row, origin } in self.table.rows() {
+            let times = [row.from_us, row.until_us].into_iter().flatten();
+            due_us = times.filter(|time| *time > now_us).fold(due_us, u64::min);
+            if row.is_in_force(now_us) {
+                kinds.add_row(row);
+                origins[*origin as usize] += 1;
+            }
         }
         (self.view.kinds, self.view.origins) = (kinds, origins);
+        self.counted = Some((self.generation, due_us));
     }
 }
 
 impl LiveExceptions {
     #[must_use]
     pub fn view(&self) -> LiveView {
-        let confirmed_us = self.confirmed_us();
-        self.with_state(|state| LiveView {
-            age_us: (confirmed_us > 0).then(|| self.now_us().saturating_sub(confirmed_us)),
-            version: state.table.newest(),
-            ..state.view.clone()
+        let (confirmed_us, now_us) = (self.confirmed_us(), self.now_us());
+        self.with_state(|state| {
+            state.count(now_us);
+            LiveView {
+                age_us: (confirmed_us > 0).then(|| now_us.saturating_sub(confirmed_us)),
+                version: state.table.newest(),
+                ..state.view.clone()
+            }
         })
     }
 
@@ -140,19 +161,12 @@ impl LiveExceptions {
         (listed.collect(), has_more)
     }
 
-    /// Returns these rows with their values, by id, without those that do not exist. Secret values are hashes.
-    #[must_use]
-    pub fn values(&self, ids: &[String]) -> Vec<Value> {
-        let rows = ids.iter().filter_map(|id| self.known(id));
-        rows.map(|row| json!({"id": **row.id(), "row": row.columns()})).collect()
-    }
-
     /// Returns operators' current and future rows as a YAML file of exceptions, with their values, and their number.
     #[must_use]
     pub fn export(&self) -> (String, usize) {
         let now_us = self.now_us();
         let rows: Vec<LiveRow> = self.with_state(|state| {
-            let rows = state.table.rows_after("").map(|(_, row)| row);
+            let rows = state.table.rows();
             rows.filter(|row| !row.origin.is_automatic() && !row.row.has_ended(now_us)).cloned().collect()
         });
         let line = |row: &LiveRow| format!("- {}\n", escaped_json(json!(row.columns()).to_string()));

@@ -59,7 +59,6 @@ impl Tested {
             key: "api".into(),
             value: "stripe".into(),
             path: Some("api".into()),
-            limit_name: None,
             reason: "12 denials within 1m".to_owned(),
             end,
         };
@@ -159,4 +158,20 @@ async fn a_list_has_pages() {
     assert!(ids.is_sorted());
     let other = ListRows { domain: Some("other".to_owned()), ..ListRows::default() };
     assert!(tested.live.list(&other).0.is_empty());
+}
+
+#[tokio::test]
+async fn lists_and_counts_are_right_when_they_are_read() {
+    let tested = Tested::new(Keeper::Process);
+    let row = json!({"domain": "shop", "key": "tenant", "value": "acme", "limit": 5, "until": "1m",
+        "from": "2026-11-26T13:46:50Z"});
+    tested.live.set(vec![row], &author()).await.expect("a good row");
+    let table =
+        [(0, 0, "later"), (9, 0, "later"), (10, 1, "in_force"), (59, 1, "in_force"), (60, 0, "ended")];
+    for (seconds, rows, state) in table {
+        tested.clock.set(NOW_US + seconds * SECOND);
+        let view = tested.live.view();
+        let listed = tested.live.list(&ListRows { ended: true, ..ListRows::default() }).0;
+        assert_eq!((view.origins.iter().sum::<u64>(), listed[0].state), (rows, state), "{seconds}");
+    }
 }

@@ -45,8 +45,8 @@ pub use request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Re
 pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
 pub use rules::exceptions::{
     Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, LiveRows,
-    Multiplier, MultiplierError, Network, NetworkError, RowSource, RowValue, Space, TierMark, TierRow,
-    TierTable, TierTableBuilder, TooManyTiers, address_of,
+    Multiplier, MultiplierError, Network, NetworkError, RowSource, RowTerms, RowValue, Space, TierMark,
+    TierRow, TierTable, TierTableBuilder, TooManyTiers, address_of,
 };
 pub use rules::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use rules::secret::{HashKey, ValueHashing};

@@ -30,7 +30,7 @@ pub use changed_limits::{ChangedLimit, KeptCounters, changed_limits};
 pub use credentials::is_like_credential;
 pub use exceptions::{
     CsvColumn, CsvColumnError, CsvColumns, CsvLines, ExceptionReloader, ExceptionScope, FileSummary,
-    KindCounts, LiveRow, LoadedExceptions, Origin, RowChanges, RowFault, check_against_rules,
+    KindCounts, LiveRow, LoadedExceptions, NO_REASON, Origin, RowChanges, RowFault, check_against_rules,
     latest_window_end, load_exceptions, missing_in_rules, read_rows, utc_text, value_text,
 };
 pub use load::{

@@ -1,6 +1,6 @@
 //! An exception for a denied key shows immediately, and the key stays one row.
 
-use engine::{Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, LiveRows, RowSource, RowValue};
+use engine::{Effect, ExceptionRow, Exceptions, ExceptionsBuilder, LiveRows, RowSource, RowTerms, RowValue};
 
 use super::super::excepted::{KeyException, RowCounts, RowsInForce};
 use super::*;
@@ -17,16 +17,10 @@ fn rows(value: &str, effect: Effect) -> Arc<Exceptions> {
 fn row(value: &str, effect: Effect) -> ExceptionRow {
     ExceptionRow {
         source: RowSource::File { file: "/etc/exceptions/blocks.yaml".into(), line: 7 },
-        domain: Glob::Any,
-        key: "user".into(),
         value: RowValue::Exact(value.into()),
-        path: Glob::Any,
-        limit_name: Glob::Any,
-        effect,
         from_us: None,
         until_us: Some(UNTIL * 1_000_000),
-        reason: None,
-        by: None,
+        terms: RowTerms { key: "user".into(), effect, ..RowTerms::default() }.into(),
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod text;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::process::ExitCode;
@@ -24,7 +23,7 @@ use super::descriptor::{DescriptorArg, DescriptorError};
 macro_rules! help {
     ($examples:literal) => {
         concat!(
-            "Exit codes:\n  0  done\n  1  refused\n  2  no answer, or unwritable output\n\nExamples:\n  ",
+            "Exit codes:\n  0  done\n  1  refused\n  2  no answer from the service or from its Redis, or unwritable output\n\nExamples:\n  ",
             $examples
         )
     };
@@ -128,6 +127,13 @@ struct EntryArg {
     value: String,
 }
 
+impl EntryArg {
+    /// All rows for the entry.
+    fn row(&self, domain: &str) -> Value {
+        json!({"domain": domain, "key": self.key, "value": self.value})
+    }
+}
+
 /// The other columns of a row.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 struct Columns {
@@ -204,9 +210,6 @@ struct RemoveArgs {
     /// Domain of the rows, as they were set; without it, name rows by their ids
     #[arg(long)]
     domain: Option<String>,
-    /// Only rows of this origin: operator, grant, penalty or feedback
-    #[arg(long, requires = "domain")]
-    origin: Option<String>,
     /// Remove all rows
     #[arg(long, conflicts_with_all = ["domain", "rows"])]
     all: bool,
@@ -225,9 +228,6 @@ struct ListArgs {
     /// Also rows that ended within the last 7 days
     #[arg(long)]
     ended: bool,
-    /// Show values in clear, for this reason, which the service logs
-    #[arg(long, value_name = "REASON")]
-    values: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -297,8 +297,7 @@ pub fn run_block(BlockArgs { target, end, change }: BlockArgs) -> ExitCode {
 
 #[must_use]
 pub fn run_unblock(UnblockArgs { domain, entry, change }: UnblockArgs) -> ExitCode {
-    let row = json!({"domain": domain, "key": entry.key, "value": entry.value});
-    done("unblock", change.remove("rows", vec![row]))
+    done("unblock", change.remove("rows", vec![entry.row(&domain)]))
 }
 
 #[must_use]
@@ -340,7 +339,7 @@ impl ChangeArgs {
     }
 }
 
-fn remove(RemoveArgs { domain, origin, all, rows, change }: &RemoveArgs) -> Answered {
+fn remove(RemoveArgs { domain, all, rows, change }: &RemoveArgs) -> Answered {
     if *all {
         let listed = listed(&change.admin, None, false)?;
         let ids: Vec<Value> = rows_of(&listed).map(|row| row["id"].clone()).collect();
@@ -349,32 +348,12 @@ fn remove(RemoveArgs { domain, origin, all, rows, change }: &RemoveArgs) -> Answ
     let Some(domain) = domain else {
         return change.remove("ids", rows.iter().map(|id| json!(id)).collect());
     };
-    let row = |entry: &String| -> Result<Value, String> {
-        let EntryArg { key, value } = parse_entry(entry)?;
-        let row = json!({"domain": domain, "key": key, "value": value, "origin": origin});
-        Ok(without_nulls(row))
-    };
-    let rows: Result<_, _> = rows.iter().map(row).collect();
+    let rows = rows.iter().map(|entry| Ok(parse_entry(entry)?.row(domain))).collect::<Result<_, String>>();
     change.remove("rows", rows.map_err(ExceptionsError::Malformed)?)
 }
 
-fn list(ListArgs { domain, ended, values, admin }: &ListArgs) -> Answered {
-    let mut listed = listed(admin, domain.as_deref(), *ended)?;
-    if let Some(reason) = values {
-        let ids: Vec<_> = rows_of(&listed).map(|row| row["id"].clone()).collect();
-        let mut shown: HashMap<Value, Value> = HashMap::new();
-        for ids in ids.chunks(MOST_ROWS) {
-            let answer = admin.post("/exceptions/values", &json!({"ids": ids, "reason": reason}))?;
-            let answer: Value = serde_json::from_str(&answer).map_err(AdminCallError::from)?;
-            shown.extend(rows_of(&answer).map(|row| (row["id"].clone(), row["row"].clone())));
-        }
-        for row in listed["rows"].as_array_mut().into_iter().flatten() {
-            // If a row was removed meanwhile, it stays masked.
-            if let Some(columns) = shown.remove(&row["id"]) {
-                row["row"] = columns;
-            }
-        }
-    }
+fn list(ListArgs { domain, ended, admin }: &ListArgs) -> Answered {
+    let listed = listed(admin, domain.as_deref(), *ended)?;
     Ok(admin.shown(format!("{listed:#}\n"), |listed| listed_text(listed, &Here::now()))?)
 }
 

@@ -122,7 +122,6 @@ fn pause(event: &PauseEvent, value: &PausedValue, reason: String, end: PauseEnd)
         key: Arc::clone(key),
         value: Arc::clone(value),
         path: path.clone(),
-        limit_name: None,
         reason,
         end,
     }

@@ -2,17 +2,16 @@
 //!
 //! The sum of all versions shows whether two tables are equal. Rows are applied in any order; the newest version wins.
 
-mod judge;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use engine::LiveRows;
+use engine::{ExceptionRow, LiveRows, RowTerms};
 use rules::LiveRow;
-use store::redis::{PutKind, RowPut, StoredRow};
+use store::redis::{PutKind, PutResult, RowPut, RowTotals, StoredRow, decide_puts};
 
 /// Sums are taken modulo this: Redis computes with doubles.
 const SUM_MODULUS: u64 = 1 << 52;
@@ -23,6 +22,8 @@ pub(super) const KEPT_US: u64 = 7 * 86_400 * 1_000_000;
 const MANY_AUTOMATIC: usize = 15_000;
 /// Added before a row is forgotten, so that clocks that differ agree.
 const CLOCK_RESERVE_US: u64 = 60 * 1_000_000;
+/// Terms that are kept although no row uses them.
+const FEW_TERMS: usize = 1_000;
 /// Rows forgotten at once.
 const MOST_DROPS: usize = 100;
 
@@ -36,6 +37,9 @@ pub(super) struct LiveTable {
     /// Rows that are not removed, and the automatic ones of these.
     present: usize,
     automatic: usize,
+    /// Shared by rows. When there are more than `most_terms`, unused ones go.
+    terms: HashSet<Arc<RowTerms>>,
+    most_terms: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,18 +72,6 @@ pub(super) enum Applied {
 }
 
 impl TableRow {
-    fn new(stored: StoredRow) -> (Arc<str>, Self) {
-        let StoredRow { id, version, until_us, level, is_automatic, json } = stored;
-        let content = match json {
-            None => Content::Removed,
-            Some(json) => match LiveRow::from_stored(&json, version, until_us) {
-                Ok(row) if **row.id() == *id => Content::Row(row),
-                Ok(_) | Err(_) => Content::Unread(json.into()),
-            },
-        };
-        (id.into(), Self { version, until_us, level, is_automatic, content })
-    }
-
     pub(super) fn row(&self) -> Option<&LiveRow> {
         if let Content::Row(row) = &self.content { Some(row) } else { None }
     }
@@ -138,10 +130,33 @@ impl LiveTable {
         self.rows.get(id)
     }
 
-    /// Rows that are not removed, by id, after this one.
+    /// Rows that are not removed, by id.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &LiveRow> {
+        self.rows.values().filter_map(TableRow::row)
+    }
+
+    /// The same after this id.
     pub(super) fn rows_after(&self, after: &str) -> impl Iterator<Item = (&TableRow, &LiveRow)> {
         let rows = self.rows.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         rows.filter_map(|(_, row)| Some((row, row.row()?)))
+    }
+
+    /// Writes all rows, or none if one is refused, as Redis does.
+    pub(super) fn put_all(&mut self, puts: &[RowPut], now_us: u64) -> Vec<PutResult> {
+        let Self { newest, present, automatic, .. } = *self;
+        let totals = RowTotals { newest, stored: self.rows.len(), present, automatic };
+        let results = decide_puts(puts, totals, now_us, |id| Some(self.rows.get(id)?.stored(id)));
+        for (put, result) in puts.iter().zip(&results) {
+            let PutResult::Written { version, until_us, level } = *result else { continue };
+            match put.kind {
+                PutKind::Drop { .. } => self.forget(&put.id),
+                _ => {
+                    let RowPut { id, is_automatic, json, .. } = put.clone();
+                    self.apply(StoredRow { id, version, until_us, level, is_automatic, json });
+                }
+            }
+        }
+        results
     }
 
     pub(super) fn apply(&mut self, stored: StoredRow) -> Applied {
@@ -149,43 +164,61 @@ impl LiveTable {
         if before.is_some_and(|before| before.version >= stored.version) {
             return Applied::Known;
         }
-        let before = before.and_then(TableRow::row).cloned();
-        let (id, row) = TableRow::new(stored);
-        self.newest = self.newest.max(row.version);
-        self.put(id, row.clone());
-        match (&before, &row.content) {
-            (Some(before), Content::Removed | Content::Unread(_)) => self.live.remove(&before.row),
-            (_, Content::Row(row)) => self.live.insert(Arc::clone(&row.row)),
-            (None, _) => {}
-        }
-        match (before, row.content) {
+        let was_row = before.is_some_and(|before| before.row().is_some());
+        self.forget(&stored.id);
+        let (id, row) = self.read(stored);
+        let applied = match (was_row, &row.content) {
             (_, Content::Unread(_)) => Applied::Unread,
-            (None, Content::Removed) => Applied::Known,
-            (None, Content::Row(_)) => Applied::Added,
-            (Some(_), Content::Row(_)) => Applied::Changed,
-            (Some(_), Content::Removed) => Applied::Removed,
+            (false, Content::Removed) => Applied::Known,
+            (false, Content::Row(_)) => Applied::Added,
+            (true, Content::Row(_)) => Applied::Changed,
+            (true, Content::Removed) => Applied::Removed,
+        };
+        if let Content::Row(row) = &row.content {
+            self.live.insert(Arc::clone(&row.row));
         }
-    }
-
-    fn put(&mut self, id: Arc<str>, row: TableRow) {
-        self.take(&id);
+        self.newest = self.newest.max(row.version);
         self.sum = (self.sum + row.version) % SUM_MODULUS;
         self.present += usize::from(row.is_present());
         self.automatic += usize::from(row.is_present() && row.is_automatic);
         self.rows.insert(id, row);
+        applied
     }
 
-    fn take(&mut self, id: &str) -> Option<TableRow> {
-        let row = self.rows.remove(id)?;
-        self.sum = (self.sum + SUM_MODULUS - row.version % SUM_MODULUS) % SUM_MODULUS;
-        self.present -= usize::from(row.is_present());
-        self.automatic -= usize::from(row.is_present() && row.is_automatic);
-        Some(row)
+    /// The id is that of the row, which is not copied.
+    fn read(&mut self, stored: StoredRow) -> (Arc<str>, TableRow) {
+        let StoredRow { id, version, until_us, level, is_automatic, json } = stored;
+        let row = json.as_ref().map(|json| LiveRow::from_stored(json, version, until_us));
+        let (id, content) = match (row, json) {
+            (Some(Ok(mut row)), _) if **row.id() == *id => {
+                self.share_terms(Arc::make_mut(&mut row.row));
+                (Arc::clone(row.id()), Content::Row(row))
+            }
+            (_, Some(json)) => (id.into(), Content::Unread(json.into())),
+            (_, None) => (id.into(), Content::Removed),
+        };
+        (id, TableRow { version, until_us, level, is_automatic, content })
+    }
+
+    fn share_terms(&mut self, row: &mut ExceptionRow) {
+        if let Some(shared) = self.terms.get(&row.terms) {
+            row.terms = Arc::clone(shared);
+            return;
+        }
+        if self.terms.len() >= self.most_terms {
+            self.terms.retain(|terms| Arc::strong_count(terms) > 1);
+            self.most_terms = 2 * self.terms.len() + FEW_TERMS;
+        }
+        self.terms.insert(Arc::clone(&row.terms));
     }
 
     /// Forgets a row, and that it was removed.
     pub(super) fn forget(&mut self, id: &str) {
-        if let Some(TableRow { content: Content::Row(row), .. }) = self.take(id) {
+        let Some(row) = self.rows.remove(id) else { return };
+        self.sum = (self.sum + SUM_MODULUS - row.version % SUM_MODULUS) % SUM_MODULUS;
+        self.present -= usize::from(row.is_present());
+        self.automatic -= usize::from(row.is_present() && row.is_automatic);
+        if let Content::Row(row) = row.content {
             self.live.remove(&row.row);
         }
     }

@@ -14,8 +14,12 @@ const NOW_US: u64 = 1_795_700_800_000_000;
 const SECOND: u64 = 1_000_000;
 
 fn live_row(value: &str, multiplier: u64) -> LiveRow {
+    live_row_for(value, multiplier, "INC-42")
+}
+
+fn live_row_for(value: &str, multiplier: u64, reason: &str) -> LiveRow {
     let columns = json!({"domain": "shop", "key": "tenant", "value": value, "multiplier": multiplier.to_string(),
-        "reason": "INC-42"});
+        "reason": reason});
     LiveRow::read("rows[0]", &columns, NOW_US).expect("a good row").0
 }
 
@@ -360,4 +364,18 @@ fn a_row_of_another_release_is_kept_and_changes_nothing() {
         table.live().rows().map(|row| row.source.clone()).collect::<Vec<_>>(),
         [RowSource::Live { id: row.id().clone(), version: 3 }]
     );
+}
+
+#[test]
+fn rows_share_what_they_say_and_what_no_row_says_is_forgotten() {
+    let mut table = LiveTable::default();
+    table.put_all(&[set("one", None), set("other", None)], NOW_US);
+    let terms: Vec<_> = table.live().rows().map(|row| Arc::as_ptr(&row.terms)).collect();
+    assert_eq!((terms.len(), terms[0]), (2, terms[1]));
+    for reason in 0..3 * FEW_TERMS {
+        let json = Some(live_row_for("one", 2, &reason.to_string()).stored());
+        table.put_all(&[RowPut { json, ..set("one", None) }], NOW_US);
+    }
+    assert_eq!(table.live().len(), 2);
+    assert!(table.terms.len() <= 2 * 2 + FEW_TERMS, "{}", table.terms.len());
 }

@@ -11,7 +11,7 @@ use ::store::fallback::{Fallback, Local};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Attached, Charges, Decision, Descriptor, Effect, Enforcement, ExceptionRow, Exceptions,
-    ExceptionsBuilder, Glob, Outcomes, Request, RowSource, RowValue, Store, StoreError,
+    ExceptionsBuilder, Glob, Outcomes, Request, RowSource, RowTerms, RowValue, Store, StoreError,
 };
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
@@ -198,16 +198,10 @@ impl<D: FnMut(&Charges, u64) -> Outcomes + Send> Story<D> {
     fn except(&self, effect: Effect) {
         let row = ExceptionRow {
             source: RowSource::File { file: "rows.yaml".into(), line: 1 },
-            domain: Glob::Any,
-            key: "k".into(),
             value: RowValue::Exact(self.value.as_str().into()),
-            path: Glob::Any,
-            limit_name: Glob::Any,
-            effect,
             from_us: None,
             until_us: None,
-            reason: None,
-            by: None,
+            terms: RowTerms { key: "k".into(), effect, ..RowTerms::default() }.into(),
         };
         let mut builder = ExceptionsBuilder::new(&Exceptions::default());
         builder.add_row(row);

@@ -1,5 +1,6 @@
 //! Random stories of three instances that set and remove rows, are cut off from Redis, and meet a Redis that loses rows
-//! or goes back to an older copy. In the end all have the same rows, and no acknowledged change is lost.
+//! or goes back to an older copy, a cluster whose slot moves and whose node dies, or Sentinels that promote the replica.
+//! In the end all have the same rows, and no acknowledged change is lost.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -7,19 +8,26 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ::base::clock::{Clock, ManualClock, SystemClock};
+use ::store::redis::RedisOptions;
 use fastrand::Rng;
 use ratelimitd::decide::limiter::Rulebook;
 use ratelimitd::live::{Author, Keeper, ListRows, LiveExceptions, LiveOptions};
 use ratelimitd::telemetry::metrics::Metrics;
 use serde_json::json;
 
+use super::cluster::cluster_options;
 use super::rows::{CHANGES, INSTANCES, ROWS, all_rows};
-use super::{patient_options, store};
+use super::{patient_options, sentinel, store};
 use crate::rules;
 use crate::support::redis::Redis;
+use crate::support::redis::cluster::{Cluster, run};
 use crate::support::redis::proxy::Proxy;
+use crate::support::redis::sentinel::Monitored;
+use crate::support::wait;
 
 const STORIES: u64 = 10;
+/// Starting a cluster, or Sentinels, takes seconds. So does a failover, of which each story has one.
+const STORIES_OF_SEVERAL_SERVERS: u64 = 2;
 const STEPS: usize = 40;
 const KEYS: [&str; 3] = [ROWS, CHANGES, INSTANCES];
 const RULES: &str =
@@ -30,9 +38,39 @@ const DAY_US: u64 = 24 * 60 * MINUTE_US;
 /// The instances begin this far behind Redis, so that rows can have ended long ago for both.
 const BEHIND_US: u64 = 10 * DAY_US;
 
+/// Where the rows are.
+enum Servers {
+    Alone(Redis),
+    /// And the number of the node that has the slot of the rows. Replicas have the numbers from 3 on.
+    Cluster(Cluster, usize),
+    Sentinels(Monitored),
+}
+
+impl Servers {
+    fn options(&self) -> RedisOptions {
+        match self {
+            Self::Alone(redis) => patient_options(&redis.url()),
+            Self::Cluster(cluster, _) => cluster_options(cluster),
+            Self::Sentinels(monitored) => sentinel::options(monitored),
+        }
+    }
+
+    fn primary(&self) -> &Redis {
+        match self {
+            Self::Alone(redis) => redis,
+            Self::Cluster(cluster, primary) => &cluster.nodes()[*primary],
+            Self::Sentinels(monitored) if monitored.is_reported_primary(&monitored.replica) => {
+                &monitored.replica
+            }
+            Self::Sentinels(monitored) => &monitored.primary,
+        }
+    }
+}
+
 struct Instance {
     live: LiveExceptions,
-    proxy: Proxy,
+    /// `None`: clients find the servers themselves. If such an instance is cut off, nobody asks it.
+    proxy: Option<Proxy>,
     is_cut_off: bool,
 }
 
@@ -47,7 +85,8 @@ struct Acknowledged {
 
 struct Story {
     rng: Rng,
-    redis: Redis,
+    servers: Servers,
+    has_failed_over: bool,
     clock: Arc<ManualClock>,
     instances: Vec<Instance>,
     acknowledged: BTreeMap<String, Acknowledged>,
@@ -58,9 +97,14 @@ struct Story {
 }
 
 impl Instance {
-    fn start(redis: &Redis, name: usize, clock: &Arc<ManualClock>) -> Self {
-        let proxy = Proxy::start(redis.address());
-        let keeper = Keeper::Redis(store(&patient_options(&format!("redis://{}", proxy.address()))));
+    fn start(servers: &Servers, name: usize, clock: &Arc<ManualClock>) -> Self {
+        let proxy =
+            if let Servers::Alone(redis) = servers { Some(Proxy::start(redis.address())) } else { None };
+        let options = match &proxy {
+            Some(proxy) => patient_options(&format!("redis://{}", proxy.address())),
+            None => servers.options(),
+        };
+        let keeper = Keeper::Redis(store(&options));
         let metrics = Metrics::new(800_000).expect("the metrics have different names");
         let live = LiveExceptions::new(LiveOptions {
             keeper,
@@ -77,8 +121,12 @@ impl Instance {
     }
 
     fn reconnect(&mut self) {
-        self.proxy.restore();
+        self.proxy.iter().for_each(Proxy::restore);
         self.is_cut_off = false;
+    }
+
+    fn is_asked(&self) -> bool {
+        self.proxy.is_some() || !self.is_cut_off
     }
 
     /// Id, version and state of each row.
@@ -95,13 +143,13 @@ fn author() -> Author {
 }
 
 impl Story {
-    fn new(seed: u64) -> Self {
-        let redis = Redis::start();
+    fn new(seed: u64, servers: Servers) -> Self {
         let clock = Arc::new(ManualClock::at(SystemClock.now_us() - BEHIND_US));
-        let instances = (0..3).map(|name| Instance::start(&redis, name, &clock)).collect();
+        let instances = (0..3).map(|name| Instance::start(&servers, name, &clock)).collect();
         Self {
             rng: Rng::with_seed(seed),
-            redis,
+            servers,
+            has_failed_over: false,
             clock,
             instances,
             acknowledged: BTreeMap::new(),
@@ -129,7 +177,7 @@ impl Story {
                     self.lose(&KEYS[key..=key]);
                 }
                 17 => self.take_copy(),
-                18 => self.fail_over(),
+                18 => self.go_back_or_on(),
                 _ => self.time_passes().await,
             }
         }
@@ -144,6 +192,9 @@ impl Story {
         if let Some(minutes) = minutes {
             row["until"] = format!("{minutes}m").into();
         }
+        if !self.instances[instance].is_asked() {
+            return;
+        }
         let until_us = minutes.map(|minutes| self.clock.now_us() + minutes * MINUTE_US);
         let set = self.instances[instance].live.set(vec![row], &author()).await;
         self.tell(format_args!("{instance} sets {value} for {minutes:?}: {}", set.is_ok()));
@@ -156,6 +207,9 @@ impl Story {
 
     async fn remove(&mut self) {
         let (instance, value) = (self.rng.usize(0..3), self.rng.u8(0..6).to_string());
+        if !self.instances[instance].is_asked() {
+            return;
+        }
         let row = json!({"domain": "shop", "key": "tenant", "value": value});
         let removed = self.instances[instance].live.remove(vec![row], &[], &author()).await;
         self.tell(format_args!("{instance} removes {value}: {}", removed.is_ok()));
@@ -174,15 +228,19 @@ impl Story {
     async fn poll(&mut self) {
         let instance = self.rng.usize(0..3);
         self.tell(format_args!("{instance} polls"));
-        self.instances[instance].live.tick().await;
+        if self.instances[instance].is_asked() {
+            self.instances[instance].live.tick().await;
+        }
     }
 
     fn cut_off(&mut self) {
         let instance = self.rng.usize(0..3);
         self.tell(format_args!("{instance} is cut off"));
         let instance = &mut self.instances[instance];
-        instance.proxy.refuse();
-        instance.proxy.cut();
+        instance.proxy.iter().for_each(|proxy| {
+            proxy.refuse();
+            proxy.cut();
+        });
         instance.is_cut_off = true;
     }
 
@@ -194,18 +252,62 @@ impl Story {
 
     fn lose(&mut self, keys: &[&'static str]) {
         self.tell(format_args!("Redis loses {keys:?}"));
-        self.redis.run::<()>(&[&["DEL"], keys].concat()).expect("DEL");
+        self.servers.primary().run::<()>(&[&["DEL"], keys].concat()).expect("DEL");
     }
 
     fn take_copy(&mut self) {
         self.tell(format_args!("a copy is taken"));
-        let dump = |key| self.redis.run::<Option<Vec<u8>>>(&["DUMP", key]).expect("DUMP");
+        let dump = |key| self.servers.primary().run::<Option<Vec<u8>>>(&["DUMP", key]).expect("DUMP");
         self.copy = KEYS.into_iter().filter_map(|key| Some((key, dump(key)?))).collect();
     }
 
+    fn go_back_or_on(&mut self) {
+        match &self.servers {
+            Servers::Alone(_) => self.go_back(),
+            Servers::Cluster(_, node) if !self.has_failed_over && self.rng.bool() => self.move_slot(*node),
+            Servers::Cluster(..) | Servers::Sentinels(_) => self.fail_over(),
+        }
+    }
+
+    fn move_slot(&mut self, from: usize) {
+        let Servers::Cluster(cluster, node) = &mut self.servers else { return };
+        let to = (from + 1) % 3;
+        let slot = run::<u16>(&cluster.nodes()[0], &["CLUSTER", "KEYSLOT", ROWS]).to_string();
+        cluster.begin_move(&slot, from, to);
+        while cluster.move_some(&slot, from, to) {}
+        cluster.end_move(&slot, from, to);
+        *node = to;
+        self.tell(format_args!("the slot has moved to node {to}"));
+    }
+
+    /// The primary dies, or is demoted. The replica may lack its last writes.
     fn fail_over(&mut self) {
+        if std::mem::replace(&mut self.has_failed_over, true) {
+            return;
+        }
+        let is_planned = self.rng.bool();
+        match &mut self.servers {
+            Servers::Alone(_) => {}
+            Servers::Cluster(cluster, node) => {
+                cluster.stop(*node);
+                *node += 3;
+                wait::expect("the replica's promotion", || cluster.is_primary(*node));
+            }
+            Servers::Sentinels(monitored) => {
+                if is_planned {
+                    monitored.fail_over();
+                } else {
+                    monitored.primary.stop();
+                }
+                wait::expect("the replica's promotion", || monitored.is_reported_primary(&monitored.replica));
+            }
+        }
+        self.tell(format_args!("the replica has taken over"));
+    }
+
+    fn go_back(&mut self) {
         self.tell(format_args!("Redis goes back to the copy"));
-        let client = redis::Client::open(self.redis.url()).expect("a URL");
+        let client = redis::Client::open(self.servers.primary().url()).expect("a URL");
         let mut connection = client.get_connection().expect("a connection");
         redis::cmd("DEL").arg(&KEYS).query::<()>(&mut connection).expect("DEL");
         for (key, value) in &self.copy {
@@ -232,20 +334,39 @@ impl Story {
 
     async fn poll_all(&self, rounds: usize) {
         for _ in 0..rounds {
-            for instance in &self.instances {
+            for instance in self.instances.iter().filter(|instance| instance.is_asked()) {
                 instance.live.tick().await;
             }
         }
     }
 
     async fn check_end(mut self) {
+        if !matches!(self.servers, Servers::Alone(_)) {
+            self.fail_over();
+        }
         self.instances.iter_mut().for_each(Instance::reconnect);
+        if self.has_failed_over {
+            // Until clients know the new primary, calls fail.
+            let reader = store(&self.servers.options());
+            let equal = wait::until_async(wait::PATIENCE, async || {
+                self.poll_all(1).await;
+                let page = reader.poll_rows(0, "it", "").await.ok()?;
+                let rows = page.rows.into_iter().filter(|row| row.json.is_some());
+                let rows: BTreeMap<_, _> = rows.map(|row| (row.id, row.version)).collect();
+                let is_equal = |instance: &Instance| {
+                    let here = instance.rows().into_iter();
+                    here.map(|(id, version, _)| (id, version)).eq(rows.clone())
+                };
+                self.instances.iter().all(is_equal).then_some(())
+            });
+            assert!(equal.await.is_some(), "{}", self.told);
+        }
         self.poll_all(4).await;
         let rows = self.instances[0].rows();
         for instance in &self.instances[1..] {
             assert_eq!(instance.rows(), rows, "{}", self.told);
         }
-        let all = all_rows(&store(&patient_options(&self.redis.url()))).await;
+        let all = all_rows(&store(&self.servers.options())).await;
         let stored = all.values().filter(|row| row.json.is_some()).map(|row| (row.id.clone(), row.version));
         let here: Vec<(String, u64)> = rows.iter().map(|(id, version, _)| (id.clone(), *version)).collect();
         assert_eq!(stored.collect::<Vec<_>>(), here, "{}", self.told);
@@ -266,6 +387,22 @@ async fn instances_agree_and_lose_no_acknowledged_change() {
     #[expect(clippy::disallowed_methods, reason = "a switch of the test run, not a setting of the program")]
     let stories = std::env::var("RATELIMITD_TEST_ROW_STORIES").ok().and_then(|text| text.parse().ok());
     for seed in 0..stories.unwrap_or(STORIES) {
-        Story::new(seed).play().await;
+        Story::new(seed, Servers::Alone(Redis::start())).play().await;
+    }
+}
+
+#[tokio::test]
+async fn instances_agree_with_a_cluster_whose_slot_moves_and_whose_node_dies() {
+    for seed in 0..STORIES_OF_SEVERAL_SERVERS {
+        let cluster = Cluster::with_replicas();
+        let node = cluster.primary_of(ROWS);
+        Story::new(seed, Servers::Cluster(cluster, node)).play().await;
+    }
+}
+
+#[tokio::test]
+async fn instances_agree_with_sentinels_that_promote_the_replica() {
+    for seed in 0..STORIES_OF_SEVERAL_SERVERS {
+        Story::new(seed, Servers::Sentinels(Monitored::start())).play().await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::simulate::replay::{MemoryReplay, ReplayStore};
 use engine::{
     Decision, Descriptor, Effect, ExceptionRow, Exceptions, ExceptionsBuilder, Glob, LiveRows, RowSource,
-    RowValue, RuleSet,
+    RowTerms, RowValue, RuleSet,
 };
 
 use super::rules;
@@ -38,16 +38,15 @@ fn with_rows(rules: &RuleSet, limit_name: &str, effect: &Effect) -> RuleSet {
     for key in KERNELS.iter().map(|(key, _)| *key).chain(["pair"]) {
         builder.add_row(ExceptionRow {
             source: RowSource::File { file: "a.yaml".into(), line: 1 },
-            domain: Glob::Any,
-            key: key.into(),
             value: RowValue::Exact("x".into()),
-            path: Glob::Any,
-            limit_name: Glob::new(limit_name),
-            effect: effect.clone(),
             from_us: None,
             until_us: None,
-            reason: None,
-            by: None,
+            terms: Arc::new(RowTerms {
+                key: key.into(),
+                limit_name: Glob::new(limit_name),
+                effect: effect.clone(),
+                ..RowTerms::default()
+            }),
         });
     }
     rules.with_exceptions(Arc::new(builder.build(&Exceptions::default(), |_| {})), &LiveRows::default())

@@ -8,9 +8,9 @@ use ::base::clock::{Clock, ManualClock};
 use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
-    Applied, Change, Code, Decision, Descriptor, Effect, Enforcement, ExceptionRow, Exceptions,
-    ExceptionsBuilder, Glob, LimitOverride, LiveRows, Period, Plan, Request, RetryAfter, RowSource, RowValue,
-    RuleSet, Store, TierRow, Unit,
+    Applied, Change, Code, Decision, Descriptor, Enforcement, ExceptionRow, Exceptions, ExceptionsBuilder,
+    Glob, LimitOverride, LiveRows, Period, Plan, Request, RetryAfter, RowSource, RowTerms, RowValue, RuleSet,
+    Store, TierRow, Unit,
 };
 
 use crate::rules::{descriptor, request, rules};
@@ -49,40 +49,35 @@ fn table(domain: &str, rows: &str) -> Exceptions {
             let row = TierRow { file, domain, key: "tenant", value: tenant, tier };
             builder.add_tier(row).expect("few tiers");
         } else {
-            builder.add_row(ExceptionRow { domain: Glob::new(domain), ..full_row(line, tenant, columns) });
+            builder.add_row(full_row(line, domain, (tenant, columns)));
         }
     }
     builder.build(&Exceptions::default(), |_| {})
 }
 
-fn full_row(line: u32, tenant: &str, columns: &str) -> ExceptionRow {
+fn full_row(line: u32, domain: &str, (tenant, columns): (&str, &str)) -> ExceptionRow {
     let mut row = ExceptionRow {
         source: RowSource::File { file: "rows.yaml".into(), line },
-        domain: Glob::Any,
-        key: "tenant".into(),
         value: RowValue::Exact(tenant.into()),
-        path: Glob::Any,
-        limit_name: Glob::Any,
-        effect: Effect::default(),
         from_us: None,
         until_us: None,
-        reason: None,
-        by: None,
+        terms: Arc::default(),
     };
+    let mut terms = RowTerms { domain: Glob::new(domain), key: "tenant".into(), ..RowTerms::default() };
     for column in columns.split(", ") {
         let (name, value) = column.split_once(' ').unwrap_or((column, ""));
         match name {
-            "limit" => row.effect.limit = Some(value.parse().expect("a number")),
-            "multiplier" => row.effect.multiplier = Some(value.parse().expect("a multiplier")),
-            "block" => row.effect.block = true,
-            "exempt" => row.effect.exempt = true,
-            "shadow_mode" => row.effect.shadow_mode = Some(true),
-            "path" => row.path = Glob::new(value),
+            "limit" => terms.effect.limit = Some(value.parse().expect("a number")),
+            "multiplier" => terms.effect.multiplier = Some(value.parse().expect("a multiplier")),
+            "block" => terms.effect.block = true,
+            "exempt" => terms.effect.exempt = true,
+            "shadow_mode" => terms.effect.shadow_mode = Some(true),
+            "path" => terms.path = Glob::new(value),
             "until" => row.until_us = Some(value.parse().expect("a time")),
             _ => panic!("{column}"),
         }
     }
-    row
+    ExceptionRow { terms: terms.into(), ..row }
 }
 
 impl<S: Store> Subject<S> {

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
-use engine::{Effect, ExceptionRow, Glob, RowSource, RowValue, TierRow};
+use engine::{Effect, ExceptionRow, Glob, RowSource, RowTerms, RowValue, TierRow};
 
 use super::csv_columns::{COLUMN_NAMES, HeaderColumns, REQUIRED};
 use super::row::{MAX_UNITS, looks_like_network, parse_time, parse_value, wrong_units};
@@ -314,28 +314,23 @@ fn full_row(file: &Arc<str>, row: &CsvRow<'_>, value: RowValue) -> Result<Except
             Some(units.ok_or_else(|| wrong_units("limit", 0))?)
         }
     };
-    let tier = TierRow { file, domain: row.domain, key: row.key, value: row.value, tier: row.tier };
-    let mut full = tier_row(row.line, tier, value);
-    full.effect =
-        Effect { tier: full.effect.tier.filter(|tier| !tier.is_empty()), limit, ..Effect::default() };
-    full.from_us = time("from", row.from)?;
-    full.until_us = time("until", row.until)?;
-    Ok(full)
+    let (from_us, until_us) = (time("from", row.from)?, time("until", row.until)?);
+    let tier = (!row.tier.is_empty()).then(|| row.tier.into());
+    let effect = Effect { tier, limit, ..Effect::default() };
+    let terms =
+        RowTerms { domain: Glob::new(row.domain), key: row.key.into(), effect, ..RowTerms::default() };
+    let source = RowSource::File { file: Arc::clone(file), line: row.line };
+    Ok(ExceptionRow { source, value, from_us, until_us, terms: terms.into() })
 }
 
 /// The row with its line, like a row of a YAML file.
 fn tier_row(line: u32, row: TierRow<'_>, value: RowValue) -> ExceptionRow {
-    ExceptionRow {
-        source: RowSource::File { file: Arc::clone(row.file), line },
+    let terms = RowTerms {
         domain: Glob::new(row.domain),
         key: row.key.into(),
-        value,
-        path: Glob::Any,
-        limit_name: Glob::Any,
         effect: Effect { tier: Some(row.tier.into()), ..Effect::default() },
-        from_us: None,
-        until_us: None,
-        reason: None,
-        by: None,
-    }
+        ..RowTerms::default()
+    };
+    let source = RowSource::File { file: Arc::clone(row.file), line };
+    ExceptionRow { source, value, from_us: None, until_us: None, terms: terms.into() }
 }

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher as _};
 use std::iter;
 use std::sync::Arc;
 
-use engine::{Effect, ExceptionRow, Limit, Node, RowSource, Rule, RuleSet, TierRow, composite};
+use engine::{Effect, ExceptionRow, Limit, Node, RowSource, RowTerms, Rule, RuleSet, TierRow, composite};
 
 use super::LoadedExceptions;
 use crate::problem::{Location, Problem, ProblemCollector, Problems};
@@ -62,10 +62,10 @@ impl Mentions {
 
     /// Adds a row of a YAML file.
     pub fn add_row(&mut self, row: &ExceptionRow) {
-        let ExceptionRow { source, domain, key, path, limit_name, effect, .. } = row;
+        let RowTerms { domain, key, path, limit_name, effect, .. } = &*row.terms;
         let Effect { tier, block, add, .. } = effect;
         let of_effect = (tier, block, add.is_some());
-        let named = format!("{:?}", (source.name(), domain, key, path, limit_name, of_effect));
+        let named = format!("{:?}", (row.source.name(), domain, key, path, limit_name, of_effect));
         self.count(hash_of(&named), || row.clone());
     }
 

@@ -28,7 +28,7 @@ use crate::source::{MAX_EXCEPTION_BYTES, Source, display, is_csv};
 pub use changes::{FileSummary, KindCounts, RowChanges};
 pub use csv_columns::{CsvColumn, CsvColumnError, CsvColumns};
 pub use csv_file::{CsvLines, RowFault};
-pub use live::{LiveRow, Origin, utc_text, value_text};
+pub use live::{LiveRow, NO_REASON, Origin, utc_text, value_text};
 pub use mentions::{check_against_rules, latest_window_end, missing_in_rules};
 pub use reload::ExceptionReloader;
 pub use yaml_file::read_rows;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Read};
 use std::sync::Arc;
 
-use engine::{Effect, ExceptionKind, ExceptionRow, Glob, Multiplier, RowSource};
+use engine::{Effect, ExceptionKind, ExceptionRow, Glob, Multiplier, RowSource, RowTerms};
 
 use super::changes::row_identity;
 use super::row::{COLUMNS, MAX_UNITS, parse_time, parse_value, wrong_units};
@@ -138,22 +138,25 @@ pub(super) fn read_row(source: RowSource, node: &Node, report: &mut FileReport) 
         return None;
     }
     let mut fields = RowFields::from_map(node, &at, report);
-    let row = ExceptionRow {
-        source,
+    let terms = RowTerms {
         domain: Glob::new(fields.required("domain")),
         key: fields.required("key").into(),
+        path: Glob::new(fields.text("path").unwrap_or("*")),
+        limit_name: Glob::new(fields.text("limit_name").unwrap_or("*")),
+        effect: fields.effect(),
+        reason: fields.text("reason").map(Into::into),
+        by: fields.text("by").map(Into::into),
+    };
+    let row = ExceptionRow {
+        source,
         value: {
             let value = fields.required("value");
             fields.parsed("value", value, parse_value)
         }
         .unwrap_or_else(|| engine::RowValue::Exact("".into())),
-        path: Glob::new(fields.text("path").unwrap_or("*")),
-        limit_name: Glob::new(fields.text("limit_name").unwrap_or("*")),
-        effect: fields.effect(),
         from_us: fields.time("from"),
         until_us: fields.time("until"),
-        reason: fields.text("reason").map(Into::into),
-        by: fields.text("by").map(Into::into),
+        terms: terms.into(),
     };
     fields.check_effect(&row);
     fields.is_valid.then_some(row)

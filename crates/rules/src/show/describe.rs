@@ -325,8 +325,8 @@ mod tests {
 
     use engine::{
         Algorithm, Caller, Defaults, Descriptor, DomainSpec, Effect, ExceptionRow, Exceptions,
-        ExceptionsBuilder, Glob, LimitSpec, LiveRows, NodeSpec, Period, RowSource, RowValue, RuleSpec, Unit,
-        ValueHashing,
+        ExceptionsBuilder, LimitSpec, LiveRows, NodeSpec, Period, RowSource, RowTerms, RowValue, RuleSpec,
+        Unit, ValueHashing,
     };
 
     use super::*;
@@ -357,16 +357,10 @@ mod tests {
     fn row(key: &str, value: &str, effect: Effect) -> ExceptionRow {
         ExceptionRow {
             source: RowSource::File { file: "ex.yaml".into(), line: 1 },
-            domain: Glob::Any,
-            key: key.into(),
             value: RowValue::Exact(value.into()),
-            path: Glob::Any,
-            limit_name: Glob::Any,
-            effect,
             from_us: None,
             until_us: None,
-            reason: None,
-            by: None,
+            terms: RowTerms { key: key.into(), effect, ..RowTerms::default() }.into(),
         }
     }
 
@@ -393,12 +387,10 @@ mod tests {
 
     #[test]
     fn a_live_row_and_a_grant_are_named() {
-        let live_row = |id: &str, version, effect| ExceptionRow {
-            source: RowSource::Live { id: id.into(), version },
-            from_us: Some(0),
-            reason: Some("INC-42".into()),
-            by: Some("ann".into()),
-            ..row("user", "x", effect)
+        let live_row = |id: &str, version, effect| {
+            let row = row("user", "x", effect)
+                .with(|terms| (terms.reason, terms.by) = (Some("INC-42".into()), Some("ann".into())));
+            ExceptionRow { source: RowSource::Live { id: id.into(), version }, from_us: Some(0), ..row }
         };
         let mut live = LiveRows::default();
         let doubled = Effect { multiplier: "2".parse().ok(), ..Effect::default() };

@@ -23,7 +23,7 @@ mod moves;
 mod stories;
 
 /// [`patient_options`] for a cluster.
-fn cluster_options(cluster: &Cluster) -> RedisOptions {
+pub(super) fn cluster_options(cluster: &Cluster) -> RedisOptions {
     RedisOptions {
         topology: Topology::Cluster,
         urls: parsed(cluster.urls()),

@@ -24,6 +24,7 @@ mod calendars;
 mod denominators;
 mod equal_charges;
 mod observable;
+mod rows;
 pub(crate) mod sequence;
 mod shared_records;
 pub(crate) mod strategies;

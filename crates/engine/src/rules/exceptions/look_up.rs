@@ -33,7 +33,7 @@ pub(crate) struct RowsOfDomain {
     /// The keys with exceptions from files.
     keys: Arc<[KeyOfDomain]>,
     /// The live rows by key. A key repeats if rows are for several patterns of domains.
-    live: Vec<(Arc<str>, LiveGroup)>,
+    live: Vec<(Arc<str>, Arc<LiveGroup>)>,
 }
 
 #[derive(Clone, Debug)]

@@ -23,7 +23,8 @@ use crate::rules::wildcards::Glob;
 pub use live::LiveRows;
 pub use network::{Network, NetworkError, address_of};
 pub use rows::{
-    Effect, ExceptionKind, ExceptionRow, FileTier, Multiplier, MultiplierError, RowSource, RowValue, TierRow,
+    Effect, ExceptionKind, ExceptionRow, FileTier, Multiplier, MultiplierError, RowSource, RowTerms,
+    RowValue, TierRow,
 };
 pub use tier_table::{Added, Space, TierMark, TierTable, TierTableBuilder};
 
@@ -98,7 +99,12 @@ impl ExceptionsBuilder {
     }
 
     /// Adds a row. Add rows in the order of their file, and files in the order of their names: later rows win.
-    pub fn add_row(&mut self, row: ExceptionRow) {
+    pub fn add_row(&mut self, mut row: ExceptionRow) {
+        if let Some(last) = self.exceptions.rows.last()
+            && last.row.terms == row.terms
+        {
+            row.terms = Arc::clone(&last.row.terms);
+        }
         let file = self.rank_of(row.source.name());
         // A file has at most 100,000 rows.
         let index = u32::try_from(self.exceptions.rows.len()).unwrap_or(u32::MAX);

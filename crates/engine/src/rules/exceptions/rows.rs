@@ -1,6 +1,7 @@
 //! Exceptions as an operator writes them: which request values, which limits, what changes, and why.
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -10,25 +11,32 @@ use super::network::Network;
 use crate::limit::announce::{parse_millionths, write_millionths};
 use crate::rules::wildcards::Glob;
 
-/// One exception: a row of a file, or one that was set while the process runs.
+/// One exception: a row of a file, or one that was set while the process runs. Dereferences to its terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExceptionRow {
     pub source: RowSource,
+    /// The value of an entry of a descriptor.
+    pub value: RowValue,
+    /// Start, microseconds since the epoch. The row is active from it on.
+    pub from_us: Option<u64>,
+    /// End, microseconds since the epoch. The row is active before it.
+    pub until_us: Option<u64>,
+    /// Rows with equal terms can share them: a hundred thousand rows rarely have more than a few.
+    pub terms: Arc<RowTerms>,
+}
+
+/// What a row says besides its value and time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RowTerms {
     /// Matched against the request's domain.
     pub domain: Glob,
-    /// The key of any entry of a descriptor.
+    /// The key of the entry that has the value.
     pub key: Arc<str>,
-    /// The value of that entry.
-    pub value: RowValue,
     /// Matched against the keys and values of the rule, joined by dots: `key_value.key`.
     pub path: Glob,
     /// Matched against the limit's name, which may be empty.
     pub limit_name: Glob,
     pub effect: Effect,
-    /// Start, microseconds since the epoch. The row is active from it on.
-    pub from_us: Option<u64>,
-    /// End, microseconds since the epoch. The row is active before it.
-    pub until_us: Option<u64>,
     /// As the operator wrote it.
     pub reason: Option<Arc<str>>,
     /// As the operator wrote it.
@@ -59,7 +67,7 @@ pub enum RowValue {
 }
 
 /// Unset fields change nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Effect {
     /// Applies to limits that have this tier.
     pub tier: Option<Arc<str>>,
@@ -118,7 +126,7 @@ pub struct FileTier {
 }
 
 /// A factor with six decimals, from 0.001 to 1000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Multiplier {
     millionths: u32,
 }
@@ -242,7 +250,22 @@ impl Effect {
     }
 }
 
+impl Deref for ExceptionRow {
+    type Target = RowTerms;
+
+    fn deref(&self) -> &RowTerms {
+        &self.terms
+    }
+}
+
 impl ExceptionRow {
+    /// Changes the terms of this row only.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut RowTerms)) -> Self {
+        change(Arc::make_mut(&mut self.terms));
+        self
+    }
+
     /// `true` if the row is active at this time.
     #[must_use]
     pub fn is_in_force(&self, now_us: u64) -> bool {

@@ -7,7 +7,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use engine::{ExceptionRow, Glob, HashKey, RowSource, RowValue};
+use engine::{ExceptionRow, Glob, HashKey, RowSource, RowTerms, RowValue};
 use serde_json::{Map, Value};
 use strum::{EnumCount, EnumIter, EnumString, IntoStaticStr};
 
@@ -20,6 +20,8 @@ use crate::yaml::Node;
 const MAX_ROW_BYTES: usize = 2_048;
 const MAX_VALUE_BYTES: usize = 1_024;
 const MAX_REASON_CHARS: usize = 200;
+/// Refuses a change without a reason, or with too long a reason.
+pub const NO_REASON: &str = "a change needs a reason of 1 to 200 characters";
 const MAX_BY_CHARS: usize = 100;
 const ID_CHARS: usize = 12;
 const BASE_36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -70,8 +72,8 @@ impl LiveRow {
     /// `row` with another source. Its id depends on what the row is for, and on its origin.
     #[must_use]
     pub fn new(row: ExceptionRow, origin: Origin, version: u64) -> Self {
-        let ExceptionRow { domain, key, value, path, limit_name, .. } = &row;
-        let value = value_text(value);
+        let RowTerms { domain, key, path, limit_name, .. } = &*row.terms;
+        let value = value_text(&row.value);
         let id = row_id(&[domain.text(), key, &value, path.text(), limit_name.text(), origin.name()]);
         Self {
             row: Arc::new(ExceptionRow { source: RowSource::Live { id: id.into(), version }, ..row }),
@@ -149,12 +151,12 @@ impl LiveRow {
     /// The columns as in a file.
     #[must_use]
     pub fn columns(&self) -> Map<String, Value> {
-        let ExceptionRow { domain, key, value, path, limit_name, effect, .. } = &*self.row;
+        let RowTerms { domain, key, path, limit_name, effect, reason, by } = &*self.row.terms;
         let pattern = |glob: &Glob| (*glob != Glob::Any).then(|| glob.text().into());
         let columns: [(&str, Option<Value>); 16] = [
             ("domain", Some(domain.text().into())),
             ("key", Some((**key).into())),
-            ("value", Some(value_text(value).into())),
+            ("value", Some(value_text(&self.row.value).into())),
             ("path", pattern(path)),
             ("limit_name", pattern(limit_name)),
             ("tier", effect.tier.as_deref().map(Value::from)),
@@ -166,8 +168,8 @@ impl LiveRow {
             ("shadow_mode", effect.shadow_mode.map(Value::from)),
             ("from", self.row.from_us.map(time_json)),
             ("until", self.row.until_us.map(time_json)),
-            ("reason", self.row.reason.as_deref().map(Value::from)),
-            ("by", self.row.by.as_deref().map(Value::from)),
+            ("reason", reason.as_deref().map(Value::from)),
+            ("by", by.as_deref().map(Value::from)),
         ];
         columns.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
@@ -192,7 +194,7 @@ impl LiveRow {
             error(format!("'value' is longer than {MAX_VALUE_BYTES} bytes"));
         }
         if !(1..=MAX_REASON_CHARS).contains(&chars(&self.row.reason)) {
-            error(format!("a change needs a reason of 1 to {MAX_REASON_CHARS} characters"));
+            error(NO_REASON.to_owned());
         }
         if chars(&self.row.by) > MAX_BY_CHARS {
             error(format!("'by' is longer than {MAX_BY_CHARS} characters"));

@@ -165,16 +165,18 @@ fn row() -> impl Strategy<Value = ExceptionRow> {
     (texts, value(), effect(), time(), time()).prop_map(
         |((domain, key, path, limit_name, reason, by), value, effect, from_us, until_us)| ExceptionRow {
             source: RowSource::Live { id: "".into(), version: 0 },
-            domain: Glob::new(&domain),
-            key: key.into(),
             value,
-            path: Glob::new(&path),
-            limit_name: Glob::new(&limit_name),
-            effect,
             from_us,
             until_us,
-            reason: reason.map(Into::into),
-            by: by.map(Into::into),
+            terms: Arc::new(RowTerms {
+                domain: Glob::new(&domain),
+                key: key.into(),
+                path: Glob::new(&path),
+                limit_name: Glob::new(&limit_name),
+                effect,
+                reason: reason.map(Into::into),
+                by: by.map(Into::into),
+            }),
         },
     )
 }

@@ -37,9 +37,14 @@ fn a_file_of_a_billing_system_is_read_by_its_own_columns() {
     let found = |customer: &str| {
         let rows = load_with(FILE, &billing(), customer).expect("a valid file");
         let [row] = rows.as_slice() else { panic!("{customer}: {rows:?}") };
-        assert_eq!((row.domain.clone(), &*row.key), (Glob::new("shop"), "customer"));
+        assert_eq!((row.terms.domain.clone(), &*row.terms.key), (Glob::new("shop"), "customer"));
         let line = row.source.to_string().rsplit(':').next().map(str::to_owned).unwrap_or_default();
-        (line, row.effect.tier.clone().unwrap_or_default().to_string(), row.effect.limit, row.until_us)
+        (
+            line,
+            row.terms.effect.tier.clone().unwrap_or_default().to_string(),
+            row.terms.effect.limit,
+            row.until_us,
+        )
     };
     let until_us = Some(1_796_083_200_000_000);
     assert_eq!(found("acme"), ("2".to_owned(), "pro".to_owned(), None, None));

@@ -16,7 +16,7 @@ use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Caller, Charge, Charges, Descriptor, Effect, Enforcement, Entry, ExceptionRow, Exceptions,
     ExceptionsBuilder, Glob, HashKey, KeyPage, Listing, Outcome, Outcomes, Request, Reset, RowSource,
-    RowValue, Store, StoreError, ValueHashing,
+    RowTerms, RowValue, Store, StoreError, ValueHashing,
 };
 use ratelimitd::console::{
     Console, ConsoleActions, ConsoleOptions, Instance, LiveObserved, Observation, ValuesNeed,
@@ -274,19 +274,19 @@ impl Process {
 
 /// A row that blocks the address of the story until two hours after its end.
 fn blocked_address() -> Exceptions {
+    let terms = RowTerms {
+        domain: Glob::new("edge"),
+        key: "remote_address".into(),
+        effect: Effect { block: true, ..Effect::default() },
+        ..RowTerms::default()
+    };
     let mut builder = ExceptionsBuilder::new(&Exceptions::default());
     builder.add_row(ExceptionRow {
         source: RowSource::File { file: "/etc/ratelimitd/exceptions/blocks.yaml".into(), line: 12 },
-        domain: Glob::new("edge"),
-        key: "remote_address".into(),
         value: RowValue::Exact(BLOCKED_ADDRESS.into()),
-        path: Glob::Any,
-        limit_name: Glob::Any,
-        effect: Effect { block: true, ..Effect::default() },
         from_us: None,
         until_us: Some((T_END + 7_200) * MICROSECONDS),
-        reason: None,
-        by: None,
+        terms: terms.into(),
     });
     builder.build(&Exceptions::default(), |_| {})
 }

@@ -71,10 +71,7 @@ fn keys_of(limits: &[LimitSpec], effects: &[(&str, Effect)]) -> Vec<String> {
     };
     let rules =
         RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
-    let row = |(name, effect): &(&str, Effect)| ExceptionRow {
-        limit_name: Glob::new(name),
-        ..row("k", "x", effect.clone())
-    };
+    let row = |(name, effect): &(&str, Effect)| on_limits("*", name, row("k", "x", effect.clone()));
     keys(&with(&rules, effects.iter().map(row)), &[("k", "x")])
 }
 

@@ -120,7 +120,7 @@ fn a_grant_comes_last_and_only_the_winning_one_counts() {
         // Of several grants the winning one counts, not the sum.
         (vec![granted(7, 0)], "67"),
         // One that names limits wins over later ones.
-        (vec![ExceptionRow { path: Glob::new("tenant"), ..granted(8, 0) }, granted(7, 0)], "68"),
+        (vec![on_limits("tenant", "*", granted(8, 0)), granted(7, 0)], "68"),
         // One of another window is as if it were not there, before its start and after its end.
         (vec![granted(7, MINUTE)], "70"),
         (vec![ExceptionRow { until_us: Some(0), ..granted(7, 0) }], "70"),

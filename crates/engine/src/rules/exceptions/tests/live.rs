@@ -15,14 +15,14 @@ fn a_live_row_comes_after_the_rows_of_files() {
         (vec![on(limit(100))], vec![on(limit(50))], "50"),
         (vec![on(block())], vec![on(exempt())], "blocked"),
         (vec![on(exempt())], vec![on(block())], "blocked"),
-        (vec![], vec![ExceptionRow { path: Glob::new("other.*"), ..on(limit(5)) }], "60"),
-        (vec![], vec![ExceptionRow { domain: Glob::new("e"), ..on(limit(5)) }], "60"),
-        (vec![], vec![ExceptionRow { domain: Glob::Any, ..on(limit(5)) }], "5"),
+        (vec![], vec![on_limits("other.*", "*", on(limit(5)))], "60"),
+        (vec![], vec![of_domain("e", on(limit(5)))], "60"),
+        (vec![], vec![of_domain("*", on(limit(5)))], "5"),
         // Of two live rows the later version wins, whatever their domains.
-        (vec![], vec![ExceptionRow { domain: Glob::Any, ..on(limit(5)) }, on(limit(6))], "6"),
-        (vec![], vec![on(limit(6)), ExceptionRow { domain: Glob::new("d*"), ..on(limit(5)) }], "5"),
+        (vec![], vec![of_domain("*", on(limit(5))), on(limit(6))], "6"),
+        (vec![], vec![on(limit(6)), of_domain("d*", on(limit(5)))], "5"),
         // If a file row names limits, it still wins over a live row that does not.
-        (vec![ExceptionRow { path: Glob::new("tenant"), ..on(limit(7)) }], vec![on(limit(5))], "7"),
+        (vec![on_limits("tenant", "*", on(limit(7)))], vec![on(limit(5))], "7"),
     ];
     for (files, live, expected) in table {
         let rules = with_live(&with(&rules(), files.clone()), live.clone());
@@ -62,24 +62,28 @@ fn a_row_starts_at_its_time() {
 }
 
 #[test]
-fn the_row_with_the_same_id_is_replaced_and_removed() {
+fn rows_are_replaced_and_removed_and_a_clone_keeps_its_rows() {
     let mut live = LiveRows::default();
-    let set = |live: &mut LiveRows, id: &str, version, row| live.insert(live_row(id, version, row));
-    set(&mut live, "a", 1, row("tenant", "acme", limit(5)));
-    set(&mut live, "b", 2, row("ip", "10.0.0.0/8", limit(6)));
+    let one = live_row("a", 1, row("tenant", "acme", limit(5)));
+    let other = live_row("b", 2, row("ip", "10.0.0.0/8", limit(6)));
+    live.insert(Arc::clone(&one));
+    live.insert(Arc::clone(&other));
     let before = live.clone();
-    // Whatever else is different.
-    set(&mut live, "a", 3, row("ip", "10.1.0.0/16", limit(7)));
+    let replaced = live_row("a", 3, row("ip", "10.1.0.0/16", limit(7)));
+    live.remove(&one);
+    live.insert(Arc::clone(&replaced));
     assert_eq!((live.len(), live.rows().count()), (2, 2));
     let limits_with = |live: &LiveRows, pairs| limits(&rules().with_exceptions(Arc::default(), live), pairs);
     let (acme, ip): (Pairs<'_>, Pairs<'_>) = (&[("tenant", "acme")], &[("ip", "10.1.0.1")]);
     assert_eq!((limits_with(&live, acme), limits_with(&live, ip)), ("60".to_owned(), "7".to_owned()));
     // A clone keeps its rows.
     assert_eq!((limits_with(&before, acme), limits_with(&before, ip)), ("5".to_owned(), "6".to_owned()));
-    live.remove(&live_row("a", 9, row("tenant", "acme", limit(5))));
-    live.remove(&live_row("none", 1, row("tenant", "acme", limit(5))));
+    live.remove(&replaced);
+    // Neither a row that is gone nor an equal one.
+    live.remove(&one);
+    live.remove(&Arc::new((*other).clone()));
     assert_eq!((limits_with(&live, ip), live.len()), ("6".to_owned(), 1));
-    live.remove(&live_row("b", 2, row("ip", "10.0.0.0/8", limit(6))));
+    live.remove(&other);
     assert!(live.is_empty() && live.groups_for("d").is_empty());
     let rules = rules().with_exceptions(Arc::default(), &live);
     assert!(rules.exceptions().is_none() && rules.live_rows().is_none() && !rules.depends_on_time());
@@ -93,7 +97,7 @@ fn a_domain_without_rows_is_not_looked_up() {
     assert_eq!((domain(&live, "d"), domain(&live, "e")), (true, false));
     let both = with_live(
         &with(&rules, [row("tenant", "acme", limit(5))]),
-        [ExceptionRow { domain: Glob::new("e*"), ..row("ip", "x", limit(5)) }],
+        [of_domain("e*", row("ip", "x", limit(5)))],
     );
     assert_eq!((domain(&both, "d"), domain(&both, "e")), (true, true));
     // The rows of files stay when the last live row goes.
@@ -129,26 +133,28 @@ proptest! {
         let all_files = || files.exceptions().cloned().unwrap_or_default();
         let mut live = LiveRows::default();
         let mut changed = files.clone();
-        let mut known: Vec<Option<(u64, ExceptionRow)>> = vec![None; 8];
+        let mut known: Vec<Option<Arc<ExceptionRow>>> = vec![None; 8];
         for (version, (id, row)) in (1..).zip(edits) {
-            match row.clone() {
-                Some(row) => live.insert(live_row(&id.to_string(), version, row)),
-                None => live.remove(&live_row(&id.to_string(), version, self::row("tenant", "x", block()))),
+            if let Some(known) = known[id].take() {
+                live.remove(&known);
             }
-            known[id] = row.map(|row| (version, row));
+            known[id] = row.map(|row| live_row(&id.to_string(), version, row));
+            known[id].iter().for_each(|row| live.insert(Arc::clone(row)));
             // Each rule set is made from the one before.
             changed = changed.with_exceptions(all_files(), &live);
         }
         prop_assert_eq!(live.len(), known.iter().flatten().count());
         let mut fresh = LiveRows::default();
-        for (id, row) in known.iter().enumerate().rev() {
-            if let Some((version, row)) = row {
-                fresh.insert(live_row(&id.to_string(), *version, row.clone()));
-            }
-        }
+        known.iter().rev().flatten().for_each(|row| fresh.insert(Arc::clone(row)));
         let mut in_order: Vec<_> = known.iter().flatten().collect();
-        in_order.sort_by_key(|(version, _)| *version);
-        let in_file = in_order.into_iter().map(|(_, row)| row.clone());
+        in_order.sort_by_key(|row| match row.source {
+            RowSource::Live { version, .. } => version,
+            RowSource::File { .. } => 0,
+        });
+        let in_file = in_order.into_iter().map(|row| {
+            let source = RowSource::File { file: "a.yaml".into(), line: 1 };
+            ExceptionRow { source, ..(**row).clone() }
+        });
         let as_files = with(&rules(), of_files.into_iter().chain(in_file));
         let fresh = rules().with_exceptions(all_files(), &fresh);
         let changes = |rules: &RuleSet| {

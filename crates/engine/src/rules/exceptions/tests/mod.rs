@@ -70,17 +70,21 @@ fn row(key: &str, value: &str, effect: Effect) -> ExceptionRow {
     };
     ExceptionRow {
         source: RowSource::File { file: "a.yaml".into(), line: 1 },
-        domain: Glob::new("d"),
-        key: key.into(),
         value,
-        path: Glob::Any,
-        limit_name: Glob::Any,
-        effect,
         from_us: None,
         until_us: None,
-        reason: None,
-        by: None,
+        terms: RowTerms { domain: Glob::new("d"), key: key.into(), effect, ..RowTerms::default() }.into(),
     }
+}
+
+/// The row, only for limits with this path and name.
+fn on_limits(path: &str, name: &str, row: ExceptionRow) -> ExceptionRow {
+    row.with(|terms| (terms.path, terms.limit_name) = (Glob::new(path), Glob::new(name)))
+}
+
+/// The row for another domain.
+fn of_domain(domain: &str, row: ExceptionRow) -> ExceptionRow {
+    row.with(|terms| terms.domain = Glob::new(domain))
 }
 
 fn tier(name: &str) -> Effect {
@@ -189,11 +193,7 @@ fn numbers_come_from_limit_tier_and_multiplier() {
 
 #[test]
 fn a_row_is_for_any_entry_and_for_the_limits_that_it_names() {
-    let on = |path: &str, name: &str, effect| ExceptionRow {
-        path: Glob::new(path),
-        limit_name: Glob::new(name),
-        ..row("tenant", "acme", effect)
-    };
+    let on = |path: &str, name: &str, effect| on_limits(path, name, row("tenant", "acme", effect));
     let below: Pairs<'_> = &[("tenant", "acme"), ("path", "/x")];
     let table = [
         (vec![row("path", "/x", limit(5))], "5, 5"),
@@ -278,11 +278,7 @@ fn a_limit_of_the_request_keeps_its_number_unless_a_row_blocks() {
         let limit = LimitOverride { requests_per_unit: 5, period: Period::one(Unit::Minute) };
         Descriptor { limit: Some(limit), ..descriptor(pairs) }
     };
-    let on = |path: &str, name: &str| ExceptionRow {
-        path: Glob::new(path),
-        limit_name: Glob::new(name),
-        ..row("tenant", "acme", block())
-    };
+    let on = |path: &str, name: &str| on_limits(path, name, row("tenant", "acme", block()));
     let unchanged = [tier("pro"), limit(7), times("2"), exempt(), shadow(true)];
     let rules = rules();
     for effect in unchanged {

@@ -165,8 +165,8 @@ pub(super) fn full_row() -> impl Strategy<Value = ExceptionRow> {
     let time = || proptest::option::weighted(0.3, NOW_US - 1..NOW_US + 2);
     (key, value(), domain, path, name, effect(), time(), time()).prop_map(
         |(key, value, domain, path, name, effect, from_us, until_us)| {
-            let (domain, path, limit_name) = (Glob::new(domain), Glob::new(path), Glob::new(name));
-            ExceptionRow { domain, value, path, limit_name, from_us, until_us, ..row(key, "", effect) }
+            let row = ExceptionRow { value, from_us, until_us, ..row(key, "", effect) };
+            of_domain(domain, on_limits(path, name, row))
         },
     )
 }
@@ -188,8 +188,8 @@ fn model_row() -> impl Strategy<Value = ModelRow> {
             // The file does not tell which of these rows is later: one for every domain with a port, or one for a
             // domain without.
             let domain = if has_port && domain == "*" { "d" } else { domain };
-            let (domain, value) = (Glob::new(domain), RowValue::Exact(value.into()));
-            let row = ExceptionRow { domain, value, ..row(key, "", self::tier(tier)) };
+            let value = RowValue::Exact(value.into());
+            let row = of_domain(domain, ExceptionRow { value, ..row(key, "", self::tier(tier)) });
             ModelRow { row, in_table: true, starts_file }
         });
     prop_oneof![1 => full, 1 => in_table]
