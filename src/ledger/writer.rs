@@ -1,4 +1,5 @@
-//! The thread that writes the ledger. At each interval it merges the workers' bookings, and writes a line for each key. What cannot be written stays in memory, and is merged with what comes later.
+//! The thread that writes the ledger. At each interval it merges the workers' bookings, and writes a line per key. What
+//! cannot be written stays in memory, and is merged with what comes later.
 //!
 //! A numbered line keeps its number and its text until it is written, so a reader recognizes a second copy.
 

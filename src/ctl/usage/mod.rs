@@ -13,7 +13,8 @@ use ledger::LedgerArgs;
 
 /// Show who used how much, from the files that services write as a ledger.
 ///
-/// Adds up the lines for limits with `ledger: true`: see the setting ledger.path. A line that is read twice counts once. Usage of a key is its units, less those returned, plus those that a failure policy admitted.
+/// Adds up the lines for limits with `ledger: true`: see the setting ledger.path. A repeated line counts once.
+/// Usage of a key is its units, less those returned, plus those that a failure policy admitted.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Exit codes:
   0  done
