@@ -204,8 +204,7 @@ impl App {
         let (queue, timings) = timing_queue();
         let (confirmed_at, live_confirmed_at) = <(ConfirmedAt, ConfirmedAt)>::default();
         let (age, live_age) = (confirmed_at.clone(), live_confirmed_at.clone());
-        let ledger = ledger_of(&settings)?;
-        let lines = log.clone();
+        let (ledger, lines) = (ledger_of(&settings)?, log.clone());
         let parts = MeteredParts {
             is_ready: Some(Arc::new(move || ready.is_ready())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
@@ -223,11 +222,7 @@ impl App {
         let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
         let statsd = settings.metrics.statsd.clone();
         let statsd = statsd.map(|options| Statsd::new(options, metrics.clone(), timings));
-        let traces = settings.traces.clone();
-        let traces =
-            traces.map(|options| Traces::new(options, metrics.families.traces.clone())).transpose()?;
-        let (tracer, traces) =
-            traces.map_or_else(Default::default, |(tracer, traces)| (tracer, Some(traces)));
+        let (tracer, traces) = make_traces(&settings, &metrics)?;
         let hashing = settings.secrets.value_hashing()?;
         let own_token = own_token(&settings)?;
         let console = make_console(&settings, hashing.key, own_token.as_ref())?;
@@ -318,6 +313,12 @@ fn ledger_of(settings: &Settings) -> Result<Option<Arc<Ledger>>, AppError> {
         fs::create_dir_all(path).map_err(fault)?;
     }
     Ok(Some(Arc::new(Ledger::new(Arc::new(SystemClock), options.max_keys))))
+}
+
+fn make_traces(settings: &Settings, metrics: &Metrics) -> Result<(Tracer, Option<Traces>), AppError> {
+    let traces = settings.traces.clone();
+    let traces = traces.map(|options| Traces::new(options, metrics.families.traces.clone())).transpose()?;
+    Ok(traces.map_or_else(Default::default, |(tracer, traces)| (tracer, Some(traces))))
 }
 
 fn metrics_options(settings: &Settings, parts: MeteredParts) -> MetricsOptions {

@@ -1,7 +1,6 @@
 //! Serves all ports until shutdown, or until a required part ends.
 
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,9 +51,8 @@ impl App {
     /// # Errors
     /// [`AppError`] if a required part ends.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
-        let addresses = self.addresses().map_err(AppError::Addresses)?;
-        // Dropped after everything that books.
-        let _ledger = self.start_ledger().map_err(AppError::Ledger)?;
+        // The ledger is dropped after everything that books.
+        let (_ledger, addresses) = (self.start_ledger()?, self.addresses().map_err(AppError::Addresses)?);
         let store = self.stores.make_store().map_err(AppError::Store)?;
         let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let (unfinished, shutdown) = (UnfinishedBytes::new(MAX_UNFINISHED_BYTES), Shutdown::default());
@@ -126,12 +124,13 @@ impl App {
     }
 
     /// Starts the thread that writes the ledger, if there is one.
-    fn start_ledger(&self) -> io::Result<Option<LedgerThread>> {
+    fn start_ledger(&self) -> Result<Option<LedgerThread>, AppError> {
         let Some((ledger, options)) = self.ledger.clone().zip(self.settings.ledger.clone()) else {
             return Ok(None);
         };
         let log = self.log.clone();
-        LedgerThread::start(ledger, options, move |line| log.push(line)).map(Some)
+        let started = LedgerThread::start(ledger, options, move |line| log.push(line));
+        started.map(Some).map_err(AppError::Ledger)
     }
 
     /// Returns the gRPC port. Every worker creates its own store and handler on its own runtime.

@@ -1,5 +1,5 @@
-//! What each worker has booked since the writer last took it. A worker books under its own lock, which it shares with
-//! the writer alone. Its memory is bounded: what does not fit is booked without its key.
+//! What each worker booked since the writer's last visit. A worker books under its own lock, shared only with the
+//! writer. Its memory is bounded: what does not fit is booked without its key.
 
 use std::mem;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 
 use super::QUARTER_S;
 
-/// A limit with `ledger`, by the labels of its metrics.
+/// A limit with `ledger`, by its metric labels.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BookedLimit {
     pub domain: Arc<str>,
     pub rule: Arc<str>,
 }
 
-/// What all workers have booked, and how far the writer is.
+/// The workers' bookings, and how far the writer is.
 #[derive(Debug)]
 pub struct Ledger {
     workers: Mutex<Vec<Arc<WorkerCells>>>,
@@ -64,7 +64,7 @@ pub(super) struct CellKey<K> {
     /// Start of the quarter, seconds since the epoch.
     pub(super) at_s: u64,
     pub(super) mode: BookingMode,
-    /// Of the counter; empty for the sums of all keys without a cell.
+    /// The counter key; empty for the sum of all keys without a cell.
     pub(super) key: K,
 }
 
@@ -177,13 +177,13 @@ impl Ledger {
         self.clock.now_us().saturating_sub(self.stats().written_until_us) / 1_000_000
     }
 
-    /// Takes what the workers have booked, and forgets workers that have ended. A worker's next table has room for as
-    /// many cells, so that it seldom grows while a decision waits.
+    /// Empties the workers' tables, and removes workers that ended. A worker's next table is as large as the last one,
+    /// so that it seldom grows while a decision waits.
     pub(super) fn take(&self) -> Vec<CellTable> {
         let mut workers = self.workers.lock();
         let mut taken = Vec::with_capacity(workers.len());
         workers.retain(|worker| {
-            // Read first: a worker books nothing after it has ended.
+            // Read first: a worker that ended books nothing more.
             let lives = Arc::strong_count(worker) > 1;
             let usual = worker.table.lock().cells.len();
             let next = CellTable { cells: HashMap::with_capacity(usual), booked: 0 };

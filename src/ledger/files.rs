@@ -52,8 +52,8 @@ impl LedgerFiles {
         self.open.is_none()
     }
 
-    /// Writes whole lines to the open file, or to a new one, and waits until the disk has them. If this fails, the file
-    /// is as before, or no longer written to.
+    /// Writes whole lines to the open file, or to a new one, and waits for the disk. If this fails, the file is as
+    /// before, or is not written to again.
     pub(super) fn write(&mut self, lines: &[u8], now_us: u64) -> io::Result<()> {
         let open = match &mut self.open {
             Some(open) => open,
@@ -68,7 +68,7 @@ impl LedgerFiles {
         written
     }
 
-    /// Shows that the process lives although it writes nothing: the file gets this time.
+    /// Shows that the process lives although it writes nothing: sets the file's time.
     pub(super) fn touch(&self, now_us: u64) -> io::Result<()> {
         self.open.as_ref().map_or(Ok(()), |open| open.file.set_modified(time(now_us)))
     }
@@ -135,7 +135,7 @@ fn is_of_ledger(entry: &DirEntry) -> bool {
     name.to_str().is_some_and(|name| name.starts_with("usage-") && name.contains(".jsonl"))
 }
 
-/// Replaces a file by its compressed form, which is complete whenever it is there. Keeps the time of the last write.
+/// Replaces a file by its compressed form, which is complete whenever it is there. Keeps the file's time.
 fn compress(path: &Path) -> io::Result<()> {
     let source = File::open(path)?;
     let modified = source.metadata()?.modified()?;

@@ -84,7 +84,7 @@ impl Line<'_> {
     }
 }
 
-/// Returns the entries of a counter: their values, or the hash or pattern that the key has instead.
+/// Returns a counter's entries: their values, or the hash or pattern in the key.
 pub(super) fn entries_of(key: &str) -> Vec<Cow<'static, str>> {
     let Some(parsed) = parse_key(key) else { return vec![key.to_owned().into()] };
     let entries = parsed.entries.iter().map(|(name, value)| {

@@ -1,6 +1,6 @@
-//! The usage ledger: sums of what the limits with `ledger: true` admitted and refused, by key and quarter of an hour, in
-//! files that outlive the store. `cells` has what each worker has booked, `writer` is the thread that writes it, `line`
-//! is the format, for `ratelimitctl usage`, too. Knows the engine, but no store and no port.
+//! The usage ledger: what limits with `ledger: true` admitted and refused, by key and quarter hour, in files that
+//! outlive the store. `cells` holds each worker's bookings, `writer` is the thread that writes them, `line` is the
+//! format, which `ratelimitctl usage` also uses. Knows the engine, but no store and no port.
 
 mod cells;
 mod files;

@@ -1,7 +1,7 @@
-//! The thread that writes the ledger. At each interval it takes what the workers have booked, merges it, and writes a
-//! line for each key. What cannot be written stays in memory, and is merged with what comes later.
+//! The thread that writes the ledger. At each interval it merges the workers' bookings, and writes a line per key. What
+//! cannot be written stays in memory, and is merged with what comes later.
 //!
-//! A line that has a number keeps it and its text until it is written, so whoever reads it twice knows it.
+//! A numbered line keeps its number and its text until it is written, so a reader recognizes a second copy.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use super::{LedgerOptions, LedgerOutput};
 
 const MAX_HOST_BYTES: usize = 63;
 
-/// Takes the lines of [`LedgerOutput::Log`].
+/// Writes a line for [`LedgerOutput::Log`].
 type LogLine = Box<dyn Fn(&[u8]) + Send>;
 
 /// Ends when dropped, after its last line.
@@ -64,7 +64,7 @@ impl Drop for LedgerThread {
     }
 }
 
-/// Identifies sums that wait. Ordered so that the sums of a limit without a key are together.
+/// Identifies sums that wait. Ordered so that a limit's sums without a key are together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SumKey {
     domain: Arc<str>,
@@ -75,7 +75,7 @@ struct SumKey {
     at_s: u64,
 }
 
-/// Lines that have their numbers, and wait for the disk.
+/// Numbered lines that wait for the disk.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -83,7 +83,7 @@ struct Batch {
     /// Of the bookings in these lines.
     total: u64,
     unattributed_units: u64,
-    /// `true` if it has the first line of a file.
+    /// `true` if it contains a file's first line.
     has_begin: bool,
 }
 
@@ -130,7 +130,7 @@ impl LedgerWriter {
         }
     }
 
-    /// Writes what was booked until now. `is_last`: `true` at the end of the process.
+    /// Writes what was booked until now. `is_last`: `true` when the process ends.
     pub(super) fn write(&mut self, is_last: bool) {
         let now_us = self.ledger.clock.now_us();
         for table in self.ledger.take() {
@@ -258,7 +258,7 @@ impl LedgerWriter {
     }
 }
 
-/// The host, in characters of file names, and the start of the process in hexadecimal digits.
+/// The host, in file-name characters, and the process's start in hexadecimal digits.
 fn process_name(start_us: u64) -> String {
     let host = uname().nodename().to_string_lossy().into_owned();
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_".contains(*letter);

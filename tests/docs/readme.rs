@@ -284,7 +284,11 @@ fn every_metric_is_documented_and_exists() {
     ]);
     // The settings file names rule files, and two sources of rules are refused.
     let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1")]);
-    let traced = Service::start_with(&["serve"], &[("RATELIMITD__TRACES__ENDPOINT", "http://localhost:1")]);
+    let ledger = folder.path().join("usage");
+    let ledger = ledger.to_str().expect("a path of a temporary file is text");
+    let traced =
+        [("RATELIMITD__TRACES__ENDPOINT", "http://localhost:1"), ("RATELIMITD__LEDGER__PATH", ledger)];
+    let traced = Service::start_with(&["serve"], &traced);
     let rules = folder.path().join("rules");
     std::fs::create_dir(&rules).expect("a new folder");
     let pauses = "penalty: { after: 10, within: 1m, for: 15m }, feedback: { max: 10m }";

@@ -89,17 +89,9 @@ fn the_address_of_the_project_is_the_same_everywhere() {
     assert_eq!(owners(text), ["a", "b", "c", "d"]);
 }
 
-/// What only `ratelimitctl` needs: the terminal, archives, the reader of logs, man pages and completions.
-const NOT_IN_THE_SERVICE: [&str; 8] = [
-    "clap_complete",
-    "clap_mangen",
-    "crossterm",
-    "flate2",
-    "indicatif",
-    "ratatui",
-    "ratelimitd-simulate",
-    "ruzstd",
-];
+/// What only `ratelimitctl` needs: the terminal, the reader of logs, man pages and completions.
+const NOT_IN_THE_SERVICE: [&str; 7] =
+    ["clap_complete", "clap_mangen", "crossterm", "indicatif", "ratatui", "ratelimitd-simulate", "ruzstd"];
 
 #[test]
 fn the_service_does_not_link_what_only_people_need() {

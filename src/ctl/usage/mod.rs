@@ -1,4 +1,4 @@
-//! `usage`: who used how much, from the files of the ledger; `now` asks a running service.
+//! `usage`: who used how much, from ledger files; `now` asks a running service.
 
 mod ledger;
 mod now;
@@ -13,10 +13,10 @@ use clap::{Args, Subcommand};
 use ledger::LedgerArgs;
 use now::NowArgs;
 
-/// Show who used how much, from the files of a usage ledger.
+/// Show who used how much, from the files that services write as a ledger.
 ///
-/// Adds up the lines that services write for limits with `ledger: true`: see the setting ledger.path. A line that is
-/// read twice counts once. Usage of a key is its units, less those returned, plus those that a failure policy admitted.
+/// Adds up the lines for limits with `ledger: true`: see the setting ledger.path. A repeated line counts once.
+/// Usage of a key is its units, less those returned, plus those that a failure policy admitted.
 #[derive(Clone, Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -1,4 +1,4 @@
-//! Reads the files of a ledger, each line once, and finds what is missing.
+//! Reads ledger files, each line once, and finds what is missing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -69,7 +69,7 @@ impl Process {
 }
 
 impl LedgerReader {
-    /// Reads a file, the files of a directory, or standard input. `add` gets each line with sums once.
+    /// Reads a file, all files in a directory, or standard input. Calls `add` with each line that contains sums, once.
     pub(super) fn read(&mut self, path: &Path, mut add: impl FnMut(&Line<'_>)) {
         let found = if path.is_dir() { files_of(path) } else { Ok(vec![path.to_owned()]) };
         match found {
@@ -139,7 +139,7 @@ impl LedgerReader {
         let Some(process) = self.processes.get_mut(&*line.process) else { return false };
         process.interval_s = line.begin.as_ref().map_or(process.interval_s, |begin| begin.interval_s);
         process.has_end |= line.end;
-        // Standard input has no time. A line is written after its quarter began.
+        // Standard input lacks a time. A line is written after its quarter began.
         process.wrote_s = process.wrote_s.max(modified_s).max(line.at);
         let is_new = process.see(line.seq);
         self.lines += u64::from(is_new);

@@ -133,7 +133,7 @@ impl Selector {
         if is_too_early || is_too_late {
             return None;
         }
-        // An hour has the offset, because an hour of the clock can come twice.
+        // An hour includes the offset, because an hour of the clock can come twice.
         Some(match self.selection.per.as_deref() {
             Some("month") => local[..7].to_owned(),
             Some("day") => local[..DATE].to_owned(),
@@ -147,7 +147,7 @@ impl Selector {
         local_time(&self.selection.zone, at_s.saturating_mul(1_000_000))
     }
 
-    /// The date before today; a day has 23 to 25 hours.
+    /// The date before today; a day is 23 to 25 hours long.
     fn yesterday(&self) -> String {
         let date = |hours: u64| {
             let local = self.local(self.now_s.saturating_sub(hours * 3_600)).unwrap_or_default();

@@ -33,7 +33,7 @@ impl Row {
         units.saturating_sub(back).saturating_add(policy)
     }
 
-    /// The number of the limit at last; `None` if the row has several limits, or no key.
+    /// The limit's number at last; `None` for several limits, or without a key.
     pub(super) fn of(&self) -> Option<u64> {
         let (_, number) = self.latest;
         (!self.is_mixed && number > 0).then_some(number)

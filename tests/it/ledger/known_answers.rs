@@ -11,7 +11,7 @@ use ::store::fallback::{Fallback, Local};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
     Attached, Charges, Decision, Descriptor, Effect, Enforcement, ExceptionRow, Exceptions,
-    ExceptionsBuilder, Glob, Outcomes, Request, RowSource, RowTerms, RowValue, Store, StoreError,
+    ExceptionsBuilder, Outcomes, Request, RowSource, RowTerms, RowValue, Store, StoreError,
 };
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;

@@ -177,7 +177,7 @@ pub struct LimitSpec {
     pub penalty: Option<Arc<Penalty>>,
     /// Lets callers pause a value.
     pub feedback: Option<Arc<Feedback>>,
-    /// `true` if the usage ledger has the limit.
+    /// `true` if usage is booked in the ledger.
     pub ledger: bool,
     /// What the units are, for people; `None`: requests.
     pub unit_name: Option<Arc<str>>,

@@ -1,4 +1,4 @@
-//! What the usage ledger books for a charge: the only place that decides it.
+//! What the usage ledger books for a charge.
 
 use std::ops::AddAssign;
 
@@ -27,10 +27,10 @@ pub struct Booking {
     pub back: u64,
     /// Units of charges that were over the limit and not recorded.
     pub refused: u64,
-    /// Units that a failure policy admitted: the store may have recorded them.
+    /// Units that a failure policy admitted, whether the store recorded them or not.
     pub policy: u64,
-    /// Units of failed requests and lost settles, and units returned while a failure policy decided: the store may have
-    /// recorded them, or taken them back.
+    /// Units of failed requests and lost settles, and units returned while a failure policy decided. Whether the store
+    /// recorded them or their return is unknown.
     pub unknown: u64,
 }
 
@@ -53,7 +53,7 @@ impl Booking {
         [over, units, back, refused, policy, unknown].into_iter().fold(ok, u64::wrapping_add)
     }
 
-    /// Returns the booking of a charge whose request failed.
+    /// Books a charge whose request failed.
     #[must_use]
     pub fn of_failure(charge: &Charge) -> Self {
         let units = if charge.kernel.has_counter() { charge.cost.units().unsigned_abs() } else { 0 };
@@ -133,7 +133,7 @@ fn of_settle(charge: &Charge, result: SettleResult) -> Booking {
     }
 }
 
-/// The deny cache records nothing, and what a store may have recorded late stays refused.
+/// The deny cache records nothing. Units that a store records late stay refused.
 fn of_denial(charge: &Charge, decided_by: DecidedBy, is_denied: bool) -> Booking {
     let taken = charge.cost.taken();
     // The request of a booked charge was counted at its check.
