@@ -330,7 +330,7 @@ pub(crate) fn check_list(plan: Plan, count: u64) -> Ratelimitd {
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
     charge(&service, "quiet", "other", 3);
-    model.sort_by(|one, other| other.1.cmp(&one.1));
+    model.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
     let list = |arguments: &[&str]| {
         ctl(&service, &[&["usage", "now", "--domain", "shop", "--token-file", &token], arguments].concat())
     };
