@@ -37,7 +37,7 @@ use crate::http::Token;
 use crate::ledger::{Ledger, LedgerOutput};
 use crate::net::tls_port::HandshakeThreadError;
 use crate::net::{ListenAddress, PortListener, SocketAccess};
-use crate::settings::{KeyFileError, Log, Settings, StoreKind};
+use crate::settings::{KeyFileError, Log, Server, Settings, StoreKind};
 use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin};
@@ -234,13 +234,7 @@ impl App {
         let check_map =
             check_map.map(|check| CheckMapWatcher::start(check, &rules.active.rulebook)).transpose()?;
         let server = &settings.server;
-        if server.admin.address.is_some() {
-            server.admin.access.check_token_files().map_err(AppError::of_admin_token)?;
-        }
-        if let Some(file) = &server.usage_token_file {
-            let setting = "server.http.usage_token_file";
-            file.token().map_err(|cause| AppError::AdminToken { setting, cause })?;
-        }
+        check_token_files(server)?;
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;
         let stores = Stores::new(&settings, counters, &metrics);
@@ -278,6 +272,18 @@ impl App {
             metrics: self.ports.metrics.as_ref().map(PortListener::address).transpose()?,
         })
     }
+}
+
+/// Reads the token files of the ports once.
+fn check_token_files(server: &Server) -> Result<(), AppError> {
+    if server.admin.address.is_some() {
+        server.admin.access.check_token_files().map_err(AppError::of_admin_token)?;
+    }
+    if let Some(file) = &server.usage_token_file {
+        let setting = "server.http.usage_token_file";
+        file.token().map_err(|cause| AppError::AdminToken { setting, cause })?;
+    }
+    Ok(())
 }
 
 impl Ports {

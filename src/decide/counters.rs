@@ -27,10 +27,10 @@ pub struct CounterService<S> {
     pub clock: Arc<dyn Clock>,
 }
 
-/// A limit that applies to a descriptor.
+/// A descriptor's limit, and how it applies.
 #[derive(Clone, Debug)]
 pub struct AppliedLimit {
-    /// The path of its rule; `None` for a limit of the request, and for the block of a descriptor without a rule.
+    /// Its rule's path; `None` for a limit of the request, and for a block without a rule.
     pub rule: Option<Arc<str>>,
     /// After exceptions and tiers.
     pub limit: Arc<Limit>,
@@ -44,7 +44,7 @@ pub struct AppliedLimit {
 #[derive(Debug, Default)]
 pub struct Peeks {
     pub charges: Charges,
-    /// In the order of the descriptors.
+    /// One per descriptor.
     pub descriptors: Vec<Vec<AppliedLimit>>,
 }
 
@@ -59,7 +59,7 @@ pub struct CounterStatus {
 }
 
 impl Peeks {
-    /// Finds the limits of a descriptor as if it came alone, and with a hit of its own: no other descriptor replaces
+    /// Finds a descriptor's limits as if it came alone, and with a hit of its own: no other descriptor replaces
     /// one of them, and neither does a check, a refund or a settle leave one out.
     pub(super) fn add(
         &mut self,
@@ -105,7 +105,7 @@ impl Peeks {
         self.charges.len() - 1
     }
 
-    /// The kernel and the counter of a limit; `None` if it has none.
+    /// The kernel and the counter; `None` if the limit is unlimited.
     pub(super) fn read<'o>(
         &self,
         applied: &AppliedLimit,

@@ -1,5 +1,5 @@
-//! What is used of a limit, in the shape of every JSON answer with such numbers: small letters and underscores, and
-//! every field present, also zeros and nulls.
+//! What is used of a limit, as every JSON answer with such numbers shows it: small letters and underscores, and every
+//! field present, also zeros and nulls.
 
 use engine::algorithm::Kernel;
 use engine::{
@@ -14,7 +14,7 @@ use super::counters::AppliedLimit;
 /// A limit's name and rate, and what is left of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitNumbers {
-    /// The limit's name, or else the path of its rule.
+    /// The limit's name, or else its rule's path.
     pub name: String,
     pub requests_per_unit: u64,
     /// `second` to `year`
@@ -24,18 +24,18 @@ pub struct LimitNumbers {
     pub remaining: Option<u64>,
 }
 
-/// A limit that applies, and its counter. Times are in UTC, as in RFC 3339.
+/// An applied limit, and its counter. Times are in UTC, as in RFC 3339.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitUsage {
     #[serde(flatten)]
     numbers: LimitNumbers,
-    /// The path of its rule; `None` for a limit of the request.
+    /// Its rule's path; `None` for a limit of the request.
     rule: Option<String>,
     algorithm: &'static str,
     /// `enforce`, `shadow`, `soft` or `quota`
     mode: &'static str,
     unlimited: bool,
-    /// Most units that can be taken at once: the burst of a bucket. `None` if unlimited, as all that follow from it.
+    /// Most units that can be taken at once, such as a bucket's burst. `None` if unlimited, as all that follow from it.
     limit: Option<u64>,
     /// Also units above the limit, which postpaid limits and soft limits count.
     pub used: Option<u64>,
@@ -57,7 +57,7 @@ pub struct LimitUsage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct AppliedException {
     kind: &'static str,
-    /// The new limit, the factor, the units of a grant, or whether the limit is in shadow mode.
+    /// The new limit, the factor, the granted units, or whether shadow mode is on.
     value: Value,
     until: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Lists the counters of a rule's limits, for operators: the most used ones. It reads the keys page by page, and rests
-//! after each page, so that no decision waits for it.
+//! Lists a rule's most used counters, for operators. It reads the keys page by page, and rests after each page, so that
+//! no decision waits for it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::usage::LimitUsage;
 pub const MOST_LISTED: usize = 10_000;
 /// A call reads pages for this long, then answers with a cursor.
 const CALL: Duration = Duration::from_secs(1);
-/// The rest after a page, in times of what the page took: a list takes at most a quarter of a core and of a server.
+/// The rest after a page, in durations of that page: a list uses at most a quarter of a core and of a server.
 const REST: u32 = 3;
 /// Counters read with one call of the store. A decision in between waits for no more than this many peeks.
 const READ_TOGETHER: usize = 32;
@@ -47,9 +47,9 @@ fn default_top() -> usize {
 /// A part of a list.
 #[derive(Debug, Serialize)]
 pub struct UsageList {
-    /// The most used ones among those that this call has read, the most used one first.
+    /// The most used ones that this call read, the most used one first.
     pub counters: Vec<ListedCounter>,
-    /// Counters of the rule that this call has read. A counter may be read twice.
+    /// Counters of the rule that this call read, some perhaps twice.
     pub seen: u64,
     /// Counters whose descriptor is too long for the key, so that nobody can tell their limit.
     pub unknown: u64,
@@ -94,98 +94,96 @@ impl From<StoreError> for UsageListError {
     }
 }
 
-/// A limit whose counters are listed.
+/// A limit to list the counters of.
 struct ListedLimit<'r> {
     domain: &'r str,
     limit: &'r Arc<Limit>,
     rule: &'r Arc<str>,
-    /// The nodes from the root of the domain to the rule.
+    /// From the domain's root to the rule.
     path: Vec<&'r Node>,
 }
 
-impl<S: Store + Listing> CounterService<S> {
-    /// Reads a part of a list. Changes nothing.
-    ///
-    /// # Errors
-    /// [`UsageListError`] if the request names no rule, or the store does not answer; its cursor is then still valid.
-    pub async fn list_usage(&self, request: &UsageListRequest) -> Result<UsageList, UsageListError> {
-        if !(1..=MOST_LISTED).contains(&request.top) {
-            return Err(UsageListError::Top(request.top));
-        }
-        let (rules, began, now_us) = (self.rulebook.rules(), Instant::now(), self.clock.now_us());
-        let limits = listed_limits(&rules, request);
-        if limits.is_empty() {
-            let UsageListRequest { domain, rule, .. } = request.clone();
-            return Err(UsageListError::NoRule { domain, rule });
-        }
-        let mut list = UsageList {
-            counters: Vec::new(),
-            seen: 0,
-            unknown: 0,
-            cursor: request.cursor.clone(),
-            oldest_at: utc_text(now_us),
-            took_ms: 0,
-        };
-        let start = key_start(&request.domain);
-        loop {
-            let page_began = Instant::now();
-            let page = self.store.list(&start, list.cursor.as_deref()).await?;
-            let page = page.ok_or(UsageListError::Cursor)?;
-            for keys in page.keys.chunks(READ_TOGETHER) {
-                self.read_listed(keys, &limits, &rules, &mut list).await?;
-                if list.counters.len() >= 2 * request.top {
-                    keep_most_used(&mut list.counters, request.top);
-                }
-                tokio::task::yield_now().await;
-            }
-            list.cursor = page.next;
-            tokio::time::sleep(page_began.elapsed() * REST).await;
-            if list.cursor.is_none() || began.elapsed() >= CALL {
-                break;
-            }
-        }
-        keep_most_used(&mut list.counters, request.top);
-        list.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(list)
+/// Reads a part of a list. Changes nothing.
+///
+/// # Errors
+/// [`UsageListError`] if the request names no rule, or the store does not answer; its cursor is then still valid.
+pub async fn list_usage<S: Store + Listing>(
+    service: &CounterService<S>,
+    request: &UsageListRequest,
+) -> Result<UsageList, UsageListError> {
+    if !(1..=MOST_LISTED).contains(&request.top) {
+        return Err(UsageListError::Top(request.top));
     }
-
-    async fn read_listed(
-        &self,
-        keys: &[String],
-        limits: &[ListedLimit<'_>],
-        rules: &RuleSet,
-        list: &mut UsageList,
-    ) -> Result<(), UsageListError> {
-        let (mut peeks, mut found) = (Peeks::default(), Vec::new());
-        let now_us = self.clock.now_us();
-        for key in keys {
-            let Some(parsed) = parse_key(key) else { continue };
-            let mut of_limits = limits.iter();
-            let applied = of_limits.find_map(|limit| limit.applied(rules, &parsed, now_us));
-            let kernel = applied.as_ref().and_then(|applied| applied.limit.kernel_at(now_us));
-            if let (Some(applied), Some(kernel)) = (applied, kernel) {
-                let applied = AppliedLimit { peek: Some(peeks.peek(key, kernel)), ..applied };
-                found.push((key, parsed, applied));
-            } else if parsed.tail.is_some() && limits.iter().any(|limit| limit.may_have(&parsed.fingerprint))
-            {
-                list.unknown += 1;
-            }
-        }
-        if found.is_empty() {
-            return Ok(());
-        }
-        let outcomes = self.store.decide(&peeks.charges).await?;
-        list.seen += found.len() as u64;
-        let counters = found.into_iter().map(|(key, parsed, applied)| ListedCounter {
-            key: key.clone(),
-            entries: listed_entries(&parsed),
-            usage: LimitUsage::new(&applied, peeks.read(&applied, &outcomes)),
-        });
-        list.counters.extend(counters);
-        Ok(())
+    let (rules, began, now_us) = (service.rulebook.rules(), Instant::now(), service.clock.now_us());
+    let limits = listed_limits(&rules, request);
+    if limits.is_empty() {
+        let UsageListRequest { domain, rule, .. } = request.clone();
+        return Err(UsageListError::NoRule { domain, rule });
     }
+    let mut list = UsageList {
+        counters: Vec::new(),
+        seen: 0,
+        unknown: 0,
+        cursor: request.cursor.clone(),
+        oldest_at: utc_text(now_us),
+        took_ms: 0,
+    };
+    let start = key_start(&request.domain);
+    loop {
+        let page_began = Instant::now();
+        let page = service.store.list(&start, list.cursor.as_deref()).await?;
+        let page = page.ok_or(UsageListError::Cursor)?;
+        for keys in page.keys.chunks(READ_TOGETHER) {
+            read_listed(service, keys, (&limits, &rules), &mut list).await?;
+            if list.counters.len() >= 2 * request.top {
+                keep_most_used(&mut list.counters, request.top);
+            }
+            tokio::task::yield_now().await;
+        }
+        list.cursor = page.next;
+        tokio::time::sleep(page_began.elapsed() * REST).await;
+        if list.cursor.is_none() || began.elapsed() >= CALL {
+            break;
+        }
+    }
+    keep_most_used(&mut list.counters, request.top);
+    list.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(list)
 }
 
+async fn read_listed<S: Store>(
+    service: &CounterService<S>,
+    keys: &[String],
+    (limits, rules): (&[ListedLimit<'_>], &RuleSet),
+    list: &mut UsageList,
+) -> Result<(), UsageListError> {
+    let (mut peeks, mut found) = (Peeks::default(), Vec::new());
+    let now_us = service.clock.now_us();
+    for key in keys {
+        let Some(parsed) = parse_key(key) else { continue };
+        let mut of_limits = limits.iter();
+        let applied = of_limits.find_map(|limit| limit.applied(rules, &parsed, now_us));
+        let kernel = applied.as_ref().and_then(|applied| applied.limit.kernel_at(now_us));
+        if let (Some(applied), Some(kernel)) = (applied, kernel) {
+            let applied = AppliedLimit { peek: Some(peeks.peek(key, kernel)), ..applied };
+            found.push((key, parsed, applied));
+        } else if parsed.tail.is_some() && limits.iter().any(|limit| limit.may_have(&parsed.fingerprint)) {
+            list.unknown += 1;
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let outcomes = service.store.decide(&peeks.charges).await?;
+    list.seen += found.len() as u64;
+    let counters = found.into_iter().map(|(key, parsed, applied)| ListedCounter {
+        key: key.clone(),
+        entries: listed_entries(&parsed),
+        usage: LimitUsage::new(&applied, peeks.read(&applied, &outcomes)),
+    });
+    list.counters.extend(counters);
+    Ok(())
+}
 /// Finds the limits that a list names.
 fn listed_limits<'r>(rules: &'r RuleSet, request: &UsageListRequest) -> Vec<ListedLimit<'r>> {
     let Some(domain) = rules.domain(&request.domain) else { return Vec::new() };
@@ -213,8 +211,8 @@ fn path_to(node: &Node, rule: RuleId) -> Option<Vec<&Node>> {
 }
 
 impl ListedLimit<'_> {
-    /// Returns the limit as it applies to the descriptor of a counter; `None` if the counter is of another limit. A key
-    /// does not contain the tier of a descriptor: with a tier from the request, this is the limit without a tier.
+    /// Returns the limit as it applies to a counter's descriptor; `None` if the counter is of another limit. A key does
+    /// not contain a tier from the request: this is then the limit without a tier.
     fn applied(&self, rules: &RuleSet, parsed: &ParsedKey, now_us: u64) -> Option<AppliedLimit> {
         if !self.may_have(&parsed.fingerprint) {
             return None;
@@ -231,14 +229,14 @@ impl ListedLimit<'_> {
         };
         let mut applied = applied.into_iter().find(is_this)?;
         if *applied.limit.fingerprint != *parsed.fingerprint {
-            // An exempt or blocked value does not use its counter, which may still have units.
+            // An exempt or blocked value does not use its counter, which may still hold units.
             applied.limit = Arc::clone(self.limit);
         }
         (*applied.limit.fingerprint == *parsed.fingerprint).then_some(applied)
     }
 
-    /// `true` if a counter of the limit may have this fingerprint: its own or that of a tier, or of any exception if the
-    /// fingerprint contains the numbers of the limit.
+    /// `true` for the fingerprints of the limit, its tiers and its exceptions. If a fingerprint contains the limit's
+    /// numbers, exceptions can have any.
     fn may_have(&self, fingerprint: &str) -> bool {
         let has_numbers =
             matches!(self.limit.quantity, Quantity::Limited(kernel) if kernel.numbers().is_empty());

@@ -27,7 +27,7 @@ use super::usage::{UsageEndpoint, usage_router};
 use crate::console::Console;
 use crate::decide::NoDecision;
 use crate::decide::counters::{ChangeError, CounterService, CounterStatus};
-use crate::decide::usage_list::{UsageListError, UsageListRequest};
+use crate::decide::usage_list::{UsageListError, UsageListRequest, list_usage};
 use crate::grpc::BoxError;
 use crate::live::LiveExceptions;
 
@@ -71,7 +71,7 @@ pub fn admin_router<S: Store + Reset + Listing + 'static>(
         .route("/counters/set", post(set::<S>))
         .route("/counters/add", post(add::<S>))
         .route("/explain", post(explain::<S>))
-        .route("/usage/list", post(list_usage::<S>))
+        .route("/usage/list", post(list::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters))
         .merge(console_router(console, live.clone()).layer(DefaultBodyLimit::max(max_body_bytes)))
@@ -96,7 +96,7 @@ pub struct CounterEndpoints<S> {
     pub max_message_bytes: usize,
     /// Comes before every key in the store.
     pub key_prefix: String,
-    /// Creates the service of one list, whose store has connections of its own.
+    /// Creates the service of one list, with separate connections.
     pub list_service: ListService<S>,
     pub explain: Explain,
     /// Masks keys for the log.
@@ -172,7 +172,7 @@ async fn show<S: Store + Reset + 'static>(
     endpoints.answer(counters.collect(), request)
 }
 
-async fn list_usage<S: Store + Reset + Listing + 'static>(
+async fn list<S: Store + Reset + Listing + 'static>(
     State(endpoints): State<Arc<CounterEndpoints<S>>>,
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
@@ -182,7 +182,7 @@ async fn list_usage<S: Store + Reset + Listing + 'static>(
         tracing::info!(%peer, top = request.top, "counters of a rule listed through the admin port");
     }
     let service = (endpoints.list_service)().map_err(CounterCallError::NoStore)?;
-    let mut list = service.list_usage(&request).await?;
+    let mut list = list_usage(&service, &request).await?;
     for counter in &mut list.counters {
         counter.key.insert_str(0, &endpoints.key_prefix);
     }

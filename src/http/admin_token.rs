@@ -1,4 +1,5 @@
-//! Checks the token in a request to the admin port, and to `/usage`. A wrong token is counted, logged, and answered late.
+//! Checks the token in a request to the admin port, and to `/usage`. A wrong token is counted, logged, and answered
+//! late.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -208,8 +209,11 @@ impl TokenLines {
             FileFault::Unusable(_) => &self.malformed,
             _ => &self.unreadable,
         };
-        if let Some(requests) = throttle.count() {
-            tracing::warn!(requests, setting, %error, "cannot use token file; rejecting all tokens");
+        let Some(requests) = throttle.count() else { return };
+        if setting == USAGE_TOKEN_FILE {
+            tracing::warn!(requests, setting, %error, "cannot use usage token file; rejecting all tokens");
+        } else {
+            tracing::warn!(requests, setting, %error, "cannot use admin token file; rejecting all tokens");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Serves the HTTP port, and the port for metrics only: `/json`, `/usage`, `/check`, metrics, `/livez`, `/readyz`, and the
-//! `/healthcheck` of envoyproxy/ratelimit.
+//! Serves the HTTP port, and the port for metrics only: `/json`, `/usage`, `/check`, metrics, `/livez`, `/readyz`, and
+//! the `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ async fn render_metrics(State(metrics): State<Metrics>) -> Response {
     }
 }
 
-/// The layer around `/json` and `/usage` that refuses web pages, also pages of this host: the service has none, and after DNS
-/// rebinding a foreign page has the request's host as its origin.
+/// The layer around `/json` and `/usage` that refuses web pages, also pages of this host: the service has none, and
+/// after DNS rebinding a foreign page has the request's host as its origin.
 async fn refuse_web_pages<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
     request: Request,

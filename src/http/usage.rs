@@ -30,7 +30,7 @@ pub struct UsageEndpoint<S> {
     pub service: CounterService<S>,
     pub bounds: Bounds,
     pub max_message_bytes: usize,
-    /// `None` if the port has checked the caller already.
+    /// `None` if the port itself checks the caller.
     pub access: Option<AccessCheck>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn usage_router<S: Store + 'static>(endpoint: UsageEndpoint<S>) -> Ro
         .with_state(endpoint)
 }
 
-/// The layer that refuses a request without the token of `server.http.usage_token_file`, before its body is read.
+/// Refuses a request without the token of `server.http.usage_token_file`, before its body is read.
 async fn check_token<S: Store + 'static>(
     State(endpoint): State<Arc<UsageEndpoint<S>>>,
     Extension(ClientAddress(client)): Extension<ClientAddress>,

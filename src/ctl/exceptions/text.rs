@@ -41,7 +41,7 @@ impl Here {
     }
 }
 
-/// Microseconds since the epoch of a time as in RFC 3339.
+/// Parses a time as in RFC 3339 into microseconds since the epoch.
 pub(crate) fn micros(time: &str) -> Option<u64> {
     let since = humantime::parse_rfc3339(time).ok()?.duration_since(UNIX_EPOCH).ok()?;
     u64::try_from(since.as_micros()).ok()

@@ -17,8 +17,8 @@ const TEXTS: [&str; 4] = ["limit", "rule", "resets", "counter"];
 
 /// Show what is used at this moment; changes nothing
 ///
-/// Calls the admin port. Shows all limits of descriptors, or with --rule the most used counters of a rule. Such a
-/// list shows values, so it needs a token: of server.admin.token_file or server.admin.operator_token_file, or the one
+/// Calls the admin port. Shows all limits of descriptors, or with --rule a rule's most used counters. Such a list
+/// shows values, so it needs a token: of server.admin.token_file or server.admin.operator_token_file, or the one
 /// that `ratelimitctl token` prints.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Exit codes:

@@ -122,6 +122,7 @@ fn completions_know(helps: &BTreeMap<String, String>, file: &Path) {
             .trim_start_matches("ratelimitd-")
             .trim_start_matches("ratelimitctl-")
             .trim_start_matches("counters-")
+            .trim_start_matches("usage-")
             .trim_start_matches("exceptions-")
             .trim_start_matches("rules-");
         assert!(text.contains(command), "{file:?}: {name}");

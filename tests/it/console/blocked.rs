@@ -144,6 +144,10 @@ fn every_answer_has_the_end_of_the_block_as_the_wait() {
     assert!(explained.contains(&format!("1 -> blocked until {until} (")), "{explained}");
     let shown: Value =
         serde_json::from_str(&post(&fixture.service, "/counters/show", &body, "").body).expect("JSON");
-    let wait_us = shown["counters"][0]["retry_after_us"].as_u64().expect("a wait");
-    assert!(is_wait(wait_us.div_ceil(1_000_000)), "{shown}");
+    let time = |field: &str| {
+        let time = shown["counters"][0][field].as_str().expect("a time");
+        humantime::parse_rfc3339(time).expect("as in RFC 3339")
+    };
+    let wait = time("refills_at").duration_since(time("read_at")).expect("a later time");
+    assert!(is_wait(u64::try_from(wait.as_micros().div_ceil(1_000_000)).expect("a short wait")), "{shown}");
 }

@@ -73,7 +73,7 @@ enum AtStart {
 enum Later {
     /// A change is looked for all the time.
     Watched,
-    /// For each request to the admin port.
+    /// For each request that needs the token.
     Asked,
     /// Only to connect to a server, or never.
     Unseen,
@@ -138,7 +138,9 @@ impl Files {
             "server.http.check.map" => {
                 named(self.write("map.yaml", MAP), plan, AtStart::Ends, Later::Watched)
             }
-            "server.admin.token_file" | "server.admin.operator_token_file" => {
+            "server.admin.token_file"
+            | "server.admin.operator_token_file"
+            | "server.http.usage_token_file" => {
                 named(self.write("token", "s3cret"), plan, AtStart::Ends, Later::Asked)
             }
             _ if ["server.grpc.tls", "server.http.tls", "server.admin.tls"].contains(&section) => {
@@ -278,9 +280,12 @@ fn a_file_that_is_replaced_changes_nothing_and_is_told() {
             }
             intruder.stand_at(&file);
             if later == Later::Asked {
-                let head =
-                    ["POST /counters/reset HTTP/1.1", "host: localhost", "content-type: application/json"];
-                let asked = connect(service.admin_port()).and_then(|stream| exchange(stream, &head, "{}"));
+                let (port, line) = match key {
+                    "server.http.usage_token_file" => (service.http_port(), "POST /usage HTTP/1.1"),
+                    _ => (service.admin_port(), "POST /counters/reset HTTP/1.1"),
+                };
+                let head = [line, "host: localhost", "content-type: application/json"];
+                let asked = connect(port).and_then(|stream| exchange(stream, &head, "{}"));
                 assert_eq!(asked.map(|answer| answer.status).ok(), Some(503), "{key}, {intruder:?}");
                 // The log has a line a minute.
                 wait::expect("the reason", || refusals(&service.log(), &told) == 1);

@@ -330,7 +330,7 @@ pub(crate) fn check_list(plan: Plan, count: u64) -> Ratelimitd {
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
     charge(&service, "quiet", "other", 3);
-    model.sort_by(|one, other| other.1.cmp(&one.1));
+    model.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
     let list = |arguments: &[&str]| {
         ctl(&service, &[&["usage", "now", "--domain", "shop", "--token-file", &token], arguments].concat())
     };
@@ -392,7 +392,7 @@ fn a_list_needs_a_token_and_finds_a_tier_of_the_request_without_it() {
     assert_eq!(send(bare.admin_port(), "/usage/list", &asked, None).status, 403);
     let service = plan().set("server.admin.token_file", token_path.as_str()).start();
     let mut seat = descriptor("seat", "a1");
-    seat["entries"][1] = json!({"key": "plan", "value": "pro"});
+    seat["entries"].as_array_mut().expect("a list").push(json!({"key": "plan", "value": "pro"}));
     seat["hitsAddend"] = 60.into();
     assert_eq!(send(service.http_port(), "/json", &body(std::slice::from_ref(&seat)), None).status, 200);
     let shown = &usage(&service, &[seat])[0][0];

@@ -131,7 +131,7 @@ pub trait Reset: Send + Sync {
     -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 }
 
-/// A store whose keys can be listed page by page, for operators. Delays no decision.
+/// Lists keys page by page, for operators. Delays no decision.
 pub trait Listing: Send + Sync {
     /// Returns the next page of the keys that begin with `start`, followed by `|` or `}`: the first page without a
     /// cursor. A key that exists from the first page to the last is on one of them, or on several. `None` if the cursor

@@ -86,8 +86,8 @@ impl Shard {
         self.entries.get_index_of(key).map(EntryIndex)
     }
 
-    /// Returns the keys that begin with `start` and end a part there, among the last [`LISTED_ENTRIES`] below this index,
-    /// and the index of the first of these entries.
+    /// Returns the keys that begin with `start` and end a part there, among the last [`LISTED_ENTRIES`] below this
+    /// index, and where these entries begin.
     pub(super) fn keys_below(&self, below: usize, start: &str) -> (Vec<String>, usize) {
         let below = below.min(self.entries.len());
         let from = below.saturating_sub(LISTED_ENTRIES);

@@ -170,7 +170,7 @@ impl Backends {
         self.all().map(status).collect()
     }
 
-    /// Waits until the servers of a cluster are known.
+    /// Waits until a cluster's servers are known.
     pub(super) async fn find_servers(&self, deadline: Instant) -> Result<(), StoreError> {
         for backend in self.all() {
             if let Servers::Cluster(router) = &backend.servers {

@@ -1,4 +1,4 @@
-//! Lists the keys of a domain's counters with `SCAN`, page by page, over a side connection.
+//! Lists keys with `SCAN`, page by page, over a side connection.
 
 use std::fmt::Write as _;
 

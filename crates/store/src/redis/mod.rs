@@ -2,8 +2,8 @@
 //!
 //! A request is encoded (`script`) and queued at its node. A batcher of the node (`node`) sends the queue as one call
 //! over a pooled connection (`connect`). `backends` chooses the servers, `cluster` the primary, and `reserve` splits
-//! requests over several slots. Rows that are set at run time use a separate connection (`rows`), and so do lists of keys (`keys`). Entry point:
-//! [`RedisStore`]. Types of redis-rs stay in this module.
+//! requests over several slots. Rows that are set at run time (`rows`) and lists of keys (`keys`) use a separate
+//! connection. Entry point: [`RedisStore`]. Types of redis-rs stay in this module.
 
 mod address;
 mod backends;

@@ -136,7 +136,7 @@ fn an_exception_does_what_its_preview_says_and_a_refusal_is_told_in_words() {
             "",
         );
         let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
-        answer["counters"][0]["max_cost"].clone()
+        answer["counters"][0]["limit"].clone()
     };
     assert_eq!(max_cost(), 15, "as the preview said");
     browser.wait_until(&has_text("#live-table tbody tr", "× 3permanentINC-42"));

@@ -168,7 +168,7 @@ impl Gcra {
         report
     }
 
-    /// Returns the units that have not drained, rounded up.
+    /// Returns the undrained units, rounded up.
     pub(super) fn used(&self, tat: Tat, now_us: u64) -> u64 {
         u64::try_from(self.ticks_after(tat, now_us).div_ceil(u128::from(self.numerator))).unwrap_or(u64::MAX)
     }

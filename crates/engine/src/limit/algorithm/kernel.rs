@@ -348,8 +348,8 @@ impl Kernel {
         used.unwrap_or(0)
     }
 
-    /// Returns start and end of the window of a reading, microseconds since the epoch; `None` for a kernel whose window
-    /// slides, or that has none.
+    /// Returns start and end of a reading's window, microseconds since the epoch; `None` for a kernel without fixed
+    /// windows.
     #[must_use]
     pub fn window_us(&self, reading: &CounterReading) -> Option<(u64, u64)> {
         match self {

@@ -242,8 +242,8 @@ fn time_json(us: u64) -> Value {
     utc_text(us).into()
 }
 
-/// Formats a time (microseconds since the epoch) as in RFC 3339, in UTC, with a fraction only if it has one. Times after
-/// 9999 cannot be written, and become the last one that can be read.
+/// Formats a time (microseconds since the epoch) as in RFC 3339, in UTC, without a fraction of 0. Times after 9999
+/// cannot be written, and become the last one that can be read.
 #[must_use]
 pub fn utc_text(us: u64) -> String {
     const LAST_US: u64 = 253_402_207_199_999_999;
