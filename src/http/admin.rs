@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::admin_token::{AccessCheck, check_access};
 use super::console::{CONSOLE, ConsoleEndpoints, console_router};
-use super::counter_changes::{add, reset, set};
+use super::counter_changes::{change, reset};
 use super::exceptions::{EXCEPTIONS, exceptions_router};
 use crate::console::Console;
 use crate::decide::NoDecision;
@@ -30,8 +30,8 @@ const COUNTERS: &str = "\
 /explain         POST a request as for /json: which limits of the active rules apply, and why
 /counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
-/counters/set    POST the same, with used in each descriptor: set the used units of one limit
-/counters/add    POST the same, with units in each descriptor: add to the used units of one limit
+/counters/set    POST the same, and used: set the used units of one counter
+/counters/add    POST the same, and units: add to the used units of one counter
 ";
 
 /// Answers GET with a string.
@@ -60,8 +60,8 @@ pub fn admin_router<S: Store + Reset + 'static>(
     let counters = Router::new()
         .route("/counters/show", post(show::<S>))
         .route("/counters/reset", post(reset::<S>))
-        .route("/counters/set", post(set::<S>))
-        .route("/counters/add", post(add::<S>))
+        .route("/counters/set", post(change::<S>))
+        .route("/counters/add", post(change::<S>))
         .route("/explain", post(explain::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters))
@@ -102,10 +102,8 @@ pub(super) enum CounterCallError {
     NoDecision(#[from] NoDecision),
     #[error(transparent)]
     Change(ChangeError),
-    #[error("limit_name must be a string")]
-    LimitName,
     /// The name of the field.
-    #[error("each descriptor needs {0:?}, a whole number of at most 2^52")]
+    #[error("{0} must be a whole number of at most 2^52")]
     Units(&'static str),
     #[error("no counted limit in domain {0:?} matches this request")]
     NoCounter(String),
@@ -114,22 +112,13 @@ pub(super) enum CounterCallError {
     NoDomain { domain: String, hint: String },
 }
 
-impl CounterCallError {
-    /// `true` if the store did not answer.
-    pub(super) fn is_of_store(&self) -> bool {
-        matches!(self, Self::NoDecision(NoDecision::Store(_)))
-    }
-}
-
 impl IntoResponse for CounterCallError {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::NoDecision(NoDecision::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Json(_) | Self::NoDecision(_) => StatusCode::BAD_REQUEST,
-            Self::NoCounter(_) | Self::NoDomain { .. } | Self::Change(ChangeError::NoSuchLimit { .. }) => {
-                StatusCode::NOT_FOUND
-            }
-            Self::Change(_) | Self::LimitName | Self::Units(_) => StatusCode::BAD_REQUEST,
+            Self::NoCounter(_) | Self::NoDomain { .. } => StatusCode::NOT_FOUND,
+            Self::Change(_) | Self::Units(_) => StatusCode::BAD_REQUEST,
         };
         (status, format!("{self}\n")).into_response()
     }
@@ -154,7 +143,7 @@ async fn explain<S: Store + Reset + 'static>(
     Ok(json_answer(&json!({"text": text, "matched": matched})))
 }
 
-pub(super) fn json_answer(answer: &Value) -> Response {
+fn json_answer(answer: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], format!("{answer:#}\n")).into_response()
 }
 
