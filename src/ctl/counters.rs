@@ -45,26 +45,13 @@ enum Action {
     /// Show the counters; changes nothing
     Show(CounterArgs),
     /// Reset the counters to zero; the service logs each reset
-    Reset(ResetArgs),
+    Reset(ChangeArgs),
     /// Set the used units of one limit; the service logs each change
     Set(SetArgs),
     /// Add to the used units of one limit; the service logs each change
     Add(AddArgs),
     /// Set the used units of one limit for each row of a CSV file; safe to repeat
     Import(ImportArgs),
-}
-
-#[derive(Clone, Debug, Args)]
-struct ResetArgs {
-    #[command(flatten)]
-    counters: CounterArgs,
-
-    #[command(flatten)]
-    choice: LimitChoice,
-
-    /// Log this reason with the reset
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -92,19 +79,13 @@ struct ChangeArgs {
     #[command(flatten)]
     counters: CounterArgs,
 
-    #[command(flatten)]
-    choice: LimitChoice,
+    /// Only the counter of the limit with this name
+    #[arg(long, value_name = "NAME")]
+    limit_name: Option<String>,
 
     /// Log this reason with the change
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-}
-
-#[derive(Clone, Debug, Args)]
-struct LimitChoice {
-    /// Only the counter of the limit with this name
-    #[arg(long, value_name = "NAME")]
-    limit_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -141,45 +122,40 @@ enum CountersError {
 /// Counters go to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &CountersArgs) -> ExitCode {
-    let (args, path, body) = match &args.action {
-        Action::Show(args) => (args, "/counters/show", body(args, ("", Value::Null), None, None)),
-        Action::Reset(ResetArgs { counters, choice, reason }) => {
-            (counters, "/counters/reset", body(counters, ("", Value::Null), Some(choice), reason.as_deref()))
+    let (path, counters, body) = match &args.action {
+        Action::Show(args) => ("/counters/show", args, args.body()),
+        Action::Reset(args) => ("/counters/reset", &args.counters, args.body("", Value::Null)),
+        Action::Set(SetArgs { used, change }) => {
+            ("/counters/set", &change.counters, change.body("used", (*used).into()))
         }
-        Action::Set(SetArgs { used, change }) => change.call("/counters/set", ("used", (*used).into())),
-        Action::Add(AddArgs { units, change }) => change.call("/counters/add", ("units", (*units).into())),
+        Action::Add(AddArgs { units, change }) => {
+            ("/counters/add", &change.counters, change.body("units", (*units).into()))
+        }
         Action::Import(args) => return import::run(args),
     };
-    let posted = args.admin.post(path, &body).map_err(CountersError::from);
-    finish("ratelimitctl counters", posted.and_then(|answer| answer_text(args, answer)), FAILED)
+    let posted = counters.admin.post(path, &body).map_err(CountersError::from);
+    finish("ratelimitctl counters", posted.and_then(|answer| answer_text(counters, answer)), FAILED)
+}
+
+impl CounterArgs {
+    fn body(&self) -> Value {
+        json!({"domain": self.domain, "descriptors": [self.descriptor.json(self.limit.as_ref())]})
+    }
 }
 
 impl ChangeArgs {
-    fn call(&self, path: &'static str, units: (&str, Value)) -> (&CounterArgs, &'static str, Value) {
-        let Self { counters, choice, reason } = self;
-        (counters, path, body(counters, units, Some(choice), reason.as_deref()))
-    }
-}
-
-/// `units`: name and value of a field of the descriptor, unless it is null.
-fn body(
-    args: &CounterArgs,
-    (field, units): (&str, Value),
-    choice: Option<&LimitChoice>,
-    reason: Option<&str>,
-) -> Value {
-    let mut descriptor = args.descriptor.json(args.limit.as_ref());
-    if !units.is_null() {
-        descriptor[field] = units;
-    }
-    let mut body = json!({"domain": args.domain, "descriptors": [descriptor]});
-    let limit_name = choice.and_then(|choice| choice.limit_name.as_deref());
-    for (name, text) in [("reason", reason), ("limit_name", limit_name)] {
-        if let Some(text) = text {
-            body[name] = text.into();
+    /// `field`: the field with the units, unless they are null.
+    fn body(&self, field: &str, units: Value) -> Value {
+        let mut body = self.counters.body();
+        for (name, value) in
+            [("reason", json!(self.reason)), ("limit_name", json!(self.limit_name)), (field, units)]
+        {
+            if !value.is_null() {
+                body[name] = value;
+            }
         }
+        body
     }
-    body
 }
 
 fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersError> {

@@ -167,18 +167,15 @@ impl<S: Store + Reset> CounterService<S> {
     /// each key first. Returns each key, with `true` if its counter existed.
     ///
     /// # Errors
-    /// [`ChangeError`] if the request is invalid, a descriptor has no limit with the name, or the store does not answer.
-    /// Some counters may then have been removed.
+    /// [`ChangeError`] if the request is invalid or has no such counter, or the store does not answer. Some counters may
+    /// then have been removed.
     pub async fn reset(
         &self,
         request: &Request,
         limit_name: Option<&str>,
         audit: impl Fn(&str),
     ) -> Result<Vec<(String, bool)>, ChangeError> {
-        let charges = match limit_name {
-            Some(name) => self.named(request, name)?,
-            None => self.peeks(request)?.charges,
-        };
+        let (charges, _) = self.find(request, limit_name)?;
         charges.keys().for_each(audit);
         let existed = self.store.reset(&charges).await.map_err(NoDecision::from)?;
         Ok(charges.keys().map(str::to_owned).zip(existed).collect())

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::admin_token::{AccessCheck, check_access};
 use super::console::{CONSOLE, ConsoleEndpoints, console_router};
-use super::counter_changes::{add, reset, set};
+use super::counter_changes::{change, reset};
 use super::exceptions::{EXCEPTIONS, exceptions_router};
 use super::server::ClientAddress;
 use super::usage::{UsageEndpoint, usage_router};
@@ -35,8 +35,8 @@ const COUNTERS: &str = "\
 /explain         POST a request as for /json: which limits of the active rules apply, and why
 /counters/show   POST the same: the state of its counters
 /counters/reset  POST the same: reset its counters to unused
-/counters/set    POST the same, with used in each descriptor: set the used units of one limit
-/counters/add    POST the same, with units in each descriptor: add to the used units of one limit
+/counters/set    POST the same, and used: set the used units of one counter
+/counters/add    POST the same, and units: add to the used units of one counter
 /usage           POST the same: what is used of all its limits
 /usage/list      POST domain, rule and top: the most used counters of a rule, with the values of keys
 ";
@@ -68,8 +68,8 @@ pub fn admin_router<S: Store + Reset + Listing + 'static>(
     let counters = Router::new()
         .route("/counters/show", post(show::<S>))
         .route("/counters/reset", post(reset::<S>))
-        .route("/counters/set", post(set::<S>))
-        .route("/counters/add", post(add::<S>))
+        .route("/counters/set", post(change::<S>))
+        .route("/counters/add", post(change::<S>))
         .route("/explain", post(explain::<S>))
         .route("/usage/list", post(list::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
@@ -117,10 +117,8 @@ pub(super) enum CounterCallError {
     NoDecision(#[from] NoDecision),
     #[error(transparent)]
     Change(ChangeError),
-    #[error("limit_name must be a string")]
-    LimitName,
     /// The name of the field.
-    #[error("each descriptor needs {0:?}, a whole number of at most 2^52")]
+    #[error("{0} must be a whole number of at most 2^52")]
     Units(&'static str),
     #[error(transparent)]
     List(#[from] UsageListError),
@@ -134,29 +132,18 @@ pub(super) enum CounterCallError {
     NoDomain { domain: String, hint: String },
 }
 
-impl CounterCallError {
-    /// `true` if the store did not answer.
-    pub(super) fn is_of_store(&self) -> bool {
-        matches!(self, Self::NoDecision(NoDecision::Store(_)))
-    }
-}
-
 impl IntoResponse for CounterCallError {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::NoDecision(NoDecision::Store(_) | NoDecision::NoRules)
             | Self::List(UsageListError::NoDecision(_))
             | Self::NoStore(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::NoCounter(_)
-            | Self::NoDomain { .. }
-            | Self::List(UsageListError::NoRule { .. })
-            | Self::Change(ChangeError::NoSuchLimit { .. }) => StatusCode::NOT_FOUND,
-            Self::Json(_)
-            | Self::NoDecision(_)
-            | Self::List(_)
-            | Self::Change(_)
-            | Self::LimitName
-            | Self::Units(_) => StatusCode::BAD_REQUEST,
+            Self::NoCounter(_) | Self::NoDomain { .. } | Self::List(UsageListError::NoRule { .. }) => {
+                StatusCode::NOT_FOUND
+            }
+            Self::Json(_) | Self::NoDecision(_) | Self::List(_) | Self::Change(_) | Self::Units(_) => {
+                StatusCode::BAD_REQUEST
+            }
         };
         (status, format!("{self}\n")).into_response()
     }
@@ -197,7 +184,7 @@ async fn explain<S: Store + Reset + 'static>(
     Ok(json_answer(&json!({"text": text, "matched": matched})))
 }
 
-pub(super) fn json_answer(answer: &Value) -> Response {
+fn json_answer(answer: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], format!("{answer:#}\n")).into_response()
 }
 

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use base::clock::{Clock as _, SystemClock};
-use engine::{Algorithm, DomainRules, Entry, Limit, Node, RuleSet};
+use engine::{Algorithm, DomainRules, Entry, Limit, Node, Rule, RuleSet};
 use ratelimitd::app::load_options;
 use ratelimitd::cli::load_settings::LoadedSettings;
 use ratelimitd::cli::output::fail;
@@ -14,25 +14,11 @@ use store::redis::{PlainCounters, RedisOptions, RedisUrl, Topology};
 use super::super::counters::import::{CounterSetter, ImportError, SetTarget};
 
 const COMMAND: &str = "ratelimitctl migrate --counters";
-/// Ways to read a key that are tried; a key with more is ambiguous.
-const MOST_READINGS: usize = 1_000;
+/// A key with more of them can be read in too many ways.
+const MOST_UNDERSCORES: usize = 64;
 
-/// A descriptor whose counter a key can be.
-#[derive(Clone, Debug)]
-struct Reading<'r> {
-    domain: &'r str,
-    entries: Vec<Entry>,
-    limits: &'r [std::sync::Arc<Limit>],
-}
-
-/// What to do with a key.
-enum Meaning<'r> {
-    /// Set this limit's counter.
-    Counter(Reading<'r>, &'r Limit),
-    /// The window is over.
-    Over,
-    Unclear(String),
-}
+/// A descriptor and its rule: one way to read a key.
+type Reading<'r> = (Vec<Entry>, &'r Rule);
 
 pub(super) fn run(loaded: &LoadedSettings, from: Option<&RedisUrl>, target: &SetTarget) -> ExitCode {
     let settings = &loaded.settings;
@@ -57,108 +43,97 @@ pub(super) fn run(loaded: &LoadedSettings, from: Option<&RedisUrl>, target: &Set
 }
 
 fn copy(options: &RedisOptions, rules: &RuleSet, setter: &mut CounterSetter<'_>) -> Result<(), ImportError> {
-    let from = |error: String| ImportError::File { file: "the old Redis".to_owned(), reason: error };
+    let failed = |error: &dyn ToString| ImportError::Source("the old Redis".to_owned(), error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| from(error.to_string()))?;
-    let mut counters =
-        runtime.block_on(PlainCounters::connect(options)).map_err(|error| from(error.to_string()))?;
-    while let Some(page) = runtime.block_on(counters.next_page()).map_err(|error| from(error.to_string()))? {
-        let now_s = SystemClock.now_us() / 1_000_000;
-        for (key, text) in page {
+    let runtime = runtime.map_err(|error| failed(&error))?;
+    let connected = runtime.block_on(PlainCounters::connect(options));
+    let mut counters = connected.map_err(|error| failed(&error))?;
+    while let Some(page) = runtime.block_on(counters.next_page()).map_err(|error| failed(&error))? {
+        for (key, used) in page {
+            let used = std::str::from_utf8(&used).ok().and_then(|used| used.parse::<i64>().ok());
             let key = String::from_utf8_lossy(&key);
-            let used = std::str::from_utf8(&text).ok().and_then(|text| text.parse::<i64>().ok());
-            let (Some(used), Some(body)) = (used, key.strip_prefix(&options.key_prefix)) else {
-                // Of another program.
-                continue;
-            };
-            match meaning(rules, body, now_s) {
-                Meaning::Counter(reading, limit) => {
-                    let limit = (reading.domain.to_owned(), Some(limit.label.to_string()));
-                    setter.set(limit, key.into_owned(), reading.entries, used.max(0).unsigned_abs())?;
+            let name = key.strip_prefix(&options.key_prefix).unwrap_or_default();
+            let Some((body, start)) = name.rsplit_once('_') else { continue };
+            // Other values and names are of other programs.
+            let (Some(used), Ok(start_s)) = (used, start.parse()) else { continue };
+            match window_of(rules, body, start_s, SystemClock.now_us() / 1_000_000) {
+                Ok(Some(((entries, rule), limit))) => {
+                    let limit = (&*rule.domain, Some(&*limit.label));
+                    setter.set(&key, limit, entries, used.max(0).unsigned_abs())?;
                 }
-                Meaning::Over => {}
-                Meaning::Unclear(reason) => setter.fail(&key, &reason),
+                Ok(None) => {}
+                Err(reason) => setter.fail(&key, &reason),
             }
         }
     }
-    setter.finish()
+    Ok(())
 }
 
-/// `key`: without its prefix. `now_s`: seconds since the epoch.
-fn meaning<'r>(rules: &'r RuleSet, key: &str, now_s: u64) -> Meaning<'r> {
-    let parts = key.rsplit_once('_').and_then(|(body, start)| Some((body, start.parse::<u64>().ok()?)));
-    let Some((body, start_s)) = parts else {
-        return Meaning::Unclear("its name does not end with the start of a window".to_owned());
-    };
+/// Returns the descriptor and the limit of a counter; `None` if its window is over. `body`: the key between its prefix
+/// and the start of its window.
+///
+/// # Errors
+/// Why the counter cannot be copied.
+fn window_of<'r>(
+    rules: &'r RuleSet,
+    body: &str,
+    start_s: u64,
+    now_s: u64,
+) -> Result<Option<(Reading<'r>, &'r Limit)>, String> {
+    if body.matches('_').count() > MOST_UNDERSCORES {
+        return Err(format!("ambiguous: more than {MOST_UNDERSCORES} underscores"));
+    }
     let mut readings = Vec::new();
-    let mut left = MOST_READINGS;
     for domain in rules.domains().filter_map(|name| rules.domain(name)) {
         if let Some(rest) = body.strip_prefix(&*domain.name).and_then(|rest| rest.strip_prefix('_')) {
-            read_entries(domain, &domain.root, rest, &mut Vec::new(), &mut (&mut readings, &mut left));
+            read_entries(domain, &domain.root, rest, &mut Vec::new(), &mut readings);
         }
-    }
-    if left == 0 {
-        return Meaning::Unclear("ambiguous: it can be read in too many ways".to_owned());
     }
     if readings.is_empty() {
-        return Meaning::Unclear("no rule has a limit for it".to_owned());
+        return Err("no rule has a limit for it".to_owned());
     }
-    let windows = |reading: &Reading<'r>| {
-        let limits = reading.limits.iter().filter(|limit| is_theirs(limit, start_s));
-        limits.map(|limit| (reading.clone(), &**limit)).collect::<Vec<_>>()
-    };
-    let mut fitting: Vec<_> = readings.iter().flat_map(windows).collect();
-    let all = fitting.len();
+    let mut fitting = Vec::new();
+    for reading in &readings {
+        let limits = reading.1.limits.iter().filter(|limit| has_window_at(limit, start_s));
+        fitting.extend(limits.map(|limit| (reading.clone(), &**limit)));
+    }
+    if fitting.is_empty() {
+        return Err(
+            "no limit for it is a fixed_window without a calendar whose window starts then".to_owned()
+        );
+    }
     fitting.retain(|(_, limit)| now_s.saturating_sub(start_s) < limit.spec.period.seconds());
-    match (fitting.len(), fitting.pop()) {
-        (1, Some((reading, limit))) => Meaning::Counter(reading, limit),
-        (0, _) if all > 0 => Meaning::Over,
-        (0, _) => {
-            let reason =
-                "no limit for it has algorithm fixed_window, no time zone and a window that starts then";
-            Meaning::Unclear(reason.to_owned())
-        }
-        (_, last) => {
-            let all = fitting.iter().chain(&last).map(|(reading, _)| reading.text());
-            Meaning::Unclear(format!("ambiguous: it can be of {}", all.collect::<Vec<_>>().join(", or of ")))
-        }
+    if fitting.len() > 1 {
+        let all: Vec<_> = fitting.iter().map(|(reading, _)| text(reading)).collect();
+        return Err(format!("ambiguous: it can be of {}", all.join(", or of ")));
     }
+    Ok(fitting.pop())
 }
 
-/// `true` if the limit has a window that starts then, as in `envoyproxy/ratelimit`.
-fn is_theirs(limit: &Limit, start_s: u64) -> bool {
+/// `true` if a window of the limit starts then, as in `envoyproxy/ratelimit`.
+fn has_window_at(limit: &Limit, start_s: u64) -> bool {
     let spec = &limit.spec;
     let is_window = spec.algorithm == Algorithm::FixedWindow && spec.calendar.is_none() && !spec.unlimited;
     is_window && start_s.is_multiple_of(spec.period.seconds())
 }
 
-/// Reads `rest` as entries below `node` in every way that matches a rule. `found`: the readings, and how many more parts
-/// may be tried.
+/// Reads `rest` as entries below `node` in every way that a rule matches.
 fn read_entries<'r>(
     domain: &'r DomainRules,
     node: &'r Node,
     rest: &str,
     entries: &mut Vec<Entry>,
-    found: &mut (&mut Vec<Reading<'r>>, &mut usize),
+    readings: &mut Vec<Reading<'r>>,
 ) {
-    let mut keys: Vec<&str> = node.children().map(|child| &*child.key).collect();
-    keys.sort_unstable();
-    keys.dedup();
+    let keys: std::collections::BTreeSet<&str> = node.children().map(|child| &*child.key).collect();
     for key in keys {
         let Some(values) = rest.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')) else { continue };
         for end in values.match_indices('_').map(|(end, _)| end).chain([values.len()]) {
-            if *found.1 == 0 {
-                return;
-            }
-            *found.1 -= 1;
             entries.push(Entry { key: key.to_owned(), value: values[..end].to_owned() });
             if let Some(matched) = domain.walk(entries, &mut String::new()).end {
-                match (&matched.rule, values.get(end + 1..)) {
-                    (_, Some(rest)) => read_entries(domain, matched, rest, entries, found),
-                    (Some(rule), None) => {
-                        let (domain, limits) = (&*domain.name, rule.limits.as_slice());
-                        found.0.push(Reading { domain, entries: entries.clone(), limits });
-                    }
+                match (values.get(end + 1..), &matched.rule) {
+                    (Some(rest), _) => read_entries(domain, matched, rest, entries, readings),
+                    (None, Some(rule)) => readings.push((entries.clone(), rule)),
                     (None, None) => {}
                 }
             }
@@ -167,9 +142,7 @@ fn read_entries<'r>(
     }
 }
 
-impl Reading<'_> {
-    fn text(&self) -> String {
-        let entries = self.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
-        format!("{} {}", self.domain, entries.collect::<Vec<_>>().join(","))
-    }
+fn text((entries, rule): &Reading<'_>) -> String {
+    let entries = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+    format!("{} {}", rule.domain, entries.collect::<Vec<_>>().join(","))
 }

@@ -1,6 +1,7 @@
 //! The commands of the two programs other than `serve`: arguments, output, exit codes.
 
 mod check;
+pub(crate) mod counter_changes;
 pub(crate) mod counters;
 mod exception_files;
 mod exceptions;
