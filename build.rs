@@ -38,8 +38,8 @@ fn compile_service(out: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Domain, keys and values of a request become byte strings in Rust: callers such as Envoy send headers as they are, and
-/// these need not be UTF-8. On the wire, and in what reflection hands out, nothing changes.
+/// Domain, keys and values of a request become byte strings in Rust: callers such as Envoy send headers as they are,
+/// and these need not be UTF-8. On the wire, and in what reflection hands out, nothing changes.
 fn read_texts_as_bytes(file: &mut FileDescriptorProto) {
     fn visit(message: &mut DescriptorProto) {
         if matches!(message.name(), "RateLimitRequest" | "Entry") {

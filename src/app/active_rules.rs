@@ -122,7 +122,7 @@ pub(super) struct ActiveRules {
     pub(super) rulebook: Arc<Rulebook>,
     /// For the admin page.
     pub(super) status: Arc<Mutex<RulesStatus>>,
-    /// `status` has other rules, or newer invalid ones.
+    /// `status` is of other rules, or of newer invalid ones.
     pub(super) news: Arc<Notify>,
     metrics: Metrics,
     readiness: Readiness,

@@ -122,7 +122,7 @@ impl Fleet {
     }
 }
 
-/// Says how many instances are live, and which of them have rules whose digest is not `rules`. `name`: this process.
+/// Says how many instances are live, and which of them use rules with another digest than `rules`. `name`: this process.
 fn in_words(name: &str, rules: &str, live: &[Instance]) -> String {
     let others = || live.iter().filter(|instance| instance.name != name);
     // A status of another release may not be readable.
@@ -156,7 +156,7 @@ mod tests {
             (vec![], "1 instance"),
             (vec![odd("a")], "1 instance"),
             (vec![same("a"), same("b"), same("c")], "3 instances, all with these rules"),
-            // Redis does not have the own report yet.
+            // Redis does not list the own report yet.
             (vec![same("b")], "2 instances, all with these rules"),
             (vec![same("a"), odd("b"), same("c")], "3 instances, 1 with other rules: b"),
             (vec![same("a"), odd("b"), instance("c", "?")], "3 instances, 2 with other rules: b, c"),

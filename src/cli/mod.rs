@@ -75,7 +75,6 @@ pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
         "explain",
         "check",
         "counters",
-        "usage",
         "exceptions",
         "block",
         "unblock",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::algorithm::Kernel;
-use engine::{Entry, KeyText, KeyValue, Limit, Quantity, Report, Reset, RuleSet, Store, parse_key};
+use engine::{Entry, KeyText, KeyValue, Limit, Outcome, Quantity, Reset, RuleSet, Store, parse_key};
 
 use super::mask::{ID_DIGITS, KeyEntry, unmasked};
 use super::{Console, DeniedRow};
@@ -54,8 +54,8 @@ pub struct RowStatus {
     pub row: DeniedRow,
     /// The rule's limit; `None` for one that came with the request.
     pub limit: Option<Arc<Limit>>,
-    /// From a peek.
-    pub report: Report,
+    /// Of a peek.
+    pub outcome: Outcome,
 }
 
 #[derive(Debug)]
@@ -71,8 +71,8 @@ impl<S: Store + Reset> ConsoleActions<S> {
     /// [`ActionError`] if the row does not exist, its rule has changed or does not count, or the store does not answer.
     pub async fn show(&self, id: &RowId) -> Result<RowStatus, ActionError> {
         let (row, limit) = self.row_in_force(id)?;
-        let report = self.service.show_counter(&row.key, row.charge.kernel).await?;
-        Ok(RowStatus { row, limit, report })
+        let outcome = self.service.show_counter(&row.key, row.charge.kernel).await?;
+        Ok(RowStatus { row, limit, outcome })
     }
 
     /// Empties a row's counter. Returns the row, with `true` if the counter had units.

@@ -81,7 +81,7 @@ pub struct ServiceObserved {
     /// Why it is not ready; empty if it is.
     pub reasons: Vec<String>,
     pub is_draining: bool,
-    /// How many instances are live, and which have other rules; empty if unknown.
+    /// How many instances are live, and which use other rules; empty if unknown.
     pub fleet: String,
     pub certificates: Vec<Certificate>,
 }

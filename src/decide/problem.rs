@@ -1,5 +1,5 @@
 //! The body of a denial: problem details (RFC 9457) of the type `quota-exceeded` of
-//! draft-ietf-httpapi-ratelimit-headers. It has no value of the request.
+//! draft-ietf-httpapi-ratelimit-headers. It contains no value of the request.
 
 use engine::{Applied, Code, Decision, LimitResult, Verdict};
 use serde::Serialize;

@@ -42,15 +42,34 @@ pub struct LimitUsage {
     /// Of a fixed window.
     window_start: Option<String>,
     window_end: Option<String>,
-    /// When `remaining` grows if nothing more is used; `None` if all units are left, or never.
-    refills_at: Option<String>,
-    /// When all units are left if nothing more is used; `None` if they are now.
-    resets_at: Option<String>,
-    /// When the store read the counter.
-    read_at: Option<String>,
+    #[serde(flatten)]
+    times: CounterTimes,
     tier: Option<String>,
     /// What else changed the limit, in this order.
     exceptions: Vec<AppliedException>,
+}
+
+/// When a counter was read, and what becomes of it. `None` without a counter, and if the store did not decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CounterTimes {
+    /// When `remaining` grows if nothing more is used; `None` if all units are left, or never.
+    pub refills_at: Option<String>,
+    /// When all units are left if nothing more is used; `None` if they are now.
+    pub resets_at: Option<String>,
+    /// When the store read the counter.
+    pub read_at: Option<String>,
+}
+
+impl From<&Outcome> for CounterTimes {
+    fn from(outcome: &Outcome) -> Self {
+        let Some(CounterSnapshot { now_us, .. }) = snapshot(outcome) else { return Self::default() };
+        let after = |us: u64| (us > 0).then(|| utc_text(now_us.saturating_add(us)));
+        Self {
+            refills_at: after(outcome.report.next_after_us),
+            resets_at: after(outcome.report.reset_after_us),
+            read_at: Some(utc_text(now_us)),
+        }
+    }
 }
 
 /// The effect of an exception on a limit.
@@ -70,7 +89,6 @@ impl LimitUsage {
         let report = counter.map(|(_, outcome)| outcome.report);
         let read = counter.and_then(|(kernel, outcome)| Some((kernel, snapshot(outcome)?)));
         let window = read.and_then(|(kernel, read)| kernel.window_us(&read.reading));
-        let after = |us: u64| Some(utc_text(read?.1.now_us.saturating_add(us)));
         let mode = match spec.on_over {
             _ if limit.blocked => "enforce",
             _ if limit.shadow => "shadow",
@@ -99,11 +117,7 @@ impl LimitUsage {
             used: read.map(|(kernel, read)| kernel.used(&read.reading, read.now_us)),
             window_start: window.map(|(start_us, _)| utc_text(start_us)),
             window_end: window.map(|(_, end_us)| utc_text(end_us)),
-            refills_at: report.filter(|report| report.next_after_us > 0).and_then(|r| after(r.next_after_us)),
-            resets_at: report
-                .filter(|report| report.reset_after_us > 0)
-                .and_then(|r| after(r.reset_after_us)),
-            read_at: after(0),
+            times: counter.map(|(_, outcome)| CounterTimes::from(outcome)).unwrap_or_default(),
             tier,
             exceptions: steps.filter_map(AppliedException::of_step).collect(),
         }

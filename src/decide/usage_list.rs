@@ -47,7 +47,7 @@ fn default_top() -> usize {
 /// A part of a list.
 #[derive(Debug, Serialize)]
 pub struct UsageList {
-    /// The most used ones that this call read, the most used one first.
+    /// The most used ones in this call, the most used one first.
     pub counters: Vec<ListedCounter>,
     /// Counters of the rule that this call read, some perhaps twice.
     pub seen: u64,
@@ -184,6 +184,7 @@ async fn read_listed<S: Store>(
     list.counters.extend(counters);
     Ok(())
 }
+
 /// Finds the limits that a list names.
 fn listed_limits<'r>(rules: &'r RuleSet, request: &UsageListRequest) -> Vec<ListedLimit<'r>> {
     let Some(domain) = rules.domain(&request.domain) else { return Vec::new() };
@@ -236,7 +237,7 @@ impl ListedLimit<'_> {
     }
 
     /// `true` for the fingerprints of the limit, its tiers and its exceptions. If a fingerprint contains the limit's
-    /// numbers, exceptions can have any.
+    /// numbers, exceptions can set any.
     fn may_have(&self, fingerprint: &str) -> bool {
         let has_numbers =
             matches!(self.limit.quantity, Quantity::Limited(kernel) if kernel.numbers().is_empty());

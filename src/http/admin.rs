@@ -89,7 +89,7 @@ pub fn admin_router<S: Store + Reset + Listing + 'static>(
 }
 
 /// `/counters/show`, and those that `counter_changes` serves: the counters that a request's descriptors match. A call's
-/// body has the format of `/json`.
+/// body is one of `/json`.
 pub struct CounterEndpoints<S> {
     pub service: CounterService<S>,
     pub bounds: Bounds,

@@ -24,6 +24,7 @@ use crate::console::{
     ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, MOST_VALUES, RowId, RowStatus, last_frame,
 };
 use crate::decide::NoDecision;
+use crate::decide::usage::CounterTimes;
 use crate::live::{LiveError, LiveExceptions};
 
 const MOST_REASON_CHARS: usize = 200;
@@ -231,20 +232,22 @@ fn values_json(id: &str, entries: &[KeyEntry]) -> Value {
 }
 
 fn status_json(status: &RowStatus) -> Value {
-    let RowStatus { row, limit, report } = status;
+    let RowStatus { row, limit, outcome } = status;
     let spec = limit.as_ref().map(|limit| &limit.spec);
+    let times = CounterTimes::from(outcome);
     json!({
         "id": row.id,
         "key": row.shown,
-        "limit": *row.rule,
+        "name": *row.rule,
         "algorithm": spec.map(|spec| spec.algorithm.name()),
         "requests_per_unit": spec.map(|_| row.charge.requests_per_unit),
         "unit": spec.map(|spec| spec.period.unit().name()),
         "unit_multiplier": spec.map(|spec| spec.period.multiplier()),
-        "max_cost": row.charge.kernel.max_cost(),
-        "remaining": report.remaining,
-        "retry_after_us": report.retry_after.us(),
-        "reset_after_us": report.reset_after_us,
+        "limit": row.charge.kernel.max_cost(),
+        "remaining": outcome.report.remaining,
+        "refills_at": times.refills_at,
+        "resets_at": times.resets_at,
+        "read_at": times.read_at,
     })
 }
 

@@ -96,7 +96,7 @@ impl Order {
                 .unwrap_or_default()
         };
         let [reason, limit_name, used, units] = ["reason", "limit_name", "used", "units"].map(&mut take);
-        // A body that is unreadable is refused as `/json` refuses it.
+        // Refuses an unreadable body as `/json` does.
         let rest = object.map(|object| object.to_string());
         Ok(Self {
             reason: reason_of(&reason),

@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const PAGE: usize = 1_000;
 
 impl LiveExceptions {
-    /// Polls Redis, and drops what is over. Never returns. `news`: this process has something new to report.
+    /// Polls Redis, and drops what is over. Never returns. `news`: notified when there is something new to report.
     pub async fn run(self, news: Arc<Notify>) {
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -101,7 +101,7 @@ fn seconds(us: u64) -> f64 {
 }
 
 impl State {
-    /// Counts the rows in effect, if one has changed, started or ended since the last count.
+    /// Counts the rows in effect, if one changed, started or ended since the last count.
     fn count(&mut self, now_us: u64) {
         let is_current = |(generation, due_us)| generation == self.generation && now_us < due_us;
         if self.counted.is_some_and(is_current) {

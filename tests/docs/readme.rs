@@ -250,8 +250,8 @@ fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = words(text).map(|word| word.strip_suffix("_bucket").unwrap_or(word));
     let starts = ["ratelimitd_", "ratelimit_service_", "process_"];
     let is_metric = move |word: &&str| starts.iter().any(|start| word.starts_with(start));
-    // The key of an entry that reports a pause.
-    words.filter(is_metric).filter(|word| *word != "ratelimitd_pause")
+    // The keys of entries that report a pause and return a receipt.
+    words.filter(is_metric).filter(|word| !["ratelimitd_pause", "ratelimitd_receipt"].contains(word))
 }
 
 /// The paths of a certificate and its key.

@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint, Error};
 use tonic::{Code, ConnectError, Status};
 
-/// When ratelimitd does not answer at all, [`OnFailure`] answers at once for this time, and nothing is sent. Within this
-/// time at most one line is logged.
+/// When ratelimitd does not answer at all, [`OnFailure`] answers at once for this time, and nothing is sent. Within
+/// this time at most one line is logged.
 const AWAY: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 

@@ -33,8 +33,8 @@ pub(super) struct ImportArgs {
     #[command(flatten)]
     target: SetTarget,
 
-    /// CSV file, `-` for standard input; the column `used` has the units, the other columns are named by the keys of the
-    /// descriptor, in its order
+    /// CSV file, `-` for standard input; the column `used` holds the units, the other columns are named by the keys of
+    /// the descriptor, in its order
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
 }

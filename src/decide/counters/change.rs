@@ -13,13 +13,13 @@ pub const MOST_UNITS: u64 = 1 << 52;
 /// What becomes of the used units of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// They are exactly this many, as if the counter had been unused and this many units were taken now.
+    /// They are exactly this many, as if this many units were charged now to an unused counter.
     Set(u64),
     /// This many units more, as if they were taken now; if negative, units are returned, at most all.
     Add(i64),
 }
 
-/// A counter that was changed.
+/// A changed counter.
 #[derive(Clone, Debug)]
 pub struct ChangedCounter {
     /// Without the store's prefix.

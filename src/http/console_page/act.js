@@ -27,9 +27,11 @@ const audited = (value) => [
   note("The service logs the action, your address and the reason."),
 ];
 
-const counter = ({ limit, algorithm, remaining, max_cost, retry_after_us, reset_after_us }, cost = 1) =>
-  el("div", bold(`${grouped(max_cost - remaining)} of ${grouped(max_cost)} used`), remaining >= cost ? ", a request now is OK" : ", a request now is denied",
-    max_cost ? `${retry_after_us ? `, next unit in ${micros(retry_after_us)}` : ""}, full again in ${micros(reset_after_us)}` : retry_after_us && `, blocked for ${micros(retry_after_us)}`, soft(` (${limit}${algorithm ? `, ${algorithm}` : ""})`));
+const counter = ({ name, algorithm, remaining, limit, refills_at, resets_at, read_at }, cost = 1) => {
+  const wait = (text, time) => time ? `, ${text} ${micros((Date.parse(time) - Date.parse(read_at)) * 1000)}` : "";
+  return el("div", bold(`${grouped(limit - remaining)} of ${grouped(limit)} used`), remaining >= cost ? ", a request now is OK" : ", a request now is denied",
+    limit ? wait("next unit in", !remaining && refills_at) + wait("full again in", resets_at) : wait("blocked for", refills_at), soft(` (${name}${algorithm ? `, ${algorithm}` : ""})`));
+};
 const look = async (id) => {
   looks.set(id, "…");
   const found = await call("/console/show", { id }).catch(({ message }) => message);

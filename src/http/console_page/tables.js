@@ -52,7 +52,7 @@ const keyRow = (key) => {
     rowHead(code(shownText(key)), `${rule?.rule ?? ""}${key.limit ? `, ${key.limit}` : ""}${isShadow(rule) ? " (shadow)" : ""}${key.secret ? " (secret)" : ""}`, key.exception && excepted(key.exception)), perSecond(key.denied, kind),
     number(rule?.denied ? percent(Math.min(key.denied, rule.denied), rule.denied) : "–"), number(`≥ ${grouped(key.denied_15m)}`), el("td.wide", bars(key.spark, kind, 90)),
     number(button("look", found ? "Close" : "Look"), " ", button("reset", "Reset…"), state.live && [" ", button("except", "Except…")]));
-  return found ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, found.limit ? counter(found) : found))] : [row];
+  return found ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, found.name ? counter(found) : found))] : [row];
 };
 const keyTable = () => {
   const text = needle(), list = state.keys.filter((key) => (chosen === null || key.rule === chosen) && `${shownText(key)} ${ruleOf(key.rule)?.rule}`.toLowerCase().includes(text)), rows = list.slice(0, chosen === null && !text ? 10 : DRAWN);

@@ -23,7 +23,7 @@ struct Batch {
     requests: Vec<Box<RawValue>>,
 }
 
-/// `true` if the first key of the body is `requests`, which no request has.
+/// `true` if the first key of the body is `requests`, which is not a field of a request.
 pub(super) fn is_batch(body: &[u8]) -> bool {
     let body = body.trim_ascii_start();
     body.strip_prefix(b"{").is_some_and(|fields| fields.trim_ascii_start().starts_with(br#""requests""#))
@@ -62,7 +62,7 @@ impl From<Answer<'_>> for BatchAnswer {
     }
 }
 
-/// What the call of one request would have answered.
+/// The answer to the same request in a call of its own.
 fn failure(error: &NoDecision) -> Value {
     let (status, text) = status_and_text(error);
     json!({ "error": text, "status": status.as_u16() })

@@ -1,5 +1,5 @@
 //! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of `RateLimitResponse`,
-//! without zeros. One call can have many requests ([`batch`]).
+//! without zeros. One call can contain many requests ([`batch`]).
 
 mod batch;
 

@@ -34,7 +34,7 @@ fn left(service: &Ratelimitd, descriptor: &str) -> Vec<(String, u64)> {
     let (_, answer, error) = shop(service, &["show", "--json", descriptor]);
     let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{error}"));
     let counters = answer["counters"].as_array().expect("a list").iter();
-    let numbers = counters.map(|counter| (counter["limit"].clone(), counter["remaining"].as_u64()));
+    let numbers = counters.map(|counter| (counter["name"].clone(), counter["remaining"].as_u64()));
     numbers.map(|(name, left)| (name.as_str().expect("a name").to_owned(), left.expect("units"))).collect()
 }
 

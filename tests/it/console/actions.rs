@@ -31,7 +31,7 @@ fn a_look_changes_nothing_and_a_reset_exactly_one_counter() {
     let look = post(&service, "/console/show", &json!({"id": id}), "");
     let look: Value = serde_json::from_str(&look.body).expect("JSON");
     assert_eq!(
-        (&look["remaining"], &look["max_cost"], &look["limit"]),
+        (&look["remaining"], &look["limit"], &look["name"]),
         (&json!(0), &json!(1), &json!("per-user"))
     );
     assert!(look["key"].as_str().is_some_and(|key| key.starts_with("user=#")), "{look}");
@@ -238,7 +238,7 @@ descriptors:
         assert_eq!([look.status, reset.status], [200, 200], "{key}={value}: {} {}", look.body, reset.body);
         let look: Value = serde_json::from_str(&look.body).expect("JSON");
         assert_eq!(
-            (&look["requests_per_unit"], &look["max_cost"], &look["remaining"]),
+            (&look["requests_per_unit"], &look["limit"], &look["remaining"]),
             (&json!(admitted), &json!(admitted), &json!(0)),
             "{key}={value}"
         );

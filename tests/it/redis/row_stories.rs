@@ -1,6 +1,6 @@
 //! Random stories of three instances that set and remove rows, are cut off from Redis, and meet a Redis that loses rows
-//! or goes back to an older copy, a cluster whose slot moves and whose node dies, or Sentinels that promote the replica.
-//! In the end all have the same rows, and no acknowledged change is lost.
+//! or goes back to an older copy, a cluster whose slot moves and whose node dies, or Sentinels that promote the
+//! replica. In the end all have the same rows, and no acknowledged change is lost.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -70,8 +70,8 @@ impl<'c> Place<'c> {
 }
 
 impl<'c> HeaderColumns<'c> {
-    /// Finds the columns in a header. Every problem goes to `report`; then `None`. A file whose columns have names of
-    /// their own can have more columns, which are ignored.
+    /// Finds the columns in a header. Every problem goes to `report`; then `None`. With names of its own, a file
+    /// may contain more columns, which are ignored.
     pub fn find(
         header: &[&str],
         columns: Option<&'c CsvColumns>,

@@ -1,7 +1,7 @@
 //! Loads exception files into the engine's exceptions, with file, line and reason for each problem.
 //!
-//! `*.csv` files have many rows of few columns and are streamed: a row with a tier alone becomes 8 bytes. `*.yaml`
-//! files have few rows of all columns. One error rejects all files, and the active exceptions stay. Problems never
+//! `*.csv` files, with many rows of few columns, are streamed: a row with a tier alone becomes 8 bytes. `*.yaml` files
+//! contain few rows of all columns. One error rejects all files, and the active exceptions stay. Problems never
 //! quote a row's value, which may be secret or personal. [`ExceptionReloader`] watches the files.
 
 mod changes;
@@ -36,7 +36,7 @@ pub use yaml_file::read_rows;
 use changes::ChangeCounts;
 use mentions::Mentions;
 
-/// Rows with more than a tier, over all files. A row takes about 250 bytes.
+/// Rows with more than a tier, over all files. A row needs about 250 bytes.
 const MAX_FULL_ROWS: usize = 100_000;
 /// CSV rows over all files: a table of 107 MB.
 const MAX_CSV_ROWS: u64 = 10_000_000;

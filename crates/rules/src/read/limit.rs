@@ -344,7 +344,7 @@ impl<'n> LimitReader<'_, 'n> {
                 "requests_per_unit is the largest number of 32 bits; write 'unlimited: true' for no limit",
             );
         }
-        // A prepaid log has at most as many entries as its limit.
+        // A prepaid log holds at most as many entries as its limit.
         let is_short = spec.requests_per_unit <= 64 && spec.charging == Charging::Prepaid;
         if spec.algorithm == Algorithm::SlidingLog && spec.settle && !is_short {
             warn(

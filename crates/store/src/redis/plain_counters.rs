@@ -21,8 +21,8 @@ pub struct PlainCounters {
 }
 
 impl PlainCounters {
-    /// Connects to the server, or to the primary that the sentinels name. Finds keys with the prefix of the options that
-    /// end with `_` and digits.
+    /// Connects to the server, or to the primary that the sentinels name. Finds keys with the prefix of the options
+    /// that end with `_` and digits.
     ///
     /// # Errors
     /// [`ReplayClientError`] if the options are invalid, name a cluster, or Redis does not answer.

@@ -127,7 +127,8 @@ impl Bootstrap {
         self
     }
 
-    /// Uses these filters, in this order, in place of the rate-limit filter of this configuration. They call the cluster
+    /// Uses these filters, in this order, in place of the rate-limit filter of this configuration. They call the
+    /// cluster
     /// `ratelimit`.
     pub fn http_filters(mut self, filters: Vec<Value>) -> Self {
         self.own_filters = Some(filters);

@@ -121,10 +121,10 @@ impl Cluster {
         !keys.is_empty()
     }
 
-    /// Tells every node that the slot has moved.
+    /// Tells every primary that the slot has moved. Redis refuses this at a replica.
     pub fn end_move(&self, slot: &str, from: usize, to: usize) {
         let id: String = run(&self.nodes[to], &["CLUSTER", "MYID"]);
-        let others = (0..self.nodes.len()).filter(|n| *n != from && *n != to);
+        let others = (0..self.nodes.len()).filter(|n| *n != from && *n != to && self.is_primary(*n));
         for node in [to, from].into_iter().chain(others) {
             run::<()>(&self.nodes[node], &["CLUSTER", "SETSLOT", slot, "NODE", &id]);
         }

@@ -302,8 +302,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the most units that a counter holds, also above the limit: costs that go further are cut off. Only windows
-    /// that end at a fixed time keep all.
+    /// Returns the most units that a counter holds, also above the limit: costs that go further are cut off. Only
+    /// windows that end at a fixed time keep all.
     #[must_use]
     pub fn most_recorded(&self) -> u64 {
         match self {

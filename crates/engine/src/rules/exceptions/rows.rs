@@ -21,7 +21,7 @@ pub struct ExceptionRow {
     pub from_us: Option<u64>,
     /// End, microseconds since the epoch. The row is active before it.
     pub until_us: Option<u64>,
-    /// Rows with equal terms can share them: a hundred thousand rows rarely have more than a few.
+    /// Rows with equal terms can share them: a hundred thousand rows rarely differ in more than their values.
     pub terms: Arc<RowTerms>,
 }
 
@@ -30,7 +30,7 @@ pub struct ExceptionRow {
 pub struct RowTerms {
     /// Matched against the request's domain.
     pub domain: Glob,
-    /// The key of the entry that has the value.
+    /// The key of the entry with the value.
     pub key: Arc<str>,
     /// Matched against the keys and values of the rule, joined by dots: `key_value.key`.
     pub path: Glob,

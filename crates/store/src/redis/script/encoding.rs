@@ -82,8 +82,8 @@ impl EncodedRequest {
         encoded
     }
 
-    /// Encodes [`Reset::replace`](engine::Reset::replace): a reset and a charge that are decided together. The charge is
-    /// to a counter.
+    /// Encodes [`Reset::replace`](engine::Reset::replace): a reset and a charge that are decided together. The charge
+    /// is to a counter.
     pub(crate) fn replace(key: &str, charge: &Charge, prefix: &str) -> Self {
         let reply_width = 1 + KernelLayout::for_kernel(&charge.kernel).reply_width();
         let mut encoded = Self { reply_width, ..Self::default() };

@@ -8,7 +8,7 @@ use base::clock::Clock;
 use engine::algorithm::Kernel;
 use engine::{
     Caller, Charge, Charges, Charging, Cost, Derivation, Descriptor, Explanation, FailurePolicy, Limit,
-    LimitUse, Outcome, Outcomes, PlanError, Report, Request, Reset, Role, RuleSet, Store,
+    LimitUse, Outcome, Outcomes, PlanError, Request, Reset, Role, RuleSet, Store,
 };
 use rules::derivation_text;
 
@@ -54,7 +54,7 @@ pub struct CounterStatus {
     /// Without the store's prefix.
     pub key: String,
     pub usage: LimitUsage,
-    /// Where the limit comes from, if exceptions or a tier have changed it.
+    /// Where the limit comes from, if exceptions or a tier changed it.
     pub exception: Option<String>,
 }
 
@@ -167,8 +167,8 @@ impl<S: Store + Reset> CounterService<S> {
     /// each key first. Returns each key, with `true` if its counter existed.
     ///
     /// # Errors
-    /// [`ChangeError`] if the request is invalid or has no such counter, or the store does not answer. Some counters may
-    /// then have been removed.
+    /// [`ChangeError`] if the request is invalid or matches no such counter, or the store does not answer. Some counters
+    /// may then have been removed.
     pub async fn reset(
         &self,
         request: &Request,
@@ -185,9 +185,9 @@ impl<S: Store + Reset> CounterService<S> {
     ///
     /// # Errors
     /// [`NoDecision`] if the store does not answer.
-    pub async fn show_counter(&self, key: &str, kernel: Kernel) -> Result<Report, NoDecision> {
+    pub async fn show_counter(&self, key: &str, kernel: Kernel) -> Result<Outcome, NoDecision> {
         let outcomes = self.store.decide(&peek_at(key, kernel)).await?;
-        Ok(outcomes.by_charge[0].report)
+        Ok(outcomes.by_charge[0])
     }
 
     /// Removes one counter by its key. Returns `true` if it existed.

@@ -47,7 +47,8 @@ pub struct MigrateArgs {
     #[arg(long, conflicts_with = "settings_only")]
     counters: bool,
 
-    /// Read the counters from this Redis server instead of that of the environment; of a cluster, name each primary once
+    /// Read the counters from this Redis server instead of that of the environment; of a cluster, name each primary
+    /// once
     #[arg(long, value_name = "URL", requires = "counters")]
     from: Option<RedisUrl>,
 

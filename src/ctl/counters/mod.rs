@@ -19,8 +19,8 @@ const FAILED: u8 = 2;
 
 /// Show, reset or set the counters of a descriptor in a running service.
 ///
-/// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches, or sets the
-/// counter of one.
+/// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches, or sets
+/// the counter of one.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Exit codes:
   0  done
