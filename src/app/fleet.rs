@@ -122,7 +122,7 @@ impl Fleet {
     }
 }
 
-/// Says how many instances are live, and which of them use rules with another digest than `rules`. `name`: this process.
+/// Says how many instances are live, and which of them use rules with another digest. `name`: this process.
 fn in_words(name: &str, rules: &str, live: &[Instance]) -> String {
     let others = || live.iter().filter(|instance| instance.name != name);
     // A status of another release may not be readable.

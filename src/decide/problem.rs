@@ -59,7 +59,7 @@ impl Problem {
         }
     }
 
-    /// The body as JSON. `status`: that of the response; `None` if the caller chooses it.
+    /// The body as JSON. `status`: the response's; `None` if the caller chooses it.
     pub(crate) fn json(self, status: Option<u16>) -> String {
         // Strings and a number can always be written.
         serde_json::to_string(&Self { status, ..self }).unwrap_or_default()

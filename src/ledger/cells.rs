@@ -64,7 +64,7 @@ pub(super) struct CellKey<K> {
     /// Start of the quarter, seconds since the epoch.
     pub(super) at_s: u64,
     pub(super) mode: BookingMode,
-    /// The counter key; empty for the sum of all keys without a cell.
+    /// The counter key; empty for the sum over keys without a cell.
     pub(super) key: K,
 }
 
@@ -141,7 +141,7 @@ impl WorkerLedger {
         self.add(&Booked::new(limit, key, charged.limit, Booking::of_failure(charge)), None);
     }
 
-    /// Books at the store's time, or if it did not answer, at that of the process.
+    /// Books at the store's time, or if it did not answer, at the process's.
     pub(super) fn add(&self, booked: &Booked<'_>, at_us: Option<u64>) {
         let Some(worker) = self.0.as_ref().filter(|_| booked.sums != Booking::default()) else { return };
         let at_us = at_us.unwrap_or_else(|| worker.clock.now_us());

@@ -19,7 +19,7 @@ pub struct Line<'l> {
     /// `true` in the last line of a process.
     #[serde(default, skip_serializing_if = "is_default")]
     pub end: bool,
-    /// Start of the quarter of an hour, seconds since the epoch.
+    /// Start of the quarter hour, seconds since the epoch.
     #[serde(default, skip_serializing_if = "is_default")]
     pub at: u64,
     #[serde(default, skip_serializing_if = "str::is_empty", borrow)]

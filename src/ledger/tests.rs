@@ -241,7 +241,7 @@ fn units_of_more_keys_are_written_without_their_keys() {
         lines.values().filter(|line| is_wanted(line)).map(|line| line.units).sum::<u64>()
     };
     let (keyed, rest) = (sum(|line| !line.unattributed), sum(|line| line.unattributed));
-    // The sum without a key may have the place of a key.
+    // The sum without a key may fill a key's place.
     assert!((99..=100).contains(&keyed) && keyed + rest == 60_000, "{keyed} {rest}");
     assert_eq!(lines.values().filter(|line| line.unattributed).count(), 1);
     assert_eq!(process.ledger.stats().unattributed_units, rest);

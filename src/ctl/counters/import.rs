@@ -26,7 +26,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
-    /// Set the counters of the limit with this name
+    /// Set the counters of a limit by its name
     #[arg(long, value_name = "NAME")]
     limit_name: Option<String>,
 

@@ -17,7 +17,7 @@ use import::ImportArgs;
 
 const FAILED: u8 = 2;
 
-/// Show, reset or set the counters of a descriptor in a running service.
+/// Show, reset or set counters in a running service, by descriptor.
 ///
 /// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches, or sets
 /// the counter of one.
@@ -79,7 +79,7 @@ struct ChangeArgs {
     #[command(flatten)]
     counters: CounterArgs,
 
-    /// Only the counter of the limit with this name
+    /// Only the counter with this limit name
     #[arg(long, value_name = "NAME")]
     limit_name: Option<String>,
 

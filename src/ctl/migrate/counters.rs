@@ -1,5 +1,5 @@
-//! `migrate --counters`: copies the counters of `envoyproxy/ratelimit` that still count. It stores each as a number under
-//! the key `<prefix><domain>_<key>_<value>_..._<window start>`, whose parts it joins without escaping them.
+//! `migrate --counters`: copies the counters of `envoyproxy/ratelimit` that still count. Each is a number under the
+//! key `<prefix><domain>_<key>_<value>_..._<window start>`, whose parts it joins without escaping them.
 
 use std::process::ExitCode;
 
@@ -69,7 +69,7 @@ fn copy(options: &RedisOptions, rules: &RuleSet, setter: &mut CounterSetter<'_>)
     Ok(())
 }
 
-/// Returns the descriptor and the limit of a counter; `None` if its window is over. `body`: the key between its prefix
+/// Returns a counter's descriptor and limit; `None` if its window is over. `body`: the key between its prefix
 /// and the start of its window.
 ///
 /// # Errors

@@ -43,7 +43,7 @@ pub struct MigrateArgs {
     #[arg(long)]
     settings_only: bool,
 
-    /// Copy the counters of the running windows
+    /// Copy the counters whose windows are running
     #[arg(long, conflicts_with = "settings_only")]
     counters: bool,
 

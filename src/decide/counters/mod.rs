@@ -163,12 +163,12 @@ impl<S: Store> CounterService<S> {
 }
 
 impl<S: Store + Reset> CounterService<S> {
-    /// Removes every counter of the request's descriptors, or those of the limits with this name. Calls `audit` with
+    /// Removes every counter of the request's descriptors, or of the limits with this name. Calls `audit` with
     /// each key first. Returns each key, with `true` if its counter existed.
     ///
     /// # Errors
-    /// [`ChangeError`] if the request is invalid or matches no such counter, or the store does not answer. Some counters
-    /// may then have been removed.
+    /// [`ChangeError`] if the request is invalid or matches no such counter, or the store does not answer.
+    /// Some counters may then have been removed.
     pub async fn reset(
         &self,
         request: &Request,

@@ -122,7 +122,7 @@ pub trait Reset: Send + Sync {
     /// [`StoreError`] if there is no answer in time. Some counters may have been removed.
     fn reset(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
-    /// Replaces the counter of a charge: removes it, and records the charge on the unused counter, in one step. Nothing
+    /// Replaces a charge's counter: removes it, and records the charge on the unused counter, in one step. Nothing
     /// is decided in between. The charge is postpaid, so it is recorded even if it does not fit.
     ///
     /// # Errors

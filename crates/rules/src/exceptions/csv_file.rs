@@ -19,7 +19,7 @@ const MAX_ROW_BYTES: usize = 64 << 10;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// Columns of a row are counted up to this number.
 const MAX_COLUMNS: usize = 256;
-/// The first one in the header separates the columns of the file.
+/// The first one in the header separates the columns.
 const SEPARATORS: &[u8] = b",;\t";
 /// A file with more errors is of another kind, and is abandoned. The report lists 100 problems of a file.
 const MAX_ERRORS: u32 = 99;

@@ -15,7 +15,7 @@ use crate::yaml::{Content, Node};
 /// into exceptions.
 const MAX_TIERS: usize = 1_000;
 
-/// The word for a tier with the numbers of the rule's limit.
+/// The word for a tier with the base limit's numbers.
 const BASE: &str = "base";
 /// The word for a tier that is not counted.
 const UNLIMITED: &str = "unlimited";

@@ -26,7 +26,7 @@ pub struct LiveRows {
 /// The live rows with one domain and one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LiveGroup {
-    /// By the hash of the value. Their number is 0 or a power of two.
+    /// By value hash. Their number is 0 or a power of two.
     shards: Vec<Arc<Shard>>,
     hashing: DefaultHashBuilder,
     len: usize,
