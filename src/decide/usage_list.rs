@@ -236,8 +236,8 @@ impl ListedLimit<'_> {
         (*applied.limit.fingerprint == *parsed.fingerprint).then_some(applied)
     }
 
-    /// `true` for fingerprints that the limit, its tiers or its exceptions can have. Exceptions can set any numbers, which
-    /// some fingerprints contain.
+    /// `true` for fingerprints that the limit, its tiers or its exceptions can have. Exceptions can set any numbers,
+    /// which some fingerprints contain.
     fn may_have(&self, fingerprint: &str) -> bool {
         let has_numbers =
             matches!(self.limit.quantity, Quantity::Limited(kernel) if kernel.numbers().is_empty());

@@ -18,10 +18,12 @@ const ROWS_OF_SHARD: usize = 128;
 /// The live rows of a process. They outrank the rows of files, and later versions over earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct LiveRows {
-    /// By domain and key.
-    groups: Arc<HashMap<(Glob, Arc<str>), Arc<LiveGroup>>>,
+    groups: Arc<HashMap<GroupName, Arc<LiveGroup>>>,
     len: usize,
 }
+
+/// Domain and key.
+type GroupName = (Glob, Arc<str>);
 
 /// The live rows with one domain and one key.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +100,7 @@ impl LiveRows {
     }
 }
 
-fn name_of(row: &ExceptionRow) -> (Glob, Arc<str>) {
+fn name_of(row: &ExceptionRow) -> GroupName {
     (row.domain.clone(), Arc::clone(&row.key))
 }
 

@@ -125,6 +125,10 @@ fn a_bad_csv_file_is_refused_with_line_and_reason() {
         let told = problems_of("a.csv", before + text);
         assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{text:?}: {told}");
     }
+}
+
+#[test]
+fn rows_of_a_csv_file_that_are_too_long_too_wide_or_not_text_are_refused() {
     let bytes = [HEADER.as_bytes(), b"llm,tenant,\xff,pro\nllm,tenant\n"].concat();
     let told = problems_of("a.csv", bytes);
     assert!(
