@@ -27,7 +27,7 @@ pub struct ResponseOptions {
     pub announce_header: Option<Arc<str>>,
     /// `true` if denials have the header `Retry-After`.
     pub retry_after: bool,
-    /// `true` if denials contain a body ([`Problem`]).
+    /// `true` if denials contain a body: problem details (RFC 9457).
     pub problem: bool,
     /// `true` if answers have facts about the decision for Envoy's access log. A queue's delay and a receipt are sent
     /// even if `false`.

@@ -11,7 +11,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::grpc::{Code, Rls};
-use crate::support::process::{Plan, Ratelimitd, is_by_tonic};
+use crate::support::process::plan::is_by_tonic;
+use crate::support::process::{Plan, Ratelimitd};
 use crate::support::{http, wait};
 
 pub(crate) const RULES: &str = "

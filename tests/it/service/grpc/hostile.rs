@@ -8,7 +8,8 @@ use super::raw_codec::Raw;
 use super::{decide_one, plan, request_for, service};
 use crate::service::http::post;
 use crate::support::grpc::{Code, RateLimitDescriptor, RateLimitRequest, Rls, descriptor, request};
-use crate::support::process::{Ratelimitd, is_by_tonic};
+use crate::support::process::Ratelimitd;
+use crate::support::process::plan::is_by_tonic;
 use crate::support::{http, wait};
 
 pub(super) async fn send_raw(channel: &Channel, path: &'static str, message: &[u8]) -> Result<Bytes, Status> {

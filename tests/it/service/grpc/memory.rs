@@ -15,7 +15,8 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::{decide_one, request_for, service};
 use crate::support::grpc::{Code, Rls, descriptor};
-use crate::support::process::{Ratelimitd, is_by_tonic};
+use crate::support::process::Ratelimitd;
+use crate::support::process::plan::is_by_tonic;
 use crate::support::{http as page, wait};
 
 const CALL: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

@@ -10,10 +10,10 @@ use super::daemon::Daemon;
 use super::grpc::Rls;
 use super::{http, wait};
 
+pub use plan::Plan;
 use plan::Ports;
-pub use plan::{Plan, is_by_tonic};
 
-mod plan;
+pub mod plan;
 
 /// A running service, killed when dropped.
 pub struct Ratelimitd {
