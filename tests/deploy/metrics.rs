@@ -44,7 +44,7 @@ const EXCEPTIONS: &str = r#"
 #[test]
 fn promtool_accepts_the_alerts_and_their_tests() {
     let printed = run("promtool", &["check", "rules", "--lint=all", "--lint-fatal", ALERTS]);
-    assert!(printed.contains("30 rules found"), "{printed}");
+    assert!(printed.contains("32 rules found"), "{printed}");
     run("promtool", &["test", "rules", "deploy/prometheus/ratelimitd.rules.test.yaml"]);
 }
 
@@ -181,7 +181,10 @@ fn every_panel_and_every_alert_finds_series_of_the_running_service() {
     let exceptions = TempDir::new().expect("a folder");
     std::fs::write(exceptions.path().join("rows.yaml"), EXCEPTIONS).expect("a file of exceptions");
     let path = exceptions.path().display().to_string();
-    let service = Plan::new(RULES).redis(&redis.url()).set("exceptions.path", path).start();
+    let usage = TempDir::new().expect("a folder");
+    let ledger = usage.path().display().to_string();
+    let plan = Plan::new(RULES).redis(&redis.url()).set("exceptions.path", path).set("ledger.path", ledger);
+    let service = plan.start();
     let authority = Authority::new();
     let with_tls_and_xds = tls_and_xds(&authority.certificate_for(&["localhost"]));
     let prometheus = Prometheus::start(&[&service, &with_tls_and_xds]);
