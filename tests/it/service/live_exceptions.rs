@@ -318,7 +318,8 @@ async fn a_grant_stands_beside_a_multiplier() {
     let kinds = json!({"add": 1, "multiplier": 1});
     wait::expect("the counts", || live()["kinds"] == kinds);
     assert_eq!(live()["origins"], json!({"grant": 1, "operator": 1}));
-    assert_eq!(metric(&service, r#"ratelimitd_exceptions{kind="add",source="live"}"#).as_deref(), Some("1"));
+    let gauge = r#"ratelimitd_exceptions{kind="add",source="live"}"#;
+    wait::expect("the gauge follows", || metric(&service, gauge).as_deref() == Some("1"));
     let body = json!({"reason": "over", "rows": [row("one", &json!({"path": "tenant"}))]});
     let answer = send(&service, "/exceptions/remove", &body, "");
     assert_eq!((answer.status, answer.body.contains("rows[0]: 'path' does not select rows")), (400, true));
