@@ -61,7 +61,7 @@ pub(super) async fn change<S: Store + Reset + 'static>(
         tracing::info!(%key, ?change, %peer, reason, "changing a counter through the admin port");
     };
     let changed = endpoints.service.change(&request, limit_name.as_deref(), change, audit).await;
-    let ChangedCounter { key, limit, used, remaining } = changed.map_err(|error| {
+    let ChangedCounter { key, name, limit, used, remaining } = changed.map_err(|error| {
         if let ChangeError::NoDecision(error) = &error {
             tracing::warn!(%error, "counter change failed; it may have taken effect");
         }
@@ -69,7 +69,7 @@ pub(super) async fn change<S: Store + Reset + 'static>(
     })?;
     tracing::info!(key = %endpoints.logged(&key), used, %peer, reason, "counter changed through the admin port");
     let key = format!("{}{key}", endpoints.key_prefix);
-    let counter = json!({"key": key, "limit": *limit.label, "used": used, "remaining": remaining});
+    let counter = json!({"key": key, "name": name, "limit": limit, "used": used, "remaining": remaining});
     endpoints.answer(vec![counter], request)
 }
 

@@ -177,7 +177,7 @@ fn counter_text(counter: &Value) -> String {
     }
     let units = |field: &str| counter[field].as_u64().unwrap_or_default();
     if let Some(used) = counter["used"].as_u64().filter(|_| counter["algorithm"].is_null()) {
-        let limit = counter["limit"].as_str().unwrap_or_default();
+        let limit = counter["name"].as_str().unwrap_or_default();
         return escaped(format!("{key}: {used} used, {} left ({limit})", units("remaining"))) + "\n";
     }
     let text = |field: &str| counter[field].as_str().unwrap_or_default();

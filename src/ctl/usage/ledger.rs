@@ -4,12 +4,13 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use base::with_commas;
+use base::{escaped, with_commas};
 use clap::Args;
 use engine::Booking;
 use ratelimitd::cli::output::{end, fail, print, print_error};
 use serde_json::{Map, Value};
 
+use super::csv_line;
 use super::read::LedgerReader;
 use super::selection::Selection;
 use super::sums::{Row, Sums};
@@ -100,7 +101,7 @@ fn table(titles: &[String], rows: &[Row]) -> String {
     let body = rows.iter().map(|row| {
         let cells = shown.iter().map(|&column| with_commas(numbers(row)[column].1));
         let of = row.of().map_or_else(|| "-".to_owned(), with_commas);
-        row.columns.iter().cloned().chain(cells).chain([of]).collect::<Vec<_>>()
+        row.columns.iter().cloned().map(escaped).chain(cells).chain([of]).collect::<Vec<_>>()
     });
     let all: Vec<Vec<String>> = std::iter::once(head).chain(body).collect();
     let texts: Vec<usize> = (0..titles.len()).collect();
@@ -108,23 +109,14 @@ fn table(titles: &[String], rows: &[Row]) -> String {
 }
 
 fn csv(titles: &[String], rows: &[Row]) -> String {
-    let cell = |text: &str| {
-        if text.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        } else {
-            text.to_owned()
-        }
-    };
     let names = numbers(&Row::default()).map(|(name, _)| name.to_owned());
-    let mut text = [titles, &names[..], &["of".to_owned()]].concat().join(",") + "\n";
-    for row in rows {
-        let cells = row.columns.iter().map(|text| cell(text));
+    let header = csv_line(titles.iter().cloned().chain(names).chain(["of".to_owned()]));
+    let lines = rows.iter().map(|row| {
         let sums = numbers(row).map(|(_, number)| number.to_string());
         let of = row.of().map(|of| of.to_string()).unwrap_or_default();
-        text += &cells.chain(sums).chain([of]).collect::<Vec<_>>().join(",");
-        text.push('\n');
-    }
-    text
+        csv_line(row.columns.iter().cloned().chain(sums).chain([of]))
+    });
+    std::iter::once(header).chain(lines).collect()
 }
 
 fn json(titles: &[String], row: &Row) -> String {

@@ -54,3 +54,12 @@ pub fn run(args: &UsageArgs) -> ExitCode {
         None => ledger::run(&args.ledger),
     }
 }
+
+/// Formats a line of CSV (RFC 4180).
+fn csv_line(fields: impl Iterator<Item = String>) -> String {
+    let quoted = fields.map(|field| {
+        let is_plain = !field.contains([',', '"', '\n', '\r']);
+        if is_plain { field } else { format!("\"{}\"", field.replace('"', "\"\"")) }
+    });
+    quoted.collect::<Vec<_>>().join(",") + "\n"
+}

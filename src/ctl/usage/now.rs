@@ -8,8 +8,10 @@ use clap::Args;
 use ratelimitd::cli::output::finish;
 use serde_json::{Value, json};
 
+use super::csv_line;
 use crate::admin_call::{AdminArgs, AdminCallError};
 use crate::descriptor::DescriptorArg;
+use crate::simulate::table::aligned;
 
 const FAILED: u8 = 2;
 /// Columns of a table with text.
@@ -149,15 +151,8 @@ fn table<'v>(columns: &[&str], rows: impl Iterator<Item = &'v Value>) -> String 
     let header = columns.iter().map(|column| column.to_uppercase()).collect();
     let cells = rows.map(|row| columns.iter().map(|column| cell(row, column)).collect());
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(cells).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let line = |cells: &Vec<String>| {
-        let padded = cells.iter().zip(columns).zip(&widths).map(|((cell, column), width)| {
-            if TEXTS.contains(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        format!("  {}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    lines.iter().map(line).collect()
+    let texts: Vec<_> = (0..columns.len()).filter(|column| TEXTS.contains(&columns[*column])).collect();
+    aligned(&lines, &texts).iter().map(|line| format!("  {line}\n")).collect()
 }
 
 fn cell(row: &Value, column: &str) -> String {
@@ -212,12 +207,4 @@ fn csv(counters: &[Value]) -> String {
         csv_line(keys.iter().map(value).chain(NUMBERS.map(number)))
     };
     std::iter::once(csv_line(header)).chain(counters.iter().map(row)).collect()
-}
-
-fn csv_line(fields: impl Iterator<Item = String>) -> String {
-    let quoted = fields.map(|field| {
-        let field = escaped(field);
-        if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field }
-    });
-    format!("{}\n", quoted.collect::<Vec<_>>().join(","))
 }

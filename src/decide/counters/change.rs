@@ -24,7 +24,10 @@ pub enum Change {
 pub struct ChangedCounter {
     /// Without the store's prefix.
     pub key: String,
-    pub limit: Arc<Limit>,
+    /// The limit's name, or else the path of its rule.
+    pub name: String,
+    /// Most units that can be taken at once.
+    pub limit: u64,
     /// After the change, units.
     pub used: u64,
     /// Units that can be taken after the change.
@@ -82,7 +85,8 @@ impl<S: Store + Reset> CounterService<S> {
         };
         let report = outcome.map_err(NoDecision::from)?.report;
         let used = charge.kernel.max_cost().saturating_sub(report.remaining) + report.over_by;
-        Ok(ChangedCounter { key: key.to_owned(), limit: limit.clone(), used, remaining: report.remaining })
+        let (key, name) = (key.to_owned(), limit.label.to_string());
+        Ok(ChangedCounter { key, name, limit: charge.kernel.max_cost(), used, remaining: report.remaining })
     }
 
     /// Returns a peek on each counter of the request, or of its limits with this name, and the limits.

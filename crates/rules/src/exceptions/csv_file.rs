@@ -40,7 +40,7 @@ impl Loader<'_> {
     pub(super) fn read_csv(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
         let mut lines = CsvLines::new(stream);
         let mut columns = None;
-        // Of the rows with more than a tier, by identity.
+        // The line of each row with more than a tier, by identity.
         let mut known_lines = HashMap::new();
         let mut errors = 0;
         loop {

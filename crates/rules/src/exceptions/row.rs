@@ -25,7 +25,7 @@ pub(super) const COLUMNS: [&str; 16] = [
     "by",
 ];
 
-/// Of limits, and of grants.
+/// The largest limit or grant.
 pub(super) const MAX_UNITS: u64 = 1 << 52;
 
 pub(super) fn wrong_units(name: &str, least: i128) -> String {

@@ -1,11 +1,10 @@
 //! Lists keys with `SCAN`, page by page, over a side connection.
 
-use std::fmt::Write as _;
-
 use engine::{KeyPage, Listing, StoreError};
 use tokio::time::Instant;
 
 use super::RedisStore;
+use super::replay::escape_pattern;
 use super::rows::SIDE_CALL_TIMEOUT;
 
 /// Keys that a server looks at for one page: about a third of a millisecond.
@@ -29,7 +28,7 @@ impl Listing for RedisStore {
         let Some(index) = nodes.iter().position(|node| node.name() == name) else { return Ok(None) };
         let node = &nodes[index];
         let prefix = &backends.options.key_prefix;
-        let pattern = format!("{}[|}}]*", glob_of(&format!("{prefix}{start}")));
+        let pattern = format!("{}[|}}]*", escape_pattern(&format!("{prefix}{start}")));
         let mut command = redis::cmd("SCAN");
         command.arg(scanned).arg("MATCH").arg(pattern).arg("COUNT").arg(LOOKED_AT);
         let mut connection = self.handle.side_calls.take(node, deadline).await?;
@@ -41,25 +40,5 @@ impl Listing for RedisStore {
         let next = if scanned > 0 { Some((name, scanned)) } else { None };
         let next = next.or_else(|| nodes.get(index + 1).map(|node| (node.name(), 0)));
         Ok(Some(KeyPage { keys, next: next.map(|(name, scanned)| format!("{name} {scanned}")) }))
-    }
-}
-
-/// Returns a pattern of `MATCH` that only this text matches.
-fn glob_of(text: &str) -> String {
-    text.chars().fold(String::new(), |mut glob, character| {
-        let escape = if "*?[]\\^-".contains(character) { "\\" } else { "" };
-        // Writing to a String cannot fail.
-        let _ = write!(glob, "{escape}{character}");
-        glob
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pattern_matches_its_text_alone() {
-        assert_eq!(glob_of("rl:{a*b?[c]\\"), "rl:{a\\*b\\?\\[c\\]\\\\");
     }
 }

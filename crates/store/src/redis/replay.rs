@@ -181,6 +181,11 @@ mod tests {
         charges
     }
 
+    #[test]
+    fn a_pattern_matches_its_text_alone() {
+        assert_eq!(escape_pattern("rl:{a*b?[c]\\^"), "rl:{a\\*b\\?\\[c\\]\\\\\\^");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn batches_are_calls_of_one_round_trip_at_their_times() {
         let server = FakeServer::listen("redis.test", 6_379, |_| None);
