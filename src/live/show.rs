@@ -108,7 +108,7 @@ impl State {
             return;
         }
         let (mut kinds, mut origins, mut due_us) = (KindCounts::default(), [0; Origin::COUNT], u64::MAX);
-        for LiveRow { row, origin } in self.table.rows() {
+        for LiveRow { row, origin, .. } in self.table.rows() {
             let times = [row.from_us, row.until_us].into_iter().flatten();
             due_us = times.filter(|time| *time > now_us).fold(due_us, u64::min);
             if row.is_in_force(now_us) {
@@ -140,21 +140,20 @@ impl LiveExceptions {
     pub fn list(&self, wanted: &ListRows) -> (Vec<ListedRow>, bool) {
         let now_us = self.now_us();
         let limit = wanted.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
-        let mut found: Vec<(u32, LiveRow)> = self.with_state(|state| {
-            let rows = state.table.rows_after(&wanted.after);
-            let is_wanted = |(_, row): &(_, &LiveRow)| {
+        let mut found: Vec<LiveRow> = self.with_state(|state| {
+            let is_wanted = |row: &&LiveRow| {
                 (wanted.ended || !row.row.has_ended(now_us))
                     && wanted.domain.as_deref().is_none_or(|domain| domain == row.row.domain.text())
             };
-            rows.filter(is_wanted).take(limit + 1).map(|(stored, row)| (stored.level, row.clone())).collect()
+            state.table.rows_after(&wanted.after).filter(is_wanted).take(limit + 1).cloned().collect()
         });
         let has_more = found.len() > limit;
         found.truncate(limit);
-        let listed = found.iter().map(|(level, row)| ListedRow {
+        let listed = found.iter().map(|row| ListedRow {
             id: row.id().to_string(),
             origin: row.origin.name(),
             version: row.version().to_string(),
-            level: *level,
+            level: row.level,
             state: state_of(row, now_us),
             row: self.masked(row),
         });

@@ -46,7 +46,10 @@ pub(super) struct LedgerArgs {
 }
 
 pub(super) fn run(args: &LedgerArgs) -> ExitCode {
-    let mut sums = Sums::new(args.by.clone(), args.selection.clone());
+    let mut sums = match Sums::new(args.by.clone(), args.selection.clone()) {
+        Ok(sums) => sums,
+        Err(error) => return fail("ratelimitctl usage", error, FAILED),
+    };
     let mut reader = LedgerReader::default();
     for path in &args.paths {
         reader.read(path, |line| sums.add(line));

@@ -1,5 +1,6 @@
-//! `usage`: who used how much, from ledger files; `now` asks a running service.
+//! `usage`: who used how much, from ledger files; `now` asks a running service; `check` compares both.
 
+mod check;
 mod ledger;
 mod now;
 mod read;
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use check::CheckArgs;
 use ledger::LedgerArgs;
 use now::NowArgs;
 
@@ -44,6 +46,7 @@ pub struct UsageArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     Now(NowArgs),
+    Check(CheckArgs),
 }
 
 /// Usage goes to standard output, what is missing to standard error.
@@ -51,6 +54,7 @@ enum Action {
 pub fn run(args: &UsageArgs) -> ExitCode {
     match &args.action {
         Some(Action::Now(args)) => now::run(args),
+        Some(Action::Check(args)) => check::run(args),
         None => ledger::run(&args.ledger),
     }
 }

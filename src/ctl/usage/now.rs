@@ -87,34 +87,8 @@ impl NowArgs {
         self.admin.shown(answer, tables)
     }
 
-    /// Reads a list call by call, and keeps the most used counters.
     fn list(&self, rule: &str) -> Result<String, AdminCallError> {
-        let mut list = json!({"counters": [], "seen": 0, "unknown": 0, "took_ms": 0, "cursor": null});
-        loop {
-            let body =
-                json!({"domain": self.domain, "rule": rule, "top": self.top, "cursor": list["cursor"]});
-            let part: Value = serde_json::from_str(&self.admin.post("/usage/list", &body)?)?;
-            for sum in ["seen", "unknown", "took_ms"] {
-                list[sum] = (number(&list[sum]) + number(&part[sum])).into();
-            }
-            let mut counters = rows_of(&list["counters"]);
-            counters.extend(rows_of(&part["counters"]));
-            counters.sort_by_key(|counter| std::cmp::Reverse(number(&counter["used"])));
-            let mut known = HashSet::new();
-            counters.retain(|counter| known.insert(counter["key"].to_string()));
-            counters.truncate(self.top as usize);
-            list["counters"] = counters.into();
-            list["cursor"] = part["cursor"].clone();
-            if list["oldest_at"].is_null() {
-                list["oldest_at"] = part["oldest_at"].clone();
-            }
-            if list["cursor"].is_null() {
-                break;
-            }
-        }
-        if let Some(fields) = list.as_object_mut() {
-            fields.remove("cursor");
-        }
+        let list = read_list(&self.admin, &self.domain, rule, self.top)?;
         let text = format!("{list:#}\n");
         if self.csv {
             return Ok(csv(&rows_of(&list["counters"])));
@@ -123,11 +97,49 @@ impl NowArgs {
     }
 }
 
-fn rows_of(list: &Value) -> Vec<Value> {
+/// Reads a list call by call, and keeps the most used counters.
+///
+/// # Errors
+/// If the service does not answer, or has no such rule.
+pub(super) fn read_list(
+    admin: &AdminArgs,
+    domain: &str,
+    rule: &str,
+    top: u32,
+) -> Result<Value, AdminCallError> {
+    let mut list = json!({"counters": [], "seen": 0, "unknown": 0, "took_ms": 0, "cursor": null});
+    loop {
+        let body = json!({"domain": domain, "rule": rule, "top": top, "cursor": list["cursor"]});
+        let part: Value = serde_json::from_str(&admin.post("/usage/list", &body)?)?;
+        for sum in ["seen", "unknown", "took_ms"] {
+            list[sum] = (number(&list[sum]) + number(&part[sum])).into();
+        }
+        let mut counters = rows_of(&list["counters"]);
+        counters.extend(rows_of(&part["counters"]));
+        counters.sort_by_key(|counter| std::cmp::Reverse(number(&counter["used"])));
+        let mut known = HashSet::new();
+        counters.retain(|counter| known.insert(counter["key"].to_string()));
+        counters.truncate(top as usize);
+        list["counters"] = counters.into();
+        list["cursor"] = part["cursor"].clone();
+        if list["oldest_at"].is_null() {
+            list["oldest_at"] = part["oldest_at"].clone();
+        }
+        if list["cursor"].is_null() {
+            break;
+        }
+    }
+    if let Some(fields) = list.as_object_mut() {
+        fields.remove("cursor");
+    }
+    Ok(list)
+}
+
+pub(super) fn rows_of(list: &Value) -> Vec<Value> {
     list.as_array().cloned().unwrap_or_default()
 }
 
-fn number(value: &Value) -> u64 {
+pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
@@ -173,7 +185,7 @@ fn cell(row: &Value, column: &str) -> String {
     }
 }
 
-fn entry_text(entry: &Value) -> String {
+pub(super) fn entry_text(entry: &Value) -> String {
     format!("{}={}", text_of(&entry["key"]), text_of(&entry["value"]))
 }
 

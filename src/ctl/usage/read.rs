@@ -84,6 +84,11 @@ impl LedgerReader {
         }
     }
 
+    /// Seconds between two writes; the longest if processes differ.
+    pub(super) fn interval_s(&self) -> u64 {
+        self.processes.values().map(Process::interval).max().unwrap_or(QUARTER_S)
+    }
+
     pub(super) fn processes(&self) -> usize {
         self.processes.len()
     }

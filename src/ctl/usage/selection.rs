@@ -1,11 +1,15 @@
 //! Which lines count: their times in a zone, and what they are about.
 
 use std::collections::HashMap;
+use std::error::Error;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use base::clock::{Clock as _, SystemClock};
 use clap::Args;
+use engine::{Entry, RuleSet};
+use ratelimitd::cli::rule_options::{RuleOptions, settings_rules};
 use ratelimitd::ledger::Line;
 use rules::{local_time, time_zone_name};
 
@@ -69,7 +73,11 @@ pub(super) struct Selection {
 
     /// Only keys with this entry; repeat the option for several
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = entry)]
-    entries: Vec<String>,
+    entries: Vec<Entry>,
+
+    /// Hash the secret values of --where, as in the ledger, with the rules and the key that this settings file names
+    #[arg(long, value_name = "FILE", requires = "entries")]
+    config: Option<PathBuf>,
 
     /// Only the limit with this name, or of the rule with this path
     #[arg(long, value_name = "NAME")]
@@ -84,32 +92,56 @@ pub(super) struct Selection {
     mode: Option<String>,
 }
 
-fn entry(text: &str) -> Result<String, &'static str> {
-    if text.contains('=') { Ok(text.to_owned()) } else { Err("expected key=value") }
+fn entry(text: &str) -> Result<Entry, &'static str> {
+    let (key, value) = text.split_once('=').ok_or("expected key=value")?;
+    Ok(Entry { key: key.to_owned(), value: value.to_owned() })
 }
 
 /// Applies a selection, and keeps the local time of each quarter.
 pub(super) struct Selector {
     pub(super) selection: Selection,
     now_s: u64,
+    /// The rules of `--config`, which hash secret values.
+    rules: Option<RuleSet>,
+    /// By domain: the entries of `--where` as they are in lines.
+    wanted: HashMap<String, Vec<String>>,
     /// By quarter: the period of `--per`, which may be empty; `None` if the quarter does not count.
     periods: HashMap<u64, Option<String>>,
 }
 
 impl Selector {
-    pub(super) fn new(selection: Selection) -> Self {
-        Self { selection, now_s: SystemClock.now_us() / 1_000_000, periods: HashMap::new() }
+    /// # Errors
+    /// The settings or rules of `--config` are unreadable or invalid.
+    pub(super) fn new(selection: Selection) -> Result<Self, Box<dyn Error>> {
+        let rules = match &selection.config {
+            Some(_) => {
+                let config = selection.config.clone();
+                let (settings, options) = RuleOptions { config, ..RuleOptions::default() }.load()?;
+                Some(settings_rules(&settings, options)?.loaded.rules)
+            }
+            None => None,
+        };
+        let now_s = SystemClock.now_us() / 1_000_000;
+        Ok(Self { selection, now_s, rules, wanted: HashMap::new(), periods: HashMap::new() })
     }
 
     /// Returns the line's period if it counts.
     pub(super) fn period(&mut self, line: &Line<'_>) -> Option<&str> {
         let Selection { entries, rule, domain, mode, .. } = &self.selection;
+        if !entries.is_empty() && !self.wanted.contains_key(&*line.domain) {
+            let written = |entry: &Entry| {
+                let hash = self.rules.as_ref().and_then(|rules| rules.hidden_value(&line.domain, entry));
+                format!("{}={}", entry.key, hash.as_deref().unwrap_or(&entry.value))
+            };
+            self.wanted.insert(line.domain.to_string(), entries.iter().map(written).collect());
+        }
         let is_same =
             |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
         let is_selected = is_same(rule, &line.rule)
             && is_same(domain, &line.domain)
             && is_same(mode, mode_name(line))
-            && entries.iter().all(|wanted| line.entries.iter().any(|entry| entry == wanted));
+            && (self.wanted.get(&*line.domain).into_iter().flatten())
+                .all(|wanted| line.entries.iter().any(|entry| entry == wanted));
         if !is_selected {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Adds up lines by columns.
 
 use std::collections::HashMap;
+use std::error::Error;
 
 use engine::Booking;
 use ratelimitd::ledger::Line;
@@ -52,8 +53,10 @@ impl Row {
 }
 
 impl Sums {
-    pub(super) fn new(by: Vec<String>, selection: Selection) -> Self {
-        Self { by, selector: Selector::new(selection), rows: HashMap::new() }
+    /// # Errors
+    /// As of [`Selector::new`].
+    pub(super) fn new(by: Vec<String>, selection: Selection) -> Result<Self, Box<dyn Error>> {
+        Ok(Self { by, selector: Selector::new(selection)?, rows: HashMap::new() })
     }
 
     pub(super) fn titles(&self) -> Vec<String> {

@@ -42,21 +42,12 @@ pub(super) struct LiveTable {
     most_terms: usize,
 }
 
+/// Small: a process keeps a hundred thousand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TableRow {
-    pub(super) version: u64,
-    pub(super) until_us: Option<u64>,
-    pub(super) level: u32,
-    pub(super) is_automatic: bool,
-    pub(super) content: Content,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
-    Removed,
+pub(super) enum TableRow {
     Row(LiveRow),
-    /// Written by another release, and kept as it is.
-    Unread(Box<str>),
+    /// Removed, or written by another release and kept as it is.
+    Other(Box<StoredRow>),
 }
 
 /// What a row changed.
@@ -73,40 +64,73 @@ pub(super) enum Applied {
 
 impl TableRow {
     pub(super) fn row(&self) -> Option<&LiveRow> {
-        if let Content::Row(row) = &self.content { Some(row) } else { None }
+        if let Self::Row(row) = self { Some(row) } else { None }
     }
 
-    fn json(&self) -> Option<String> {
-        match &self.content {
-            Content::Removed => None,
-            Content::Row(row) => Some(row.stored()),
-            Content::Unread(json) => Some(json.to_string()),
+    pub(super) fn version(&self) -> u64 {
+        match self {
+            Self::Row(row) => row.version(),
+            Self::Other(other) => other.version,
         }
     }
 
-    fn stored(&self, id: &str) -> StoredRow {
-        let Self { version, until_us, level, is_automatic, .. } = *self;
-        StoredRow { id: id.to_owned(), version, until_us, level, is_automatic, json: self.json() }
+    fn until_us(&self) -> Option<u64> {
+        match self {
+            Self::Row(row) => row.row.until_us,
+            Self::Other(other) => other.until_us,
+        }
+    }
+
+    fn is_automatic(&self) -> bool {
+        match self {
+            Self::Row(row) => row.origin.is_automatic(),
+            Self::Other(other) => other.is_automatic,
+        }
+    }
+
+    fn stored(&self) -> StoredRow {
+        match self {
+            Self::Row(row) => StoredRow {
+                id: row.id().to_string(),
+                version: self.version(),
+                until_us: self.until_us(),
+                level: row.level,
+                is_automatic: self.is_automatic(),
+                json: Some(row.stored()),
+            },
+            Self::Other(other) => (**other).clone(),
+        }
     }
 
     fn is_present(&self) -> bool {
-        self.content != Content::Removed
+        match self {
+            Self::Row(_) => true,
+            Self::Other(other) => other.json.is_some(),
+        }
     }
 
-    fn written(&self, id: &str, kind: PutKind) -> RowPut {
-        let Self { until_us, is_automatic, .. } = *self;
-        RowPut { id: id.to_owned(), kind, until_us, is_automatic, json: None }
+    /// A put that restores the row, or its removal.
+    fn restored(&self) -> RowPut {
+        let StoredRow { id, version, until_us, level, is_automatic, json } = self.stored();
+        RowPut { id, kind: PutKind::Restore { version, level }, until_us, is_automatic, json }
     }
 
-    fn has_ended(&self, now_us: u64) -> bool {
-        self.until_us.is_some_and(|until_us| until_us <= now_us)
+    fn dropped(&self, id: &str) -> RowPut {
+        RowPut {
+            id: id.to_owned(),
+            kind: PutKind::Drop { version: self.version() },
+            until_us: self.until_us(),
+            is_automatic: self.is_automatic(),
+            json: None,
+        }
     }
 
     /// When the row ended, or was removed.
     fn over_since(&self, now_us: u64) -> Option<u64> {
-        match self.content {
-            Content::Removed => Some(self.version),
-            Content::Row(_) | Content::Unread(_) => self.until_us.filter(|_| self.has_ended(now_us)),
+        if self.is_present() {
+            self.until_us().filter(|until_us| *until_us <= now_us)
+        } else {
+            Some(self.version())
         }
     }
 }
@@ -136,16 +160,16 @@ impl LiveTable {
     }
 
     /// The same after this id.
-    pub(super) fn rows_after(&self, after: &str) -> impl Iterator<Item = (&TableRow, &LiveRow)> {
+    pub(super) fn rows_after(&self, after: &str) -> impl Iterator<Item = &LiveRow> {
         let rows = self.rows.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
-        rows.filter_map(|(_, row)| Some((row, row.row()?)))
+        rows.filter_map(|(_, row)| row.row())
     }
 
     /// Writes all rows, or none if one is refused, as Redis does.
     pub(super) fn put_all(&mut self, puts: &[RowPut], now_us: u64) -> Vec<PutResult> {
         let Self { newest, present, automatic, .. } = *self;
         let totals = RowTotals { newest, stored: self.rows.len(), present, automatic };
-        let results = decide_puts(puts, totals, now_us, |id| Some(self.rows.get(id)?.stored(id)));
+        let results = decide_puts(puts, totals, now_us, |id| Some(self.rows.get(id)?.stored()));
         for (put, result) in puts.iter().zip(&results) {
             let PutResult::Written { version, until_us, level } = *result else { continue };
             match put.kind {
@@ -161,43 +185,42 @@ impl LiveTable {
 
     pub(super) fn apply(&mut self, stored: StoredRow) -> Applied {
         let before = self.rows.get(stored.id.as_str());
-        if before.is_some_and(|before| before.version >= stored.version) {
+        if before.is_some_and(|before| before.version() >= stored.version) {
             return Applied::Known;
         }
         let was_row = before.is_some_and(|before| before.row().is_some());
         self.forget(&stored.id);
         let (id, row) = self.read(stored);
-        let applied = match (was_row, &row.content) {
-            (_, Content::Unread(_)) => Applied::Unread,
-            (false, Content::Removed) => Applied::Known,
-            (false, Content::Row(_)) => Applied::Added,
-            (true, Content::Row(_)) => Applied::Changed,
-            (true, Content::Removed) => Applied::Removed,
+        let applied = match (was_row, &row) {
+            (false, TableRow::Row(_)) => Applied::Added,
+            (true, TableRow::Row(_)) => Applied::Changed,
+            (_, TableRow::Other(other)) if other.json.is_some() => Applied::Unread,
+            (false, TableRow::Other(_)) => Applied::Known,
+            (true, TableRow::Other(_)) => Applied::Removed,
         };
-        if let Content::Row(row) = &row.content {
+        if let Some(row) = row.row() {
             self.live.insert(Arc::clone(&row.row));
         }
-        self.newest = self.newest.max(row.version);
-        self.sum = (self.sum + row.version) % SUM_MODULUS;
+        self.newest = self.newest.max(row.version());
+        self.sum = (self.sum + row.version()) % SUM_MODULUS;
         self.present += usize::from(row.is_present());
-        self.automatic += usize::from(row.is_present() && row.is_automatic);
+        self.automatic += usize::from(row.is_present() && row.is_automatic());
         self.rows.insert(id, row);
         applied
     }
 
     /// The id is that of the row, which is not copied.
     fn read(&mut self, stored: StoredRow) -> (Arc<str>, TableRow) {
-        let StoredRow { id, version, until_us, level, is_automatic, json } = stored;
-        let row = json.as_ref().map(|json| LiveRow::from_stored(json, version, until_us));
-        let (id, content) = match (row, json) {
-            (Some(Ok(mut row)), _) if **row.id() == *id => {
+        let StoredRow { id, version, until_us, level, is_automatic, json } = &stored;
+        let row = json.as_ref().and_then(|json| LiveRow::from_stored(json, *version, *until_us).ok());
+        match row {
+            Some(mut row) if **row.id() == **id && row.origin.is_automatic() == *is_automatic => {
+                row.level = *level;
                 self.share_terms(Arc::make_mut(&mut row.row));
-                (Arc::clone(row.id()), Content::Row(row))
+                (Arc::clone(row.id()), TableRow::Row(row))
             }
-            (_, Some(json)) => (id.into(), Content::Unread(json.into())),
-            (_, None) => (id.into(), Content::Removed),
-        };
-        (id, TableRow { version, until_us, level, is_automatic, content })
+            _ => (id.as_str().into(), TableRow::Other(stored.into())),
+        }
     }
 
     fn share_terms(&mut self, row: &mut ExceptionRow) {
@@ -215,10 +238,10 @@ impl LiveTable {
     /// Forgets a row, and that it was removed.
     pub(super) fn forget(&mut self, id: &str) {
         let Some(row) = self.rows.remove(id) else { return };
-        self.sum = (self.sum + SUM_MODULUS - row.version % SUM_MODULUS) % SUM_MODULUS;
+        self.sum = (self.sum + SUM_MODULUS - row.version() % SUM_MODULUS) % SUM_MODULUS;
         self.present -= usize::from(row.is_present());
-        self.automatic -= usize::from(row.is_present() && row.is_automatic);
-        if let Content::Row(row) = row.content {
+        self.automatic -= usize::from(row.is_present() && row.is_automatic());
+        if let TableRow::Row(row) = row {
             self.live.remove(&row.row);
         }
     }
@@ -228,7 +251,7 @@ impl LiveTable {
     /// all rows in Redis.
     pub(super) fn forget_missing(&mut self, stored: &HashMap<String, u64>, is_stale: bool, now_us: u64) {
         let is_over = |row: &TableRow| {
-            let kept_us = if row.is_automatic && row.is_present() { 0 } else { KEPT_US };
+            let kept_us = if row.is_automatic() && row.is_present() { 0 } else { KEPT_US };
             row.over_since(now_us).is_some_and(|since_us| since_us.saturating_add(kept_us) <= now_us)
         };
         let missing =
@@ -239,12 +262,8 @@ impl LiveTable {
 
     /// What Redis lost: every row or removal of which it stores an older version, or none.
     pub(super) fn lost(&self, stored: &HashMap<String, u64>) -> Vec<RowPut> {
-        let lost = self.rows.iter().filter(|(id, row)| stored.get(&***id) != Some(&row.version));
-        let restore = |(id, row): (&Arc<str>, &TableRow)| {
-            let kind = PutKind::Restore { version: row.version, level: row.level };
-            RowPut { json: row.json(), ..row.written(id, kind) }
-        };
-        lost.map(restore).collect()
+        let lost = self.rows.iter().filter(|(id, row)| stored.get(&***id) != Some(&row.version()));
+        lost.map(|(_, row)| row.restored()).collect()
     }
 
     /// Removes rows that are over from the rows for requests. Returns what to drop now, the oldest first, and when the
@@ -255,13 +274,13 @@ impl LiveTable {
         for (id, row) in &self.rows {
             let Some(since_us) = row.over_since(now_us) else {
                 let from_us = row.row().and_then(|row| row.row.from_us).filter(|from_us| *from_us > now_us);
-                due_us = [from_us, row.until_us].into_iter().flatten().fold(due_us, u64::min);
+                due_us = [from_us, row.until_us()].into_iter().flatten().fold(due_us, u64::min);
                 continue;
             };
             if let Some(row) = row.row() {
                 self.live.remove(&row.row);
             }
-            let can_go = is_crowded && row.is_automatic && row.is_present();
+            let can_go = is_crowded && row.is_automatic() && row.is_present();
             let kept_us = if can_go { 0 } else { KEPT_US };
             let drop_us = since_us.saturating_add(kept_us + CLOCK_RESERVE_US);
             due_us = due_us.min(drop_us);
@@ -270,9 +289,7 @@ impl LiveTable {
             }
         }
         over.sort_unstable_by_key(|(since_us, ..)| *since_us);
-        let drop = |(_, id, row): (u64, &Arc<str>, &TableRow)| {
-            row.written(id, PutKind::Drop { version: row.version })
-        };
-        (over.into_iter().take(MOST_DROPS).map(drop).collect(), due_us)
+        let drops = over.into_iter().take(MOST_DROPS).map(|(_, id, row)| row.dropped(id));
+        (drops.collect(), due_us)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use engine::RowSource;
 use proptest::prelude::*;
+use rules::Origin;
 use serde_json::json;
 use store::redis::{PutKind, PutResult};
 
@@ -24,8 +25,9 @@ fn live_row_for(value: &str, multiplier: u64, reason: &str) -> LiveRow {
 }
 
 fn put(value: &str, multiplier: u64, kind: PutKind, until_us: Option<u64>) -> RowPut {
-    let row = live_row(value, multiplier);
     let is_automatic = matches!(kind, PutKind::Later | PutKind::Ban { .. });
+    let origin = if is_automatic { Origin::Feedback } else { Origin::Operator };
+    let row = LiveRow::new((*live_row(value, multiplier).row).clone(), origin, 0);
     RowPut { id: row.id().to_string(), kind, until_us, is_automatic, json: Some(row.stored()) }
 }
 
@@ -193,7 +195,7 @@ proptest! {
             prop_assert_eq!(process.table.sum(), server.sum());
             for (id, row) in &written {
                 let is_lasting = row.json.is_some() && row.until_us.is_none_or(|until_us| until_us > now_us);
-                let stored = process.table.get(id).map(|known| known.stored(id));
+                let stored = process.table.get(id).map(|known| known.stored());
                 if is_lasting {
                     prop_assert_eq!(stored.as_ref(), Some(row));
                     prop_assert!(process.table.live().rows().any(|live| **live.source.name() == **id));

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tempfile::NamedTempFile;
 
 use super::{files, lines};
 use crate::support::grpc::{Rls, descriptor, request};
@@ -75,7 +76,10 @@ async fn a_process_that_is_stopped_has_written_every_request() {
 #[tokio::test]
 async fn a_process_that_is_killed_has_written_what_it_admitted_until_its_last_interval() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut service = plan(RULES, directory.path()).start();
+    let token = NamedTempFile::new().expect("a file");
+    fs::write(token.path(), "4dmin").expect("room for a few bytes");
+    let token = token.path().to_str().expect("UTF-8");
+    let mut service = plan(RULES, directory.path()).set("server.admin.token_file", token).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
     for _ in 0..5 {
         rls.send_one("d", &[("k", "x")]).await;
@@ -83,6 +87,7 @@ async fn a_process_that_is_killed_has_written_what_it_admitted_until_its_last_in
     wait::expect("a line", || metric(&service, "ratelimitd_ledger_lines_total") >= 2);
     assert_eq!(metric(&service, "ratelimitd_ledger_difference"), 0);
     assert!(metric(&service, "ratelimitd_ledger_oldest_unwritten_seconds") <= 10);
+    check_ledger(service.admin_port(), token, directory.path());
     for _ in 0..3 {
         rls.send_one("d", &[("k", "x")]).await;
     }
@@ -107,6 +112,33 @@ async fn a_process_that_is_killed_has_written_what_it_admitted_until_its_last_in
         errors.contains(&format!("{process} ended without its last line: up to 10 s after ")),
         "{errors}"
     );
+}
+
+/// Compares the counter with the ledger, then with one where another process booked something else.
+fn check_ledger(admin_port: u16, token: &str, directory: &Path) {
+    let admin = format!("http://127.0.0.1:{admin_port}");
+    let check = |path: &Path| {
+        let path = path.to_str().expect("UTF-8");
+        usage(&["check", "--domain", "d", "--rule", "daily", "--admin", &admin, "--token-file", token, path])
+    };
+    let equal = "counters compared: 1, differences: 0\n";
+    assert_eq!(check(directory), (Some(0), equal.to_owned(), String::new()));
+    let other = NamedTempFile::new().expect("a file");
+    let at = wait::unix_seconds() / 900 * 900;
+    let line = |seq: u8, rest: &str| format!("{{\"process\":\"other\",\"seq\":{seq},{rest}}}\n");
+    let of_rule = |key: &str, rest: &str| {
+        format!("\"at\":{at},\"domain\":\"d\",\"rule\":\"daily\",\"entries\":[\"k={key}\"],{rest}")
+    };
+    let text = [
+        line(0, "\"begin\":{\"version\":\"1\",\"interval_s\":1}"),
+        line(1, &of_rule("x", "\"units\":3")),
+        line(2, &of_rule("y", "\"units\":9,\"back\":2,\"unknown\":1")),
+        line(3, "\"end\":true"),
+    ];
+    fs::write(other.path(), text.concat()).expect("room for a few bytes");
+    let table = "counter  used  least  most\nk=x         5      3     3\nk=y         0      6     8\n";
+    let told = format!("{table}counters compared: 1, differences: 2\n");
+    assert_eq!(check(other.path()), (Some(1), told, String::new()));
 }
 
 #[tokio::test]

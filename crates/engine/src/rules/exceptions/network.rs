@@ -23,10 +23,11 @@ pub struct Network {
     prefix_len: u8,
 }
 
-/// An address, with IPv4 separate from IPv6. Bits are left-aligned.
+/// An address, with IPv4 separate from IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Address {
-    bits: u128,
+    /// Big-endian and left-aligned. Bytes, because an integer of 128 bits would align rows to 16 bytes.
+    bytes: [u8; 16],
     is_v4: bool,
 }
 
@@ -73,15 +74,23 @@ pub enum NetworkError {
 impl Address {
     fn new(address: IpAddr) -> Self {
         match address.to_canonical() {
-            IpAddr::V4(v4) => Self { bits: u128::from(v4.to_bits()) << 96, is_v4: true },
-            IpAddr::V6(v6) => Self { bits: v6.to_bits(), is_v4: false },
+            IpAddr::V4(v4) => Self::of_bits(u128::from(v4.to_bits()) << 96, true),
+            IpAddr::V6(v6) => Self::of_bits(v6.to_bits(), false),
         }
+    }
+
+    fn of_bits(bits: u128, is_v4: bool) -> Self {
+        Self { bytes: bits.to_be_bytes(), is_v4 }
+    }
+
+    fn bits(self) -> u128 {
+        u128::from_be_bytes(self.bytes)
     }
 
     /// Clears all bits after the prefix.
     fn masked(self, prefix_len: u8) -> Self {
         let mask = u128::MAX.checked_shl(u128::BITS - u32::from(prefix_len)).unwrap_or(0);
-        Self { bits: self.bits & mask, ..self }
+        Self::of_bits(self.bits() & mask, self.is_v4)
     }
 }
 
@@ -130,8 +139,8 @@ impl FromStr for Network {
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { bits, is_v4 } = self.first;
-        if is_v4 {
+        let bits = self.first.bits();
+        if self.first.is_v4 {
             // Exact: an IPv4 address has its bits in the upper 32.
             write!(f, "{}/{}", Ipv4Addr::from_bits((bits >> 96) as u32), self.prefix_len)
         } else {

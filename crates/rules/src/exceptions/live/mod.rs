@@ -66,6 +66,8 @@ impl Origin {
 pub struct LiveRow {
     pub row: Arc<ExceptionRow>,
     pub origin: Origin,
+    /// Of a ban: how many bans came before it, each soon after the other. Otherwise 0.
+    pub level: u32,
 }
 
 impl LiveRow {
@@ -78,6 +80,7 @@ impl LiveRow {
         Self {
             row: Arc::new(ExceptionRow { source: RowSource::Live { id: id.into(), version }, ..row }),
             origin,
+            level: 0,
         }
     }
 

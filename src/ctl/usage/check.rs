@@ -1,0 +1,201 @@
+//! `usage check`: compares a ledger with a running service's counters.
+//!
+//! The counters are read between two readings of the ledger: what the first one has is in the counters, and what is in
+//! the counters is in the second one, an interval later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use base::clock::{Clock as _, SystemClock};
+use base::{escaped, with_commas};
+use clap::Args;
+use engine::Booking;
+use ratelimitd::cli::output::{end, fail, print, print_error};
+use ratelimitd::ledger::{Line, QUARTER_S};
+use serde_json::{Value, json};
+
+use super::now::{entry_text, number, read_list, rows_of};
+use super::read::LedgerReader;
+use crate::admin_call::{AdminArgs, AdminCallError};
+use crate::simulate::table::aligned;
+
+const DIFFERS: u8 = 1;
+const FAILED: u8 = 2;
+/// Most counters of a list.
+const MOST: u32 = 10_000;
+/// Added to the interval: a write takes time.
+const WRITE_TIME: Duration = Duration::from_secs(5);
+
+/// Compare a ledger with the running window's counters, and name each difference
+///
+/// For a limit with `ledger: true` and a fixed window. Without an outage, a counter equals its lines' sum.
+/// If requests arrive meanwhile, waits for the next lines. Name the files that all processes wrote.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = r"Exit codes:
+  0  every counter is what the ledger says
+  1  some differ, or something is missing; standard error says what
+  2  no answer, no such rule, no line of a ledger, or unwritable output
+
+Example:
+  ratelimitctl usage check --domain api --rule monthly --token-file admin.token /var/lib/ratelimitd/usage")]
+pub(super) struct CheckArgs {
+    /// Domain of the rule
+    #[arg(long, value_name = "DOMAIN")]
+    domain: String,
+
+    /// Name of the limit, or path of its rule, as in the ledger
+    #[arg(long, value_name = "NAME")]
+    rule: String,
+
+    #[command(flatten)]
+    admin: AdminArgs,
+
+    /// Files of a ledger, plain or compressed, or directories of them
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// A limit's sums in one window.
+#[derive(Default)]
+struct Sums {
+    /// By a counter's entries.
+    keys: BTreeMap<String, Booking>,
+    unattributed: Booking,
+}
+
+struct Counter {
+    used: u64,
+    /// Seconds since the epoch.
+    window: (u64, u64),
+}
+
+/// The ledger does not explain this counter.
+struct Difference {
+    key: String,
+    used: u64,
+    least: u64,
+    most: u64,
+}
+
+/// Differences go to standard output, what is missing to standard error.
+pub(super) fn run(args: &CheckArgs) -> ExitCode {
+    const COMMAND: &str = "ratelimitctl usage check";
+    let mut reader = LedgerReader::default();
+    match args.differences(&mut reader) {
+        Err(error) => fail(COMMAND, error, FAILED),
+        Ok(_) if reader.lines == 0 => fail(COMMAND, "no line of a ledger was read", FAILED),
+        Ok((compared, differences)) => {
+            let problems = reader.problems();
+            problems.iter().for_each(print_error);
+            let is_whole = problems.is_empty() && differences.is_empty();
+            let code = if is_whole { ExitCode::SUCCESS } else { DIFFERS.into() };
+            let show = if args.admin.json { json_text } else { text };
+            end(print(&show(compared, &differences)), code)
+        }
+    }
+}
+
+impl CheckArgs {
+    /// Returns the number of counters that were compared, and the differences.
+    fn differences(&self, reader: &mut LedgerReader) -> Result<(usize, Vec<Difference>), AdminCallError> {
+        let quarter_s = SystemClock.now_us() / 1_000_000 / QUARTER_S * QUARTER_S;
+        // All counters of a limit have the same window, which contains this quarter.
+        let window = self.counters()?.into_values().map(|counter| counter.window).next();
+        let window = window.unwrap_or((quarter_s, u64::MAX));
+        let before = self.sums(reader, window);
+        let mut counters = self.counters()?;
+        counters.retain(|_, counter| counter.window == window);
+        let (mut found, began) = (differences(&counters, &before, &before), Instant::now());
+        let interval = Duration::from_secs(reader.interval_s());
+        while !found.is_empty() && began.elapsed() < interval + WRITE_TIME {
+            thread::sleep(interval / 10);
+            *reader = LedgerReader::default();
+            found = differences(&counters, &before, &self.sums(reader, window));
+        }
+        Ok((counters.len(), found))
+    }
+
+    /// The limit's counters, by their entries.
+    fn counters(&self) -> Result<BTreeMap<String, Counter>, AdminCallError> {
+        let list = read_list(&self.admin, &self.domain, &self.rule, MOST)?;
+        let counters = rows_of(&list["counters"]);
+        let left_out = number(&list["seen"]).saturating_sub(counters.len() as u64) + number(&list["unknown"]);
+        if left_out > 0 {
+            print_error(format!("{} counters are not compared", with_commas(left_out)));
+        }
+        let counter = |row: &Value| {
+            let second = |field: &str| seconds(row[field].as_str()?);
+            let window = (second("window_start")?, second("window_end")?);
+            Some((entries_text(row), Counter { used: number(&row["used"]), window }))
+        };
+        Ok(counters.iter().filter(|row| row["name"] == *self.rule).filter_map(counter).collect())
+    }
+
+    fn sums(&self, reader: &mut LedgerReader, (start_s, end_s): (u64, u64)) -> Sums {
+        let mut sums = Sums::default();
+        let mut add = |line: &Line<'_>| {
+            if line.domain != self.domain || line.rule != self.rule || !(start_s..end_s).contains(&line.at) {
+                return;
+            }
+            let sum = if line.unattributed {
+                &mut sums.unattributed
+            } else {
+                sums.keys.entry(line.entries.join(",")).or_default()
+            };
+            *sum += line.sums();
+        };
+        self.paths.iter().for_each(|path| reader.read(path, &mut add));
+        sums
+    }
+}
+
+fn entries_text(row: &Value) -> String {
+    rows_of(&row["entries"]).iter().map(entry_text).collect::<Vec<_>>().join(",")
+}
+
+fn seconds(time: &str) -> Option<u64> {
+    let time = humantime::parse_rfc3339(time).ok()?;
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+/// Compares counters with what the ledger had before they were read, and has after it. Sums only grow.
+fn differences(counters: &BTreeMap<String, Counter>, before: &Sums, after: &Sums) -> Vec<Difference> {
+    let keys: BTreeSet<&String> = counters.keys().chain(before.keys.keys()).collect();
+    let difference = |key: &String| {
+        let of_key = |sums: &Sums| sums.keys.get(key).copied().unwrap_or_default();
+        let (first, last, other) = (of_key(before), of_key(after), after.unattributed);
+        let (back, unknown) = (last.back + other.back, last.unknown + other.unknown);
+        let least = first.units.saturating_sub(back + unknown);
+        let most =
+            (last.units + other.units + last.policy + other.policy + unknown).saturating_sub(first.back);
+        let used = counters.get(key).map_or(0, |counter| counter.used);
+        (!(least..=most).contains(&used)).then(|| Difference { key: key.clone(), used, least, most })
+    };
+    keys.into_iter().filter_map(difference).collect()
+}
+
+fn text(compared: usize, differences: &[Difference]) -> String {
+    let title = ["counter", "used", "least", "most"].map(str::to_owned).to_vec();
+    let row = |difference: &Difference| {
+        let Difference { key, used, least, most } = difference;
+        vec![escaped(key.clone()), with_commas(*used), with_commas(*least), with_commas(*most)]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(title).chain(differences.iter().map(row)).collect();
+    let table = if differences.is_empty() { Vec::new() } else { aligned(&rows, &[0]) };
+    let table: String = table.into_iter().map(|line| line + "\n").collect();
+    format!(
+        "{table}counters compared: {}, differences: {}\n",
+        with_commas(compared as u64),
+        differences.len()
+    )
+}
+
+fn json_text(compared: usize, differences: &[Difference]) -> String {
+    let differences = differences.iter().map(|Difference { key, used, least, most }| {
+        json!({"counter": key, "used": used, "ledger_least": least, "ledger_most": most})
+    });
+    format!("{:#}\n", json!({"compared": compared, "differences": differences.collect::<Vec<_>>()}))
+}
