@@ -77,7 +77,7 @@ fn printed(args: &LedgerArgs, titles: &[String], rows: &[Row], reader: &LedgerRe
         return print(&rows.iter().map(|row| json(titles, row)).collect::<String>());
     }
     let (processes, lines) = (with_commas(reader.processes() as u64), with_commas(reader.lines));
-    print(&format!("{}{processes} processes, {lines} lines\n", table(titles, rows)))
+    print(&format!("{}processes: {processes}, lines: {lines}\n", table(titles, rows)))
 }
 
 /// The sums of a row, by title. The last ones are shown in a table only if they are not all 0.

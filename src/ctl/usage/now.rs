@@ -148,10 +148,10 @@ fn list_text(list: &Value) -> String {
     let table = table(&["counter", "limit", "used", "remaining", "of", "resets"], counters.iter());
     let unknown = match number(&list["unknown"]) {
         0 => String::new(),
-        unknown => format!(", {} more whose key does not show their limit", with_commas(unknown)),
+        unknown => format!(", of unknown limits: {}", with_commas(unknown)),
     };
     format!(
-        "{table}{} counters{unknown}, read in {} ms; no number is older than {}\n",
+        "{table}counters: {}{unknown}, read in {} ms; no number is older than {}\n",
         with_commas(number(&list["seen"])),
         with_commas(number(&list["took_ms"])),
         text_of(&list["oldest_at"]),

@@ -65,7 +65,7 @@ fn sums_are_as_in_the_lines_however_often_these_are_read() {
 (no key)         0     0      9         0     9        0       0   -
 a,b              5     2      9         3     6        5       0  20
 c                0     0      0         0     7        0       7  10
-1 processes, 8 lines
+processes: 1, lines: 8
 ",
         ),
         (
