@@ -50,6 +50,21 @@ pub(super) fn parameters(limit: &Limit) -> String {
     }
 }
 
+/// Such as `10 per minute, gcra, burst 20`. For answers, logs, and comparing the two.
+#[must_use]
+pub fn limit_text(limit: &Limit) -> String {
+    let spec = &limit.spec;
+    if limit.blocked {
+        return "blocked".to_owned();
+    }
+    if limit.quantity == Quantity::Unlimited {
+        return "unlimited".to_owned();
+    }
+    let burst =
+        if spec.algorithm.has_burst() { format!(", burst {}", spec.capacity()) } else { String::new() };
+    format!("{} per {}, {}{burst}", spec.requests_per_unit, spec.period, spec.algorithm.name())
+}
+
 /// Which counters share a node of a Redis Cluster.
 pub(super) fn shard_by(shard_by: ShardBy) -> &'static str {
     match shard_by {
