@@ -7,6 +7,7 @@ pub(crate) mod admission;
 mod by_tonic;
 pub(crate) mod changed_limits;
 pub(crate) mod connections;
+pub(crate) mod counted;
 pub(crate) mod drain;
 mod exceptions;
 mod grpc;

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use base::readable_duration;
-use engine::{Algorithm, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy, Unit};
+use engine::{Algorithm, Limit, LimitSpec, Pacing, Refill, ShardBy, Unit};
 
 use crate::calendar::local_time;
 
 /// How much a limit admits.
 pub(super) fn parameters(limit: &Limit) -> String {
     let spec = &limit.spec;
-    if limit.quantity == Quantity::Unlimited {
-        return "unlimited: never counted, always admitted".to_owned();
+    if spec.unlimited {
+        let counted = if limit.has_counter() { "counted" } else { "never counted" };
+        return format!("unlimited: {counted}, always admitted");
     }
     if !limit.has_counter() {
         let effect =
@@ -57,7 +58,7 @@ pub fn limit_text(limit: &Limit) -> String {
     if limit.blocked {
         return "blocked".to_owned();
     }
-    if limit.quantity == Quantity::Unlimited {
+    if spec.unlimited {
         return "unlimited".to_owned();
     }
     let burst =
