@@ -310,13 +310,22 @@ impl Decision {
             return None;
         }
         let mut receipt = Receipt::new(nonce());
-        for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
-            let (key, charge) = self.plan.charges.get(charged.index);
-            if let Some(grant) = self.grant(charge, &self.outcomes.by_charge[charged.index]) {
+        for charged in self.plan.charged() {
+            if let Some(grant) = self.grant_in_receipt(&charged) {
+                let (key, charge) = self.plan.charges.get(charged.index);
                 receipt.add(key, charge.cost.taken(), grant);
             }
         }
         Some(receipt)
+    }
+
+    /// Returns this charge's item in the receipt; `None` without one.
+    #[must_use]
+    pub fn grant_in_receipt(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
+        if !charged.limit.spec.settle || self.overall == Code::OverLimit {
+            return None;
+        }
+        self.grant(self.plan.charges.charge(charged.index), &self.outcomes.by_charge[charged.index])
     }
 
     /// The grant, if the charge fits and the store recorded it.
