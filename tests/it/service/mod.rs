@@ -17,6 +17,7 @@ mod live_exceptions;
 pub(crate) mod logging;
 mod many_rules;
 mod named_files;
+mod rights;
 pub(crate) mod secrets;
 mod settings;
 pub(crate) mod soft_limits;
